@@ -4,7 +4,7 @@
 //! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
 
 use crate::{
-    assist, daemon, doctor,
+    assist, console, control, daemon, doctor,
     failure::{self, Failure, USAGE},
     keeper, logging, pki,
     tunnel::{Doubt, Identity},
@@ -41,8 +41,10 @@ enum Command {
     Run(RunArguments),
     /// Check a configuration and print what it means, every default included
     Check(CheckArguments),
-    /// Print the JSON Schema of the configuration, by which editors complete and check keys
-    Schema,
+    /// Print a JSON Schema: of the configuration, by which editors complete and check keys, or of an answer
+    Schema(SchemaArguments),
+    #[command(flatten)]
+    Question(console::Question),
     /// Make and show the certificates by which tunnels know each other
     #[command(subcommand)]
     Pki(PkiCommand),
@@ -68,6 +70,26 @@ struct CheckArguments {
     /// Print JSON instead of TOML
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+struct SchemaArguments {
+    /// What is described
+    #[arg(long, value_enum, default_value_t = Subject::Config)]
+    of: Subject,
+}
+
+/// What has a JSON Schema.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Subject {
+    /// The configuration
+    Config,
+    /// The answer of `midhopd status --json`
+    Status,
+    /// The answer of `midhopd flows --json`
+    Flows,
+    /// The answer of `midhopd why --json`
+    Why,
 }
 
 #[derive(Debug, Args)]
@@ -127,7 +149,8 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => daemon::run(&arguments.config).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Keeper(arguments) => return keeper::main(&arguments.config),
-        Command::Schema => schema().map(|()| ExitCode::SUCCESS),
+        Command::Question(question) => console::run(question),
+        Command::Schema(arguments) => schema(arguments.of).map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
         Command::Doctor(arguments) => doctor(&arguments),
@@ -162,8 +185,14 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-fn schema() -> Result<(), Failure> {
-    let schema = serde_json::to_string_pretty(&Config::schema());
+fn schema(of: Subject) -> Result<(), Failure> {
+    let schema = match of {
+        Subject::Config => Config::schema(),
+        Subject::Status => schemars::schema_for!(control::answer::Status),
+        Subject::Flows => schemars::schema_for!(control::answer::Flows),
+        Subject::Why => schemars::schema_for!(control::answer::Why),
+    };
+    let schema = serde_json::to_string_pretty(&schema);
     print(schema.map(|json| json + "\n").map_err(|e| e.to_string()), "the schema")
 }
 

@@ -18,7 +18,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use std::{
     env::consts::ARCH,
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -55,7 +55,7 @@ pub fn system_calls() -> Result<(), ConfineError> {
 /// Confines the calling thread, and those that it starts, as far as the kernel can. A thread that reads strangers'
 /// data does so first. Limits of the process are not requested again.
 pub fn thread() {
-    report(files(&[]));
+    report(files(&[], None));
     if !PROCESS.load(Relaxed)
         && let Err(error) = system_calls()
     {
@@ -64,9 +64,9 @@ pub fn thread() {
 }
 
 /// Confines the whole data plane, before it has a second thread. In addition it may read below `directories`, which
-/// hold its configuration and its keys.
-pub fn process(directories: &[PathBuf]) {
-    report(files(directories));
+/// hold its configuration and its keys, and remove files in the directory of its own `sockets`.
+pub fn process(directories: &[PathBuf], sockets: Option<&Path>) {
+    report(files(directories, sockets));
     match system_calls() {
         Ok(()) => PROCESS.store(true, Relaxed),
         Err(error) => tracing::warn!(%error, "system calls are not confined"),

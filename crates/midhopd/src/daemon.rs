@@ -7,6 +7,11 @@ use crate::{
     admin::{self, Status, StatusSource},
     cli, confine,
     congestion::Congestion,
+    control::{
+        self, Explainer, Socket,
+        answer::{Refusal, Reload},
+        serve::ReloadRequest,
+    },
     data_plane::{DataPlane, StartError},
     explicit::{self, Explicit},
     failure::Failure,
@@ -22,7 +27,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -30,6 +35,7 @@ use std::{
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
     time,
 };
 
@@ -70,7 +76,8 @@ fn serve(
     // Starting, ending and reloading block: the loop only waits and serves the admin page.
     let entered = runtime.enter();
     let mut signals = Signals::new()?;
-    let mut daemon = Daemon::start(config, plan, logging, keeper)?;
+    let (reloads, mut requests) = mpsc::channel(1);
+    let mut daemon = Daemon::start(config, plan, logging, keeper, reloads)?;
     drop(entered);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -84,11 +91,16 @@ fn serve(
         let order = runtime.block_on(async {
             tokio::select! {
                 order = signals.next() => Ok(order),
+                Some(request) = requests.recv() => Ok(Order::ReloadFor(request)),
                 what = health.lost() => Err(what),
             }
         });
         match order {
-            Ok(Order::Reload) => daemon.reload(config),
+            Ok(Order::Reload) => drop(daemon.reload(config)),
+            Ok(Order::ReloadFor(asker)) => {
+                // If it has left, the log has the result.
+                let _ = asker.send(daemon.reload(config));
+            }
             Ok(Order::End) => break,
             Err(what) => {
                 // Interception is removed at once, with the daemon: new flows pass directly.
@@ -99,6 +111,7 @@ fn serve(
             }
         }
     }
+    drop(requests);
     notify::send(Notice::Stopping);
     daemon.take_no_more();
     runtime.block_on(daemon.drain(&mut signals));
@@ -183,9 +196,11 @@ impl Signals {
     }
 }
 
-/// The order of a signal.
+/// An order to the daemon.
 enum Order {
     Reload,
+    /// The same, with where the result goes.
+    ReloadFor(ReloadRequest),
     End,
 }
 
@@ -200,6 +215,9 @@ struct Daemon {
     logging: Logging,
     draining: Arc<AtomicBool>,
     keeper: Option<Arc<Keeper>>,
+    last_reload: Arc<Mutex<Option<Reload>>>,
+    /// Removed with the daemon.
+    _control: Option<Socket>,
 }
 
 impl Daemon {
@@ -208,7 +226,9 @@ impl Daemon {
         mut plan: Plan,
         logging: Logging,
         keeper: Option<Arc<Keeper>>,
+        reloads: mpsc::Sender<ReloadRequest>,
     ) -> Result<Self, Failure> {
+        let mut control = control_socket(&plan)?;
         let admin = plan
             .admin
             .listen
@@ -222,9 +242,10 @@ impl Daemon {
         privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
         let injector = Hold::injector(&plan)
             .map_err(|error| Failure::run("the data plane did not start").because(error))?;
+        let sockets = control.as_ref().and_then(Socket::directory).map(Path::to_owned);
         let seal = || {
             privileges::drop_all()?;
-            confine::process(&directories(config, &plan));
+            confine::process(&directories(config, &plan), sockets.as_deref());
             Ok(())
         };
         let data_plane = DataPlane::start_with(plan.clone(), injector, keeper.clone(), seal)
@@ -236,7 +257,18 @@ impl Daemon {
             data_plane.health().clone(),
         )?;
         let draining = Arc::new(AtomicBool::new(false));
-        let daemon = Self { explicit, data_plane, congestion, plan, logging, draining, keeper };
+        let listener = control.as_mut().and_then(Socket::take);
+        let daemon = Self {
+            explicit,
+            data_plane,
+            congestion,
+            plan,
+            logging,
+            draining,
+            keeper,
+            last_reload: Arc::default(),
+            _control: control,
+        };
         let source = admin::AnswerSources {
             status: daemon.status_source(),
             health: daemon.data_plane.health().clone(),
@@ -253,54 +285,92 @@ impl Daemon {
                 health.lose(format!("the admin server has ended: {error}"));
             });
         }
+        if let Some(listener) = listener {
+            daemon.serve_control(listener, reloads)?;
+        }
         Ok(daemon)
     }
 
-    fn status_source(&self) -> StatusSource {
-        let started = Instant::now();
+    /// Answers requests on the control socket. Traffic does not depend on it.
+    fn serve_control(
+        &self,
+        listener: std::os::unix::net::UnixListener,
+        reloads: mpsc::Sender<ReloadRequest>,
+    ) -> Result<(), Failure> {
+        let failed = |error| Failure::run("the control socket cannot be served").because(error);
+        let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
+        let explainer = Explainer::new(&self.data_plane, self.draining.clone());
+        let sources = control::serve::AnswerSources {
+            snapshot: self.snapshot_source(),
+            explainer: Arc::new(explainer),
+            health: self.data_plane.health().clone(),
+            reloads,
+            last_reload: self.last_reload.clone(),
+            started: Instant::now(),
+        };
+        tokio::spawn(control::serve::serve(listener, sources));
+        Ok(())
+    }
+
+    /// The state of the data plane, with congestion controls as they are configured.
+    fn snapshot_source(&self) -> control::serve::SnapshotSource {
         let source = snapshot::Source::of(&self.data_plane);
-        let draining = self.draining.clone();
-        let instance = self.plan.intercept.instance.clone();
         let names = self.congestion.names();
         Arc::new(move || {
             let mut data_plane = source.take();
             for leg in data_plane.legs.values_mut() {
                 leg.congestion = names.configured(std::mem::take(&mut leg.congestion));
             }
-            Status {
-                version: env!("CARGO_PKG_VERSION"),
-                instance: instance.clone(),
-                uptime_s: started.elapsed().as_secs_f64(),
-                draining: draining.load(Relaxed),
-                data_plane,
-            }
+            data_plane
+        })
+    }
+
+    fn status_source(&self) -> StatusSource {
+        let started = Instant::now();
+        let snapshot = self.snapshot_source();
+        let draining = self.draining.clone();
+        let instance = self.plan.intercept.instance.clone();
+        Arc::new(move || Status {
+            version: env!("CARGO_PKG_VERSION"),
+            instance: instance.clone(),
+            uptime_s: started.elapsed().as_secs_f64(),
+            draining: draining.load(Relaxed),
+            data_plane: snapshot(),
         })
     }
 
     /// Reads the configuration again. A wrong configuration is reported, and changes nothing.
-    fn reload(&mut self, config: &Path) {
-        match self.follow(config) {
-            Ok(()) => {
-                tracing::info!("configuration reloaded; live flows keep what they began with")
+    fn reload(&mut self, config: &Path) -> Reload {
+        let result = match self.follow(config) {
+            Ok(kept) => {
+                tracing::info!("configuration reloaded; live flows keep what they began with");
+                Reload { error: None, kept }
             }
             Err(failure) => {
-                // One line: the excerpt from the file is for the user of `midhopd check`.
                 let error = failure.to_string();
+                let cause = failure.source().map(ToString::to_string);
+                // One line: the excerpt from the file is for the user who asked.
                 tracing::error!(
                     error = %error.lines().next().unwrap_or_default(),
-                    cause = failure.source().map(tracing::field::display),
+                    cause,
                     hint = failure.hint_text(),
                     "configuration not reloaded, the old one stays"
                 );
+                let error =
+                    cause.into_iter().fold(error, |error, cause| format!("{error}: {cause}"));
+                let hint = failure.hint_text().map(str::to_owned);
+                Reload { error: Some(Refusal { error, hint }), kept: Vec::new() }
             }
-        }
+        };
+        *self.last_reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+        result
     }
 
-    /// Applies the present contents of `config`.
+    /// Applies the present contents of `config`. Returns the keys that stay as they were.
     ///
     /// # Errors
     /// When it is wrong, or the host refuses it; then nothing has changed.
-    fn follow(&mut self, config: &Path) -> Result<(), Failure> {
+    fn follow(&mut self, config: &Path) -> Result<Vec<String>, Failure> {
         let mut next = cli::read_plan(config)?;
         if let Some(keeper) = &self.keeper {
             keeper.note(&next);
@@ -314,10 +384,10 @@ impl Daemon {
         // The level was found valid as it was read.
         self.logging.set(&next.log)?;
         self.plan = next;
-        for key in kept {
+        for key in &kept {
             tracing::warn!(key, "changed, but stays as it was until a restart");
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// From here on new flows pass directly.
@@ -350,6 +420,20 @@ impl Daemon {
 
     fn flows(&self) -> u64 {
         self.data_plane.admission().flows()
+    }
+}
+
+/// The control socket of a plan. Without one that is not configured the daemon serves all the same.
+fn control_socket(plan: &Plan) -> Result<Option<Socket>, Failure> {
+    match Socket::open(plan) {
+        Ok(socket) => Ok(socket),
+        Err(error) if plan.control.socket.is_none() && plan.control.group.is_none() => {
+            tracing::info!(%error, "no control socket: `midhopd status` will not find this daemon");
+            Ok(None)
+        }
+        Err(error) => Err(Failure::run("control.socket: it cannot be had")
+            .because(error)
+            .hint("name another path, or \"\" for none")),
     }
 }
 

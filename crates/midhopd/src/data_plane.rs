@@ -98,6 +98,7 @@ pub struct DataPlane {
     stop: watch::Sender<bool>,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
+    hold: Arc<Hold>,
     pools: Arc<Pools>,
     ledgers: Vec<Arc<Ledger>>,
     handover: Handover,
@@ -144,6 +145,8 @@ impl DataPlane {
         let seen = identity.as_ref().map(watch::Sender::subscribe);
         let (tunnels, tunnel_doors) = tunnel::doors(&plan, seen.as_ref(), usize::from(workers))
             .map_err(|(address, source)| StartError::Tunnel { address, source })?;
+        let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
+        let hold = Arc::new(Hold::new(&plan, injector, names));
         let mut this = Self {
             firewall: None,
             handover: Handover::new(Vec::new(), admission.clone()),
@@ -151,6 +154,7 @@ impl DataPlane {
             stop,
             admission,
             budget: Arc::new(Budget::new(memory_max(&plan))),
+            hold: hold.clone(),
             pools: Arc::default(),
             ledgers: Vec::new(),
             tunnels: Arc::new(tunnels),
@@ -158,8 +162,6 @@ impl DataPlane {
             identity,
             threads: Vec::new(),
         };
-        let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
-        let hold = Arc::new(Hold::new(&plan, injector, names));
         let mut all_doors = (0..workers)
             .map(
                 |number| {
@@ -264,6 +266,11 @@ impl DataPlane {
     /// The places for flows, and their use.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
+    }
+
+    /// The flows being opened, and whether flows come about.
+    pub fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     /// The memory limit of all flows, and its use.

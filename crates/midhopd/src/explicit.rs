@@ -240,7 +240,7 @@ async fn serve(
     let (Ok(dialled), State::Connected) = (dialled, handshake.state()) else {
         return part(client, &mut handshake).await;
     };
-    let Dialled { far, client_leg, ticket } = dialled;
+    let Dialled { far, client_leg, rule, ticket } = dialled;
     if let Some(output) = handshake.poll_output() {
         client.write_all(&output).await?;
     }
@@ -250,13 +250,14 @@ async fn serve(
             server.write_all(&first).await?;
             let (client, server) = (client.into_std()?, server.into_std()?);
             let server_leg = *server_leg;
-            desk.handover.carry(HandedFlow { client, server, client_leg, server_leg, ticket })
+            desk.handover.carry(HandedFlow { client, server, client_leg, server_leg, rule, ticket })
         }
         DialedSide::Tunnel { stream, peer, server } => {
             let (client, first) = (client.into_std()?, Bytes::from(first));
             let (client_leg, ends) = (Party::from(&client_leg), Ends { client: from, server });
+            let stream = *stream;
             let asked =
-                RequestedFlow { client, client_leg, peer, first, stream: *stream, ends, ticket };
+                RequestedFlow { client, client_leg, peer, first, stream, ends, rule, ticket };
             desk.tunnels.carry(asked)
         }
     }

@@ -8,7 +8,7 @@ use crate::begun;
 use crate::ends::{Ends, Side};
 use crate::hold::known::{Far, FarSide, Known};
 use crate::hold::living::Life;
-use crate::ledger::{FlowBook, Party};
+use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{Bound, Failure};
 use crate::relay::Stages;
 use crate::tunnel::carry::{self, Permits};
@@ -109,7 +109,8 @@ impl Flow {
         if let Err(error) = self.treat_client(0) {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
-        let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer));
+        let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer))
+            .with_origin(self.origin());
         let life = self.known.life.take();
         let permits = Permits { ticket, life, of_peer: None, leaving: None };
         carry::spawn(&worker, (self.client, Side::Client), stream, book, permits);
@@ -124,6 +125,14 @@ impl Flow {
             client: Some(self.ends.client),
             class,
             hops: 0,
+        }
+    }
+
+    fn origin(&self) -> FlowOrigin {
+        FlowOrigin {
+            rule: self.known.decision.rule,
+            interface: self.known.interface.as_deref().map(Into::into),
+            dscp: self.known.class >> 2,
         }
     }
 
@@ -181,7 +190,8 @@ impl Flow {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
         let (client_leg, server_leg) = (self.client_leg(), self.server_leg());
-        let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into());
+        let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into())
+            .with_origin(self.origin());
         let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
         let Self { worker, client, known, .. } = self;
         carry(&worker, BothLegs { client, server }, book, stages, (ticket, known.life));

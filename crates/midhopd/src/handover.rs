@@ -4,7 +4,7 @@
 use crate::admission::{Admission, Ticket};
 use crate::ends::Ends;
 use crate::flow::carry;
-use crate::ledger::FlowBook;
+use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg;
 use crate::relay::Stages;
 use crate::watch::BothLegs;
@@ -28,6 +28,8 @@ pub struct HandedFlow {
     pub client_leg: LegPlan,
     /// The leg that the server is on.
     pub server_leg: LegPlan,
+    /// The rule that decided, from 0.
+    pub rule: Option<usize>,
     /// The flow's place, see [`Handover::admit`].
     pub ticket: Ticket,
 }
@@ -76,14 +78,15 @@ pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Han
 
 /// Continues a flow on the thread of `worker`.
 fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
-    let HandedFlow { client, server, client_leg, server_leg, ticket } = flow;
+    let HandedFlow { client, server, client_leg, server_leg, rule, ticket } = flow;
     let ends = Ends { client: client.peer_addr()?, server: server.peer_addr()? };
     leg::guard(&client)?;
     leg::guard(&server)?;
     let client = tokio::net::TcpStream::from_std(client)?;
     let server = tokio::net::TcpStream::from_std(server)?;
     worker.ledger.flows.add(1);
-    let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into());
+    let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into())
+        .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
     let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
     carry(worker, BothLegs { client, server }, book, stages, (ticket, None));
     Ok(())

@@ -331,12 +331,7 @@ impl Holder {
         let Some(turnback) = self.worker.turns_back(plan, &route.peer, &crossing) else {
             return (decision.action, Some(route.clone()));
         };
-        let otherwise = match route.otherwise {
-            Action::Split if !plan.intercept.interfaces.iter().any(|own| own == departure) => {
-                Action::Bypass
-            }
-            otherwise => otherwise,
-        };
+        let otherwise = plan.instead_of_turning_back(route, departure);
         let (ends, peer) = (opener.connection.ends, &route.peer);
         tracing::debug!(?ends, peer, ?turnback, ?otherwise, "a tunnel would carry a flow back");
         (otherwise, None)

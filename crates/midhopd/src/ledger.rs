@@ -288,6 +288,17 @@ impl From<&LegPlan> for Party {
     }
 }
 
+/// How a flow came to be carried.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FlowOrigin {
+    /// The rule that decided, from 0, in the plan that the flow began with; none: the default.
+    pub rule: Option<usize>,
+    /// The interface on which it arrived; none: it was requested, here or by a peer.
+    pub interface: Option<Box<str>>,
+    /// The DSCP of its SYN.
+    pub dscp: u8,
+}
+
 /// One live flow.
 #[derive(Debug)]
 pub struct FlowBook {
@@ -297,6 +308,8 @@ pub struct FlowBook {
     pub client_leg: Party,
     /// The party towards the server.
     pub server_leg: Party,
+    /// How it came to be carried.
+    pub origin: FlowOrigin,
     /// Since when both sides are open.
     pub since: Instant,
     /// Unit: bytes. From client to server.
@@ -322,6 +335,7 @@ impl FlowBook {
             ends,
             client_leg,
             server_leg,
+            origin: FlowOrigin::default(),
             since: Instant::now(),
             up: Counter::default(),
             down: Counter::default(),
@@ -331,6 +345,12 @@ impl FlowBook {
             client_resent: Counter::default(),
             server_resent: Counter::default(),
         }
+    }
+
+    /// The same, with how the flow came to be carried.
+    #[must_use]
+    pub fn with_origin(self, origin: FlowOrigin) -> Self {
+        Self { origin, ..self }
     }
 
     /// The party on one side.

@@ -28,6 +28,8 @@ pub mod cli;
 pub mod close;
 pub mod confine;
 pub mod congestion;
+pub mod console;
+pub mod control;
 pub mod daemon;
 pub mod data_plane;
 pub mod doctor;

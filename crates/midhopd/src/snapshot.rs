@@ -2,6 +2,7 @@
 //!
 //! Invariant: a counter (`…_total`) never falls while the daemon lives; everything else is a gauge.
 
+mod flows;
 mod sources;
 
 pub use sources::{ConditionSnapshot, SourceSnapshot};
@@ -166,17 +167,7 @@ fn busiest(
     let mut live: Vec<_> = live.iter().collect();
     live.sort_by_cached_key(|book| Reverse(book.up.value() + book.down.value()));
     live.truncate(BUSIEST);
-    let shown = live.into_iter().map(|book| FlowSnapshot {
-        client: book.ends.client,
-        server: book.ends.server,
-        client_leg: book.client_leg.name.to_string(),
-        server_leg: book.server_leg.name.to_string(),
-        age: Duration::from_ms(u64::try_from(book.since.elapsed().as_millis()).unwrap_or(0)),
-        up: Bytes::new(book.up.value()),
-        down: Bytes::new(book.down.value()),
-        source: sources.source(book, peers),
-    });
-    shown.collect()
+    live.into_iter().map(|book| FlowSnapshot::of(book, sources, peers)).collect()
 }
 
 fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -399,6 +390,12 @@ pub struct FlowSnapshot {
     pub up: Bytes,
     /// From server to client.
     pub down: Bytes,
+    /// The peer whose tunnel it goes through.
+    pub tunnel: Option<String>,
+    /// The rule that decided, from 0, in the plan that it began with; none: the default.
+    pub rule: Option<usize>,
+    /// The interface on which it arrived; none: it was requested, here or by a peer.
+    pub interface: Option<String>,
     /// Its end on this side of a tunnel, where it goes through one.
     pub source: Option<SourceSnapshot>,
 }

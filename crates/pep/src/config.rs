@@ -6,6 +6,7 @@
 
 mod assist;
 mod class;
+mod control;
 mod intercept;
 mod list;
 mod loops;
@@ -16,6 +17,7 @@ mod tunnel;
 
 pub use assist::{AckDecimation, AckSpacing, Assist, AssistPeer, Repairer};
 pub use class::{Class, ClassPlan};
+pub use control::Control;
 pub use intercept::{Accept, Conntrack, Hooks, Intercept};
 pub use list::{Dscp, OneOrMany, Ports};
 pub use plan::{LegPlan, Plan};
@@ -43,6 +45,8 @@ pub struct Config {
     pub limits: Limits,
     /// Metrics and the status page.
     pub admin: Admin,
+    /// The socket of `midhopd status` and the other commands that ask a running daemon.
+    pub control: Control,
     /// What is logged, and how.
     pub log: Log,
     /// The process itself.

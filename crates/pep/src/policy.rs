@@ -94,7 +94,7 @@ impl Policy {
 
     /// Decides about one flow.
     pub fn decide(&self, flow: &FlowKey<'_>) -> Decision {
-        if self.endpoints.contains(&canonical(flow.destination)) {
+        if self.is_endpoint(flow.destination) {
             return Decision { action: Action::Bypass, accept: self.accept, rule: None };
         }
         let rule = self.rules.iter().position(|rule| rule.matches.covers(flow));
@@ -104,6 +104,16 @@ impl Policy {
             }
             None => Decision { action: Action::Split, accept: self.accept, rule: None },
         }
+    }
+
+    /// The flows that a rule means, by its number from 0; none: there is no such rule.
+    pub fn matches(&self, rule: usize) -> Option<&Match> {
+        self.rules.get(rule).map(|rule| &rule.matches)
+    }
+
+    /// Whether tunnels over TCP go to this address, which are never taken for flows.
+    pub fn is_endpoint(&self, destination: SocketAddr) -> bool {
+        self.endpoints.contains(&canonical(destination))
     }
 
     /// Every way in which some flow's SYN may be answered: what the data plane must be ready for.

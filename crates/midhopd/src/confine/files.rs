@@ -26,11 +26,12 @@ pub enum Enforced {
 }
 
 /// Lets the calling thread and those that it starts read below `directories`, and where the host keeps the files of
-/// name resolution. They may write, make or execute nothing, and send no signals.
+/// name resolution. They may write, make or execute nothing, and send no signals. They may remove files in the
+/// directory of `sockets`.
 ///
 /// # Errors
 /// When the kernel refuses what it claims to support.
-pub fn files(directories: &[PathBuf]) -> Result<Enforced, ConfineError> {
+pub fn files(directories: &[PathBuf], sockets: Option<&Path>) -> Result<Enforced, ConfineError> {
     let host = HOST.iter().map(Path::new);
     let readable = host.chain(directories.iter().map(PathBuf::as_path));
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
@@ -39,6 +40,7 @@ pub fn files(directories: &[PathBuf]) -> Result<Enforced, ConfineError> {
         .and_then(|ruleset| ruleset.scope(Scope::Signal))
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(readable, read)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(sockets, AccessFs::RemoveFile)))
         .map_err(ConfineError::of)?;
     enforce(ruleset)
 }

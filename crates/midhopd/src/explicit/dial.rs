@@ -28,6 +28,8 @@ pub(super) struct Dialled {
     pub(super) far: DialedSide,
     /// The leg that the client is on.
     pub(super) client_leg: LegPlan,
+    /// The rule that decided, from 0.
+    pub(super) rule: Option<usize>,
     pub(super) ticket: Ticket,
 }
 
@@ -78,7 +80,7 @@ pub(super) async fn dial(
     if let Err(error) = leg::settings(&SockRef::from(client), client_leg) {
         tracing::warn!(%peer, %error, "a client's socket is not set as its leg asks");
     }
-    Ok(Dialled { far, client_leg: client_leg.clone(), ticket })
+    Ok(Dialled { far, client_leg: client_leg.clone(), rule: decision.rule, ticket })
 }
 
 /// A client's request.

@@ -12,7 +12,7 @@ use crate::begun;
 use crate::close;
 use crate::ends::Side;
 use crate::hold::living::Life;
-use crate::ledger::{FlowBook, Party};
+use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{self, Sample};
 use crate::worker::Worker;
 use midhop_pep::config::Plan;
@@ -47,7 +47,7 @@ pub async fn begin(plan: &Plan, link: &Link, request: &Request) -> Result<Stream
 /// # Errors
 /// When the thread's event loop does not take the client's socket.
 pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Result<()> {
-    let RequestedFlow { client, client_leg, peer, first, mut stream, ends, ticket } = asked;
+    let RequestedFlow { client, client_leg, peer, first, mut stream, ends, rule, ticket } = asked;
     leg::guard(&client)?;
     let client = TcpStream::from_std(client)?;
     worker.ledger.flows.add(1);
@@ -55,7 +55,8 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
         worker.ledger.bytes_up.add(first.len() as u64);
         stream.output.put(first);
     }
-    let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer));
+    let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer))
+        .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
     let permits = Permits { ticket, life: None, of_peer: None, leaving: None };
     spawn(worker, (client, Side::Client), stream, book, permits);
     Ok(())

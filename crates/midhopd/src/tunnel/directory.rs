@@ -91,6 +91,8 @@ pub struct RequestedFlow {
     pub stream: Stream,
     /// Its addresses.
     pub ends: Ends,
+    /// The rule that decided, from 0.
+    pub rule: Option<usize>,
     /// Its place.
     pub ticket: Ticket,
 }

@@ -25,7 +25,7 @@ use crate::{
     admission::Ticket,
     ends::{Ends, Side},
     happy_eyeballs::{self, race},
-    ledger::{FlowBook, Party},
+    ledger::{FlowBook, FlowOrigin, Party},
     leg::{self, Departure},
     targets::{self, Targets},
     worker::Worker,
@@ -248,6 +248,8 @@ struct Opened {
     server: Server,
     ends: Ends,
     leg: Party,
+    /// The rule that decided, from 0.
+    rule: Option<usize>,
     ticket: Ticket,
     /// Whose address the server sees.
     from: Source,
@@ -319,7 +321,8 @@ async fn open(
             Step::Opened(next, leg) => {
                 let (server, ends) = (Server::Tunnel(next), Ends { client, server });
                 let from = Source::Host;
-                return Ok(Opened { server, ends, leg, ticket, from, leaving: None });
+                let rule = decision.rule;
+                return Ok(Opened { server, ends, leg, rule, ticket, from, leaving: None });
             }
             Step::Denied(denial) => last = denial,
             Step::Alone => direct.push((server, decision)),
@@ -341,7 +344,8 @@ async fn open(
         connected.map_err(|failed| failed.map_or(last, Denial::from))?;
     stream.output.join(wish.class(&decision));
     let ends = Ends { client, server };
-    Ok(Opened { server: Server::Leg(tcp), ends, leg, ticket, from, leaving })
+    let (server, rule) = (Server::Leg(tcp), decision.rule);
+    Ok(Opened { server, ends, leg, rule, ticket, from, leaving })
 }
 
 /// Result of requesting the flow from the next tunnel of a chain.
@@ -519,7 +523,7 @@ async fn carry_on(
     opened: Opened,
     seat: guests::Seat,
 ) {
-    let Opened { server, ends, leg, ticket, leaving, .. } = opened;
+    let Opened { server, ends, leg, rule, ticket, leaving, .. } = opened;
     // A peer that lets nothing be sent to it must not hold a server for ever.
     let answer = Response::Granted.fields(stream.payload());
     let said = time::timeout(peer.timeout.into(), stream.output.say(&answer)).await;
@@ -527,7 +531,8 @@ async fn carry_on(
         return;
     }
     worker.ledger.flows.add(1);
-    let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg);
+    let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg)
+        .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
     let permits = Permits { ticket, life: None, of_peer: Some(seat), leaving };
     match server {
         Server::Leg(server) => carry::spawn(worker, (server, Side::Server), stream, book, permits),

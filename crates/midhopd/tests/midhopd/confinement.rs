@@ -148,7 +148,7 @@ fn files_are_read_and_not_written() {
         std::fs::write(at.path().join("file"), "text").expect("a file");
     }
     let file = directory.path().join("file");
-    let enforced = confine::files(&[directory.path().to_owned()]).expect("Landlock, or none");
+    let enforced = confine::files(&[directory.path().to_owned()], None).expect("Landlock, or none");
     if enforced == confine::Enforced::Not {
         return midhop_testkit::skipped("this kernel has no Landlock");
     }

@@ -29,6 +29,7 @@ mod chain_early;
 mod cli;
 mod closing;
 mod confinement;
+mod console;
 mod directions;
 mod doctor;
 mod explicit;

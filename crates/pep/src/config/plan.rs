@@ -1,8 +1,8 @@
 //! The configuration as resolved: what the daemon works from, with nothing left to check.
 
 use super::{
-    Admin, Assist, ClassPlan, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start,
-    TunnelPlan,
+    Action, Admin, Assist, ClassPlan, Control, Daemon, Explicit, Intercept, Keepalive, Limits, Log,
+    PeerPlan, Start, TunnelPlan,
 };
 use crate::policy::{Decision, Policy, Route};
 use ipnet::IpNet;
@@ -26,6 +26,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Metrics and the status page.
     pub admin: Admin,
+    /// The socket of commands that ask a running daemon.
+    pub control: Control,
     /// What is logged, and how.
     pub log: Log,
     /// The process itself.
@@ -122,6 +124,17 @@ impl Plan {
         self.policy.route(decision)
     }
 
+    /// What becomes of a flow whose tunnel would carry it back to where it comes from, and that leaves by `departure`: it
+    /// is split by this host alone only where its server's side is intercepted as well.
+    pub fn instead_of_turning_back(&self, route: &Route, departure: &str) -> Action {
+        match route.otherwise {
+            Action::Split if !self.intercept.interfaces.iter().any(|own| own == departure) => {
+                Action::Bypass
+            }
+            otherwise => otherwise,
+        }
+    }
+
     /// The class of a flow that `decision` is about: its rule's, else that of its DSCP, else the one that
     /// the proxy `asked` for that it came from, where that is known here.
     pub fn class(&self, decision: &Decision, dscp: Option<u8>, asked: Option<&str>) -> &ClassPlan {
@@ -212,6 +225,8 @@ impl Plan {
             explicit.http_connect,
             explicit.socks5,
             admin.listen,
+            control.socket,
+            control.group,
             tunnel.listen,
             tunnel.fallback,
             log.format,

@@ -67,6 +67,7 @@ impl Config {
         self.assist.check()?;
         self.check_listeners()?;
         self.check_limits()?;
+        self.control.check()?;
         let mut legs = Vec::with_capacity(self.legs.len() + 1);
         for (name, leg) in &self.legs {
             let key = KeyPath::of(["legs", name.as_str()]);
@@ -94,6 +95,7 @@ impl Config {
             explicit: self.explicit,
             limits: self.limits,
             admin: self.admin,
+            control: self.control,
             log: self.log,
             daemon: self.daemon,
             legs,

@@ -132,6 +132,8 @@ pub fn start_proxies(
         if let Some(tunnels) = &node.tunnels {
             tunnels.complete(&mut config, pep, &authority);
         }
+        // Its own: all of them have this host's files.
+        config.control.use_directory(directory, &node.name);
         let text = toml::to_string(&config)
             .map_err(|error| io_error("write a proxy's configuration")(io::Error::other(error)))?;
         proxies.push(Proxy::start(namespace, &node.name, &text, directory)?);

@@ -30,8 +30,20 @@ impl Desk {
         self.path().join("midhopd.toml")
     }
 
+    /// Its control socket is its own: tests beside this one have the same host.
     pub fn rewrite(&self, config: &str) {
-        std::fs::write(self.config(), config).expect("a configuration");
+        let socket = self.socket();
+        let control = if config.contains("[control]") {
+            String::new()
+        } else {
+            format!("\n[control]\nsocket = {:?}\n", socket.display().to_string())
+        };
+        std::fs::write(self.config(), config.to_owned() + &control).expect("a configuration");
+    }
+
+    /// The control socket of the daemon.
+    pub fn socket(&self) -> PathBuf {
+        self.path().join("run/control.sock")
     }
 
     /// The program, told to run with the configuration. What it starts it looks for here first.

@@ -1,0 +1,273 @@
+//! Requests and answers of the control socket. Their JSON Schemas are what `midhopd schema --of` prints.
+
+use midhop_pep::config::Match;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// The version of these types. It grows when a key changes its meaning or goes.
+pub const VERSION: u32 = 1;
+
+/// The daemon at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// The version of this format.
+    pub format: u32,
+    /// The version of the program.
+    pub version: String,
+    /// The daemon's name among others on this host.
+    pub instance: String,
+    /// The process of the data plane.
+    pub pid: u32,
+    /// The interfaces whose flows are taken.
+    pub interfaces: Vec<String>,
+    /// Time since the start.
+    pub uptime_s: f64,
+    /// Whether no new flows are taken because the daemon ends.
+    pub draining: bool,
+    /// What is wrong; none: all is well.
+    pub illness: Option<String>,
+    /// Why new flows pass by at this moment; none: they are taken.
+    pub passing: Option<String>,
+    /// The last reload; none: there was none.
+    pub reload: Option<Reload>,
+    /// Live flows.
+    pub flows: u64,
+    /// The most flows at a time.
+    pub flows_max: u64,
+    /// Clients whose SYN waits for the far side.
+    pub held_syns: u64,
+    /// Data that waits in the proxy, its sockets included.
+    pub buffered_bytes: u64,
+    /// The most of it.
+    pub buffered_max_bytes: u64,
+    /// Flows that were taken.
+    pub split_total: u64,
+    /// Flows that passed by, by reason.
+    pub bypassed_total: BTreeMap<String, u64>,
+    /// Flows that a rule rejected.
+    pub rejected_total: u64,
+    /// Flows whose far side did not accept, by reason.
+    pub refused_total: BTreeMap<String, u64>,
+    /// Flows that have ended, by how.
+    pub ended_total: BTreeMap<String, u64>,
+    /// Moved from clients to servers.
+    pub up_bytes_total: u64,
+    /// Moved from servers to clients.
+    pub down_bytes_total: u64,
+    /// How often a direction began to wait for memory.
+    pub memory_waits_total: u64,
+    /// The legs, by name.
+    pub legs: BTreeMap<String, Leg>,
+    /// The peers, by name.
+    pub peers: BTreeMap<String, Peer>,
+}
+
+/// One leg.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Leg {
+    /// Congestion control; empty: the kernel's default.
+    pub congestion: String,
+    /// Live connections.
+    pub connections: u64,
+    /// The configured rate away from this host.
+    pub rate_bit_s: Option<u64>,
+    /// The configured rate towards this host.
+    pub rate_in_bit_s: Option<u64>,
+    /// Sent into the leg.
+    pub sent_bytes_total: u64,
+    /// Received from it.
+    pub received_bytes_total: u64,
+    /// Segments sent again.
+    pub retransmissions_total: u64,
+    /// Smoothed round-trip time over its connections.
+    pub rtt_s: Option<f64>,
+    /// The shortest one seen.
+    pub rtt_min_s: Option<f64>,
+    /// Flows that have more to send than their share.
+    pub senders: Option<u64>,
+    /// The share of each of them.
+    pub share_bit_s: Option<u64>,
+}
+
+/// The tunnels to one peer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Peer {
+    /// Open tunnels; 0: the peer cannot be reached, or has not come.
+    pub tunnels: u64,
+    /// Those of them over TCP.
+    pub tcp_tunnels: u64,
+    /// What carries new flows, with the reason, at the end that opens tunnels.
+    pub carrier: Option<String>,
+    /// Flows in its tunnels.
+    pub flows: u64,
+    /// Smoothed round-trip time.
+    pub rtt_s: Option<f64>,
+    /// The shortest one seen.
+    pub rtt_min_s: Option<f64>,
+    /// What may be in flight.
+    pub window_bytes: u64,
+    /// What is in flight.
+    pub in_flight_bytes: u64,
+    /// The send rate, headers included; none: only the window limits it.
+    pub rate_bit_s: Option<u64>,
+    /// The part of the datagrams to it that is lost, before repairs.
+    pub loss_ratio: Option<f64>,
+    /// What repairs add to what they cover.
+    pub repair_overhead_ratio: Option<f64>,
+    /// Packets sent to it.
+    pub sent_packets_total: u64,
+    /// Those of them that were lost.
+    pub lost_packets_total: u64,
+    /// Tunnels closed because it broke a rule.
+    pub violations_total: u64,
+    /// Flows by the condition of their sources: `near-idle`, `near-congested`, `far-idle`, `far-congested`.
+    pub conditions: BTreeMap<String, u64>,
+}
+
+/// Which flows to list.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowsQuery {
+    /// As in a rule; empty: all.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// The most to list, those that moved most bytes first; 0: all.
+    pub limit: u64,
+}
+
+/// Live flows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Flows {
+    /// The version of this format.
+    pub format: u32,
+    /// How many match.
+    pub matching: u64,
+    /// Those listed.
+    pub flows: Vec<Flow>,
+}
+
+/// One live flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Flow {
+    /// The client.
+    pub client: SocketAddr,
+    /// The server.
+    pub server: SocketAddr,
+    /// The leg, or the peer, towards the client.
+    pub client_leg: String,
+    /// The leg, or the peer, towards the server.
+    pub server_leg: String,
+    /// The peer whose tunnel it goes through.
+    pub tunnel: Option<String>,
+    /// The rule that decided, from 0 as errors number it, in the configuration that the flow began with; none: the default.
+    pub rule: Option<u64>,
+    /// The interface on which it arrived; none: it was requested, here or by a peer.
+    pub interface: Option<String>,
+    /// Since both sides are open.
+    pub age_s: f64,
+    /// Moved from client to server.
+    pub up_bytes: u64,
+    /// Moved from server to client.
+    pub down_bytes: u64,
+    /// What is known of its end on this side of a tunnel.
+    pub source: Option<FlowSource>,
+}
+
+/// The end of a tunnel's flow on this side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowSource {
+    /// Its smoothed round-trip time to this proxy.
+    pub rtt_s: f64,
+    /// The part of its segments that arrived out of order.
+    pub loss_ratio: f64,
+    /// Its recent send rate.
+    pub rate_bit_s: u64,
+    /// The condition of its flow: `near-idle`, `near-congested`, `far-idle` or `far-congested`.
+    pub condition: String,
+    /// The part of the configured rate of its tunnel that its flow gets.
+    pub bandwidth_ratio: Option<f64>,
+}
+
+/// A flow to explain, live or not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WhyQuery {
+    /// The client. Port 0: any.
+    pub client: SocketAddr,
+    /// The server.
+    pub server: SocketAddr,
+    /// The interface on which its SYN arrives; none: the one of the route back to the client.
+    #[serde(default)]
+    pub interface: Option<String>,
+    /// The DSCP of its SYN.
+    #[serde(default)]
+    pub dscp: u8,
+}
+
+/// What becomes of a flow, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Why {
+    /// The version of this format.
+    pub format: u32,
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// The live flow with these ends; none: there is none, and the answer is what would become of one that begins now.
+    pub live: Option<Flow>,
+    /// What was asked, in order, up to what decided.
+    pub steps: Vec<Step>,
+    /// The leg towards the client, where the flow is carried.
+    pub client_leg: Option<String>,
+    /// The leg towards the server, or the peer.
+    pub server_leg: Option<String>,
+    /// When the client's SYN is answered, where the flow is carried.
+    pub accept: Option<String>,
+}
+
+/// What becomes of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It is split by this host alone.
+    Split,
+    /// It goes through a tunnel.
+    Tunnel,
+    /// It passes by.
+    Bypass,
+    /// It passes by, and its losses are repaired.
+    Assist,
+    /// It is refused.
+    Reject,
+    /// This daemon does not see it.
+    NotIntercepted,
+}
+
+/// One step of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// What was asked: the configuration's key, or a part of the host.
+    pub subject: String,
+    /// What was found.
+    pub finding: String,
+    /// Whether this decided.
+    pub decides: bool,
+}
+
+/// The result of a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reload {
+    /// Why the configuration was refused, in which case the old one stays; none: it is in force.
+    pub error: Option<Refusal>,
+    /// Keys that have changed and stay as they were until a restart.
+    pub kept: Vec<String>,
+}
+
+/// An error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Refusal {
+    /// What is wrong.
+    pub error: String,
+    /// What the user can do about it.
+    pub hint: Option<String>,
+}

@@ -1,0 +1,119 @@
+//! The internal snapshot as the control socket's answers have it.
+
+use super::answer::{Flow, FlowSource, Leg, Peer, Status, VERSION};
+use crate::ledger::Carrier;
+use crate::snapshot::{FlowSnapshot, LegSnapshot, PeerSnapshot, Snapshot};
+use midhop_pep::config::Plan;
+use midhop_units::{Bytes, Duration, Rate};
+
+/// The status, but for what only the process knows.
+pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> Status {
+    let mut bypassed = snapshot.firewall_passed_total;
+    for (reason, count) in [
+        ("rule", snapshot.bypassed_by_rule_total),
+        ("limit", snapshot.bypassed_by_limit_total),
+        ("watchdog", snapshot.bypassed_by_watchdog_total),
+        ("assist", snapshot.assisted_total),
+    ] {
+        *bypassed.entry(reason.to_owned()).or_default() += count;
+    }
+    Status {
+        format: VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        instance: plan.intercept.instance.clone(),
+        pid: std::process::id(),
+        interfaces: plan.intercept.interfaces.0.clone(),
+        uptime_s: 0.0,
+        draining: false,
+        illness: None,
+        passing: None,
+        reload: None,
+        flows: snapshot.flows,
+        flows_max: snapshot.flows_max,
+        held_syns: snapshot.held_syns,
+        buffered_bytes: snapshot.buffered.get(),
+        buffered_max_bytes: snapshot.buffered_max.get(),
+        split_total: snapshot.split_total,
+        bypassed_total: bypassed,
+        rejected_total: snapshot.rejected_total,
+        refused_total: snapshot.refused_total,
+        ended_total: snapshot.ended_total,
+        up_bytes_total: snapshot.up_total.get(),
+        down_bytes_total: snapshot.down_total.get(),
+        memory_waits_total: snapshot.memory_waits_total,
+        legs: snapshot
+            .legs
+            .into_iter()
+            .map(|(name, it)| {
+                let shown = leg(it, &name, plan);
+                (name, shown)
+            })
+            .collect(),
+        peers: snapshot.peers.into_iter().map(|(name, it)| (name, peer(&it))).collect(),
+    }
+}
+
+fn leg(leg: LegSnapshot, name: &str, plan: &Plan) -> Leg {
+    let configured = plan.legs.iter().find(|it| it.name == name);
+    Leg {
+        congestion: leg.congestion,
+        connections: leg.connections,
+        rate_bit_s: configured.and_then(|it| it.rate).map(Rate::bits_per_s),
+        rate_in_bit_s: configured.and_then(|it| it.rate_in).map(Rate::bits_per_s),
+        sent_bytes_total: leg.sent_total.get(),
+        received_bytes_total: leg.received_total.get(),
+        retransmissions_total: leg.retransmissions_total,
+        rtt_s: leg.rtt.map(Duration::as_s_f64),
+        rtt_min_s: leg.rtt_min.map(Duration::as_s_f64),
+        senders: leg.senders,
+        share_bit_s: leg.share.map(Rate::bits_per_s),
+    }
+}
+
+fn peer(peer: &PeerSnapshot) -> Peer {
+    Peer {
+        tunnels: peer.tunnels,
+        tcp_tunnels: peer.tcp_tunnels,
+        carrier: peer.carrier.map(Carrier::name).map(str::to_owned),
+        flows: peer.streams,
+        rtt_s: peer.rtt.map(Duration::as_s_f64),
+        rtt_min_s: peer.rtt_min.map(Duration::as_s_f64),
+        window_bytes: peer.window.get(),
+        in_flight_bytes: peer.in_flight.get(),
+        rate_bit_s: peer.rate.map(Rate::bits_per_s),
+        loss_ratio: peer.loss,
+        repair_overhead_ratio: peer.repair_overhead(),
+        sent_packets_total: peer.sent_packets_total,
+        lost_packets_total: peer.lost_packets_total,
+        violations_total: peer.violations_total,
+        conditions: peer
+            .conditions
+            .iter()
+            .map(|(name, it)| ((*name).to_owned(), it.flows))
+            .collect(),
+    }
+}
+
+/// One live flow.
+pub(super) fn flow(flow: FlowSnapshot) -> Flow {
+    let tunnel = flow.tunnel;
+    Flow {
+        client: flow.client,
+        server: flow.server,
+        client_leg: flow.client_leg,
+        server_leg: flow.server_leg,
+        tunnel,
+        rule: flow.rule.map(|number| number as u64),
+        interface: flow.interface,
+        age_s: flow.age.as_s_f64(),
+        up_bytes: Bytes::get(flow.up),
+        down_bytes: Bytes::get(flow.down),
+        source: flow.source.map(|source| FlowSource {
+            rtt_s: source.rtt.as_s_f64(),
+            loss_ratio: source.loss,
+            rate_bit_s: source.rate.bits_per_s(),
+            condition: source.condition.name().to_owned(),
+            bandwidth_ratio: source.bandwidth_ratio,
+        }),
+    }
+}

@@ -1,0 +1,204 @@
+//! The commands that ask a running daemon: what they show of live flows, and who may ask.
+
+use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
+use crate::stage::{Family, Stage, hear, noise, say, until};
+use midhopd::control::answer::{Flows, Outcome, Reload, Status, Why};
+use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::Output;
+use std::time::Duration;
+
+const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[legs.lan0]\n[legs.wan0]\nrate = \"50 Mbit/s\"\n\
+    [[rules]]\nmatch.destination_port = 9\naction = \"bypass\"\n\
+    [[rules]]\nmatch.destination_port = 25\naction = \"reject\"\n\
+    [[rules]]\nmatch.source = \"10.0.0.0/8\"\naction = \"split\"\n";
+
+/// What a command prints that asks the daemon of this desk.
+fn ask(stage: &Stage, desk: &Desk, arguments: &[&str]) -> Output {
+    let mut command = midhopd();
+    command.args(arguments).arg("--socket").arg(desk.socket());
+    output_in(&stage.gateway, &mut command)
+}
+
+fn answer<T: DeserializeOwned>(stage: &Stage, desk: &Desk, arguments: &[&str]) -> T {
+    let output = ask(stage, desk, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", errors(&output));
+    serde_json::from_slice(&output.stdout).expect("the answer's JSON")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn it_shows_live_flows_and_legs() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(1, 100_000);
+    let mut heard = vec![0; bytes.len()];
+    (&client).write_all(&bytes).expect("writing");
+    (&server).read_exact(&mut heard).expect("reading");
+    let status: Status = answer(&stage, &desk, &["status"]);
+    assert_eq!((status.flows, status.up_bytes_total, status.pid), (1, 100_000, running.id()));
+    assert_eq!(status.legs["wan0"].rate_bit_s, Some(50_000_000));
+    assert_eq!(status.legs["wan0"].connections, 1);
+    let (from, to) = (client.local_addr().expect("an end"), client.peer_addr().expect("an end"));
+    let flows: Flows = answer(&stage, &desk, &["flows"]);
+    let flow = &flows.flows[0];
+    assert_eq!((flow.client, flow.server, flow.up_bytes), (from, to, 100_000));
+    assert_eq!((flow.rule, flow.interface.as_deref()), (Some(2), Some("lan0")));
+    for (condition, count) in [
+        ("source=10.0.0.0/8", 1),
+        ("source=192.0.2.0/24", 0),
+        ("interface=lan0", 1),
+        ("interface=wan0", 0),
+    ] {
+        let some: Flows = answer(&stage, &desk, &["flows", "--match", condition]);
+        assert_eq!(some.matching, count, "{condition}");
+    }
+    let shown = text(&ask(&stage, &desk, &["flows"]));
+    assert!(shown.contains(&from.to_string()) && shown.contains("100 kB"), "{shown}");
+    for (command, part) in
+        [("status", "1 of at most"), ("legs", "50.0 Mbit/s"), ("peers", "no peers")]
+    {
+        let output = ask(&stage, &desk, &[command]);
+        assert!(output.status.success() && text(&output).contains(part), "{}", text(&output));
+    }
+    // Moved between its two looks, so that it has a rate.
+    let page = std::thread::scope(|scope| {
+        let page = scope.spawn(|| text(&ask(&stage, &desk, &["top", "-n", "2", "-i", "0.5"])));
+        while !page.is_finished() {
+            (&client).write_all(&bytes).expect("writing");
+            (&server).read_exact(&mut heard).expect("reading");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        page.join().expect("a page")
+    });
+    assert!(page.contains(&from.to_string()) && page.contains("Mbit/s"), "{page}");
+    assert!(!page.contains('\x1b'), "no screen is controlled where there is none");
+    say(&client, b"");
+    say(&server, b"");
+    assert!(hear(&client).is_empty());
+    until("the flow is over", || answer::<Status>(&stage, &desk, &["status"]).flows == 0);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+    assert!(!desk.socket().exists(), "the socket is left behind");
+    let gone = ask(&stage, &desk, &["status"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(errors(&gone).contains("hint: start the daemon"), "{}", errors(&gone));
+}
+
+/// What it says of a flow that would begin is what becomes of one that begins.
+#[test]
+fn why_says_what_becomes_of_a_flow() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let server = listener.local_addr().expect("an address");
+    let why = |client: &str, server: &SocketAddr, more: &[&str]| -> Why {
+        let server = server.to_string();
+        answer(&stage, &desk, &[&["why", client, server.as_str()], more].concat())
+    };
+    let on = |port: u16| SocketAddr::new(server.ip(), port);
+    let client = "10.0.1.2";
+    let split = why(client, &server, &[]);
+    assert_eq!((split.outcome, split.live.is_none()), (Outcome::Split, true), "{split:?}");
+    assert_eq!(
+        (split.client_leg.as_deref(), split.server_leg.as_deref()),
+        (Some("lan0"), Some("wan0"))
+    );
+    assert_eq!(why(client, &on(9), &[]).outcome, Outcome::Bypass);
+    assert_eq!(why(client, &on(25), &[]).outcome, Outcome::Reject);
+    let other = why(client, &server, &["--interface", "wan0"]);
+    assert_eq!(other.outcome, Outcome::NotIntercepted, "{other:?}");
+    let decided = other.steps.iter().find(|step| step.decides).expect("a reason");
+    assert_eq!(decided.subject, "intercept.interfaces");
+    let here = why(client, &"10.0.1.1:22".parse().expect("an address"), &[]);
+    assert_eq!(here.outcome, Outcome::NotIntercepted, "{here:?}");
+
+    let (flow, _accepted) = stage.flow(&listener);
+    let from = flow.local_addr().expect("an end").to_string();
+    let live = why(&from, &server, &[]);
+    let shown = live.live.as_ref().expect("it is live");
+    assert_eq!((live.outcome, shown.rule), (Outcome::Split, Some(2)));
+    let page = text(&ask(&stage, &desk, &["why", &from, &server.to_string()]));
+    assert!(page.contains("rules.2") && page.contains("10.0.0.0/8"), "{page}");
+
+    // The live flow keeps what decided; a new one is decided on by the rules of now.
+    desk.rewrite(&CONFIG.replace("\"split\"", "\"reject\""));
+    let reloaded: Reload = answer(&stage, &desk, &["reload"]);
+    assert_eq!(reloaded.error, None);
+    assert_eq!(why(&from, &server, &[]).outcome, Outcome::Split);
+    assert_eq!(why(client, &on(443), &[]).outcome, Outcome::Reject);
+    running.signal(Signal::SIGTERM);
+    until("it drains", || log_of(&desk).contains("draining"));
+    let draining = why(client, &on(443), &[]);
+    assert_eq!(draining.outcome, Outcome::Bypass, "{draining:?}");
+}
+
+#[test]
+fn who_has_it_reload_is_told_the_result() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let _running = Running::start(&stage, &desk);
+    let good = ask(&stage, &desk, &["reload"]);
+    assert!(good.status.success() && text(&good).contains("reloaded"), "{}", errors(&good));
+    desk.rewrite("[intercept]\ninterfaces = \"lan0\"\ncolour = 1\n");
+    let wrong = ask(&stage, &desk, &["reload"]);
+    let said = errors(&wrong);
+    assert_eq!(wrong.status.code(), Some(64), "{said}");
+    assert!(said.contains("the old one stays") && said.contains("colour"), "{said}");
+    let status: Status = answer(&stage, &desk, &["status"]);
+    let refused = status.reload.and_then(|reload| reload.error).expect("it is remembered");
+    assert!(refused.error.contains("colour"), "{refused:?}");
+    desk.rewrite(&CONFIG.replace("[legs.lan0]", "queue = 77\n[legs.lan0]"));
+    let kept = ask(&stage, &desk, &["reload"]);
+    assert!(errors(&kept).contains("intercept.queue"), "{}", errors(&kept));
+}
+
+/// Only its user may connect, nobody can fill it or stop it, and what it does not understand it refuses.
+#[test]
+fn the_control_socket_withstands_its_clients() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let _running = Running::start(&stage, &desk);
+    let mode = std::fs::metadata(desk.socket()).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // More idle clients than it has places for: those go once their heads are late.
+    let idle: Vec<_> =
+        (0..40).map(|_| UnixStream::connect(desk.socket()).expect("a connection")).collect();
+    for request in [
+        "GET /flows HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "POST /why HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}".to_owned(),
+        "POST /flows HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{\"a\": 1} ".to_owned(),
+        "POST /flows HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n".to_owned()
+            + &"[".repeat(100_000),
+        "\x16\x03\x01".to_owned() + &"x".repeat(100_000),
+    ] {
+        let mut stream = UnixStream::connect(desk.socket()).expect("a connection");
+        stream.set_read_timeout(Some(crate::stage::PATIENCE)).expect("a timeout");
+        // It may close before all is written.
+        let _ = stream.write_all(request.as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    drop(idle);
+    let listener = stage.listen(Family::V4);
+    let (client, server): (TcpStream, TcpStream) = stage.flow(&listener);
+    say(&client, b"still carried");
+    assert_eq!(hear(&server), b"still carried");
+    assert_eq!(answer::<Status>(&stage, &desk, &["status"]).illness, None);
+}
