@@ -45,7 +45,7 @@ pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
 
 /// The settings of a peer's congestion control.
 pub fn congestion(peer: &PeerPlan) -> Settings {
-    // Without a rate no law can use it; the configuration has reported that.
+    // None for `known-rate` without a rate, which the configuration has reported.
     let mut law = Law::usual(peer.congestion, peer.rate).unwrap_or(Law::BbrV3);
     if let Some(rtt0) = peer.rtt0 {
         match &mut law {

@@ -30,7 +30,7 @@ pub struct Lone {
     endpoint: Endpoint,
     remote: SocketAddr,
     peer: PeerPlan,
-    /// How the first incoming connection is accepted; none: none is accepted any more.
+    /// How an incoming connection is accepted; none: no connection is accepted, or one already was.
     welcome: Option<(Arc<ServerConfig>, Pace)>,
     connection: State,
     batch: DatagramBatch,
