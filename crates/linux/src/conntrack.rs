@@ -44,7 +44,7 @@ pub struct Connection {
 pub enum Zone {
     /// The same zone for both directions.
     Whole(u16),
-    /// The zone for the direction of the first packet; replies are in the host's default zone.
+    /// The zone for the direction of the first packet; replies are in the default zone of the host.
     Departing(u16),
 }
 

@@ -109,7 +109,7 @@ impl FlowSchedule {
         self.ahead = ahead;
     }
 
-    /// It has sent all that it had, and may have more soon.
+    /// It has sent all that it had, and may have more immediately.
     pub fn finish(&mut self, now: Instant) {
         self.idle = now;
     }

@@ -103,7 +103,7 @@ impl Request {
         fields
     }
 
-    /// Parses the header fields of a request. Returns how the flow's bytes are to be carried.
+    /// Parses the header fields of a request. Returns it, and how the flow's bytes are to be carried.
     ///
     /// # Errors
     /// The response to send if this request is not served: it is malformed, or no CONNECT.
@@ -239,7 +239,7 @@ impl Response {
     }
 }
 
-/// The message is malformed.
+/// A malformed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message is malformed")]
 pub struct Malformed;

@@ -13,7 +13,7 @@ const CONTROL_STREAMS: u32 = 8;
 /// Flows that a peer may have open at first. QUIC keeps some hundred bytes for each, open or not; [`Places`] makes
 /// room for more.
 const PLACES: u32 = 128;
-/// The factor by which that grows, and the fraction that is left free when it grows.
+/// The factor by which that grows. It grows once this part of it is used.
 const PLACES_GROW: u32 = 4;
 
 /// The leg to a peer, as this end sees it.

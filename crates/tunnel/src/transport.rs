@@ -46,7 +46,7 @@ pub struct LegSettings {
     pub mtu: u16,
     /// Whether its packets are IPv6. Default: no.
     pub ipv6: bool,
-    /// What something below QUIC may add to a datagram. Default: nothing.
+    /// What a layer below QUIC may add to a datagram. Default: nothing.
     pub headroom: u16,
     /// Whether a layer below QUIC repairs losses, with a delay of more than a few datagrams. Default: no.
     pub repaired: bool,
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(wide.ack_delay(), Duration::from_us(18_750));
         let near = LegSettings { rtt: Some(Duration::from_ms(10)), ..wide };
         assert_eq!(near.ack_delay(), Duration::from_ms(1));
-        // A return leg that is hopeless is not waited for without end.
+        // The delay stays bounded on a hopelessly slow return leg.
         let narrow = LegSettings { return_rate: Some(Rate::from_bits_per_s(1200)), ..geo() };
         assert_eq!(narrow.ack_delay(), Duration::from_ms(100));
     }
@@ -271,7 +271,7 @@ mod tests {
         let steering = leg.steering(known()).expect("a leg");
         let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
         assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
-        // A product and what waits on purpose: 120 % + 110 ms of 600.
+        // The product plus what waits on purpose: 120 % + 110 ms of 600.
         let product = 10_500_000.0 * 1200.0 / 1228.0;
         let window = steering.pace().window().get() as f64 / product;
         assert!((1.2..1.39).contains(&window), "{window}");

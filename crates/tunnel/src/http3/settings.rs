@@ -92,8 +92,8 @@ impl Settings {
     /// Reads a frame's payload.
     ///
     /// # Errors
-    /// [`Code::FRAME_ERROR`] when it is truncated, [`Code::SETTINGS_ERROR`] when a setting is repeated or reserved,
-    /// [`Code::EXCESSIVE_LOAD`] when there are too many.
+    /// [`Code::FRAME_ERROR`] when it is truncated, [`Code::SETTINGS_ERROR`] when a setting is repeated, reserved or
+    /// has an invalid value, [`Code::EXCESSIVE_LOAD`] when there are too many.
     pub fn decode(mut payload: &[u8]) -> Result<Self, Code> {
         let mut settings = Self::default();
         let mut seen = Vec::new();

@@ -41,7 +41,7 @@ pub enum CarrierEvent {
     Granted(StreamId),
     /// Bytes of a flow have arrived, or its end.
     Readable(StreamId),
-    /// All bytes of a flow were sent: more may be put.
+    /// Nothing of a flow waits to be sent any more: more may be put.
     Writable(StreamId),
     /// The peer has acknowledged all of this end's half.
     Delivered(StreamId),
