@@ -29,7 +29,7 @@ const REPORT_MIN: Duration = Duration::from_ms(50);
 const END_PART: u64 = 4;
 const END_PER_RTT_BYTES: u64 = 150;
 const END_BYTES_MAX: u64 = 12_000;
-/// A queue of this part of a round trip is a sign of congestion. The constant below is added to it for delays of timers.
+/// A queue of this part of a round trip is a sign of congestion. The constant below is added for delays of timers.
 const QUEUEING_PER_RTT: u64 = 4;
 const QUEUEING_MIN: Duration = Duration::from_ms(20);
 /// So many datagrams after the last loss found are numbered. Repairs and reports of losses need numbers; a leg
