@@ -1,5 +1,5 @@
-//! Connection tracking over netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`): enters TCP connections, forgets them,
-//! and reads what is known of one.
+//! Connection tracking over netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`): adds and deletes
+//! entries of TCP connections, and parses the attributes of an entry.
 
 use crate::netlink::{Channel, Message, attributes};
 use nix::libc;
@@ -25,37 +25,37 @@ const TUPLE_ZONE: u16 = 3;
 const SEEN_REPLY: u32 = 1 << 1;
 const CONFIRMED: u32 = 1 << 3;
 const SYN_SENT: u8 = 1;
-/// Both sides may use SACK, and windows are not checked: the entry never saw the SYN's options.
+/// Both sides may use SACK, and windows are not checked: the SYN's options are unknown to the entry.
 const LENIENT: u8 = 0x08 | 0x02;
 
-/// A TCP connection as it was before anything translated it.
+/// A TCP connection before any address translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// Whose SYN opens it.
+    /// The sender of the SYN.
     pub client: SocketAddr,
-    /// For whom that is.
+    /// The destination of the SYN.
     pub server: SocketAddr,
     /// The connection's mark.
     pub mark: u32,
 }
 
-/// Where an entry is found.
+/// The conntrack zone of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zone {
-    /// In both directions.
+    /// The same zone for both directions.
     Whole(u16),
-    /// In the direction of its first packet; answers come in the host's own zone.
+    /// The zone for the direction of the first packet; replies are in the default zone of the host.
     Departing(u16),
 }
 
-/// A connection that is to be entered.
+/// An entry to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEntry {
-    /// Which one. Both its ends are of one address family.
+    /// The connection. Both its ends are of one address family.
     pub connection: Connection,
-    /// Where.
+    /// Its zone.
     pub zone: Zone,
-    /// Unit: seconds. How long it stays without a packet.
+    /// Unit: seconds. How long the entry stays without a packet.
     pub timeout_s: u32,
 }
 
@@ -66,19 +66,20 @@ pub struct Conntrack {
 }
 
 impl Conntrack {
-    /// A channel to that of the calling thread's network namespace.
+    /// A channel to the table of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel gives no channel.
+    /// When the kernel opens no channel.
     pub fn open() -> io::Result<Self> {
         Ok(Self { channel: Channel::open(SockProtocol::NetlinkNetFilter)? })
     }
 
-    /// Enters connections whose SYN is on its way, and counts as answered: to stateful rules they are established, and rules that
-    /// translate are not asked. Gives what became of each; `EEXIST`: there is one already.
+    /// Adds entries of connections whose SYN is in transit and counts as answered. Stateful rules regard them as
+    /// established, and rules that translate addresses are not consulted. Returns the result of each; `EEXIST`:
+    /// there is an entry already.
     ///
     /// # Errors
-    /// When nothing can be entered.
+    /// When nothing can be added.
     pub fn enter(&self, entries: &[NewEntry]) -> io::Result<Vec<io::Result<()>>> {
         let last = entries.len().saturating_sub(1);
         let messages = (0..).zip(entries).map(|(number, one)| {
@@ -88,16 +89,16 @@ impl Conntrack {
         self.channel.request_all(messages.collect())
     }
 
-    /// The same of one, in the place of another one with its addresses and ports.
+    /// Adds one entry in place of an existing one with the same addresses and ports.
     ///
     /// # Errors
-    /// When it is not entered.
+    /// When it is not added.
     pub fn replace(&self, entry: &NewEntry) -> io::Result<()> {
         self.forget(&entry.connection, entry.zone)?;
         self.channel.request(&message(entry, libc::NLM_F_ACK).finish())
     }
 
-    /// Forgets a connection, whatever its mark is.
+    /// Deletes the entry of a connection, whatever its mark is.
     ///
     /// # Errors
     /// `ENOENT`: there is none.
@@ -108,7 +109,7 @@ impl Conntrack {
 }
 
 impl Connection {
-    /// Reads the attributes of a connection, without their header.
+    /// Parses the attributes of a connection, without their header.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut tuple = None;
         let mut mark = 0;
@@ -169,7 +170,7 @@ fn message(entry: &NewEntry, flags: i32) -> Message {
     if connection.mark == 0 { message } else { message.with(MARK, &connection.mark.to_be_bytes()) }
 }
 
-/// What an entry is found by.
+/// Adds the attributes by which an entry is found.
 fn key(message: Message, connection: &Connection, zone: Zone) -> Message {
     let message = message.with_nested(ORIGINAL, |data| {
         let data = tuple(data, connection.client, connection.server);

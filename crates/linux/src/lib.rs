@@ -1,8 +1,8 @@
-//! Linux's interfaces for sockets and networks, without a policy.
+//! Linux's interfaces for sockets and networks, without any policy.
 //!
-//! Each file has one interface. A caller brings the names, numbers and limits; what they are chosen by,
-//! what is logged and what is counted is the caller's. What the kernel sends is read as if a stranger had sent it: no bytes
-//! can make reading go past their end, and what is of another shape is skipped.
+//! Each file has one interface. The caller chooses the names, numbers and limits, and decides what is logged and
+//! counted. Data from the kernel is parsed as if it came from a stranger: no input can make parsing read beyond its
+//! end, and data of an unknown form is skipped.
 
 pub mod conntrack;
 pub mod link;

@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, AsRawFd};
 /// The loopback is the first device of every network namespace.
 pub const LOOPBACK_INDEX: u32 = 1;
 
-/// One end of a virtual Ethernet pair (`veth(4)`) that is to be made.
+/// One end of a virtual Ethernet pair (`veth(4)`) to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewVeth<'a> {
     /// Its name: at most 15 characters.
     pub name: &'a str,
-    /// Its hardware address; none: one that the kernel chooses.
+    /// Its hardware address; none: the kernel chooses one.
     pub mac: Option<[u8; 6]>,
-    /// Unit: bytes. The largest packet that it sends; none: the kernel's default.
+    /// Unit: bytes. The MTU; none: the kernel's default.
     pub mtu: Option<u32>,
 }
 
-/// What makes a pair of devices: `near` where it is sent from, `far` in another network namespace. Neither shows elsewhere, and both
-/// are down.
+/// The message that creates a pair of devices: `near` in the namespace in which it is sent, `far` in the namespace
+/// `elsewhere`. Neither is visible in the other's namespace, and both are down.
 pub fn veth(near: NewVeth<'_>, far: NewVeth<'_>, elsewhere: impl AsFd) -> LinkMessage {
     let far_end = LinkMessageBuilder::<LinkUnspec>::new()
         .name(far.name)
@@ -61,10 +61,10 @@ pub async fn set_up(handle: &Handle, index: u32) -> Result<(), Error> {
     handle.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await
 }
 
-/// Gives a device an address. One of IPv6 is usable at once: nobody asks whether somebody has it.
+/// Adds an address to a device. An IPv6 address is usable at once, without duplicate address detection.
 ///
 /// # Errors
-/// When the kernel refuses, as when it has the address already.
+/// When the kernel refuses, for example because the device has the address already.
 pub async fn add_address(
     handle: &Handle,
     index: u32,
@@ -79,7 +79,8 @@ pub async fn add_address(
     request.execute().await
 }
 
-/// A route to a prefix over a router; prefix length 0 is the default route. None where both are not of one address family.
+/// A route to a prefix through a router; prefix length 0 is the default route. None if the two are not of one
+/// address family.
 pub fn route_over(destination: IpAddr, prefix: u8, router: IpAddr) -> Option<RouteMessage> {
     match (destination, router) {
         (IpAddr::V4(destination), IpAddr::V4(router)) => Some(

@@ -1,7 +1,7 @@
-//! Netlink's messages, and a socket for them (`netlink(7)`): for those few subsystems and messages that have no library of
-//! their own.
+//! Netlink's messages, and a socket for them (`netlink(7)`), for the few subsystems and messages for which there is
+//! no library.
 //!
-//! Invariant: nothing that the kernel sends can make reading go past its end.
+//! Invariant: no message from the kernel can make parsing read beyond its end.
 
 use nix::libc;
 use nix::sys::socket::{
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 const HEADER_BYTES: usize = 16;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Attribute lengths and messages are padded to this.
+/// Attributes and messages are padded to a multiple of this.
 const ALIGN: usize = 4;
 const NESTED: u16 = 1 << 15;
 
@@ -25,7 +25,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message of a type, with flags beside `NLM_F_REQUEST`, and its subsystem's own header.
+    /// A message of this type, with flags in addition to `NLM_F_REQUEST`, and with the header of its subsystem.
     pub fn new(kind: u16, flags: i32, header: &[u8]) -> Self {
         let flags = u16::try_from(libc::NLM_F_REQUEST | flags).unwrap_or(u16::MAX);
         let mut bytes = vec![0; HEADER_BYTES];
@@ -61,7 +61,7 @@ impl Message {
         self.with(kind, &value)
     }
 
-    /// Adds an attribute made of attributes.
+    /// Adds an attribute that contains attributes.
     #[must_use]
     pub fn with_nested(mut self, kind: u16, fill: impl FnOnce(Self) -> Self) -> Self {
         let start = self.bytes.len();
@@ -71,7 +71,7 @@ impl Message {
         self
     }
 
-    /// Numbers it, so that its answers are known from those to others.
+    /// Sets its sequence number, so that its responses can be recognized.
     #[must_use]
     pub fn numbered(mut self, number: u32) -> Self {
         self.bytes[8..12].copy_from_slice(&number.to_ne_bytes());
@@ -91,7 +91,7 @@ impl Message {
 pub struct Received<'a> {
     /// Its type.
     pub kind: u16,
-    /// That of the message that it answers.
+    /// The sequence number of the message that it responds to.
     pub number: u32,
     /// What follows netlink's own header.
     pub body: &'a [u8],
@@ -121,7 +121,7 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 impl Received<'_> {
-    /// For an acknowledgement or refusal: which of both it is.
+    /// For an acknowledgement or a refusal: the result.
     pub fn verdict(&self) -> Option<io::Result<()>> {
         if self.kind != ERROR {
             return None;
@@ -134,7 +134,7 @@ impl Received<'_> {
         })
     }
 
-    /// For an acknowledgement or refusal: the number of the message that it is about.
+    /// For an acknowledgement or a refusal: the sequence number of the message that it is about.
     pub fn about(&self) -> Option<u32> {
         if self.kind == ERROR { u32_at(self.body, 4 + 8) } else { None }
     }
@@ -165,12 +165,12 @@ impl Channel {
         Ok(Self { fd })
     }
 
-    /// A channel that somebody else has opened.
+    /// A channel on a socket that is open already.
     pub fn of(fd: OwnedFd) -> Self {
         Self { fd }
     }
 
-    /// Opens a channel that receives what is announced to groups; `groups` is a bit for each.
+    /// Opens a channel that receives multicast messages; `groups` has a bit for each group.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -180,30 +180,30 @@ impl Channel {
         Ok(Self { fd })
     }
 
-    /// Sends messages in one piece.
+    /// Sends messages in one datagram.
     ///
     /// # Errors
-    /// When the kernel does not take them.
+    /// When the kernel does not accept them.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         send(self.fd.as_raw_fd(), bytes, MsgFlags::empty())?;
         Ok(())
     }
 
-    /// Receives what is there; waits for it only if `wait`.
+    /// Receives what is available; waits for it only if `wait`.
     ///
     /// # Errors
-    /// When nothing is there, or something was lost (`ENOBUFS`).
+    /// When nothing is available, or messages were lost (`ENOBUFS`).
     pub fn receive<'a>(&self, buffer: &'a mut [u8], wait: bool) -> io::Result<&'a [u8]> {
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         let count = recv(self.fd.as_raw_fd(), buffer, flags)?;
         Ok(&buffer[..count])
     }
 
-    /// Sends messages that are numbered from 0 on, in one piece. Only the last asks for an acknowledgement: of the
-    /// others nothing comes where they succeed. Gives what became of each.
+    /// Sends messages that are numbered from 0 on, in one datagram. Only the last one requests an acknowledgement:
+    /// the others cause no response if they succeed. Returns the result of each.
     ///
     /// # Errors
-    /// When the kernel does not answer.
+    /// When the kernel does not respond.
     pub fn request_all(&self, messages: Vec<Message>) -> io::Result<Vec<io::Result<()>>> {
         let mut outcomes: Vec<_> = messages.iter().map(|_| Ok(())).collect();
         let Some(last) = outcomes.len().checked_sub(1) else { return Ok(outcomes) };
@@ -225,10 +225,10 @@ impl Channel {
         }
     }
 
-    /// Asks for all that there is of something, and shows `take` each message of the answer.
+    /// Requests a dump, and passes each message of the response to `take`.
     ///
     /// # Errors
-    /// When the kernel refuses or does not answer.
+    /// When the kernel refuses or does not respond.
     pub fn dump(
         &self,
         question: Message,
@@ -241,7 +241,7 @@ impl Channel {
         loop {
             for message in messages(self.receive(buffer, true)?) {
                 if Some(message.number) != number {
-                    // What is left of an answer that was given up.
+                    // The rest of the response to an earlier dump that was given up.
                     continue;
                 }
                 if message.kind == DONE {
@@ -309,7 +309,7 @@ mod tests {
         let code = |bytes| verdict(bytes).expect("one").expect_err("refused").raw_os_error();
         assert!(verdict(message(0)).is_some_and(|it| it.is_ok()));
         assert_eq!(code(message(-2)), Some(2));
-        // No number of the system's, and no reason to panic.
+        // No errno of the system, but it must not panic.
         assert!(code(message(i32::MIN)).is_some());
     }
 

@@ -1,9 +1,9 @@
 //! Network namespaces without a name (`network_namespaces(7)`).
 //!
-//! One is held by descriptors, and by the sockets and processes inside: when the last of them is gone, the kernel frees it with all its
-//! devices, whatever ended them.
+//! Descriptors hold a namespace, and so do the sockets and processes inside. When the last of them is gone, the
+//! kernel frees the namespace with all its devices, however the processes ended.
 //!
-//! Invariant: only [`NetNamespace::enter`] and [`map_root`] change something of the calling thread.
+//! Invariant: only [`NetNamespace::enter`] and [`map_root`] change the state of the calling thread.
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{Gid, Uid};
@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Where a thread finds its own.
+/// The path of the calling thread's own namespace.
 const OWN: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace that lives at least as long as this value and its clones.
@@ -20,10 +20,10 @@ const OWN: &str = "/proc/thread-self/ns/net";
 pub struct NetNamespace(Arc<OwnedFd>);
 
 impl NetNamespace {
-    /// Makes an empty one; its loopback is down.
+    /// Creates an empty namespace; its loopback is down.
     ///
     /// # Errors
-    /// When the kernel refuses: this takes `CAP_SYS_ADMIN` in the current user namespace.
+    /// When the kernel refuses: this requires `CAP_SYS_ADMIN` in the current user namespace.
     pub fn new() -> io::Result<Self> {
         let made = on_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -32,21 +32,21 @@ impl NetNamespace {
         Ok(Self(Arc::new(made.into())))
     }
 
-    /// The one that the calling thread is in.
+    /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// When `/proc` is not there.
+    /// When `/proc` is not available.
     pub fn current() -> io::Result<Self> {
         Ok(Self(Arc::new(File::open(OWN)?.into())))
     }
 
-    /// Runs `work` on a thread inside and waits for it. Sockets and threads that it makes stay inside.
+    /// Runs `work` on a thread inside and waits for it. Sockets and threads that it creates stay inside.
     ///
     /// # Errors
     /// When the thread cannot enter.
     ///
     /// # Panics
-    /// When `work` does.
+    /// When `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_own_thread(|| {
             self.enter()?;
@@ -54,8 +54,8 @@ impl NetNamespace {
         })
     }
 
-    /// Moves the calling thread inside for good. It makes one system call, and neither allocates nor takes a lock: it may be
-    /// called between fork and exec.
+    /// Moves the calling thread inside for good. Makes one system call, and neither allocates nor takes a lock, so
+    /// it may be called between fork and exec.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -70,26 +70,26 @@ impl AsFd for NetNamespace {
     }
 }
 
-/// Makes who `user` and `group` were before the calling process entered a user namespace root inside it
-/// (`user_namespaces(7)`).
+/// Maps `user` and `group` of the parent user namespace to root inside the user namespace that the calling process
+/// has entered (`user_namespaces(7)`).
 ///
 /// # Errors
-/// When the kernel refuses, as when it was done before.
+/// When the kernel refuses, for example because it was done before.
 pub fn map_root(user: Uid, group: Gid) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
-/// Writes a kernel parameter such as `net.ipv4.ip_forward` of the network namespace that the calling thread is in.
+/// Writes a kernel parameter, such as `net.ipv4.ip_forward`, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// When there is none of that name, or it does not take the value.
+/// When there is no parameter of that name, or it does not accept the value.
 pub fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
     fs::write(format!("/proc/sys/{}", key.replace('.', "/")), value)
 }
 
-/// Runs `work` on a fresh thread, which alone may change its namespace.
+/// Runs `work` on a new thread, so that only that thread changes its namespace.
 fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         std::thread::Builder::new()

@@ -1,4 +1,4 @@
-//! Netfilter queues: packets that wait in the kernel until somebody says what becomes of them
+//! Netfilter queues: packets wait in the kernel until a program gives a verdict on them
 //! (`include/uapi/linux/netfilter/nfnetlink_queue.h`).
 
 use crate::conntrack::Connection;
@@ -14,48 +14,48 @@ const SUBSYSTEM: u16 = 3;
 const PACKET: u16 = SUBSYSTEM << 8;
 const VERDICT: u16 = SUBSYSTEM << 8 | 1;
 const CONFIG: u16 = SUBSYSTEM << 8 | 2;
-/// A verdict on all packets up to one.
+/// A verdict on all packets up to a given one.
 const VERDICTS: u16 = SUBSYSTEM << 8 | 3;
-/// A packet behind all that were ever there: they are counted from 1.
+/// An ID higher than that of any packet: IDs are counted from 1.
 const LAST: u32 = i32::MAX.cast_unsigned();
-/// The whole of a packet is copied, whatever headers IPv6 puts before its content.
+/// The kernel copies the whole packet, whatever IPv6 extension headers it has.
 const COPIED_BYTES: u32 = 0xffff;
 /// When the queue is full, packets pass instead of being dropped.
 const FAIL_OPEN: u32 = 1;
-/// What connection tracking knows of the packet comes with it.
+/// The packet comes with its conntrack attributes.
 const CONNTRACK: u32 = 2;
-/// Unit: bytes. One packet of the largest size, or many small ones.
+/// Unit: bytes. Holds one packet of the largest size, or many small ones.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// One bound queue. What it has no room for passes by.
+/// A bound queue. Packets for which it has no room bypass it.
 #[derive(Debug)]
 pub struct NfQueue {
     verdicts: Verdicts,
     buffer: RefCell<Vec<u8>>,
 }
 
-/// A packet that waits.
+/// A queued packet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Packet {
-    /// What the verdict names it by.
+    /// The ID by which a verdict names it.
     pub id: u32,
-    /// Index of the interface on which it came.
+    /// The index of the interface on which it arrived.
     pub interface: u32,
-    /// Index of the interface by which it leaves; 0 before routing.
+    /// The index of the interface through which it leaves; 0 before routing.
     pub egress: u32,
     /// Its firewall mark.
     pub mark: u32,
-    /// From the network header on.
+    /// The packet from its network header on.
     pub bytes: Vec<u8>,
-    /// What connection tracking knows of its connection, where the kernel gives it.
+    /// Its connection in connection tracking, if the kernel reports it.
     pub connection: Option<Connection>,
 }
 
 impl NfQueue {
-    /// Binds a queue that holds at most `packets`, of which `socket_bytes` wait to be read.
+    /// Binds a queue of at most `packets`; `socket_bytes` is the buffer of packets that are ready to be read.
     ///
     /// # Errors
-    /// When the kernel refuses: this takes `CAP_NET_ADMIN` and a kernel with `NETFILTER_NETLINK_QUEUE`.
+    /// When the kernel refuses: this requires `CAP_NET_ADMIN` and a kernel with `NETFILTER_NETLINK_QUEUE`.
     pub fn bind(number: u16, packets: u32, socket_bytes: i32) -> io::Result<Self> {
         let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
         let config = || Message::netfilter(CONFIG, libc::NLM_F_ACK, 0, number);
@@ -70,20 +70,20 @@ impl NfQueue {
                 .finish()
         };
         channel.request(&bind.finish())?;
-        // Not every kernel has connection tracking, or the glue to it.
+        // Not every kernel has connection tracking, or the module that links it to queues.
         if channel.request(&options(FAIL_OPEN | CONNTRACK)).is_err() {
             channel.request(&options(FAIL_OPEN))?;
         }
-        // A burst beyond the socket's buffer is no reason to stop: what did not fit passed by.
+        // A burst that exceeds the socket's buffer is not fatal: what did not fit has bypassed the queue.
         sockopt::set_int(&channel, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
         let room = |name| sockopt::set_int(&channel, libc::SOL_SOCKET, name, socket_bytes);
-        // Beyond net.core.rmem_max takes a privilege that root of a user namespace lacks.
+        // To exceed net.core.rmem_max requires a privilege that root of a user namespace lacks.
         room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
         let buffer = RefCell::new(vec![0; BUFFER_BYTES]);
         Ok(Self { verdicts: Verdicts { channel, number }, buffer })
     }
 
-    /// The packets that are there now.
+    /// The packets that are ready to be read.
     ///
     /// # Errors
     /// `WouldBlock` when there are none.
@@ -96,7 +96,7 @@ impl NfQueue {
             .collect())
     }
 
-    /// What gives the verdicts on its packets.
+    /// Gives the verdicts on its packets.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts
     }
@@ -114,7 +114,7 @@ impl AsRawFd for NfQueue {
     }
 }
 
-/// What gives the verdicts on the packets of a queue.
+/// Gives the verdicts on the packets of a queue.
 #[derive(Debug)]
 pub struct Verdicts {
     channel: Channel,
@@ -122,17 +122,17 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// That of a queue which another process has bound to this descriptor.
+    /// Verdicts for a queue that another process has bound to this descriptor.
     pub fn of(channel: OwnedFd, number: u16) -> Self {
         Self { channel: Channel::of(channel), number }
     }
 
-    /// By which the kernel knows the queue.
+    /// The number of the queue.
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// Lets a packet go on or drops it; with another firewall mark, if one is given.
+    /// Accepts or drops a packet; sets another firewall mark, if given.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -147,10 +147,10 @@ impl Verdicts {
         self.channel.send(&message.finish())
     }
 
-    /// Lets all packets go on that wait.
+    /// Accepts all packets that wait.
     ///
     /// # Errors
-    /// When the kernel refuses; that nothing waits it reports to nobody.
+    /// When the kernel refuses. It does not report that nothing waits.
     pub fn pass_all(&self) -> io::Result<()> {
         let mut header = libc::NF_ACCEPT.to_be_bytes().to_vec();
         header.extend_from_slice(&LAST.to_be_bytes());

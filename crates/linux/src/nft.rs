@@ -1,5 +1,5 @@
-//! nftables: whole transactions as text, by `nft(8)`, and over netlink what that is too slow for or cannot write
-//! (`include/uapi/linux/netfilter/nf_tables.h`).
+//! nftables: whole transactions as text with `nft(8)`, and over netlink where that is too slow or cannot express
+//! the rule (`include/uapi/linux/netfilter/nf_tables.h`).
 
 use crate::netlink::{Channel, Message, attributes, messages};
 use nix::libc;
@@ -20,7 +20,7 @@ const NEW_OBJECT: u16 = SUBSYSTEM << 8 | 18;
 const GET_OBJECT: u16 = SUBSYSTEM << 8 | 19;
 /// The family `inet`, of IPv4 and IPv6.
 const INET: i32 = 1;
-/// Unit: bytes. The header of netfilter's own that attributes follow.
+/// Unit: bytes. The netfilter header in front of the attributes.
 const HEADER: usize = 4;
 const LIST_ELEMENT: u16 = 1;
 const OBJECT_TABLE: u16 = 1;
@@ -29,24 +29,24 @@ const OBJECT_TYPE: u16 = 3;
 const OBJECT_DATA: u16 = 4;
 const TYPE_COUNTER: u32 = 1;
 const COUNTER_PACKETS: u16 = 2;
-/// Unit: bytes. More than the kernel puts into one piece of an answer.
+/// Unit: bytes. More than the kernel puts into one part of a response.
 const ANSWER_BYTES: usize = 32 << 10;
 
 /// The first of sixteen registers of four bytes.
 const FIRST_REGISTER: u32 = 8;
-/// Enters an element, or renews the one that is there.
+/// Adds an element, or renews an existing one.
 const UPDATE: u32 = 1;
-/// The key of a connection's mark.
+/// The key of `ct mark`.
 const CT_MARK: u32 = 3;
 
-/// Changes to tables, as the bit of a multicast group of [`SockProtocol::NetlinkNetFilter`].
+/// Changes of tables, as the bit of a multicast group of [`SockProtocol::NetlinkNetFilter`].
 pub const CHANGES: u32 = 1 << (7 - 1);
 
-/// Why a transaction was not carried out.
+/// Why a transaction failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NftError {
-    /// There is no `nft`.
+    /// `nft` cannot be started.
     #[error("cannot start nft: {0}; install nftables")]
     Start(#[source] io::Error),
     /// The kernel or `nft` refused it.
@@ -58,67 +58,67 @@ pub enum NftError {
 }
 
 impl NftError {
-    /// The first line of why.
+    /// The first line of the reason.
     pub fn first_line(&self) -> String {
         self.to_string().lines().next().unwrap_or_default().trim().to_owned()
     }
 }
 
-/// Carries out a transaction in the calling thread's network namespace: all of it, or nothing.
+/// Runs a transaction in the calling thread's network namespace: all of it, or nothing.
 ///
 /// # Errors
-/// When there is no `nft`, or the transaction is refused.
+/// When `nft` cannot be started, or the transaction is refused.
 pub fn run(transaction: &str) -> Result<(), NftError> {
     let mut child = Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        // A terminal's ^C is for the caller, which then has something to clean up.
+        // A terminal's ^C must reach only the caller, which has to clean up.
         .process_group(0)
         .spawn()
         .map_err(NftError::Start)?;
     if let Some(mut input) = child.stdin.take() {
-        // A child that fails early closes its input; its exit status says so below.
+        // A child that fails early closes its input; its exit status below reports that.
         let _ = input.write_all(transaction.as_bytes());
     }
     succeeded(child.wait_with_output()).map(drop)
 }
 
-/// What `nft` prints when it is asked with these arguments, which change nothing.
+/// The output of `nft` for these arguments, which change nothing.
 ///
 /// # Errors
-/// When there is no `nft`, or it fails.
+/// When `nft` cannot be started, or fails.
 pub fn ask(arguments: &[&str]) -> Result<String, NftError> {
     succeeded(Command::new("nft").args(arguments).stdin(Stdio::null()).output())
 }
 
-/// What a program printed that ended in success.
+/// The output of a program that succeeded.
 fn succeeded(output: io::Result<Output>) -> Result<String, NftError> {
     let output = output.map_err(NftError::Start)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // What a signal ended has printed nothing.
+    // A program killed by a signal has printed nothing.
     let ended = || format!("nft ended with {}", output.status);
     Err(NftError::Refused(if errors.is_empty() { ended() } else { errors }))
 }
 
-/// What a rule reads into registers.
+/// What a rule loads into registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// Offset and length in the network header.
+    /// So many bytes of the network header: offset and length.
     Network(u32, u32),
-    /// Offset and length in the transport header.
+    /// So many bytes of the transport header: offset and length.
     Transport(u32, u32),
-    /// A part of the connection's original tuple, of those below.
+    /// A field of the connection's original tuple.
     Original(Original),
     /// The connection's mark.
     ConnectionMark,
 }
 
-/// A part of the tuple of a connection's first packet, before anything translated it.
+/// A field of the tuple of a connection's first packet, before any translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Original {
     /// The source's address of IPv4.
@@ -136,7 +136,7 @@ pub enum Original {
 }
 
 impl Original {
-    /// The kernel's number, and how long it is. Unit: bytes.
+    /// The kernel's key, and the length of the field. Unit: bytes.
     const fn key(self) -> (u32, u32) {
         match self {
             Self::SourceV4 => (19, 4),
@@ -150,7 +150,7 @@ impl Original {
 }
 
 impl Load {
-    /// Registers that it takes.
+    /// How many registers it takes.
     const fn words(self) -> u32 {
         let bytes = match self {
             Self::Network(_, length) | Self::Transport(_, length) => length,
@@ -191,7 +191,7 @@ fn expression(rule: Message, name: &str, data: impl FnOnce(Message) -> Message) 
     rule.with_nested(LIST_ELEMENT, |element| element.with_name(1, name).with_nested(2, data))
 }
 
-/// A table of the family `inet`, of the network namespace in which it was opened.
+/// A table of the family `inet`, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Table {
     channel: Channel,
@@ -199,18 +199,18 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens a channel to a table, whether that is there or not.
+    /// Opens a channel to a table, even if the table does not exist yet.
     ///
     /// # Errors
-    /// When the kernel gives no channel.
+    /// When the kernel opens no channel.
     pub fn open(name: impl Into<String>) -> io::Result<Self> {
         let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
         Ok(Self { channel, name: name.into() })
     }
 
-    /// Appends a rule that hands packets to a queue; where nobody has bound that, they pass.
+    /// Appends a rule that sends packets to a queue; if no program has bound the queue, they pass.
     ///
-    /// A kernel without nftables' own expression has the older one of iptables, which does the same.
+    /// On a kernel without nftables' own expression it uses the older one of iptables, which does the same.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -235,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Appends a rule that enters `value` under `key` into a map, or `key` into a set.
+    /// Appends a rule that adds `value` under `key` to a map, or `key` to a set.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -267,7 +267,7 @@ impl Table {
         })
     }
 
-    /// Enters a key into a set.
+    /// Adds a key to a set.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -278,7 +278,7 @@ impl Table {
     /// Deletes a key from a set.
     ///
     /// # Errors
-    /// `ENOENT`: it is not there.
+    /// `ENOENT`: the key is not in it.
     pub fn delete_element(&self, set: &str, key: &[u8]) -> io::Result<()> {
         self.change_element(DELETE_ELEMENT, 0, set, key)
     }
@@ -288,10 +288,10 @@ impl Table {
         self.commit(self.element_of(change, set, key))
     }
 
-    /// What a map has under a key, as its registers hold it.
+    /// The value of a key in a map, as in the rule's registers.
     ///
     /// # Errors
-    /// When it has nothing.
+    /// When the map does not have the key.
     pub fn element(&self, map: &str, key: &[u8]) -> io::Result<Vec<u8>> {
         let question = self.element_of(Message::netfilter(GET_ELEMENT, 0, INET, 0), map, key);
         self.channel.send(&question.finish())?;
@@ -317,10 +317,10 @@ impl Table {
         })
     }
 
-    /// Packets that its named counters have counted.
+    /// The packet counts of the table's named counters.
     ///
     /// # Errors
-    /// When the kernel does not answer.
+    /// When the kernel does not respond.
     pub fn counters(&self) -> io::Result<BTreeMap<String, u64>> {
         let question = Message::netfilter(GET_OBJECT, libc::NLM_F_DUMP, INET, 0)
             .with_name(OBJECT_TABLE, &self.name)
@@ -364,7 +364,7 @@ fn value(bytes: &[u8]) -> Option<Vec<u8>> {
     inside(data, 1).map(|(_, value)| value.to_vec())
 }
 
-/// Name and packets of one counter, if it is one of `table`.
+/// Name and packet count of a counter, if it belongs to `table`.
 fn counter(body: &[u8], table: &str) -> Option<(String, u64)> {
     let text = |value: &[u8]| {
         std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Routes: rtnetlink by its library, and the one question that is asked for each flow.
+//! Routes: rtnetlink by its library, and the one request that is made for each flow.
 
 use crate::netlink::{Channel, Message, attributes, messages};
 use nix::libc;
@@ -6,7 +6,8 @@ use rtnetlink::{Error, Handle};
 use std::io;
 use std::net::IpAddr;
 
-/// Changes to routing rules of IPv4 and IPv6, as bits of multicast groups of [`nix::sys::socket::SockProtocol::NetlinkRoute`].
+/// Changes of routing rules of IPv4 and IPv6, as bits of multicast groups of
+/// [`nix::sys::socket::SockProtocol::NetlinkRoute`].
 pub const RULE_CHANGES: u32 = 1 << (8 - 1) | 1 << (19 - 1);
 
 const RTM_NEWROUTE: u16 = 24;
@@ -15,16 +16,16 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_VIA: u16 = 18;
-/// Unit: bytes. `struct rtmsg`, where a route's type is in it, and the types of addresses that are this host's.
+/// Unit: bytes. `struct rtmsg`; it holds the type of a route, by which addresses of this host are recognized.
 const HEADER: usize = 12;
 const TYPE: usize = 7;
 const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
 
-/// Has `talk` send requests over rtnetlink, on the calling thread's runtime and in its network namespace.
+/// Lets `talk` send requests over rtnetlink, on the calling thread's runtime and in its network namespace.
 ///
 /// # Errors
-/// The kernel's refusal, or that it gives no channel.
+/// When the kernel refuses a request, or opens no channel.
 pub async fn exchange(talk: impl AsyncFnOnce(Handle) -> Result<(), Error>) -> io::Result<()> {
     let (connection, handle, _) = rtnetlink::new_connection()?;
     let connection = tokio::spawn(connection);
@@ -36,19 +37,19 @@ pub async fn exchange(talk: impl AsyncFnOnce(Handle) -> Result<(), Error>) -> io
     })
 }
 
-/// The same on a runtime of its own.
+/// The same on a new runtime.
 ///
 /// # Errors
-/// As [`exchange`], or that there can be no runtime.
+/// As [`exchange`], or when no runtime can be created.
 pub fn on_own_runtime(talk: impl AsyncFnOnce(Handle) -> Result<(), Error>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(exchange(talk))
 }
 
-/// Takes a refusal with one of the system's `codes` for success: the thing is as wanted already.
+/// Treats a refusal with one of the system's `codes` as success: the state is already as wanted.
 ///
 /// # Errors
-/// Every other one.
+/// All other refusals.
 pub fn allow(codes: &[i32], result: Result<(), Error>) -> Result<(), Error> {
     match &result {
         Err(Error::NetlinkError(message))
@@ -60,21 +61,21 @@ pub fn allow(codes: &[i32], result: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// What the kernel does with packets to an address; nothing where there is no route.
+/// What the kernel does with packets to an address; empty if there is no route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Route {
     /// Whether they are delivered to this host.
     pub is_own: bool,
-    /// Index of the interface by which they leave.
+    /// The index of the interface through which they leave.
     pub interface: Option<u32>,
-    /// The router that they leave to.
+    /// The router to which they are sent.
     pub gateway: Option<IpAddr>,
 }
 
-/// Asks for the route to an address, over a channel of [`nix::sys::socket::SockProtocol::NetlinkRoute`].
+/// Requests the route to an address, over a channel of [`nix::sys::socket::SockProtocol::NetlinkRoute`].
 ///
 /// # Errors
-/// When the kernel cannot be asked.
+/// When the request fails.
 pub fn lookup(channel: &Channel, address: IpAddr) -> io::Result<Route> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -95,7 +96,7 @@ pub fn lookup(channel: &Channel, address: IpAddr) -> io::Result<Route> {
 fn route(body: &[u8]) -> Route {
     let parts = body.get(HEADER..).unwrap_or_default();
     let part = |wanted| attributes(parts).find(|(kind, _)| *kind == wanted).map(|it| it.1);
-    // A router of the other address family stands behind two bytes that name its family.
+    // For a router of the other address family, the attribute begins with two bytes for the family.
     let via = part(RTA_VIA).and_then(|via| via.get(2..));
     Route {
         is_own: matches!(body.get(TYPE), Some(&(RTN_LOCAL | RTN_ANYCAST))),

@@ -1,4 +1,4 @@
-//! The kernel's TCP sockets over netlink (`sock_diag(7)`, `include/uapi/linux/inet_diag.h`), as `ss` has them.
+//! The kernel's TCP sockets over netlink (`sock_diag(7)`, `include/uapi/linux/inet_diag.h`), as in `ss`.
 
 use crate::netlink::{Channel, Message, Received, attributes, messages};
 use crate::tcp_info::TcpInfo;
@@ -10,25 +10,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// `TCP_ESTABLISHED`, where both ends may send. States are those of `include/net/tcp_states.h`.
 pub const ESTABLISHED: u8 = 1;
-/// `TCP_FIN_WAIT2`, where all that was sent is acknowledged.
+/// `TCP_FIN_WAIT2`, where all that was sent has been acknowledged.
 pub const FIN_WAIT2: u8 = 5;
-/// `TCP_TIME_WAIT`, where late segments are waited for.
+/// `TCP_TIME_WAIT`, where late segments may still arrive.
 pub const TIME_WAIT: u8 = 6;
-/// The states of a connection on which either end may still send: besides those above `TCP_FIN_WAIT1`,
-/// `TCP_CLOSE_WAIT`, `TCP_LAST_ACK` and `TCP_CLOSING`; not `TCP_TIME_WAIT`.
+/// The states of a connection in which either end may still send: those above, `TCP_FIN_WAIT1`, `TCP_CLOSE_WAIT`,
+/// `TCP_LAST_ACK` and `TCP_CLOSING`, but not `TCP_TIME_WAIT`.
 const CONNECTED: u32 = 1 << ESTABLISHED | 1 << 4 | 1 << FIN_WAIT2 | 1 << 8 | 1 << 9 | 1 << 11;
 
 // include/uapi/linux/sock_diag.h
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
-/// Groups of `enum sknetlink_groups` as bits: TCP sockets destroyed, of IPv4 and of IPv6.
+/// Groups of `enum sknetlink_groups` as bits: destroyed TCP sockets of IPv4 and of IPv6.
 const DESTROYED: u32 = 1 | 1 << 2;
 /// Unit: bytes. `struct inet_diag_msg`.
 const DESCRIPTION: usize = 72;
 const INET_DIAG_INFO: u16 = 2;
-/// The cookie of whatever socket there is.
+/// The cookie that matches any socket.
 const ANY: u64 = u64::MAX;
-/// Unit: bytes. The kernel fills at most 32 KiB at once.
+/// Unit: bytes. The kernel writes at most 32 KiB at once.
 const BUFFER: usize = 64 << 10;
 
 /// A TCP socket as the kernel describes it.
@@ -36,20 +36,20 @@ const BUFFER: usize = 64 << 10;
 pub struct DiagSocket {
     /// As in `include/net/tcp_states.h`.
     pub state: u8,
-    /// Its own end.
+    /// The local address.
     pub local: SocketAddr,
-    /// The other one.
+    /// The remote address.
     pub remote: SocketAddr,
-    /// Its name; no two sockets of one boot share it.
+    /// Its identifier, unique since the system booted.
     pub cookie: u64,
-    /// What is measured on it; none where it was not asked for, or the kernel has none.
+    /// Its measurements; none if they were not requested, or the kernel has none.
     pub info: Option<TcpInfo>,
 }
 
-/// The socket that has these ends, or a listener there.
+/// The socket with these ends, or a listener there.
 ///
 /// # Errors
-/// When the kernel cannot be asked: it has to know `INET_DIAG`.
+/// When the request fails: the kernel must support `INET_DIAG`.
 pub fn find(own: SocketAddr, other: SocketAddr) -> io::Result<Option<DiagSocket>> {
     let channel = Channel::open(SockProtocol::NetlinkSockDiag)?;
     let question = Message::new(SOCK_DIAG_BY_FAMILY, 0, &request_for(own, other, ANY));
@@ -70,10 +70,10 @@ pub fn is_connected(own: SocketAddr, other: SocketAddr) -> io::Result<bool> {
     Ok(find(own, other)?.is_some_and(is_connected))
 }
 
-/// Sends a socket away that was found.
+/// Destroys a socket that was found.
 ///
 /// # Errors
-/// When it has gone, or the kernel refuses: it has to know `INET_DIAG_DESTROY`, and this process takes
+/// When it is gone, or the kernel refuses: it must support `INET_DIAG_DESTROY`, and this process needs
 /// `CAP_NET_ADMIN`.
 pub fn destroy(own: SocketAddr, other: SocketAddr, cookie: u64) -> io::Result<()> {
     let channel = Channel::open(SockProtocol::NetlinkSockDiag)?;
@@ -81,7 +81,7 @@ pub fn destroy(own: SocketAddr, other: SocketAddr, cookie: u64) -> io::Result<()
     channel.request(&order.finish())
 }
 
-/// Asks for all sockets that have a peer.
+/// Lists all sockets that have a peer.
 #[derive(Debug)]
 pub struct Diag {
     channel: Channel,
@@ -93,18 +93,18 @@ impl Diag {
     /// Opens it in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel gives no channel.
+    /// When the kernel opens no channel.
     pub fn open() -> io::Result<Self> {
         let channel = Channel::open(SockProtocol::NetlinkSockDiag)?;
-        // Answers are made while they are read; if one never came, the caller should not hang on it.
+        // The kernel writes the response while it is read. The timeout keeps the caller from waiting for ever.
         setsockopt(&channel, ReceiveTimeout, &TimeVal::seconds(1))?;
         Ok(Self { channel, buffer: vec![0; BUFFER], number: 0 })
     }
 
-    /// Shows `take` every TCP socket that has a peer, with what is measured on it.
+    /// Passes every TCP socket that has a peer to `take`, with its measurements.
     ///
     /// # Errors
-    /// When the kernel refuses, or does not answer.
+    /// When the kernel refuses, or does not respond.
     pub fn dump(&mut self, mut take: impl FnMut(DiagSocket)) -> io::Result<()> {
         for family in [libc::AF_INET, libc::AF_INET6] {
             self.number = self.number.wrapping_add(1);
@@ -119,7 +119,7 @@ impl Diag {
     }
 }
 
-/// Hears of sockets when they end, with their last figures.
+/// Receives a notice when a socket ends, with its last measurements.
 #[derive(Debug)]
 pub struct Notices {
     channel: Channel,
@@ -130,14 +130,14 @@ impl Notices {
     /// Opens it in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel announces nothing.
+    /// When the kernel sends no notices.
     pub fn open() -> io::Result<Self> {
         let channel = Channel::subscribe(SockProtocol::NetlinkSockDiag, DESTROYED)?;
         Ok(Self { channel, buffer: vec![0; BUFFER] })
     }
 
-    /// Shows `take` the sockets that have ended since the last call. `false`: more ended at once than the kernel
-    /// kept notices of.
+    /// Passes the sockets that have ended since the last call to `take`. `false`: the kernel dropped notices,
+    /// because too many sockets ended at once.
     pub fn drain(&mut self, mut take: impl FnMut(DiagSocket)) -> bool {
         let mut all = true;
         loop {
@@ -155,7 +155,7 @@ impl Notices {
     }
 }
 
-/// A request about the socket with these ends, in whatever state and on whatever interface.
+/// A request for the socket with these ends, in any state and on any interface.
 fn request_for(own: SocketAddr, other: SocketAddr, cookie: u64) -> [u8; 56] {
     let family = if other.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // `struct inet_diag_sockid`
@@ -202,7 +202,7 @@ fn description(bytes: &[u8]) -> Option<DiagSocket> {
             }
             libc::AF_INET6 => {
                 let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
-                // An IPv4 connection of an IPv6 socket is one of IPv4.
+                // An IPv4 connection on an IPv6 socket counts as IPv4.
                 Some(Ipv6Addr::from(octets).to_canonical())
             }
             _ => None,
@@ -224,8 +224,8 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{TcpListener, TcpStream};
 
-    /// Answers of Linux 6.18 (little-endian) with both ends of one connection: 20,000 bytes were
-    /// sent from port 5201 to port 40001, and one back.
+    /// Responses of Linux 6.18 (little-endian) with both ends of one connection. 20,000 bytes were sent from port
+    /// 5201 to port 40001, and one byte back.
     const CAPTURED: [&[u8]; 2] =
         [include_bytes!("sock_diag/ipv4.bin"), include_bytes!("sock_diag/ipv6.bin")];
 
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!((asked.cookie, asked.remote), (found[0].cookie, server));
             drop(listener);
             drop(client);
-            // The kernel frees a socket when its last packet is through, a moment later.
+            // The kernel frees a socket shortly after its last packet.
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
             let mut ended = false;
             while !ended {

@@ -22,7 +22,7 @@ pub fn set_u64(socket: impl AsFd, level: i32, name: i32, value: u64) -> io::Resu
     set(socket, level, name, &value.to_ne_bytes())
 }
 
-/// Sets an option to what its structure has in memory.
+/// Sets an option to the bytes of its structure in memory.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -47,10 +47,10 @@ pub fn read(socket: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::
     buffer.get(..length as usize).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The error that the socket's state holds, which is cleared by asking.
+/// The pending error of the socket; reading it clears it.
 ///
 /// # Errors
-/// When it cannot be asked.
+/// When it cannot be read.
 pub fn take_error(socket: impl AsFd) -> io::Result<Option<io::Error>> {
     let mut buffer = [0; 4];
     read(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut buffer)?;
@@ -58,15 +58,15 @@ pub fn take_error(socket: impl AsFd) -> io::Result<Option<io::Error>> {
     Ok((number != 0).then(|| io::Error::from_raw_os_error(number)))
 }
 
-/// Unit: bytes. Written to a TCP socket that its far end has not acknowledged.
+/// Unit: bytes. Written to a TCP socket and not acknowledged by its far end.
 ///
 /// # Errors
-/// When it is no TCP socket.
+/// When it is not a TCP socket.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::TIOCOUTQ)
 }
 
-/// Unit: bytes. Received, and nobody has read.
+/// Unit: bytes. Received and not read.
 ///
 /// # Errors
 /// When the socket has no such queue.

@@ -1,65 +1,65 @@
-//! What the kernel measured on a TCP connection (`TCP_INFO`, `struct tcp_info` in `include/uapi/linux/tcp.h`).
+//! The kernel's measurements of a TCP connection (`TCP_INFO`, `struct tcp_info` in `include/uapi/linux/tcp.h`).
 
 use crate::sockopt;
 use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Unit: bytes. Up to and including `tcpi_delivery_rate`, which Linux 4.9 has.
+/// Unit: bytes. The size up to and including `tcpi_delivery_rate`, which exists since Linux 4.9.
 const NEEDED: usize = 168;
-/// Unit: bytes. More than any kernel writes.
+/// Unit: bytes. Larger than the structure of any kernel.
 const ROOM: usize = 512;
 /// `TCP_CLOSE` in `include/net/tcp_states.h`.
 const CLOSED: u8 = 7;
 
-/// Some of `TCP_INFO`.
+/// Some fields of `TCP_INFO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
     /// As in `include/net/tcp_states.h`.
     pub state: u8,
     /// Unit: bytes. The sending MSS.
     pub mss: u32,
-    /// Unit: microseconds. Smoothed round-trip time; 0 before the first.
+    /// Unit: microseconds. Smoothed round-trip time; 0 before the first sample.
     pub rtt_us: u32,
-    /// Unit: microseconds. The shortest; `u32::MAX` before the first.
+    /// Unit: microseconds. The smallest round-trip time; `u32::MAX` before the first sample.
     pub rtt_min_us: u32,
     /// Unit: segments. Congestion window.
     pub cwnd: u32,
-    /// Unit: segments. Sent, and not acknowledged in sequence.
+    /// Unit: segments. Sent, and not acknowledged cumulatively.
     pub unacknowledged: u32,
-    /// Unit: segments. Of these, those that SACK has acknowledged.
+    /// Unit: segments. How many of these SACK has acknowledged.
     pub sacked: u32,
-    /// Unit: segments. Of these, those thought lost.
+    /// Unit: segments. How many of these count as lost.
     pub lost: u32,
-    /// Unit: segments. Of these, those that were sent again and are not acknowledged.
+    /// Unit: segments. How many of these were retransmitted and are not acknowledged.
     pub resent: u32,
-    /// Unit: segments. Sent again since the connection began.
+    /// Unit: segments. Retransmitted since the connection began.
     pub retransmissions: u32,
-    /// Unit: segments. Sent, again or for the first time.
+    /// Unit: segments. Sent, retransmissions included.
     pub segments_sent: u32,
     /// Unit: segments. Received with data.
     pub data_segments_received: u32,
-    /// Unit: segments. Of these, those that came out of order; 0 before Linux 5.4.
+    /// Unit: segments. How many of these arrived out of order; 0 before Linux 5.4.
     pub out_of_order: u32,
     /// Unit: bytes. Acknowledged by the far end; SYN and FIN count.
     pub acknowledged_bytes: u64,
     /// Unit: bytes. Received in order.
     pub received_bytes: u64,
-    /// Unit: bytes. Written, and not sent even once.
+    /// Unit: bytes. Written, and never sent.
     pub unsent_bytes: u32,
-    /// Unit: bytes. Sent, again or for the first time; none before Linux 4.19.
+    /// Unit: bytes. Sent, retransmissions included; none before Linux 4.19.
     pub sent_bytes: Option<u64>,
-    /// Unit: bytes per second. Delivered lately.
+    /// Unit: bytes per second. The recent delivery rate.
     pub delivery_rate: u64,
-    /// Unit: bytes per second. `u64::MAX` where the connection is not paced.
+    /// Unit: bytes per second. `u64::MAX` if the connection is not paced.
     pub pacing_rate: u64,
 }
 
 impl TcpInfo {
-    /// Asks the kernel about a socket.
+    /// Reads the measurements of a socket.
     ///
     /// # Errors
-    /// When it is no TCP socket, or the kernel is older than 4.9.
+    /// When it is not a TCP socket, or the kernel is older than 4.9.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut room = [0; ROOM];
         let info = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut room)?;
@@ -67,7 +67,8 @@ impl TcpInfo {
             .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "TCP_INFO is too short here"))
     }
 
-    /// Reads `struct tcp_info` as the kernel wrote it, which only ever appends to it; none when it is too short.
+    /// Parses `struct tcp_info` as written by the kernel, which only ever appends fields to it; none if it is too
+    /// short.
     pub fn parse(info: &[u8]) -> Option<Self> {
         if info.len() < NEEDED {
             return None;
@@ -102,18 +103,18 @@ impl TcpInfo {
         self.segments(u64::from(self.cwnd))
     }
 
-    /// Unit: bytes. Sent, neither acknowledged nor thought lost, in whole segments.
+    /// Unit: bytes. Sent, neither acknowledged nor counted as lost, in whole segments.
     pub fn in_flight_bytes(&self) -> u64 {
         let sent = u64::from(self.unacknowledged) + u64::from(self.resent);
         self.segments(sent.saturating_sub(u64::from(self.sacked) + u64::from(self.lost)))
     }
 
-    /// Unit: bytes. Sent and not acknowledged in sequence, lost or not, in whole segments.
+    /// Unit: bytes. Sent and not acknowledged cumulatively, lost or not, in whole segments.
     pub fn outstanding_bytes(&self) -> u64 {
         self.segments(u64::from(self.unacknowledged))
     }
 
-    /// Whether both ends have ended and all is acknowledged.
+    /// Whether both ends have closed and everything is acknowledged.
     pub fn is_closed(&self) -> bool {
         self.state == CLOSED
     }
@@ -163,7 +164,7 @@ mod tests {
     fn what_waits_and_what_is_over_shows() -> io::Result<()> {
         let [mut near, mut far] = connected()?;
         near.set_nonblocking(true)?;
-        // Nobody reads: the window closes, and what is written then waits.
+        // Nobody reads: the window closes, and what is written afterwards waits.
         while near.write(&[1; 64 << 10]).is_ok() {}
         assert!(TcpInfo::of(&near)?.unsent_bytes > 0);
         near.set_nonblocking(false)?;
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn what_has_arrived_behind_a_hole_is_outstanding_and_not_in_flight() {
         let mut raw = [0; NEEDED];
-        // The sending MSS; of ten segments sent three have arrived, two are lost, one is sent again.
+        // The sending MSS. Of ten segments sent, three have arrived, two are lost, and one was retransmitted.
         for (at, word) in [(16, 1_448u32), (24, 10), (28, 3), (32, 2), (36, 1)] {
             raw[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         }

@@ -1,4 +1,4 @@
-//! Sockets with other hosts' addresses, and the routes that deliver those hosts' packets to them
+//! Sockets with addresses of other hosts, and the routes that deliver those hosts' packets to them
 //! (`Documentation/networking/tproxy.rst`).
 
 use crate::link::LOOPBACK_INDEX;
@@ -10,10 +10,10 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
-/// Lets a socket of IPv4 or of IPv6 have addresses that are not this host's.
+/// Allows an IPv4 or IPv6 socket to use addresses that do not belong to this host.
 ///
 /// # Errors
-/// When the kernel refuses: this takes `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+/// When the kernel refuses: this requires `CAP_NET_ADMIN` or `CAP_NET_RAW`.
 pub fn set_transparent(socket: impl AsFd, v4: bool) -> io::Result<()> {
     let (level, name) = match v4 {
         true => (libc::SOL_IP, libc::IP_TRANSPARENT),
@@ -22,7 +22,7 @@ pub fn set_transparent(socket: impl AsFd, v4: bool) -> io::Result<()> {
     sockopt::set_int(socket, level, name, 1)
 }
 
-/// The routes of a table, of IPv4 and of IPv6, by which every packet is for this host.
+/// Routes of a table, for IPv4 and IPv6, that deliver every packet to this host.
 pub fn local_routes(table: u32) -> [RouteMessage; 2] {
     let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)

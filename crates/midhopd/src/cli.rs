@@ -70,6 +70,9 @@ struct CheckArguments {
     /// Print JSON instead of TOML
     #[arg(long)]
     json: bool,
+    /// Check it against this host as well: interfaces and congestion controls
+    #[arg(long)]
+    host: bool,
 }
 
 #[derive(Debug, Args)]
@@ -169,6 +172,9 @@ fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let plan = read_plan(&arguments.file)?;
+    if arguments.host {
+        daemon::check_against_host(&plan)?;
+    }
     let printed = if arguments.json {
         serde_json::to_string_pretty(&plan).map(|json| json + "\n").map_err(|e| e.to_string())
     } else {

@@ -135,6 +135,22 @@ fn check_host(plan: &Plan) -> Result<(), Failure> {
     if intercepts { check_ports(plan) } else { Ok(()) }
 }
 
+/// Checks what a start or a reload finds on this host beyond what the plan says: congestion controls are made selectable
+/// for a moment.
+///
+/// # Errors
+/// The first thing that is missing.
+pub fn check_against_host(plan: &Plan) -> Result<(), Failure> {
+    let legs = plan.legs.iter().filter_map(|leg| leg.interface.as_ref());
+    let mut interfaces = plan.intercept.interfaces.iter().chain(legs);
+    if let Some(missing) = interfaces.find(|name| !exists(name)) {
+        return Err(Failure::run(format!("there is no interface {missing} on this host")).hint(
+            "`ip link` lists those there are; flows of one that appears later are taken then",
+        ));
+    }
+    Congestion::default().activate(&mut plan.clone())
+}
+
 /// Whether the ports of interception are free. Workers share them, and so would another daemon of this user: only
 /// binding them alone, for a moment, shows this.
 fn check_ports(plan: &Plan) -> Result<(), Failure> {

@@ -1,11 +1,12 @@
-//! Which targets have accepted connections lately, for `accept = "learned"`.
+//! Which targets have recently accepted connections, for `accept = "learned"`.
 
 use std::collections::BTreeMap;
 
-/// Targets remembered at a time.
+/// The most targets that are remembered.
 const TARGETS: usize = 1 << 16;
 
-/// When targets last accepted a connection, unless they have failed to since. `T` is a moment of the caller's clock.
+/// When targets last accepted a connection. A target that has failed since then is removed. `T` is a moment of the
+/// caller's clock.
 #[derive(Debug)]
 pub struct Answered<K, T> {
     at: BTreeMap<K, T>,
@@ -25,7 +26,7 @@ impl<K: Ord, T: Copy> Answered<K, T> {
             return;
         }
         if self.at.len() >= TARGETS && !self.at.contains_key(&target) {
-            // Any will do: what is forgotten costs one round trip.
+            // It does not matter which one is removed: the cost is one round trip.
             self.at.pop_first();
         }
         self.at.insert(target, now);

@@ -1,13 +1,13 @@
-//! What all flows of a proxy together may hold.
+//! Bounds what all flows of a proxy may hold together.
 //!
-//! Invariant: no flow is ever reset for want of budget. A direction that holds nothing may always
-//! move a little, so every flow goes on, however slowly.
+//! Invariant: no flow is ever reset because the budget is used up. A direction that holds nothing may always move a
+//! little, so every flow makes progress, however slowly.
 
 use midhop_units::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How soon a direction that waits for the budget looks again.
+/// How soon a direction that waits for the budget checks again.
 pub const LOOK_AGAIN: Duration = Duration::from_ms(10);
 
 /// The bytes that flows hold, as last counted, and the most that they may.
@@ -28,12 +28,12 @@ impl Budget {
         self.most.store(most, Relaxed);
     }
 
-    /// Unit: bytes. What flows hold.
+    /// Unit: bytes. How much flows hold.
     pub fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }
 
-    /// Unit: bytes. What they may hold.
+    /// Unit: bytes. How much they may hold.
     pub fn limit(&self) -> u64 {
         self.most.load(Relaxed)
     }
@@ -43,19 +43,19 @@ impl Budget {
         self.held() < self.limit()
     }
 
-    /// Whether a direction may read no more for now: flows hold all that they may, and of what it wrote some is still on
-    /// its way, so that it will be looked at again.
+    /// Whether a direction may read no more for now: flows hold all that they may, and some of its written bytes
+    /// are still in flight, so that it will be checked again.
     pub fn must_wait(&self, on_its_way: impl FnOnce() -> bool) -> bool {
         !self.has_room() && on_its_way()
     }
 
-    /// Whether there is so much room that bulk may be read.
+    /// Whether there is enough room to read bulk data.
     pub fn has_plenty(&self) -> bool {
         self.held() < self.limit() / 4 * 3
     }
 
-    /// Replaces what a [`BudgetPart`] counted before by what it counts now. Nothing else counts: what a part has
-    /// counted is given back when the part is dropped, however its owner ended.
+    /// Replaces what a [`BudgetPart`] counted before by what it counts now. Only parts count. Dropping a part
+    /// returns what it has counted, however its owner ended.
     fn recount(&self, before: u64, now: u64) {
         if now >= before {
             self.held.fetch_add(now - before, Relaxed);
@@ -65,7 +65,8 @@ impl Budget {
     }
 }
 
-/// What one owner holds, such as a direction of a flow, or a whole tunnel; given back when this is dropped.
+/// What one owner holds, such as a direction of a flow, or a whole tunnel. Dropping it returns the bytes to the
+/// budget.
 #[derive(Debug)]
 pub struct BudgetPart {
     budget: Arc<Budget>,
@@ -73,12 +74,12 @@ pub struct BudgetPart {
 }
 
 impl BudgetPart {
-    /// A part of nothing yet.
+    /// A part that holds nothing yet.
     pub fn new(budget: Arc<Budget>) -> Self {
         Self { budget, held: 0 }
     }
 
-    /// Is so many bytes from now on.
+    /// Sets how many bytes the part holds.
     pub fn set(&mut self, held: u64) {
         if held != self.held {
             self.budget.recount(self.held, held);
@@ -86,12 +87,12 @@ impl BudgetPart {
         }
     }
 
-    /// Unit: bytes. What it is now.
+    /// Unit: bytes. How many bytes the part holds.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// What it is a part of.
+    /// The budget of this part.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }

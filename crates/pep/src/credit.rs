@@ -1,7 +1,6 @@
-//! Who may hold how many bytes of a flow, and where.
+//! How many bytes of a flow may be held, and where.
 //!
-//! Bytes on their way from one leg to the other are held in three places: the receive queue of the
-//! leg they came from, a stage between the two sockets, and the send queue of the leg they feed.
+//! Bytes in transit from one leg to the other are held in three places: the receive queue of the
 //! A leg's `buffer` bounds its receive queue for one direction and, for the other, its stage and
 //! send queue together.
 //!
@@ -11,30 +10,29 @@ use midhop_units::{Bytes, Duration, Rate};
 
 /// The largest stage: what one pipe holds.
 const STAGE_MAX: Bytes = Bytes::new(1 << 20);
-/// The kernel takes one more segment, as large as they get, once a send queue has any room.
+/// Once a send queue has any room, the kernel takes one more segment, as large as segments get.
 const OVERSHOOT: Bytes = Bytes::new(64 << 10);
-/// What a sender needs at hand to go on while more is fetched.
+/// What a sender needs at hand to continue while more is read.
 const UNSENT_LEAST: Bytes = Bytes::new(64 << 10);
-/// The stage of a leg whose buffer is left to the kernel.
+/// The stage of a leg whose buffer the kernel sizes.
 const STAGE_UNMEASURED: Bytes = STAGE_MAX;
 
-/// A leg's buffer, divided.
+/// How a leg's buffer is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
-    /// What may wait between the sockets for the leg.
+    /// How much may wait between the sockets for the leg.
     pub stage: Bytes,
-    /// What the leg's socket may hold that its far end has not acknowledged; none: as the kernel
-    /// measures.
+    /// How much the leg's socket may hold that its far end has not acknowledged; none: the kernel decides by
+    /// measurement.
     pub send: Option<Bytes>,
-    /// Of that, what may wait unsent: the rest is room for what waits behind a lost segment. None: all.
+    /// How much of that may wait unsent. The rest is room for what waits behind a lost segment. None: all.
     pub unsent: Option<Bytes>,
-    /// The largest window that the leg's socket may offer; none: as the kernel measures.
+    /// The largest window that the leg's socket may offer; none: the kernel decides by measurement.
     pub receive: Option<Bytes>,
 }
 
 impl Shares {
-    /// Divides a leg's buffer; none stands for what the kernel finds by measuring rate and
-    /// round-trip time.
+    /// Divides a leg's buffer; none: the kernel sizes it by measuring rate and round-trip time.
     pub fn of(buffer: Option<Bytes>) -> Self {
         let Some(buffer) = buffer else {
             return Self { stage: STAGE_UNMEASURED, send: None, unsent: None, receive: None };
@@ -46,16 +44,16 @@ impl Shares {
         Self { stage, send: Some(send), unsent: Some(unsent), receive: Some(buffer) }
     }
 
-    /// The same, with this bound on the window that the leg's socket may offer.
+    /// The same, with this limit on the window that the leg's socket may offer.
     #[must_use]
     pub fn offering(self, window: Option<Bytes>) -> Self {
         Self { receive: window, ..self }
     }
 }
 
-/// The buffer that keeps a leg of this rate and round-trip time full: what is in flight, as much
-/// again that waits behind a lost segment until that has arrived, and a third part for the stage and
-/// the kernel's own bookkeeping.
+/// The buffer that keeps a leg of this rate and round-trip time full. It has three parts of one product each: what
+/// is in flight, what waits behind a lost segment until that has arrived, and the stage with the kernel's own
+/// bookkeeping.
 ///
 /// Unit: bytes. Range: ≥ `least`.
 pub fn buffer_for(rate: Rate, rtt: Duration, least: Bytes) -> Bytes {

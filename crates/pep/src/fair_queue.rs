@@ -1,44 +1,44 @@
-//! Whose turn it is to write into a tunnel: fair queueing with weights.
+//! Decides which flow may write next into a tunnel: fair queueing with weights.
 //!
-//! Each flow pays for what it writes, the heavier its class the less, and whoever has paid least has the next
-//! turn. It is what weighted deficit round robin gives in the long run, with a heavy flow's turns spread
-//! among those of the others: one that had to write all of its part of a round at once would lose what its
-//! sender had not ready just then.
+//! Each flow pays for what it writes, less if its class is heavier. The flow that has paid least has the next turn.
+//! In the long run this equals weighted deficit round robin, but the turns of a heavy flow are spread among those
+//! of the others. If it had to write its whole part of a round at once, it would lose what its sender did not have
+//! ready at that moment.
 //!
-//! Source: Goyal, Vin and Cheng, Start-time Fair Queueing, 1996; differs: a flow's piece is written before its
-//! size is known, so it pays afterwards.
+//! Source: Goyal, Vin and Cheng, Start-time Fair Queueing, 1996. Differs in one point: the size of a piece is known
+//! only after it was written, so a flow pays afterwards.
 //!
-//! Invariant: of flows that always have something to write, none gets ahead of another by more than a turn and
-//! a piece of each, weights reckoned in.
+//! Invariant: among flows that always have something to write, none gets ahead of another by more than a turn and a
+//! piece of each, scaled by their weights.
 
 use std::collections::BTreeMap;
 
-/// What a flow may write in a turn: as much as is read from a socket at once. Unit: bytes.
+/// How much a flow may write in a turn: as much as is read from a socket at once. Unit: bytes.
 const TURN: u64 = 64 << 10;
-/// The weight of a flow of which nothing is said.
+/// The default weight of a flow.
 pub const WEIGHT: u32 = 10;
 
-/// What a byte costs a flow of weight 1.
+/// The price of a byte for a flow of weight 1.
 const PRICE: u32 = 1000;
 
-/// Who waits for a turn, with what wakes it.
+/// The flows that wait for a turn, and what wakes them.
 #[derive(Debug)]
 pub struct FairQueue<W> {
     waiting: BTreeMap<Place, W>,
-    /// What whoever had its turn last had paid by then.
+    /// What the flow that had the last turn had paid by then.
     now: u64,
-    /// Places that have been given.
+    /// How many places have been assigned.
     given: u64,
 }
 
-/// A place: what its flow has paid, and the order of coming.
+/// A place: what its flow has paid, and the order of arrival.
 type Place = (u64, u64);
 
 /// One flow's account.
 #[derive(Debug)]
 pub struct Account {
     weight: u32,
-    /// What it has paid: bytes, as a flow of weight [`PRICE`] pays for them.
+    /// What it has paid, in bytes of a flow of weight [`PRICE`].
     paid: u64,
     /// Unit: bytes. Written in its turn.
     written: u64,
@@ -46,12 +46,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// That of a flow of some weight.
+    /// The account of a flow of this weight.
     pub fn new(weight: u32) -> Self {
         Self { weight: weight.max(1), paid: 0, written: 0, place: None }
     }
 
-    /// Gives it another weight from its next turn on.
+    /// Changes its weight from its next turn on.
     pub fn weigh(&mut self, weight: u32) {
         self.weight = weight.max(1);
     }
@@ -64,8 +64,8 @@ impl<W> Default for FairQueue<W> {
 }
 
 impl<W: Clone> FairQueue<W> {
-    /// Takes a place, or keeps the one that it has; `true`: it is its turn. Whoever has a place has to write
-    /// or to leave once it is its turn. Whoever comes late has nothing in arrears.
+    /// Takes a place, or keeps the present one; `true`: it is this flow's turn. A flow with a place must write or
+    /// leave once it is its turn. A flow that comes late has no claim to earlier turns.
     pub fn wait(&mut self, account: &mut Account, waker: &W) -> bool {
         let place = *account.place.get_or_insert_with(|| {
             self.given += 1;
@@ -79,13 +79,13 @@ impl<W: Clone> FairQueue<W> {
         is_first
     }
 
-    /// Books what a flow has written in its turn; gives the next one, if the turn is over.
+    /// Books what a flow has written in its turn. Returns the next flow if the turn is over.
     pub fn spend(&mut self, account: &mut Account, bytes: usize) -> Option<W> {
         account.written += bytes as u64;
         if account.written < TURN { None } else { self.leave(account) }
     }
 
-    /// Gives up a place; gives whose turn it is now, if it was this one's.
+    /// Gives up a place. Returns the flow whose turn it is now, if it was this one's.
     pub fn leave(&mut self, account: &mut Account) -> Option<W> {
         let place = account.place.take()?;
         let was_first = self.waiting.keys().next() == Some(&place);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Lets flows that always have something to write take so many turns; what each wrote.
+    /// Lets flows that always have something to write take so many turns. Returns what each wrote.
     fn contend(flows: &[(u32, usize)], turns: usize) -> Vec<f64> {
         let mut queue = FairQueue::default();
         let mut accounts: Vec<_> = flows.iter().map(|(weight, _)| Account::new(*weight)).collect();

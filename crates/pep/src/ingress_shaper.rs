@@ -1,40 +1,41 @@
-//! How fast the flows of a tunnel are taken from their senders.
+//! Limits how fast the flows of a tunnel are read from their senders.
 //!
-//! A tunnel lets go of what is acknowledged from the first byte on: a gap of one datagram holds up all behind it
-//! for a round trip, and once that is filled, megabytes may be written at once. Were they, each sender's window
-//! would open by as much in one step, and it would send a burst at the rate of its own link. So what enters
-//! the tunnel is shaped: somewhat faster than it leaves, so that it never runs empty.
+//! A tunnel frees what is acknowledged from the first byte on. A gap of one datagram blocks all behind it for a
+//! round trip; once it is filled, megabytes may be written at once. Without shaping, each sender's window would
+//! open by as much in one step, and it would send a burst at the rate of its own link. So what enters the tunnel is
+//! shaped: somewhat faster than it leaves, so that the tunnel never runs empty.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// What enters of what leaves in the same time. Unit: percent.
+/// How much may enter, relative to what leaves in the same time. Unit: percent.
 const PERCENT: u64 = 125;
-/// What may enter at once, if the rate does not ask for more.
+/// How much may enter at once, at least.
 const AT_ONCE: Bytes = Bytes::new(1 << 20);
-/// And how long what enters at once takes to leave, if that is more.
+/// At high rates: the time that it takes for what enters at once to leave.
 const AT_ONCE_TIME: Duration = Duration::from_ms(20);
-/// How long to wait at most until the rate is read again.
+/// The longest wait until the rate is read again.
 const LOOK: Duration = Duration::from_ms(50);
-/// What is waited for, so that few pieces come large: what enters in so long.
+/// Waits for at least what enters in so long, so that pieces are few and large.
 const PIECE_TIME: Duration = Duration::from_ms(2);
 
-/// What the flows of one tunnel may write now.
+/// How much the flows of one tunnel may write now.
 #[derive(Debug)]
 pub struct IngressShaper {
-    /// Unit: bytes. Below zero where more was written than might have been.
+    /// Unit: bytes. Below zero if more was written than allowed.
     credit: i64,
     at: Instant,
 }
 
 impl IngressShaper {
-    /// Of a tunnel whose datagrams leave at `rate`; none: at whatever rate they come.
+    /// For a tunnel whose datagrams leave at `rate`; none: no limit.
     pub fn new(rate: Option<Rate>, now: Instant) -> Self {
         let mut shaper = Self { credit: i64::MAX, at: now };
         shaper.earn(now, rate);
         shaper
     }
 
-    /// How long to wait before the next piece is written, while datagrams leave at `rate`; none: it may be written now.
+    /// How long to wait before the next piece is written, while datagrams leave at `rate`; none: it may be written
+    /// now.
     pub fn wait(&mut self, now: Instant, rate: Option<Rate>) -> Option<Duration> {
         let rate = self.earn(now, rate)?;
         if self.credit > 0 {
@@ -49,7 +50,7 @@ impl IngressShaper {
         self.credit = self.credit.saturating_sub_unsigned(bytes as u64);
     }
 
-    /// Counts the time that has passed; gives how fast flows are taken, where that is bounded.
+    /// Credits the time that has passed. Returns how fast flows may be read, if that is limited.
     fn earn(&mut self, now: Instant, rate: Option<Rate>) -> Option<Rate> {
         let Some(rate) = rate else {
             (self.credit, self.at) = (i64::MAX, now);
@@ -57,7 +58,7 @@ impl IngressShaper {
         };
         let rate = Rate::from_bits_per_s(rate.bits_per_s().saturating_mul(PERCENT) / 100);
         let earned = rate.bytes_in(now.saturating_since(self.at)).get();
-        // Less than a byte is not lost: it is counted with what follows.
+        // A fraction of a byte is not lost: it is counted with what follows.
         if earned > 0 {
             self.at = now;
         }
@@ -71,7 +72,7 @@ impl IngressShaper {
 mod tests {
     use super::*;
 
-    /// What is written in a second, in pieces of so many bytes, whenever they may be.
+    /// What is written in a second, in pieces of this size: the first burst, and the total.
     fn written(rate: Option<Rate>, piece: usize) -> (u64, u64) {
         let mut now = Instant::START;
         let mut shaper = IngressShaper::new(rate, now);
@@ -116,7 +117,7 @@ mod tests {
         let mut shaper = IngressShaper::new(Some(rate), Instant::START);
         shaper.spend(1 << 20);
         let mut now = Instant::START;
-        // 1,250 bytes a second, looked at twenty times for each.
+        // 1,250 bytes a second, checked twenty times per byte.
         for _ in 0..20_000 {
             now = now + Duration::from_us(40);
             shaper.earn(now, Some(rate));

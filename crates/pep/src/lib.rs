@@ -1,14 +1,14 @@
 //! What a proxy decides: configuration, policy rules, admission and credit, without any I/O.
 //!
-//! A configuration file is read as a [`config::Config`], in which every default is visible, and
-//! resolved once into a [`config::Plan`], in which nothing is left to check. The plan's
-//! [`policy::Policy`] says what becomes of a flow, its legs say how each side of it is treated,
-//! its classes what a flow gets of a tunnel: the [`scheduler`] has them write in turns ([`fair_queue`]), lets some go
-//! [`ahead`], and takes no more from their senders than leaves ([`ingress_shaper`]). While a flow lives, [`relay`] says what
-//! each of its directions does next, and the [`budget`] what all flows together may hold. Which targets
-//! [`answered`] lately decides who is accepted at once.
+//! A configuration file is read as a [`config::Config`], in which every default is visible. It is resolved once
+//! into a [`config::Plan`], which needs no further checks. The plan's [`policy::Policy`] decides what happens to a
+//! flow. Its legs define how each side of the flow is treated, and its classes which part of a tunnel the flow
+//! gets. The [`scheduler`] lets flows write in turns ([`fair_queue`]), lets some go [`ahead`], and reads no more
+//! from their senders than leaves ([`ingress_shaper`]). While a flow lives, [`relay`] decides what each direction
+//! does next, and the [`budget`] bounds what all flows may hold together. [`answered`] remembers which targets
+//! accepted recently, and so which clients are accepted at once.
 //!
-//! Invariant: nothing here opens a socket, reads a clock or a file. The daemon hands in what it saw.
+//! Invariant: nothing here opens a socket, or reads a clock or a file. The daemon passes in what it has observed.
 
 pub mod ahead;
 pub mod answered;

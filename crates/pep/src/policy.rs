@@ -1,7 +1,7 @@
-//! What becomes of a flow: rules from top to bottom, the first that matches decides.
+//! What happens to a flow: rules are tried from top to bottom, and the first match decides.
 //!
-//! Invariant: [`Policy::decide`] allocates nothing and is a function of its arguments only, so that
-//! the same flow meets the same fate in the daemon, in `midhopd check` and in a simulation.
+//! Invariant: [`Policy::decide`] allocates nothing and depends only on its arguments, so that the same flow gets
+//! the same decision in the daemon, in `midhopd check` and in a simulation.
 
 mod nft;
 mod turnback;
@@ -14,22 +14,22 @@ use ipnet::IpNet;
 use serde::Serialize;
 use std::net::SocketAddr;
 
-/// What is known of a flow when its first packet is seen.
+/// What is known of a flow when its first packet arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowKey<'a> {
     /// The client.
     pub source: SocketAddr,
     /// The server.
     pub destination: SocketAddr,
-    /// The interface on which the SYN came; none for flows asked for through an explicit listener.
+    /// The interface on which the SYN arrived; none for flows requested through an explicit listener.
     pub interface: Option<&'a str>,
-    /// The peer by whose tunnel it came; none: by none.
+    /// The peer through whose tunnel it arrived; none: it did not come through a tunnel.
     pub peer: Option<&'a str>,
     /// The DSCP of the SYN.
     pub dscp: u8,
 }
 
-/// What becomes of a flow.
+/// The decision about a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
@@ -37,25 +37,25 @@ pub struct Decision {
     pub action: Action,
     /// When the client's SYN is answered.
     pub accept: Accept,
-    /// The rule that decided, from 0; none: the default, which is to split.
+    /// The number of the rule that decided, from 0; none: the default, which is to split.
     pub rule: Option<usize>,
 }
 
-/// What becomes of a flow that the daemon has not decided on, for want of room or while it is not there.
+/// What happens to a flow without a decision: the daemon has no room, or is not running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unjudged {
-    /// It passes by.
+    /// It bypasses the daemon.
     Pass,
-    /// Its SYN is dropped: its client may send it again.
+    /// Its SYN is dropped; its client may send it again.
     Drop,
 }
 
-/// The tunnel by which a rule's flows go.
+/// The tunnel that a rule's flows take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Route {
     /// The peer at its other end, by name.
     pub peer: String,
-    /// What becomes of the flows while the tunnel cannot be had.
+    /// What happens to the flows while the tunnel is not available.
     pub otherwise: Action,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct PolicyRule {
     pub(crate) tunnel: Option<Route>,
     pub(crate) class: Option<String>,
     pub(crate) accept: Option<Accept>,
-    /// Whole legs as they are for the flows of this rule.
+    /// The legs that this rule overrides, complete.
     pub(crate) legs: Vec<LegPlan>,
 }
 
@@ -77,12 +77,12 @@ pub(crate) struct PolicyRule {
 pub struct Policy {
     rules: Vec<PolicyRule>,
     accept: Accept,
-    /// Where peers take tunnels over TCP.
+    /// The addresses at which peers accept tunnels over TCP.
     endpoints: Vec<SocketAddr>,
 }
 
 impl Policy {
-    /// Tunnels over TCP to `endpoints` are never taken for flows, whatever rules say.
+    /// Connections to `endpoints` are tunnels over TCP, and always bypassed, whatever the rules are.
     pub(crate) fn new(
         rules: Vec<PolicyRule>,
         accept: Accept,
@@ -92,7 +92,7 @@ impl Policy {
         Self { rules, accept, endpoints }
     }
 
-    /// Decides about one flow.
+    /// Decides about a flow.
     pub fn decide(&self, flow: &FlowKey<'_>) -> Decision {
         if self.is_endpoint(flow.destination) {
             return Decision { action: Action::Bypass, accept: self.accept, rule: None };
@@ -116,7 +116,7 @@ impl Policy {
         self.endpoints.contains(&canonical(destination))
     }
 
-    /// Every way in which some flow's SYN may be answered: what the data plane must be ready for.
+    /// Every way in which a flow's SYN may be answered. The data plane must support all of them.
     pub fn accept_modes(&self) -> impl Iterator<Item = Accept> + '_ {
         let by_rule = self
             .rules_on_the_wire()
@@ -125,9 +125,9 @@ impl Policy {
         by_rule.chain([self.accept])
     }
 
-    /// What firewall rules may let pass before the daemon sees it: every flow that one of these
-    /// matches would be bypassed by [`Policy::decide`] as well. The reverse does not hold: a bypass
-    /// below a rule that may match the same flow is left to the daemon.
+    /// What firewall rules may let pass before the daemon sees it. [`Policy::decide`] would bypass every flow that
+    /// one of these matches. The reverse does not hold: the daemon decides about a bypass below a rule that may
+    /// match the same flow.
     pub fn firewall_bypasses(&self) -> Vec<NftMatch> {
         let mut passed_over: Vec<&Match> = Vec::new();
         let mut bypasses: Vec<NftMatch> =
@@ -143,10 +143,10 @@ impl Policy {
         bypasses
     }
 
-    /// What the firewall has to stop where the daemon has not decided: from top to bottom, which flows may
-    /// pass then and which may not. Empty where all may.
+    /// Which flows the firewall must stop, and which may pass, if the daemon has not decided; from top to bottom.
+    /// Empty if all may pass.
     ///
-    /// A flow may not pass that a rule rejects, or that goes by a tunnel or not at all. Tunnels over TCP may.
+    /// A flow may not pass if a rule rejects it, or if it may only go through a tunnel. Tunnels over TCP may pass.
     pub fn firewall_stops(&self) -> Vec<(NftMatch, Unjudged)> {
         let strict = |rule: &PolicyRule| {
             let otherwise = rule.tunnel.as_ref().map(|route| route.otherwise);
@@ -186,7 +186,7 @@ impl Policy {
 }
 
 impl Match {
-    /// Flows to one address and port.
+    /// Matches flows to one address and port.
     fn to(endpoint: &SocketAddr) -> Option<Self> {
         let port = Ports::new(endpoint.port(), endpoint.port())?;
         Some(Self {
@@ -196,7 +196,7 @@ impl Match {
         })
     }
 
-    /// Whether it means flows to one address and port, and no others.
+    /// Whether it matches flows to this address and port, and no others.
     pub(crate) fn is_only(&self, endpoint: SocketAddr) -> bool {
         let same = |to: Self| {
             let has_all = |own: &OneOrMany<IpNet>| own.iter().all(|it| to.destination.contains(it));
@@ -208,7 +208,7 @@ impl Match {
         Self::to(&canonical(endpoint)).is_some_and(same)
     }
 
-    /// Whether the flow is meant. IPv4 addresses mapped into IPv6 count as IPv4.
+    /// Whether it matches the flow. IPv4 addresses mapped into IPv6 count as IPv4.
     pub fn covers(&self, flow: &FlowKey<'_>) -> bool {
         let source = flow.source.ip().to_canonical();
         let destination = flow.destination.ip().to_canonical();
@@ -221,12 +221,12 @@ impl Match {
             && limits_to(&self.dscp, |dscp| dscp.value() == flow.dscp)
     }
 
-    /// Whether a flow may be meant whose packets this host's firewall sees: one of a peer comes by its tunnel.
+    /// Whether it may match packets that this host's firewall sees. A flow of a peer arrives inside its tunnel.
     fn is_on_the_wire(&self) -> bool {
         self.peer.is_empty()
     }
 
-    /// Whether surely no flow is meant by both.
+    /// Whether it is certain that no flow matches both.
     fn excludes(&self, other: &Self) -> bool {
         apart(&self.source, &other.source, |a, b| a.contains(b) || b.contains(a))
             || apart(&self.destination, &other.destination, |a, b| a.contains(b) || b.contains(a))
@@ -242,13 +242,13 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// An empty list means everything.
+/// An empty list matches everything.
 fn limits_to<T>(list: &OneOrMany<T>, covers: impl Fn(&T) -> bool) -> bool {
     list.is_empty() || list.iter().any(covers)
 }
 
-/// Whether two lists have nothing in common. Prefixes nest or are apart, so for them, too, it is
-/// enough to compare pairs.
+/// Whether two lists have nothing in common. Prefixes either nest or are disjoint, so comparing pairs is enough for
+/// them as well.
 fn apart<T>(a: &OneOrMany<T>, b: &OneOrMany<T>, meet: impl Fn(&T, &T) -> bool) -> bool {
     let both_limit = !a.is_empty() && !b.is_empty();
     both_limit && !a.iter().any(|a| b.iter().any(|b| meet(a, b)))

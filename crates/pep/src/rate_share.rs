@@ -1,14 +1,15 @@
 //! How the flows that send into a leg of known rate divide it.
 //!
-//! A flow that has more to send than it may is greedy and gets an equal part of what the others leave.
-//! One that for a while took less than half of its part, because its far end or the path lets it have
-//! no more, is limited, and only twice what it took is kept for it, so that it can still come up.
-//! What is left for whom is the law of [`midhop_congestion::rate_share`].
+//! A flow that has more to send than it may is greedy, and gets an equal part of what the others leave. A flow is
+//! limited if for a while it took less than half of its part, because its far end or the path allows no more. Only
+//! twice what it took is reserved for it, so that it can still grow. [`midhop_congestion::rate_share`] has the law
+//! by which the rest is divided.
 //!
-//! A [`Pool`] counts what the flows of a leg want; a [`Member`] is a flow's part in it, and measures what it takes.
+//! A [`Pool`] counts the demands of a leg's flows. A [`Member`] is a flow's part in it, and measures what the flow
+//! takes.
 //!
-//! Invariant: the shares of greedy flows with the demands of limited ones never exceed what the leg
-//! carries, but for the [`floor`]; nor do the shares of flows that are all limited.
+//! Invariant: the shares of greedy flows and the demands of limited ones together never exceed what the leg
+//! carries, except for the [`floor`]. The same holds for the shares of flows that are all limited.
 
 mod member;
 mod pool;
@@ -19,30 +20,29 @@ pub use pool::Pool;
 use midhop_congestion::rate_share::Demands;
 use midhop_units::{Bytes, Duration, Rate};
 
-/// What a flow may send at once without knowing anything: RFC 6928's ten segments.
+/// What a flow may send at once without any knowledge of the path: RFC 6928's ten segments.
 const START: Bytes = Bytes::new(15_000);
-/// The round-trip time of a leg of which none is told.
+/// The round-trip time of a leg if none is configured.
 const RTT_UNKNOWN: Duration = Duration::from_ms(100);
 
-/// What a flow wants of its leg.
+/// How much of its leg a flow demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// All it can get.
+    /// As much as it can get.
     Greedy,
-    /// Not more than this.
+    /// At most this rate.
     Limited(Rate),
 }
 
 impl Demand {
-    /// What a flow wants that sent at `measured` while it had more to send and might have sent at
-    /// `share`.
+    /// The demand of a flow that sent at `measured` while it had more to send and was allowed `share`.
     pub fn of(measured: Rate, share: Rate) -> Self {
         let twice = Rate::from_bits_per_s(measured.bits_per_s().saturating_mul(2));
         if twice < share { Self::Limited(twice) } else { Self::Greedy }
     }
 
-    /// What a flow may send of `payload` beside those that are counted, never less than `least`: a greedy one its part of what
-    /// limited ones leave, a limited one what it wants, and room to want more up to an equal part.
+    /// What a flow may send of `payload` beside the counted ones, never less than `least`. A greedy flow gets its
+    /// part of what limited flows leave. A limited flow gets what it demands, and room to grow up to an equal part.
     pub fn share(self, counted: &Demands, payload: Rate, least: Rate) -> Rate {
         let greedy = counted.greedy_part(payload);
         match self {
@@ -52,14 +52,14 @@ impl Demand {
     }
 }
 
-/// What of a leg's rate is the flows' own data: all but a twentieth, which goes for headers and for
-/// acknowledgements of the other way.
+/// The part of a leg's rate that carries the flows' own data: all but a twentieth, which headers and the
+/// acknowledgements of the other direction take.
 pub fn payload(rate: Rate) -> Rate {
     Rate::from_bits_per_s(rate.bits_per_s() - rate.bits_per_s() / 20)
 }
 
-/// The least that a flow may send: what any flow starts with, each round trip. Beyond as many flows
-/// as that fills the leg with, congestion control divides it.
+/// The least that a flow may send: one initial window per round trip. If these windows alone fill the leg,
+/// congestion control divides it.
 pub fn floor(rate: Rate, rtt: Option<Duration>) -> Rate {
     Rate::of(START, rtt.unwrap_or(RTT_UNKNOWN)).min(payload(rate))
 }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(share(demands(1, 0, 0)), mbit(20));
         assert_eq!(share(demands(4, 0, 0)), mbit(5));
         assert_eq!(share(demands(4, 1, 4)), mbit(4));
-        // Demands of another time are worth no more than an equal part each.
+        // Old demands count at most an equal part each.
         assert_eq!(share(demands(1, 1, 30)), mbit(10));
         assert_eq!(Demand::Greedy.share(&demands(40, 0, 0), mbit(20), mbit(1)), mbit(1));
     }
@@ -120,8 +120,8 @@ mod tests {
             greedy in 0u64..1 << 20,
             limited in proptest::collection::vec(0u64..1 << 40, 0..20),
         ) {
-            // Whoever is limited was so against a share of its time, which was at most an equal part
-            // of the present.
+            // A flow became limited against a share of that time, which was at most an equal part of the present
+            // one.
             let number = limited.len() as u64;
             let equal = rate / (greedy + number).max(1);
             let limited_rate = limited.iter().map(|rate| rate % (equal + 1)).sum();

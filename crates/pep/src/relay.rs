@@ -1,10 +1,11 @@
-//! What one direction of a flow does next, whatever it goes between: two sockets, a socket and a stream of a tunnel,
+//! Decides what one direction of a flow does next. Its ends may be two sockets, a socket and a stream of a tunnel,
 //! or endpoints of a simulation.
 //!
-//! Invariants: what waits is written before more is read, so that the sender's window closes by itself; the sender's end
-//! is passed on only after its last byte; one that holds nothing may always move a little, however full the [budget] is.
+//! Invariants: what waits is written before more is read, so that the sender's window closes by itself; the
+//! sender's end is passed on only after its last byte; a direction that holds nothing may always move a little,
+//! however full the [budget] is.
 //!
-//! Decision 0044 has what its users keep for themselves.
+//! Decision 0044 describes what its users keep for themselves.
 //!
 //! [budget]: crate::budget::Budget
 
@@ -17,21 +18,21 @@ pub enum Step {
     Read,
     /// Pass on that the sender has ended, then [`Direction::finish`].
     End,
-    /// Pass on that the sender broke, where that can be done, then [`Direction::finish`]. All that it sent before is
-    /// written.
+    /// Pass on that the sender broke, if that is possible, then [`Direction::finish`]. All that it sent before has
+    /// been written.
     Cut,
-    /// Let other flows go first: it has moved enough for one turn.
+    /// Let other flows go first: this one has moved enough for one turn.
     Yield,
     /// Wait until the budget has room, or what it wrote has arrived.
     Wait {
-        /// Whether it did not wait already.
+        /// Whether the wait begins with this step.
         begins: bool,
     },
     /// Nothing more.
     Done,
 }
 
-/// How far the sender is.
+/// The state of the sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Sender {
     /// It may send more.
@@ -39,13 +40,13 @@ enum Sender {
     Open,
     /// All was read, and its end.
     Ended,
-    /// It broke: what it sent before may still be read.
+    /// It broke; what it sent before may still be read.
     Cut,
     /// It broke, and all that it sent before was read.
     Dry,
 }
 
-/// What a direction may move before other flows have their turn.
+/// How much a direction may move before other flows have their turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     left: u64,
@@ -63,7 +64,7 @@ impl Turn {
     }
 }
 
-/// Where one direction of a flow stands.
+/// The state of one direction of a flow.
 #[derive(Debug, Default)]
 pub struct Direction {
     sender: Sender,
@@ -73,8 +74,8 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// What it does next. `staged`: whether something that can be written waits between the two ends; `must_wait`: whether the
-    /// budget [lets it read no more](crate::budget::Budget::must_wait) for now.
+    /// The next step. `staged`: whether bytes that can be written wait between the two ends; `must_wait`: whether
+    /// the budget [allows no further reading](crate::budget::Budget::must_wait) for now.
     pub fn step(&mut self, staged: bool, turn: Turn, must_wait: impl FnOnce() -> bool) -> Step {
         match self.sender {
             _ if self.done => return Step::Done,
@@ -88,7 +89,7 @@ impl Direction {
         if self.waits { Step::Wait { begins: !waited } } else { Step::Read }
     }
 
-    /// Whether it waits for the budget, as of the last step that asked for it.
+    /// Whether it waits for the budget, as of the last step.
     pub fn waits(&self) -> bool {
         self.waits
     }
@@ -98,12 +99,12 @@ impl Direction {
         self.moved += bytes;
     }
 
-    /// Unit: bytes. What was written in all.
+    /// Unit: bytes. How much was written in total.
     pub fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// The sender has no more: it has ended, or it broke before.
+    /// The sender has no more: it has ended, or all was read after it broke.
     pub fn end(&mut self) {
         self.sender = match self.sender {
             Sender::Cut | Sender::Dry => Sender::Dry,
@@ -111,7 +112,7 @@ impl Direction {
         };
     }
 
-    /// The sender broke. What can still be read of it is all that comes, and no end of a flow.
+    /// The sender broke. What can still be read of it follows, but no end of the flow.
     pub fn cut(&mut self) {
         self.sender = match self.sender {
             Sender::Open | Sender::Cut => Sender::Cut,
@@ -135,12 +136,12 @@ impl Direction {
         matches!(self.sender, Sender::Ended | Sender::Dry)
     }
 
-    /// The end is passed on.
+    /// The end has been passed on.
     pub fn finish(&mut self) {
         self.done = true;
     }
 
-    /// Whether the end is passed on.
+    /// Whether the end has been passed on.
     pub fn is_done(&self) -> bool {
         self.done
     }
@@ -194,7 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// Between ends that give and take as they like, all that was sent arrives, then its end.
+        /// Between ends that read and write in any order, all that was sent arrives, then its end.
         #[test]
         fn all_arrives_whatever_the_ends_do(
             reads in prop::collection::vec(1_u64..5000, 0..20),

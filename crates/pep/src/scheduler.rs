@@ -1,29 +1,29 @@
 //! How the flows of one tunnel share what they may have written and the peer has not acknowledged.
 //!
-//! A connection has one window for that, the [`SendPool`]. QUIC divides it among streams by who comes first; of those
-//! that wait for room it wakes the last one first. So flows write in turns here ([`FairQueue`]), each as much as its
-//! class weighs, and all together no faster than the [`IngressShaper`] has it. What enters the pool in those parts
-//! leaves it in those parts, whatever is lost on the way.
-//! Two kinds of flows stand outside:
+//! A connection has one window for that, the [`SendPool`]. QUIC gives its room to whichever stream writes first; of
+//! the streams that wait for room, it wakes the last one first. So flows write in turns here ([`FairQueue`]), each
+//! in proportion to the weight of its class, and all together no faster than the [`IngressShaper`] allows. What
+//! enters the pool in these proportions leaves it in the same proportions, whatever is lost in transit.
+//! Two kinds of flows are exceptions:
 //!
-//! - One that may go ahead ([`Allowance`]) is urgent: it waits for no turn, finds room beside a full pool,
-//!   and its bytes leave before those of the others.
-//! - One whose peer has given it no credit lets the next one write, until it has.
+//! - A flow that may go ahead ([`Allowance`]) is urgent: it waits for no turn, may exceed a full pool, and its
+//!   bytes leave before those of the others.
+//! - A flow that has no credit from its peer gives up its turn until it has some.
 //!
-//! `W` is what a flow is woken by: a waker, or its number.
+//! `W` is what wakes a flow: a waker, or its number.
 //!
-//! Invariant: whoever is first in the queue is going to write: it has been [woken](Scheduler::poll_woken), or waits for
-//! the shaper's time, or for room in the pool. Whoever does not write any more [leaves](Scheduler::leave).
+//! Invariant: the first flow in the queue is about to write: it has been [woken](Scheduler::poll_woken), or waits
+//! for the shaper's time, or for room in the pool. A flow that writes no more [leaves](Scheduler::leave).
 
 use crate::ahead::{Ahead, Allowance};
 use crate::fair_queue::{Account, FairQueue, WEIGHT};
 use crate::ingress_shaper::IngressShaper;
 use midhop_units::{Duration, Instant, Rate};
 
-/// A flow that had nothing to send for so long has rested.
+/// A flow has rested once it had nothing to send for so long.
 const REST: Duration = Duration::from_ms(250);
 
-/// What a flow writes into, and others with it.
+/// The window of a connection, which a flow shares with others.
 pub trait SendPool {
     /// Why nothing can be written any more.
     type Error;
@@ -34,29 +34,29 @@ pub trait SendPool {
     /// When the stream is broken.
     fn write(&mut self) -> Result<Option<usize>, Self::Error>;
 
-    /// The same beside a full pool: only for want of credit is it none.
+    /// The same, but may exceed a full pool. None: the peer has given no credit.
     ///
     /// # Errors
     /// When the stream is broken.
     fn write_beside(&mut self) -> Result<Option<usize>, Self::Error>;
 
-    /// Whether it is room in the pool that is wanting, and not credit.
+    /// Whether the flow has credit, so that only room in the pool is missing.
     fn has_credit(&mut self) -> bool;
 
-    /// Whether what is written next leaves before that of others.
+    /// Sets whether what is written next leaves before the bytes of other flows.
     fn set_urgent(&mut self, urgent: bool);
 }
 
-/// What became of an attempt to write.
+/// The result of an attempt to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     /// Something was written.
     Written,
     /// It is not this flow's turn. It is [woken](Scheduler::poll_woken) when it is.
     Queued,
-    /// Nothing more is taken for so long.
+    /// The shaper accepts nothing more for so long.
     Shaped(Duration),
-    /// There is no room, or no credit. Whoever has those reports when there is.
+    /// There is no room, or no credit. The transport reports when there is.
     Blocked,
 }
 
@@ -65,11 +65,11 @@ pub enum Attempt {
 pub struct Scheduler<W> {
     queue: FairQueue<W>,
     allowance: Allowance,
-    /// None: whatever there is room for is written.
+    /// None: writes are not shaped.
     shaper: Option<IngressShaper>,
-    /// Whether the last one that wrote found no room.
+    /// Whether the last flow that wrote found no room.
     full: bool,
-    /// Whose turn it is, and who does not know yet.
+    /// Flows whose turn it is and that are not woken yet.
     woken: Vec<W>,
 }
 
@@ -85,11 +85,11 @@ impl<W> Default for Scheduler<W> {
     }
 }
 
-/// One flow's part in the turns.
+/// One flow's state in the scheduler.
 #[derive(Debug)]
 pub struct FlowSchedule {
     account: Account,
-    /// When it goes ahead.
+    /// The condition under which it goes ahead.
     ahead: Ahead,
     /// Unit: bytes. Written ahead since it last rested; none: it is not urgent.
     urgent: Option<u64>,
@@ -98,7 +98,7 @@ pub struct FlowSchedule {
 }
 
 impl FlowSchedule {
-    /// A flow that begins, which is urgent.
+    /// A new flow, which is urgent.
     pub fn new(now: Instant) -> Self {
         Self { account: Account::new(WEIGHT), ahead: Ahead::default(), urgent: Some(0), idle: now }
     }
@@ -109,24 +109,24 @@ impl FlowSchedule {
         self.ahead = ahead;
     }
 
-    /// It has sent what it had, and may have more at once.
+    /// It has sent all that it had, and may have more immediately.
     pub fn finish(&mut self, now: Instant) {
         self.idle = now;
     }
 }
 
 impl<W: Clone> Scheduler<W> {
-    /// That of a tunnel whose datagrams leave at `rate` now.
+    /// A scheduler for a tunnel whose datagrams leave at `rate` now.
     pub fn shaped(rate: Option<Rate>, now: Instant) -> Self {
         Self { shaper: Some(IngressShaper::new(rate, now)), ..Self::default() }
     }
 
-    /// Whether the pool has no room, as far as anybody has found.
+    /// Whether the pool has no room, as far as any flow has found.
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// A flow has something to send again. Whether it is urgent from now on.
+    /// A flow has something to send again. Returns whether it becomes urgent.
     pub fn begin(&mut self, now: Instant, flow: &mut FlowSchedule) -> bool {
         let again = flow.urgent.is_none() && self.allowance.lets_again(flow.ahead);
         let may = now.saturating_since(flow.idle) >= REST || again;
@@ -137,7 +137,7 @@ impl<W: Clone> Scheduler<W> {
         begins
     }
 
-    /// Writes what may be written now, while datagrams leave at `rate`.
+    /// Writes as much as is allowed now, while datagrams leave at `rate`.
     ///
     /// # Errors
     /// Those of the pool.
@@ -182,7 +182,7 @@ impl<W: Clone> Scheduler<W> {
         self.woken.extend(self.queue.leave(&mut flow.account));
     }
 
-    /// The next one whose turn it is, and who is to be woken.
+    /// The next flow to wake, whose turn it is.
     pub fn poll_woken(&mut self) -> Option<W> {
         self.woken.pop()
     }
@@ -206,7 +206,7 @@ mod tests {
     use midhop_units::Bytes;
     use proptest::prelude::*;
 
-    /// A window that the peer opens, and what a flow has to write into it.
+    /// The peer's window, and what a flow has to write into it.
     struct Window<'a> {
         room: &'a mut usize,
         credit: bool,
@@ -247,7 +247,7 @@ mod tests {
         let mut scheduler = Scheduler::default();
         let [mut bulk, mut fresh] = [(); 2].map(|()| FlowSchedule::new(Instant::START));
         let mut room = 1 << 20;
-        // What goes ahead at first, and then the rest of the room.
+        // First what goes ahead, then the rest of the room.
         while scheduler.write(NOW, &mut bulk, &0, &mut window(&mut room, 16 << 10))
             == Ok(Attempt::Written)
         {}
@@ -313,7 +313,7 @@ mod tests {
     }
 
     proptest! {
-        /// Flows come, write, run out of credit and go, in any order: whoever waits is woken in the end.
+        /// Flows begin, write, run out of credit and end, in any order: every flow that waits is woken in the end.
         #[test]
         fn nobody_waits_for_ever(
             steps in proptest::collection::vec((0_usize..4, 0_u8..4, 1_usize..100_000), 1..200),
@@ -324,7 +324,7 @@ mod tests {
             let leaves = (0..4).map(|who| (who, 0, 1));
             for (who, what, bytes) in steps.into_iter().chain(leaves) {
                 if what == 0 {
-                    // Who waits for its turn has not had it, and stays until it has.
+                    // A flow that waits for its turn stays until it has had it.
                     if !queued[who] {
                         scheduler.leave(&mut flows[who]);
                     }

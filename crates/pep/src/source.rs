@@ -1,16 +1,16 @@
-//! How far a flow's source is, what window it has to be offered, and in which of four conditions its flow is.
+//! How far a flow's source is, which window it needs, and in which of four conditions the flow is.
 //!
-//! A proxy before the satellite divides a flow's path. A source that is far from it fills no more of the
-//! satellite than a window per round trip of the first part, whatever the proxies do behind that: at a window
-//! of 18.8 KB half of 10 Mbit/s at 30 ms, and 12 % at 125 ms. So the window offered has to be at least the
-//! product of the satellite's rate and the source's round trip, and whoever looks has to see which it is.
+//! A proxy before the satellite divides a flow's path. A source far from the proxy fills only one window per round
+//! trip of the first part of the path, whatever the proxies do behind that. With a window of 18.8 KB it fills half
+//! of 10 Mbit/s at 30 ms, and 12 % at 125 ms. So the window offered must be at least the product of the satellite's
+//! rate and the source's round trip, and an operator must see which condition holds.
 //!
-//! Source: the study of far proxies of 2024 (see `studies/far-proxy`), whose conditions A to D these are.
+//! Source: the study of far proxies of 2024 (see `studies/far-proxy`), which defines the conditions A to D.
 
 use midhop_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
-/// The condition of a flow: whether its source is near the proxy, and the satellite free.
+/// The condition of a flow: whether its source is near the proxy, and whether the satellite leg is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
@@ -25,11 +25,11 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// All of them, as the study orders them.
+    /// All of them, in the order of the study.
     pub const ALL: [Self; 4] =
         [Self::NearIdle, Self::NearCongested, Self::FarIdle, Self::FarCongested];
 
-    /// As metrics name it.
+    /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NearIdle => "near-idle",
@@ -39,7 +39,7 @@ impl Condition {
         }
     }
 
-    /// That of a flow whose source is a round trip of `source` away.
+    /// The condition of a flow whose source is a round trip of `source` away.
     pub fn of(source: Duration, satellite: &Satellite) -> Self {
         match (is_far(source, satellite.rtt), satellite.is_congested()) {
             (false, false) => Self::NearIdle,
@@ -50,30 +50,30 @@ impl Condition {
     }
 }
 
-/// A source is far from this part of the satellite's round trip on: the study's 30 ms at 540 ms.
+/// A source is far if its round trip exceeds this part of the satellite's: the study's 30 ms at 540 ms.
 const FAR_PART: u64 = 18;
-/// No source is far that is nearer than this, however short the satellite's round trip.
+/// A source nearer than this is never far, however short the satellite's round trip.
 const FAR_LEAST: Duration = Duration::from_ms(10);
-/// What of a round trip may be queue before a leg is congested.
+/// A leg is congested if the queue takes more than this part of a round trip.
 const QUEUE_PART: u64 = 8;
-/// The same, where the round trip is short: jitter is no queue.
+/// The least such queue, for short round trips: jitter is no queue.
 const QUEUE_LEAST: Duration = Duration::from_ms(10);
 
-/// What is known of a satellite leg.
+/// The state of a satellite leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Satellite {
-    /// Its round trip when nothing waits.
+    /// Its round-trip time without queues.
     pub rtt: Duration,
-    /// How much longer it is now.
+    /// By how much the present round-trip time exceeds it.
     pub queue: Duration,
-    /// What it carries, where that is known.
+    /// The rate that it carries, if known.
     pub rate: Option<Rate>,
-    /// What it carried of late, of all flows but the one in question.
+    /// The rate that it recently carried of all other flows.
     pub others: Rate,
 }
 
 impl Satellite {
-    /// Whether others leave less of it than half, or what is sent waits in a queue.
+    /// Whether other flows leave less than half of it, or what is sent waits in a queue.
     pub fn is_congested(&self) -> bool {
         let bound = Duration::from_ns(self.rtt.as_ns() / QUEUE_PART).max(QUEUE_LEAST);
         let half = |rate: Rate| self.others.bits_per_s() > rate.bits_per_s() / 2;
@@ -86,16 +86,16 @@ pub fn is_far(source: Duration, satellite: Duration) -> bool {
     source > Duration::from_ns(satellite.as_ns() / FAR_PART).max(FAR_LEAST)
 }
 
-/// The window to offer to a source: two products of the satellite's rate and the source's round trip, as one
-/// would be gone as soon as a packet is lost; no less than `least`, and no more than an eighth of what all flows
-/// may hold.
+/// The window to offer to a source: two products of the satellite's rate and the source's round trip, because one
+/// would be used up as soon as a packet is lost. At least `least`, and at most an eighth of what all flows may
+/// hold.
 ///
 /// Unit: bytes.
 pub fn window(rate: Rate, source: Duration, least: Bytes, memory: Bytes) -> Bytes {
     rate.bytes_in(source).scale(2.0).max(least).min(Bytes::new(memory.get() / 8))
 }
 
-/// The effective part of a provisioned rate.
+/// The fraction of a provisioned rate that is effective.
 ///
 /// Unit: 1. Range: ≥ 0. Source: the study's EPB ratio.
 pub fn bandwidth_ratio(effective: Rate, provisioned: Rate) -> f64 {
@@ -138,7 +138,7 @@ mod tests {
         assert!(!is_far(ms(9), ms(40)) && is_far(ms(11), ms(40)));
     }
 
-    /// What the study's proxy offers explains its figures; ours offers enough for all of its sources.
+    /// The window of the study's proxy explains its figures; ours offers enough for all of the study's sources.
     #[test]
     fn a_fixed_window_gives_the_study_s_ratios_and_ours_a_whole_satellite() {
         let ratio = |window: Bytes, source| {

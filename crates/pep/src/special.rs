@@ -1,8 +1,8 @@
-//! Addresses with a special purpose: what lies there is not a server on the Internet.
+//! Addresses with a special purpose: they do not belong to servers on the Internet.
 //!
-//! A proxy that connects wherever it is asked to lends its own place in the network to whoever asks.
-//! Special-purpose addresses are the ones whose meaning depends on that place: private networks, the
-//! link, the host itself, metadata services of clouds.
+//! A proxy that connects to any requested address lets its clients use its own place in the network. The meaning of
+//! special-purpose addresses depends on that place: private networks, the link, the host itself, metadata services
+//! of clouds.
 //!
 //! Source: the IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890, RFC 8190), the
 //! multicast registries (RFC 5771, RFC 4291), and what RFC 3879 and RFC 4291 deprecate.
@@ -19,14 +19,14 @@ pub struct Special {
     pub name: &'static str,
     /// What assigned it.
     pub source: &'static str,
-    /// Whether its addresses are reachable from everywhere, although a range around it is special.
+    /// Whether its addresses are reachable from everywhere, although an enclosing range is special.
     global: bool,
 }
 
-/// The range that makes `address` special; none: it is an address as any other.
+/// The range that makes `address` special; none: it is an ordinary address.
 ///
-/// An IPv6 address that carries an IPv4 address to which translators or relays forward is as special
-/// as that one.
+/// An IPv6 address with an embedded IPv4 address, to which translators or relays forward, is as special as the IPv4
+/// address.
 pub fn special(address: IpAddr) -> Option<&'static Special> {
     let found = match address.to_canonical() {
         IpAddr::V4(address) => longest(&V4, address.into()),
@@ -37,20 +37,20 @@ pub fn special(address: IpAddr) -> Option<&'static Special> {
     found.filter(|range| !range.global)
 }
 
-/// Whether `address` may be a target where `allowed` lists the special prefixes that are.
+/// Whether `address` may be a target; `allowed` lists the special prefixes that may be.
 pub fn is_allowed(address: IpAddr, allowed: &[IpNet]) -> bool {
     let address = address.to_canonical();
     special(address).is_none() || allowed.iter().any(|prefix| prefix.contains(&address))
 }
 
-/// Whether `allowed` names `address` and no other.
+/// Whether `allowed` contains `address` alone as a prefix.
 pub fn is_named(address: IpAddr, allowed: &[IpNet]) -> bool {
     let alone = IpNet::from(address.to_canonical());
     allowed.contains(&alone)
 }
 
-/// The IPv4 addresses to which an IPv6 address leads: NAT64 (RFC 6052), 6to4 (RFC 3056), and Teredo's
-/// server and client, the latter inverted (RFC 4380).
+/// The IPv4 addresses to which an IPv6 address leads: NAT64 (RFC 6052), 6to4 (RFC 3056), and Teredo's server and
+/// client, the client's being inverted (RFC 4380).
 pub fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bits = u128::from(address);
     let word = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
@@ -63,7 +63,7 @@ pub fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     found.into_iter().flatten()
 }
 
-/// The narrowest of the ranges that hold the address.
+/// The narrowest range that contains the address.
 fn longest(ranges: &'static [Special], address: IpAddr) -> Option<&'static Special> {
     let holding = ranges.iter().filter(|range| range.prefix.contains(&address));
     holding.max_by_key(|range| range.prefix.prefix_len())
@@ -143,7 +143,7 @@ const V6: [Special; 26] = [
     v6([0xfe80, 0, 0, 0], 10, "Link-Local Unicast", "RFC 4291"),
     v6([0xfec0, 0, 0, 0], 10, "Deprecated (Site-Local)", "RFC 3879"),
     v6([0xff00, 0, 0, 0], 8, "Multicast", "RFC 4291"),
-    // Where IPv4-mapped addresses are not IPv4, and SIIT's, which are translated (RFC 2765).
+    // IPv4-mapped addresses, where they do not stand for IPv4, and SIIT's, which are translated (RFC 2765).
     mapped(0, 0xffff, "IPv4-mapped Address", "RFC 4291"),
     mapped(0xffff, 0, "IPv4-translated Address", "RFC 2765"),
 ];
@@ -244,7 +244,7 @@ mod tests {
             ("192.168.1.1", true),
             ("192.168.1.2", false),
             ("172.16.0.1", false),
-            // Through a translator it is another network's 10.0.0.0/8.
+            // Through a translator this is 10.0.0.0/8 of another network.
             ("64:ff9b::10.0.0.1", false),
             ("8.8.8.8", true),
         ] {

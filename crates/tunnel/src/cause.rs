@@ -8,27 +8,27 @@
 /// Why a proxy did not connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The client may not, or not there.
+    /// The policy forbids this client or this target.
     NotAllowed,
-    /// The request cannot be understood.
+    /// The request is malformed.
     Malformed,
-    /// The far side refused.
+    /// The target refused the connection.
     Refused,
-    /// The far host does not answer for its network.
+    /// The network of the target reports that the host is unreachable.
     HostUnreachable,
-    /// There is no way to its network.
+    /// No route to the target's network.
     NetworkUnreachable,
-    /// The far side never answered.
+    /// The target did not answer in time.
     TimedOut,
-    /// The name is not known.
+    /// The name does not resolve.
     NameUnknown,
-    /// Names are not looked up here.
+    /// This proxy does not resolve names.
     NamesOff,
-    /// The request has come through more proxies than any chain has.
+    /// The request has passed more proxies than a chain may have.
     Loop,
-    /// The proxy takes no more flows.
+    /// The proxy accepts no more flows.
     Full,
-    /// The proxy failed, or did not say why.
+    /// The proxy failed, or reported no cause.
     Failed,
 }
 
@@ -63,7 +63,7 @@ impl Cause {
         self.row().2
     }
 
-    /// What a response means that is no success, by its `Proxy-Status`, or else by its status alone.
+    /// The cause that a failure response reports: from its `Proxy-Status`, or else from its status alone.
     pub fn told(status: u16, proxy_status: Option<&str>) -> Self {
         let error = proxy_status.and_then(error_of);
         let by_error = TABLE.iter().find(|(_, _, name)| Some(*name) == error);
@@ -74,7 +74,7 @@ impl Cause {
             (None, Some("destination_not_found"), _) => Self::NameUnknown,
             (None, _, 400) => Self::Malformed,
             (None, _, 401 | 403 | 407) => Self::NotAllowed,
-            // What a stock proxy says of a far side that did not accept, whatever it did instead.
+            // A stock proxy responds 502 when the target did not accept, whatever the cause.
             (None, None, 502) => Self::Refused,
             (None, None, 504) => Self::TimedOut,
             (None, ..) => Self::Failed,
@@ -82,18 +82,18 @@ impl Cause {
     }
 
     fn row(self) -> &'static (Self, u16, &'static str) {
-        // The table has every cause, which its test proves.
+        // The table has every cause: a test proves it.
         TABLE.iter().find(|(cause, ..)| *cause == self).unwrap_or(&TABLE[TABLE.len() - 1])
     }
 }
 
-/// The error of the proxy nearest to the far side: the first of the list that names one, as each proxy adds
-/// itself behind those that it heard.
+/// The error of the proxy nearest to the target. That is the first list member with an error: each proxy appends
+/// itself behind the members that it received.
 ///
 /// Source: RFC 9209 §2.
 ///
-/// A quoted string or a comma within one is not taken apart: whoever writes those writes no error that
-/// we know.
+/// Does not parse quoted strings or commas inside them: no proxy that we know writes those together with an
+/// error that we know.
 fn error_of(proxy_status: &str) -> Option<&str> {
     let mut members = proxy_status.split(',');
     members.find_map(|member| {

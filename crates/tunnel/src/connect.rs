@@ -1,6 +1,6 @@
 //! The request that opens a flow, and the response that grants or denies it.
 //!
-//! There are two forms. The classic form names the target alone. The templated form names it in a path, and
+//! There are two forms. The classic form names only the target. The templated form names the target in a path, and
 //! carries the flow's bytes in capsules.
 //!
 //! Source: RFC 9114 §4.4 (CONNECT), §4.1.2 (malformed messages), RFC 9220 (`:protocol`),
@@ -15,30 +15,31 @@ use crate::{
 };
 use std::net::SocketAddr;
 
-/// The name by which this software speaks of itself in `Proxy-Status` and `server`.
+/// The name of this software in `Proxy-Status` and `server`.
 const OWN_NAME: &str = "midhopd";
-/// Names the client on whose behalf a proxy asks, address and port, to a proxy that trusts it.
+/// Header field: address and port of the client for which a proxy sends the request. Sent only to a proxy that
+/// trusts it.
 const CLIENT: &str = "midhop-client";
-/// Names the class of a flow to a proxy that has classes of that name.
+/// Header field: the name of the flow's class. The receiving proxy uses it if it has a class of that name.
 const CLASS: &str = "midhop-class";
-/// How many proxies have passed the request on before the one that asks.
+/// Header field: how many proxies have forwarded the request before the sender.
 const HOPS: &str = "midhop-hops";
-/// The most proxies that a request may be passed on by.
+/// A request may be forwarded at most so many times.
 const HOPS_MAX: u8 = 8;
 /// The longest name of a class. Unit: bytes.
 const CLASS_BYTES_MAX: usize = 32;
-/// Which trial of connect-tcp is spoken, as the draft counts them: it goes with the numbers of capsules in
-/// [`payload`](crate::payload). Whoever says plain `connect-tcp` means numbers that nobody has given out yet,
-/// and would be heard to say nothing.
+/// Which trial of connect-tcp this software implements, in the numbering of the draft. The capsule types in
+/// [`payload`](crate::payload) belong to it. Plain `connect-tcp` stands for capsule types that are not assigned
+/// yet: its capsules would be skipped as unknown.
 pub const TRIAL: u64 = 12;
 /// That trial as a `:protocol`.
 const PROTOCOL: &str = "connect-tcp-12";
 const CAPSULE_PROTOCOL: &str = "capsule-protocol";
 
-/// How a flow is asked for.
+/// How a flow is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// By its target alone, which every proxy understands.
+    /// By its target alone. Every proxy supports this.
     Classic,
     /// By the default template of a proxy.
     Template {
@@ -48,7 +49,7 @@ pub enum Form<'a> {
 }
 
 impl Form<'_> {
-    /// How the bytes are carried of a flow that was asked for like this.
+    /// How the bytes of a flow requested in this form are carried.
     pub const fn payload(&self) -> Payload {
         match self {
             Self::Classic => Payload::Raw,
@@ -60,13 +61,13 @@ impl Form<'_> {
 /// A request for a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Where it wants to go.
+    /// The destination.
     pub target: Target,
-    /// Whose flow it is, where the asking proxy tells.
+    /// The client, if the requesting proxy names it.
     pub client: Option<SocketAddr>,
-    /// The name of its class, where the asking proxy tells.
+    /// The name of its class, if the requesting proxy names one.
     pub class: Option<String>,
-    /// How many proxies have passed it on before the one that asks.
+    /// How many proxies have forwarded the request before the requesting one.
     pub hops: u8,
 }
 
@@ -102,10 +103,10 @@ impl Request {
         fields
     }
 
-    /// Reads a packed section of header fields, and says how the flow's bytes are to be carried.
+    /// Parses the header fields of a request. Returns it, and how the flow's bytes are to be carried.
     ///
     /// # Errors
-    /// What to answer where it is no request that is served here: it is malformed, or no CONNECT.
+    /// The response to send if this request is not served: it is malformed, or no CONNECT.
     pub fn decode(fields: &[Field]) -> Result<(Self, Payload), Response> {
         let denied = |status| Response::Denied { status, cause: Cause::Malformed };
         let (pseudo, others) = split(fields).ok_or(denied(400))?;
@@ -136,12 +137,12 @@ impl Request {
         let other = |name| others.iter().find(|it| it.name == name).map(|it| it.value.as_ref());
         let client = other(CLIENT).and_then(|value: &str| value.parse().ok());
         let class = other(CLASS).filter(|name| is_class(name)).map(str::to_owned);
-        // A number that is none, or larger than any, is one of a loop.
+        // An invalid or too large number counts as a loop.
         let hops = other(HOPS).map_or(0, |value: &str| value.parse().unwrap_or(u8::MAX));
         Ok((Self { target, client, class, hops }, payload))
     }
 
-    /// The same request as it is passed on to the next proxy; none: it goes round in circles.
+    /// The same request, to be forwarded to the next proxy; none: it is in a loop.
     #[must_use]
     pub fn onwards(&self, target: Target, class: Option<String>) -> Option<Self> {
         let hops = self.hops.checked_add(1).filter(|hops| *hops <= HOPS_MAX)?;
@@ -155,14 +156,14 @@ fn is_class(name: &str) -> bool {
     (1..=CLASS_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response {
-    /// The far side has accepted.
+    /// The target has accepted.
     Granted,
-    /// It has not.
+    /// The target has not accepted.
     Denied {
-        /// The status that says so.
+        /// The status of the response.
         status: u16,
         /// Why.
         cause: Cause,
@@ -176,12 +177,12 @@ impl From<Cause> for Response {
 }
 
 impl Response {
-    /// As the frame that answers a stream, on which a flow's bytes would be carried like this.
+    /// As a HEADERS frame for a stream that carries the flow's bytes in this way.
     pub fn encode(&self, payload: Payload) -> Vec<u8> {
         headers(&self.fields(payload))
     }
 
-    /// As header fields, where it is what the proxy `next` said, to which the request was passed on.
+    /// As header fields, for a response that the proxy `next` sent to a forwarded request.
     pub fn fields_of(&self, next: &str) -> Vec<Field> {
         match self {
             Self::Granted => self.fields(Payload::Raw),
@@ -209,8 +210,8 @@ impl Response {
         }
     }
 
-    /// Reads a packed section of header fields, the answer to a request for a flow that is carried like this;
-    /// none: it is only provisional, and another follows.
+    /// Parses the header fields of the response to a request for a flow that is carried in this way; none: the
+    /// response is provisional, and another one follows.
     ///
     /// # Errors
     /// When it is malformed.
@@ -223,10 +224,10 @@ impl Response {
         }
         let status: u16 = status.value.parse().map_err(|_| Malformed)?;
         match (status, payload) {
-            // No status at all, and that of an upgrade, which HTTP/3 has none of.
+            // No valid status, or that of an upgrade, which HTTP/3 does not have.
             (0..100 | 101, _) => Err(Malformed),
             (100..200, _) => Ok(None),
-            // They have no content, or not all of it, and a capsule would be some.
+            // These statuses have no content or partial content, and a capsule would be content.
             (204..=206, Payload::Capsules) => Err(Malformed),
             (200..300, _) => Ok(Some(Self::Granted)),
             _ => {
@@ -238,7 +239,7 @@ impl Response {
     }
 }
 
-/// A message that cannot be.
+/// A malformed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message is malformed")]
 pub struct Malformed;
@@ -249,8 +250,8 @@ fn headers(fields: &[Field]) -> Vec<u8> {
     out
 }
 
-/// Pseudo-header fields, which come first and once each, and the others; none if that is not so, or a
-/// name or value has what it may not have.
+/// Splits pseudo-header fields, which come first and once each, from the others. None if they are not in that
+/// order, or if a name or value has an invalid character.
 fn split(fields: &[Field]) -> Option<(&[Field], &[Field])> {
     let count = fields.iter().take_while(|field| field.name.starts_with(':')).count();
     let (pseudo, others) = fields.split_at(count);
@@ -343,7 +344,7 @@ mod tests {
             (&[connect, authority, ("accept", "a\nb")], 400),
             (&[connect, authority, ("connection", "close")], 400),
             (&[connect, authority, (":protocol", "websocket")], 501),
-            // Its capsules have numbers that are not known.
+            // The types of its capsules are not assigned yet.
             (&[connect, authority, (":protocol", "connect-tcp")], 501),
             (&[connect, protocol, scheme, authority], 400),
             (&[connect, protocol, scheme, path], 400),

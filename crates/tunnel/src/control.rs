@@ -35,7 +35,7 @@ const DATAGRAM_MIN: u16 = 1200;
 
 /// Makes the controllers of one connection: one when it begins, another whenever its path changes.
 ///
-/// One for each connection, because the [`Pace`] that goes with it tells of one.
+/// One for each connection, because its [`Pace`] reports on one connection.
 #[derive(Debug)]
 pub struct Steering {
     settings: Mutex<Settings>,
@@ -43,25 +43,25 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Steers as `settings` have it. Of these the segment size is replaced by the datagram's, and what it
-    /// says of pacing by yes. `overhead` is what the path carries of each datagram beyond its payload:
-    /// 28 bytes for IPv4 and UDP, 48 for IPv6.
+    /// Creates controllers with `settings`. Replaces the segment size by the datagram's, and turns pacing on.
+    /// `overhead` is what the path carries of each datagram beyond its payload: 28 bytes for IPv4 and UDP, 48 for
+    /// IPv6.
     ///
     /// # Errors
-    /// When the algorithm does not go with the settings.
+    /// When the algorithm does not support the settings.
     pub fn new(settings: Settings, overhead: Bytes) -> Result<Self, BuildError> {
         let settings = Settings { paced: true, ..settings };
         let pace = Pace::new(overhead);
         let control = build(&with_datagrams_of(DATAGRAM_MIN, &settings))?;
-        // Whoever sends before the first controller is made keeps to what that will say.
+        // Until the first controller is made, its initial rate and window apply.
         pace.publish(&control, DATAGRAM_MIN.into());
         Ok(Self { settings: Mutex::new(settings), pace })
     }
 
-    /// Steers by something else from now on: an end that is come to learns late who has come.
+    /// Uses other settings from now on. The accepting end learns only late who its peer is.
     ///
     /// # Errors
-    /// When the algorithm does not go with the settings; then all stays as it is.
+    /// When the algorithm does not support the settings; then nothing changes.
     pub fn turn(&self, now: Instant, settings: Settings) -> Result<(), BuildError> {
         let settings = Settings { paced: true, ..settings };
         let control = build(&with_datagrams_of(DATAGRAM_MIN, &settings))?;
@@ -70,14 +70,14 @@ impl Steering {
         Ok(())
     }
 
-    /// How fast the connection may send, and the way to tell its controller of the world.
+    /// How fast the connection may send. Also the handle by which others inform its controller.
     pub fn pace(&self) -> Pace {
         self.pace.clone()
     }
 
     fn control(&self, payload: u16) -> Controller {
         let settings = with_datagrams_of(payload, &pace::lock(&self.settings));
-        // What was built once is built again: the size of a segment decides nothing.
+        // Cannot fail: these settings were built before, and the segment size does not matter.
         build(&settings).unwrap_or_else(|_| {
             Controller::new(midhop_congestion::reno::Reno::new(
                 settings.mss,

@@ -13,17 +13,17 @@ pub use book::{CreditBook, CreditBounds, StreamCredit, held_max};
 use crate::varint;
 use bytes::Bytes;
 
-/// By which an end says that it gives such credit, and how much of it each stream has at first; none: zero.
+/// The setting by which an end announces this credit, and how much of it each stream has at first; none: zero.
 pub const SETTING: u64 = 0x2fec_0004;
 /// The type of the unidirectional stream by which more is granted.
 pub const STREAM: u64 = 0x2fec_0004;
-/// News of less than this part of what a stream may have under way are not worth telling.
+/// A grant that adds less than this part of the window is not sent.
 const NEWS_PARTS: u64 = 8;
 
 /// The credit that this end gives to one stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
-    /// Up to where the other end may send something, as it was granted last.
+    /// The offset up to which the peer may send, as last granted.
     limit: u64,
 }
 
@@ -33,13 +33,13 @@ impl Grant {
         Self { limit: first }
     }
 
-    /// Up to where the other end may send something, as it was granted last.
+    /// The offset up to which the peer may send, as last granted.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// So much of the stream has been passed on, and `window` bytes may be under way or wait here: up to where the
-    /// other end may say something now, where that is worth telling. What was told before stays.
+    /// So much of the stream has been passed on, and `window` bytes may be in flight or wait here. Returns the new
+    /// limit if it is worth sending. A limit never shrinks.
     pub fn pass_on(&mut self, position: u64, window: u64) -> Option<u64> {
         let limit = position.saturating_add(window);
         if limit.saturating_sub(self.limit) < (window / NEWS_PARTS).max(1) {
@@ -50,20 +50,20 @@ impl Grant {
     }
 }
 
-/// Says up to where a stream may be used.
+/// Writes a grant: a stream and the offset up to which the peer may send.
 pub fn write(stream: u64, limit: u64, out: &mut Vec<u8>) {
     varint::write(stream, out);
     varint::write(limit, out);
 }
 
-/// Reads what was said so, as it comes.
+/// Parses grants as they arrive.
 #[derive(Debug, Default)]
 pub struct CreditReader {
     kept: Vec<u8>,
 }
 
 impl CreditReader {
-    /// The next stream and its limit; none: more has to come.
+    /// The next stream and its limit; none: more bytes are needed.
     pub fn read(&mut self, input: &mut Bytes) -> Option<(u64, u64)> {
         varint::read_pair(&mut self.kept, input)
     }

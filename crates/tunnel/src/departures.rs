@@ -14,39 +14,38 @@ use crate::control::Pace;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::VecDeque;
 
-/// How long the queue may be.
+/// How much time the queue may hold.
 pub const QUEUE_TIME: Duration = Duration::from_ms(4);
-/// How much time that passed unused is made up for while datagrams wait. A thread that has megabytes to
-/// read, or whose processor has, is late by as much.
+/// How much unused time is made up for while datagrams wait. A thread is late by as much when it, or another on its
+/// processor, has megabytes to read.
 pub const LATE_MAX: Duration = Duration::from_ms(25);
-/// And while none did.
+/// The same while no datagram waits.
 const IDLE_MAX: Duration = Duration::from_ms(1);
 /// Two datagrams may always wait, however slow the leg. Unit: bytes.
 const QUEUE_MIN: u64 = 3000;
 /// Credit is counted in bits × a billion, so that nothing is rounded.
 const ONE_BIT: i128 = 1_000_000_000;
 
-/// Datagrams of one path that wait for their moment. `D` is whatever stands for a datagram.
+/// Datagrams of one path that wait to be released. `D` stands for a datagram.
 ///
-/// Invariant: what has left by any moment is no more than the pace allowed since any moment before,
-/// [`LATE_MAX`] and one datagram apart.
+/// Invariant: in any interval, no more has left than the pace allows, plus [`LATE_MAX`] and one datagram.
 #[derive(Debug)]
 pub struct Departures<D> {
     pace: Pace,
     queue: VecDeque<(D, u64)>,
     /// What waits, with its headers. Unit: bytes.
     waiting: u64,
-    /// What may leave now, below zero what must be waited for.
+    /// What may leave now; below zero: what must be earned first.
     credit: i128,
     at: Instant,
-    /// When the queue ran empty last.
+    /// When the queue last became empty.
     emptied: Instant,
-    /// Whether QUIC has more, which it could not hand over.
+    /// Whether QUIC has more that it could not hand over.
     refused: bool,
 }
 
 impl<D> Departures<D> {
-    /// An empty queue, which lets go at `pace`.
+    /// An empty queue that releases datagrams at `pace`.
     pub fn new(pace: Pace, now: Instant) -> Self {
         Self {
             pace,
@@ -59,7 +58,7 @@ impl<D> Departures<D> {
         }
     }
 
-    /// Lets go at another pace from now on: another connection of the same path has begun.
+    /// Releases datagrams at another pace from now on: another connection of the same path has begun.
     pub fn follow(&mut self, pace: Pace) {
         self.pace = pace;
     }
@@ -69,14 +68,14 @@ impl<D> Departures<D> {
         &self.pace
     }
 
-    /// Whether as much waits as should. Whoever asks before each batch may hand it over whole.
+    /// Whether the queue is full. A caller that checks before each batch may push the whole batch.
     pub fn is_full(&self) -> bool {
         let Some(rate) = self.pace.rate() else { return false };
         self.waiting >= rate.bytes_in(QUEUE_TIME).get().max(QUEUE_MIN)
     }
 
-    /// QUIC has a datagram more, and is to keep it for now. It comes again with that one, so that until then
-    /// the time is not idle, even where the queue runs empty.
+    /// QUIC has one more datagram, and must keep it for now. QUIC offers it again; until then the time does not
+    /// count as idle, even if the queue becomes empty.
     pub fn refuse(&mut self) {
         self.refused = true;
     }
@@ -90,7 +89,7 @@ impl<D> Departures<D> {
         self.queue.push_back((datagram, size));
     }
 
-    /// The next datagram that may leave.
+    /// Removes the next datagram that may leave.
     pub fn pop(&mut self, now: Instant) -> Option<D> {
         self.peek(now)?;
         let (datagram, size) = self.queue.pop_front()?;
@@ -99,7 +98,7 @@ impl<D> Departures<D> {
         Some(datagram)
     }
 
-    /// The same, which stays.
+    /// The next datagram that may leave; it stays in the queue.
     pub fn peek(&mut self, now: Instant) -> Option<&D> {
         self.earn(now);
         if self.credit < 0 && self.pace.rate().is_some() {
@@ -108,8 +107,8 @@ impl<D> Departures<D> {
         self.queue.front().map(|(datagram, _)| datagram)
     }
 
-    /// How many datagrams with a payload of up to `size` bytes may leave now past the queue, which is empty: at most
-    /// `max`, and none where one waits.
+    /// How many datagrams with a payload of up to `size` bytes may leave now without entering the queue: at most
+    /// `max`, and none unless the queue is empty.
     pub fn room(&mut self, now: Instant, size: Bytes, max: usize) -> usize {
         self.earn(now);
         if !self.queue.is_empty() {
@@ -117,14 +116,14 @@ impl<D> Departures<D> {
         }
         let Some(_) = self.pace.rate() else { return max };
         let size = size.saturating_add(self.pace.overhead()).get().max(1);
-        // The one that exceeds the credit may leave as well.
+        // One datagram more than the credit covers may leave.
         let whole =
             u128::try_from(self.credit).map(|it| it / (u128::from(size) * 8 * ONE_BIT as u128) + 1);
         whole.map_or(0, |whole| usize::try_from(whole).unwrap_or(max).min(max))
     }
 
-    /// So many datagrams with a payload of `size` bytes together have left past the queue, for which there was
-    /// [room](Self::room).
+    /// So many datagrams with a payload of `size` bytes together have left without entering the queue. There was
+    /// [room](Self::room) for them.
     pub fn pass(&mut self, count: usize, size: Bytes) {
         let overhead = self.pace.overhead().get().saturating_mul(count as u64);
         let size = size.get().saturating_add(overhead);
@@ -169,12 +168,12 @@ impl<D> Departures<D> {
         }
     }
 
-    /// Counts the time that has passed at the pace of now.
+    /// Credits the time that has passed, at the present pace.
     fn earn(&mut self, now: Instant) {
         let passed = now.saturating_since(self.at);
         self.at = self.at.max(now);
         let rate = self.pace.rate().unwrap_or(Rate::ZERO);
-        // A queue that has just run empty is about to be filled again.
+        // A queue that has just become empty is about to be filled again.
         let idle = self.queue.is_empty()
             && !self.refused
             && self.at.saturating_since(self.emptied) > QUEUE_TIME;
@@ -197,7 +196,7 @@ mod tests {
         Instant::START + Duration::from_us(us)
     }
 
-    /// Keeps the queue full for `span`, with a timer that is late by as much as `late` says each time.
+    /// Keeps the queue full for `span`, with a timer that is late by what `late` returns each time.
     fn sent_over(rate: Rate, span: Duration, mut late: impl FnMut() -> Duration) -> u64 {
         let mut queue = departures(Some(rate));
         let (mut now, mut sent) = (Instant::START, 0);
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!(queue.wake(), None);
     }
 
-    /// What passes an empty queue by is what the queue would have let go at once.
+    /// What may bypass an empty queue is what the queue would have released at once.
     #[test]
     fn what_passes_by_is_as_much_as_the_queue_lets_go() {
         for rate in [None, Some(Rate::from_mbit_per_s(12)), Some(Rate::from_mbit_per_s(400))] {
@@ -269,12 +268,12 @@ mod tests {
         for number in 0..10 {
             queue.push(now, Bytes::new(1472), number);
         }
-        // A millisecond's worth, and the one that exceeds it.
+        // One millisecond's worth, and one datagram more than the credit covers.
         assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 2);
         assert_eq!(queue.wake(), Some(now + Duration::from_ms(1)));
     }
 
-    /// Whoever lets datagrams go is late for all of it: the timer, and asking QUIC for more.
+    /// A caller that releases datagrams is late for both: the timer, and asking QUIC for more.
     #[test]
     fn a_queue_that_runs_empty_while_quic_waits_loses_no_time() {
         let rate = Rate::from_mbit_per_s(140);
@@ -320,7 +319,7 @@ mod tests {
                 prop_assert!(bytes <= allowed + 1028);
                 prop_assert_eq!(queue.len() as u64, pushed - popped);
             }
-            // It empties at its pace.
+            // The queue empties at its pace.
             while let Some(wake) = queue.wake() {
                 now = now.max(wake);
                 prop_assert!(queue.pop(now).is_some());

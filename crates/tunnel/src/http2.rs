@@ -7,12 +7,12 @@
 
 use crate::http3::Code;
 
-/// What TLS calls the protocol.
+/// The protocol's name in TLS ALPN.
 pub const ALPN: &[u8] = b"h2";
 
-/// The same in HTTP/2's numbers and in HTTP/3's.
+/// HTTP/2's error codes and HTTP/3's.
 ///
-/// Of those that stand for several the first is said.
+/// If a code has several counterparts, the first one is sent.
 const TABLE: [(u32, Code); 13] = [
     (0x0, Code::NO_ERROR),
     (0x1, Code::GENERAL_PROTOCOL_ERROR),

@@ -20,33 +20,33 @@ pub use settings::Settings;
 
 use crate::credit;
 
-/// What TLS calls the protocol.
+/// The protocol's name in TLS ALPN.
 pub const ALPN: &[u8] = b"h3";
 
-/// What the first number of a unidirectional stream says that the stream is.
+/// The type of a unidirectional stream, from its first number.
 ///
 /// Source: RFC 9114 §6.2, RFC 9204 §4.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// Settings and what concerns the whole connection.
     Control,
-    /// Pushed responses, which nobody asked us for.
+    /// Pushed responses, which are never requested.
     Push,
-    /// Instructions to the reader of header fields; with no dynamic table there are none.
+    /// Instructions for the QPACK decoder; there are none without a dynamic table.
     Encoder,
     /// Acknowledgements of such instructions.
     Decoder,
-    /// What an end lets the other say on single streams.
+    /// The credit that an end grants to the peer's streams.
     Credit,
-    /// Anything else, to be ignored.
+    /// Any other type, which is ignored.
     Unknown,
 }
 
 impl StreamKind {
-    /// The number of a control stream.
+    /// The type of a control stream.
     pub const CONTROL: u64 = 0;
 
-    /// The kind of the stream that begins with `number`.
+    /// The kind of the stream whose first number is `number`.
     pub const fn of(number: u64) -> Self {
         match number {
             Self::CONTROL => Self::Control,

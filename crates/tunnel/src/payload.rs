@@ -8,23 +8,23 @@
 use crate::varint;
 use bytes::{Buf, Bytes};
 
-/// Bytes of the flow, in the numbers that the draft has for trials between implementations.
+/// Bytes of the flow. The type is the one that the draft has for trials between implementations.
 pub const DATA: u64 = 0x2028_d7f2;
 /// The flow's last bytes.
 pub const FINAL_DATA: u64 = 0x2028_d7f3;
 
-/// How a flow's bytes stand in what a stream carries.
+/// How a stream carries the bytes of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Payload {
-    /// As they are: the flow ends where the stream does.
+    /// Unchanged: the flow ends where the stream ends.
     #[default]
     Raw,
-    /// In capsules, the last of which says that it is the last: a stream that ends without it was cut off.
+    /// In capsules. The type of the last capsule marks the end: a stream that ends without it was truncated.
     Capsules,
 }
 
 impl Payload {
-    /// What goes before so many bytes of the flow.
+    /// The bytes to send before so many bytes of the flow.
     pub fn head(self, bytes: usize) -> Vec<u8> {
         match self {
             Self::Raw => Vec::new(),
@@ -32,7 +32,7 @@ impl Payload {
         }
     }
 
-    /// What says that the flow has ended, where that is not the stream's own end.
+    /// The bytes that mark the end of the flow; empty if the stream's own end does.
     pub fn end(self) -> Vec<u8> {
         match self {
             Self::Raw => Vec::new(),
@@ -48,10 +48,10 @@ fn head(kind: u64, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// What may not stand where it does.
+/// Why a stream's payload is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
-    /// Bytes of the flow after its end.
+    /// The flow continues after its end.
     #[error("bytes of the flow came after its end")]
     AfterTheEnd,
     /// The stream ended within a capsule.
@@ -59,7 +59,7 @@ pub enum PayloadError {
     WithinACapsule,
 }
 
-/// Takes what a stream carries apart.
+/// Extracts a flow's bytes from what a stream carries.
 #[derive(Debug, Default)]
 pub struct PayloadReader {
     payload: Payload,
@@ -82,16 +82,16 @@ enum State {
 }
 
 impl PayloadReader {
-    /// A reader of a stream's first byte and what follows.
+    /// A reader that starts at a stream's first byte.
     pub fn new(payload: Payload) -> Self {
         Self { payload, ..Self::default() }
     }
 
-    /// Takes the next bytes of the flow from the front of `input`, never none; `None`: all of it is taken,
-    /// and more is needed, or the flow [has ended](Self::has_ended).
+    /// Takes the next bytes of the flow from the front of `input`, at least one. `None`: all of `input` was
+    /// consumed, and more is needed, or the flow [has ended](Self::has_ended).
     ///
     /// # Errors
-    /// When there is more of the flow after its end.
+    /// When the flow continues after its end.
     pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, PayloadError> {
         if self.payload == Payload::Raw {
             return Ok((!input.is_empty()).then(|| std::mem::take(input)));
@@ -128,16 +128,16 @@ impl PayloadReader {
         }
     }
 
-    /// Whether the flow has said that it ends, and all of it has been read.
+    /// Whether the end of the flow has been read, and all bytes before it.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// What the end of the stream says of the flow, whose bytes have all been read: that it has ended, or
-    /// that it was cut off.
+    /// The stream has ended, and all its bytes have been read. Returns true if the flow has ended, false if it was
+    /// truncated.
     ///
     /// # Errors
-    /// When the stream may not end here at all.
+    /// When the stream may not end here.
     pub fn close(&mut self) -> Result<bool, PayloadError> {
         if self.payload == Payload::Raw {
             self.ended = true;
@@ -164,7 +164,7 @@ mod tests {
         out
     }
 
-    /// What a stream of capsules that comes in these pieces says: the bytes, and how it ends.
+    /// What a reader gets from a stream of capsules that arrives in these pieces: the bytes, and how it ends.
     fn all(pieces: &[&[u8]]) -> (Vec<u8>, Result<bool, PayloadError>) {
         let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         for piece in pieces {
@@ -187,7 +187,7 @@ mod tests {
         (bytes, end)
     }
 
-    /// The vectors of the other implementation that was read: its types are those of an earlier draft.
+    /// Test vectors of another implementation; its capsule types are those of an earlier draft.
     #[test]
     fn capsules_are_written_as_others_write_them() {
         let mut out = Payload::Capsules.head(8);
@@ -196,7 +196,7 @@ mod tests {
         let expected = b"\xa0\x28\xd7\xf2\x08upstream\xa0\x28\xd7\xf3\x00";
         assert_eq!(out, expected);
         assert_eq!(all(&[expected]), (b"upstream".to_vec(), Ok(true)));
-        // The last bytes may come with the end.
+        // The last bytes may be in the capsule that ends the flow.
         let last = b"\xa0\x28\xd7\xf3\x0adownstream";
         assert_eq!(all(&[last]), (b"downstream".to_vec(), Ok(true)));
         assert_eq!((Payload::Raw.head(8), Payload::Raw.end()), (Vec::new(), Vec::new()));
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((reader.close(), reader.has_ended()), (Ok(true), true));
     }
 
-    /// Wherever it is cut: it is whole only at its end, and no end is made of anything else.
+    /// A stream cut at any point is complete only at its end; a cut never looks like an end.
     #[test]
     fn a_stream_cut_anywhere_is_not_whole() {
         let stream = [
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A capsule of any size is handed on as it comes: nothing is kept of it.
+    /// A capsule of any size is passed on as it arrives, and not kept.
     #[test]
     fn a_capsule_of_the_largest_size_takes_no_room() {
         for kind in [DATA, FINAL_DATA, 0x21] {

@@ -8,13 +8,12 @@ use midhop_pep::config::{PeerPlan, Repair};
 use quinn_proto::{TransportConfig, VarInt};
 use std::sync::Arc;
 
-/// Unidirectional streams that a peer may open: its control stream, two for header fields, and some
-/// that extensions may ask for.
+/// Unidirectional streams that a peer may open: its control stream, two for QPACK, and some for extensions.
 const CONTROL_STREAMS: u32 = 8;
-/// Flows that a peer may have open at first. For each that it may have QUIC keeps some hundred bytes, whether it has it
-/// or not; [`Places`] makes room for more.
+/// Flows that a peer may have open at first. QUIC keeps some hundred bytes for each, open or not; [`Places`] makes
+/// room for more.
 const PLACES: u32 = 128;
-/// By how much that grows, and how much of it is left then.
+/// The factor by which that grows. It grows once this part of it is used.
 const PLACES_GROW: u32 = 4;
 
 /// The leg to a peer, as this end sees it.
@@ -34,7 +33,7 @@ pub fn leg(peer: &PeerPlan, ipv6: bool) -> LegSettings {
     }
 }
 
-/// How losses on the way to a peer are repaired below QUIC, where they may be.
+/// How losses towards a peer are repaired below QUIC, if they may be.
 pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
     let despite_congestion = match peer.repair {
         Repair::Off => return None,
@@ -46,7 +45,7 @@ pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
 
 /// The settings of a peer's congestion control.
 pub fn congestion(peer: &PeerPlan) -> Settings {
-    // Without a rate there is none to know; the configuration has said so.
+    // None for `known-rate` without a rate, which the configuration has reported.
     let mut law = Law::usual(peer.congestion, peer.rate).unwrap_or(Law::BbrV3);
     if let Some(rtt0) = peer.rtt0 {
         match &mut law {
@@ -59,11 +58,11 @@ pub fn congestion(peer: &PeerPlan) -> Settings {
     Settings { committed, ..Settings::of(law) }
 }
 
-/// QUIC's settings for a connection to a peer, and what steers it by `settings`, as a rule those of [`congestion`];
-/// `repaired` where losses may be repaired below.
+/// QUIC's settings for a connection to a peer, and its congestion control. `settings` are as a rule those of
+/// [`congestion`]; `repaired` if losses may be repaired below QUIC.
 ///
 /// # Errors
-/// When the congestion control cannot be had.
+/// When the congestion control cannot be built.
 pub fn transport(
     peer: &PeerPlan,
     ipv6: bool,
@@ -76,13 +75,13 @@ pub fn transport(
     let mut config = transport::transport(&leg, steering.clone());
     config
         .max_concurrent_uni_streams(VarInt::from_u32(CONTROL_STREAMS))
-        // Flows take turns; nothing is sent in datagrams.
+        // Streams take turns; QUIC's datagrams are not used.
         .send_fairness(true)
         .datagram_receive_buffer_size(None);
     Ok((config, steering))
 }
 
-/// How many flows a peer may have open at a time: more, once it has many.
+/// How many flows a peer may have open at a time. The number grows with the flows that it has.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     now: u32,
@@ -90,18 +89,17 @@ pub struct Places {
 }
 
 impl Places {
-    /// For a peer that may have `most` in the end.
+    /// For a peer that may have up to `most` in the end.
     pub fn new(most: u32) -> Self {
         Self { now: most.min(PLACES), most }
     }
 
-    /// How many there are.
+    /// How many it may have now.
     pub fn now(self) -> u32 {
         self.now
     }
 
-    /// Makes room before the peer misses it, which has so many `flows`; how many it may have from now on, where
-    /// that has changed.
+    /// Grows the limit before a peer with so many `flows` reaches it. Returns the new limit, if it has changed.
     pub fn grow(&mut self, flows: u64) -> Option<u32> {
         let few = flows.saturating_mul(PLACES_GROW.into()) < u64::from(self.now);
         if few || self.now >= self.most {

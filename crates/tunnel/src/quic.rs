@@ -1,9 +1,9 @@
 //! A connection between two proxies without any I/O: the caller gives time and datagrams, and gets datagrams and events.
 //!
-//! [`Carrier`] is one end. From above it is asked for flows and given their bytes; below it stand quinn-proto's
-//! connection, the [shim](crate::fec) that repairs losses, and the queue from which datagrams leave at their pace. In
-//! between is the session: HTTP/3 on all of its streams, whose turn it is to write
-//! ([`midhop_pep::scheduler`]), and who may send how much ([`crate::credit`]).
+//! [`Carrier`] is one end. The caller above it requests flows, and gives and takes their bytes. Below it are
+//! quinn-proto's connection, the [shim](crate::fec) that repairs losses, and the queue that releases datagrams at
+//! their pace. Between the two is the session. It speaks HTTP/3 on all streams, decides which flow may write next
+//! ([`midhop_pep::scheduler`]), and limits how much each may send ([`crate::credit`]).
 //!
 //! ```text
 //! flows ─► session ─► quinn-proto ─► shim ─► datagrams

@@ -2,7 +2,7 @@
 //!
 //! quinn-proto closes the whole connection when the data waiting on one stream has more than 1024 gaps
 //! (0.11.19; "too many gaps in stream buffer"). A leg of 140 Mbit/s and 600 ms has 7,000 datagrams in
-//! flight, and a full queue before it drops every second one: the tunnel would die with all of its flows.
+//! flight, and a full queue in front of it drops every second one: the tunnel would die with all of its flows.
 //! Data that is read as it arrives does not wait in quinn. So each stream is read unordered (`read_chunk(_, false)`),
 //! and put in order here.
 //!
@@ -12,34 +12,35 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Unit: bytes. What a piece costs beside its contents: its place in the map and an allocation of its own. A peer
-/// that sends single bytes with gaps between them would have much more held than it sends.
+/// Unit: bytes. The memory that a piece needs beside its contents: its place in the map, and an allocation. A peer
+/// that sends single bytes with gaps between them makes this end hold much more than it sends.
 const PIECE_COST: u64 = 128;
 
-/// The bytes of one stream that wait for those before them.
+/// The received bytes of one stream that wait for earlier ones.
 ///
-/// Invariant: what comes out is each byte of the stream once, in order, without a gap.
+/// Invariant: each byte of the stream is delivered once, in order, without a gap.
 #[derive(Debug)]
 pub struct Reassembly {
-    /// Where the next byte to come out is in the stream.
+    /// The offset of the next byte to deliver.
     position: u64,
-    /// By their offset, without overlaps, none before the position.
+    /// By their offset, without overlaps, none before `position`.
     pieces: BTreeMap<u64, Bytes>,
     held: u64,
     held_max: u64,
 }
 
 impl Reassembly {
-    /// Nothing has come. Once what waits behind a gap costs `held_max` bytes nothing more is to be read.
+    /// A stream of which nothing has arrived. It [is full](Self::is_full) once what waits behind a gap costs
+    /// `held_max` bytes.
     pub fn new(held_max: midhop_units::Bytes) -> Self {
         Self { position: 0, pieces: BTreeMap::new(), held: 0, held_max: held_max.get() }
     }
 
-    /// Takes what has come for this place of the stream.
+    /// Stores bytes received for this offset.
     pub fn insert(&mut self, offset: u64, bytes: Bytes) {
         let (mut offset, mut bytes) = (offset, bytes);
         let Some(end) = offset.checked_add(bytes.len() as u64) else { return };
-        // QUIC gives no byte twice, but nothing here depends on it.
+        // QUIC delivers no byte twice, but nothing here depends on that.
         skip_to(&mut offset, &mut bytes, self.position);
         if let Some((before, piece)) = self.pieces.range(..=offset).next_back() {
             skip_to(&mut offset, &mut bytes, before + piece.len() as u64);
@@ -56,7 +57,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes what has come for this place of the stream, and gives it out at once where it is next and nothing waits.
+    /// Takes bytes received for this offset. Returns them at once if they are next and nothing waits.
     pub fn pass(&mut self, offset: u64, bytes: Bytes) -> Option<Bytes> {
         if offset == self.position && self.pieces.is_empty() && !bytes.is_empty() {
             self.position += bytes.len() as u64;
@@ -66,7 +67,7 @@ impl Reassembly {
         None
     }
 
-    /// The next bytes in order, where they have come.
+    /// The next bytes in order, if they have arrived.
     pub fn pop(&mut self) -> Option<Bytes> {
         let first = self.pieces.first_entry().filter(|first| *first.key() == self.position)?;
         let bytes = first.remove();
@@ -80,24 +81,24 @@ impl Reassembly {
         self.cost().get() >= self.held_max && !self.pieces.contains_key(&self.position)
     }
 
-    /// How far the stream has come out.
+    /// The offset up to which the stream was delivered.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// What waits, in order or not.
+    /// How many bytes wait, in order or not.
     pub fn held(&self) -> midhop_units::Bytes {
         midhop_units::Bytes::new(self.held)
     }
 
-    /// What that costs in memory: more than its bytes.
+    /// The memory that they need, which is more than their bytes.
     pub fn cost(&self) -> midhop_units::Bytes {
         midhop_units::Bytes::new(self.held + PIECE_COST * self.pieces.len() as u64)
     }
 
     fn keep(&mut self, offset: u64, bytes: Bytes) {
         self.held += bytes.len() as u64;
-        // What waits is copied: it may be a small part of a large buffer of the socket.
+        // Copies what has to wait: it may be a small part of a large buffer of the socket.
         let waits = offset != self.position;
         let bytes = if waits { Bytes::copy_from_slice(&bytes) } else { bytes };
         self.pieces.insert(offset, bytes);
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is at each place of the stream.
+    /// The contents of the stream at these offsets.
     fn part(start: u64, end: u64) -> Bytes {
         (start..end).map(|at| (at * 7 % 251) as u8).collect()
     }

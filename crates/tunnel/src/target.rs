@@ -1,24 +1,24 @@
-//! The destination of a flow, as HTTP writes it.
+//! The destination of a flow, in HTTP's notation.
 
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-/// The longest name that DNS can hold. Unit: bytes.
+/// The longest name in DNS. Unit: bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Where a flow wants to go.
+/// The destination of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// An address.
     Address(SocketAddr),
-    /// A name that is to be looked up, and a port.
+    /// A name to resolve, and a port.
     Name(String, u16),
 }
 
 impl Target {
-    /// The target `host`, a name or an address, if it can be one.
+    /// The target `host`, a name or an address, if it is valid.
     pub fn of(host: &str, port: u16) -> Option<Self> {
         if port == 0 {
             return None;

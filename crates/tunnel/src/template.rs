@@ -1,4 +1,4 @@
-//! The destination of a flow as the path of a URI: the template that is registered for TCP.
+//! The destination of a flow as the path of a URI, by the template that is registered for TCP.
 //!
 //! Source: draft-ietf-httpbis-connect-tcp-18 (the default template), RFC 9298 §2 (its variables), RFC 6570
 //! §3.2.2 (simple expansion), RFC 3986 §2.
@@ -9,16 +9,16 @@ use std::fmt::Write;
 /// Before the variables `{target_host}/{target_port}/`.
 const PREFIX: &str = "/.well-known/masque/tcp/";
 
-/// Why a path names no target.
+/// Why a path is not a valid target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateError {
-    /// It is not of this template.
+    /// It does not match this template.
     Elsewhere,
-    /// What stands in it is no host, or no port.
+    /// Its host or port is malformed.
     Malformed,
 }
 
-/// The path that names `target`.
+/// The path for `target`.
 pub fn path_of(target: &Target) -> String {
     let (host, port) = match target {
         Target::Address(address) => (address.ip().to_string(), address.port()),
@@ -37,10 +37,10 @@ pub fn path_of(target: &Target) -> String {
     path
 }
 
-/// The target that a path names.
+/// The target in a path.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the path is not valid.
 pub fn target_of(path: &str) -> Result<Target, TemplateError> {
     let variables = path.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix('/'));
     let (host, port) =
@@ -60,7 +60,7 @@ const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Undoes percent-encoding; none: it is broken, or what was encoded is no text.
+/// Decodes percent-encoding; none: it is malformed, or the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((&byte, after)) = rest.split_first() {

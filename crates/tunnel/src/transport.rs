@@ -7,60 +7,60 @@ use midhop_units::{Bytes, Duration, Rate};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 
-/// Where nothing is said: a geostationary leg (RFC 9002 has 333 ms for the internet at large).
+/// Used if no round-trip time is configured: a geostationary leg (RFC 9002 has 333 ms for the internet at large).
 const RTT_DEFAULT: Duration = Duration::from_ms(600);
-/// Acknowledgements where no rate is known: no leg that we have seen carries more.
+/// Used for acknowledgements if no rate is known: no leg that we have seen carries more.
 const RATE_DEFAULT: Rate = Rate::from_mbit_per_s(200);
-/// Flow control where nothing is set.
+/// Used for flow control if no window is configured.
 const WINDOW_DEFAULT: Bytes = Bytes::new(32 << 20);
-/// What an acknowledgement of a lossy path takes, headers and some dozens of ranges. Unit: bytes.
+/// The size of an acknowledgement on a lossy path: headers and some dozens of ranges. Unit: bytes.
 const ACK_SIZE: u64 = 250;
 /// The part of the return leg that acknowledgements may take. Unit: percent.
 const ACK_PERCENT: u64 = 40;
-/// Acknowledgements come at least this often in a round trip, whatever the return leg: else windows
-/// and repairs would be late.
+/// At least so many acknowledgements per round trip, whatever the return leg carries: otherwise windows and repairs
+/// would be late.
 const ACKS_PER_RTT_MIN: u64 = 6;
-/// And no more often than this.
+/// At most so many.
 const ACKS_PER_RTT_MAX: u64 = 32;
-/// The shortest delay of an acknowledgement that timers keep.
+/// The shortest acknowledgement delay that timers can keep.
 const ACK_DELAY_MIN: Duration = Duration::from_ms(1);
-/// Datagrams that one acknowledgement covers at most: it names 64 gaps, which is one in eight of these.
+/// The most datagrams that one acknowledgement covers: it names 64 gaps, one for every eight of these.
 const ACK_EVERY_MAX: u64 = 500;
-/// IP headers and UDP's: IPv4, IPv6.
+/// The headers of IP and UDP: over IPv4, over IPv6. Unit: bytes.
 const OVERHEAD: [u64; 2] = [28, 48];
-/// Larger than the product by this much for a known rate: the queue that may stand at the hop.
+/// A window for a known rate exceeds the product by this much, for the queue that may stand at the bottleneck.
 const WINDOW_PERCENT: u64 = 120;
-/// Repairs come so soon, or not at all: the time that one of them covers. Unit: round trips.
+/// A repair arrives within this time, or not at all: the time that one repair covers. Unit: round trips.
 const REPAIRED_WITHIN: f32 = 1.25;
 
-/// What is known of a leg, as one of its ends sees it.
+/// A leg, as one of its ends sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LegSettings {
-    /// The round-trip time without queues. Default: unknown; 600 ms are taken.
+    /// The round-trip time without queues. Default: unknown; 600 ms are assumed.
     pub rtt: Option<Duration>,
-    /// What the leg carries away from here, at its IP layer. Default: unknown.
+    /// The rate that the leg carries away from here, at its IP layer. Default: unknown.
     pub rate: Option<Rate>,
-    /// What it carries towards here. Default: unknown.
+    /// The rate that it carries towards here. Default: unknown.
     pub return_rate: Option<Rate>,
     /// The largest IP packet. Default: 1500 bytes.
     pub mtu: u16,
     /// Whether its packets are IPv6. Default: no.
     pub ipv6: bool,
-    /// What something below QUIC may add to a datagram. Default: nothing.
+    /// What a layer below QUIC may add to a datagram. Default: nothing.
     pub headroom: u16,
-    /// Whether something below QUIC repairs losses, later than a few datagrams. Default: no.
+    /// Whether a layer below QUIC repairs losses, with a delay of more than a few datagrams. Default: no.
     pub repaired: bool,
     /// How many streams the peer may have open. Default: 4096.
     pub streams_max: u32,
-    /// After this long without a word the connection is dead. Default: 60 s.
+    /// After so long without a packet the connection is lost. Default: 60 s.
     pub idle_timeout: Duration,
-    /// How often a silent connection shows that it lives. Default: 15 s.
+    /// How often an idle connection sends a keep-alive. Default: 15 s.
     pub keep_alive: Duration,
-    /// What may have been sent that the peer has not acknowledged. Default: 32 MiB.
+    /// How much may be sent and unacknowledged. Default: 32 MiB.
     pub send_window: Bytes,
-    /// What may come of one stream that has not been read. Default: 32 MiB.
+    /// How much may be received of one stream and unread. Default: 32 MiB.
     pub stream_window: Bytes,
-    /// What may come of all streams that has not been read. Default: 32 MiB.
+    /// How much may be received of all streams and unread. Default: 32 MiB.
     pub receive_window: Bytes,
 }
 
@@ -85,7 +85,7 @@ impl Default for LegSettings {
 }
 
 impl LegSettings {
-    /// What the leg carries of each datagram beyond UDP's payload.
+    /// What the leg carries of each datagram beyond the UDP payload.
     pub fn overhead(&self) -> Bytes {
         Bytes::new(OVERHEAD[usize::from(self.ipv6)])
     }
@@ -97,30 +97,29 @@ impl LegSettings {
         u16::try_from(payload).unwrap_or(u16::MAX).max(1200)
     }
 
-    /// The same leg with a [shim](crate::fec::Shim) below QUIC, for both sides that may agree on it.
+    /// The same leg with a [shim](crate::fec::Shim) below QUIC, for ends that may agree on it.
     #[must_use]
     pub fn repaired(self) -> Self {
         Self { headroom: fec::HEADROOM, repaired: true, ..self }
     }
 
-    /// What the shim is told of this leg.
+    /// The shim's settings for this leg.
     pub fn fec(&self) -> fec::FecSettings {
         fec::FecSettings { rtt: self.rtt(), ..fec::FecSettings::default() }
     }
 
-    /// The congestion control of a connection over this leg, with `settings` for what the leg does not
-    /// decide.
+    /// The congestion control of a connection over this leg. `settings` has what the leg does not decide.
     ///
     /// # Errors
-    /// When the algorithm does not go with the settings.
+    /// When the algorithm does not support the settings.
     pub fn steering(&self, settings: Settings) -> Result<Arc<Steering>, BuildError> {
         Ok(Arc::new(Steering::new(self.complete(settings), self.overhead())?))
     }
 
-    /// Steers a connection over this leg by something else from now on.
+    /// Changes the congestion control of a connection over this leg.
     ///
     /// # Errors
-    /// When the algorithm does not go with the settings; then all stays as it is.
+    /// When the algorithm does not support the settings; then nothing changes.
     pub fn turn(
         &self,
         steering: &Steering,
@@ -130,7 +129,7 @@ impl LegSettings {
         steering.turn(now, self.complete(settings))
     }
 
-    /// What the leg decides of the settings.
+    /// Completes the settings with what the leg decides.
     fn complete(&self, mut settings: Settings) -> Settings {
         if let Law::KnownRate(own) = &mut settings.law {
             own.rtt = own.rtt.or(self.rtt);
@@ -144,8 +143,8 @@ impl LegSettings {
         settings
     }
 
-    /// The window of a known rate: the product, what waits for an acknowledgement that is on purpose
-    /// late, and what may wait at the hop.
+    /// The window for a known rate, in percent of the product of rate and round-trip time: the product, what waits
+    /// for an acknowledgement that is delayed on purpose, and what may wait at the bottleneck.
     fn window_percent(&self) -> u32 {
         let rtt_us = (self.rtt() / 1000).as_ns().max(1);
         let slack_us = ((self.ack_delay() + crate::departures::LATE_MAX) / 1000).as_ns();
@@ -156,7 +155,7 @@ impl LegSettings {
         self.rtt.unwrap_or(RTT_DEFAULT).max(Duration::from_us(1))
     }
 
-    /// How long the peer may wait with an acknowledgement of what comes from here.
+    /// How long the peer may delay the acknowledgement of what this end sends.
     pub fn ack_delay(&self) -> Duration {
         let rtt = self.rtt();
         let affordable = self
@@ -165,16 +164,16 @@ impl LegSettings {
         affordable.max(rtt / ACKS_PER_RTT_MAX).min(rtt / ACKS_PER_RTT_MIN).max(ACK_DELAY_MIN)
     }
 
-    /// Datagrams that leave in that time, twice: the delay decides where the sender is busy.
+    /// Twice the datagrams that leave in that time, so that the delay decides when the sender is busy.
     fn ack_every(&self) -> u64 {
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
         let datagrams = rate.bytes_in(self.ack_delay()).get() / u64::from(self.mtu.max(1));
         (2 * datagrams).clamp(2, ACK_EVERY_MAX)
     }
 
-    /// Datagrams that may overtake one before it counts as lost.
+    /// The packet threshold for reordering: how many datagrams may overtake one before it counts as lost.
     fn reordering(&self) -> u32 {
-        // What repairs needs its time: then time decides, not the count.
+        // A repair takes time: then the time threshold decides, not the count.
         if !self.repaired {
             return 3;
         }
@@ -183,7 +182,7 @@ impl LegSettings {
         u32::try_from(datagrams).unwrap_or(u32::MAX).clamp(16, 10_000)
     }
 
-    /// When one that has been overtaken counts as lost, in round trips.
+    /// The time threshold for reordering, in round trips.
     fn patience(&self) -> f32 {
         if self.repaired { REPAIRED_WITHIN } else { 9.0 / 8.0 }
     }
@@ -191,13 +190,13 @@ impl LegSettings {
 
 /// QUIC's settings for a connection over this leg.
 ///
-/// - Flow control is what the [plan of a peer](crate::peer) has, which takes it from the product of rate and round-trip
-///   time. Whoever writes to many streams takes care that none fills it with what waits, since QUIC does not divide it.
-/// - The peer is asked to acknowledge (draft-ietf-quic-ack-frequency) as seldom as the return leg needs
-///   it: 32 times in a round trip, or as often as fits into two fifths of the return rate, but six
-///   times. A gap is no reason for an acknowledgement of its own.
-/// - The round-trip time is the leg's before it is measured, so that nothing is sent again for
-///   impatience.
+/// - Flow control follows the [plan of a peer](crate::peer), which derives it from the product of rate and
+///   round-trip time. QUIC does not divide the send window among streams: the writer must keep any one stream from
+///   filling it.
+/// - The peer is asked to acknowledge (draft-ietf-quic-ack-frequency) as seldom as the return leg needs it: 32
+///   times per round trip, or as often as fits into two fifths of the return rate, but at least six times. A gap
+///   alone causes no acknowledgement.
+/// - Until it is measured, the round-trip time is the leg's, so that nothing is retransmitted too early.
 pub fn transport(leg: &LegSettings, steering: Arc<Steering>) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(varint(leg.ack_every()))
@@ -253,7 +252,7 @@ mod tests {
         assert_eq!(wide.ack_delay(), Duration::from_us(18_750));
         let near = LegSettings { rtt: Some(Duration::from_ms(10)), ..wide };
         assert_eq!(near.ack_delay(), Duration::from_ms(1));
-        // A return leg that is hopeless is not waited for without end.
+        // The delay stays bounded on a hopelessly slow return leg.
         let narrow = LegSettings { return_rate: Some(Rate::from_bits_per_s(1200)), ..geo() };
         assert_eq!(narrow.ack_delay(), Duration::from_ms(100));
     }
@@ -272,7 +271,7 @@ mod tests {
         let steering = leg.steering(known()).expect("a leg");
         let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
         assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
-        // A product and what waits on purpose: 120 % + 110 ms of 600.
+        // The product plus what waits on purpose: 120 % + 110 ms of 600.
         let product = 10_500_000.0 * 1200.0 / 1228.0;
         let window = steering.pace().window().get() as f64 / product;
         assert!((1.2..1.39).contains(&window), "{window}");

@@ -34,7 +34,7 @@ pub fn write(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&marked.to_be_bytes()[8 - length..]);
 }
 
-/// Reads the number at the start of `input`, and says how long it was; none if it is not all there.
+/// Parses the number at the start of `input`. Returns it and its length; none if it is incomplete.
 pub fn read(input: &[u8]) -> Option<(u64, usize)> {
     let first = *input.first()?;
     let length = 1usize << (first >> 6);
@@ -44,8 +44,8 @@ pub fn read(input: &[u8]) -> Option<(u64, usize)> {
     Some((value, length))
 }
 
-/// Takes two numbers, a kind and a length, off `input`, which may end within them: what there was of them
-/// waits in `kept`.
+/// Takes two numbers, a kind and a length, off `input`. If `input` ends within them, `kept` stores the part that was
+/// received.
 pub fn read_pair(kept: &mut Vec<u8>, input: &mut Bytes) -> Option<(u64, u64)> {
     let before = kept.len();
     let fresh = input.len().min((2 * BYTES_MAX).saturating_sub(before));
@@ -56,7 +56,7 @@ pub fn read_pair(kept: &mut Vec<u8>, input: &mut Bytes) -> Option<(u64, u64)> {
     });
     match numbers {
         Some((first, second, bytes)) => {
-            // What was kept alone was not enough, so they take something of the input.
+            // The kept bytes alone were incomplete, so the numbers end within the input.
             input.advance(bytes.saturating_sub(before));
             kept.clear();
             Some((first, second))

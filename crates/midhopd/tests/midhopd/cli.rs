@@ -104,6 +104,25 @@ fn an_interface_that_is_not_there_yet_is_waited_for() {
     assert_eq!(running.end(), Some(0));
 }
 
+/// What a start or a reload would find missing, `check --host` finds before.
+#[test]
+fn a_check_against_the_host_finds_what_is_missing_on_it() {
+    let on_host = |config: &str| {
+        let desk = Desk::new(config);
+        midhopd().args(["check", "--host"]).arg(desk.config()).output().expect("starting")
+    };
+    let config = "[explicit]\nsocks5 = \"127.0.0.1:1080\"\n";
+    let good = on_host(&format!("{config}[legs.lo]\ncongestion = \"reno\"\n"));
+    assert!(good.status.success(), "{}", errors(&good));
+    for (more, part) in [
+        ("[intercept]\ninterfaces = \"nowhere0\"\n", "no interface nowhere0"),
+        ("[legs.nowhere0]\n", "no interface nowhere0"),
+        ("[legs.lo]\ncongestion = \"hyblla\"\n", "hyblla"),
+    ] {
+        assert_error(&on_host(&format!("{config}{more}")), 1, &[part, "hint: "]);
+    }
+}
+
 #[test]
 fn a_port_in_use_is_one_clear_error() {
     let Some(stage) = Stage::set() else { return };

@@ -145,6 +145,27 @@ fn why_says_what_becomes_of_a_flow() {
     assert_eq!(draining.outcome, Outcome::Bypass, "{draining:?}");
 }
 
+/// Answers are as their published schemas have them.
+#[test]
+fn answers_hold_to_their_schemas() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let _running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V6);
+    let (client, _server) = stage.flow(&listener);
+    let (from, to) = (client.local_addr().expect("an end"), client.peer_addr().expect("an end"));
+    let (from, to) = (from.to_string(), to.to_string());
+    for arguments in [vec!["status"], vec!["flows"], vec!["why", &from, &to]] {
+        let of = midhopd().args(["schema", "--of", arguments[0]]).output().expect("a schema");
+        let schema = serde_json::from_slice(&of.stdout).expect("JSON");
+        let schema = jsonschema::validator_for(&schema).expect("a schema");
+        let answer: serde_json::Value = answer(&stage, &desk, &arguments);
+        let faults: Vec<_> = schema.iter_errors(&answer).map(|it| it.to_string()).collect();
+        assert!(faults.is_empty(), "{faults:?} in {answer}");
+        assert!(!schema.is_valid(&serde_json::json!({"format": "new"})));
+    }
+}
+
 #[test]
 fn who_has_it_reload_is_told_the_result() {
     let Some(stage) = Stage::set() else { return };

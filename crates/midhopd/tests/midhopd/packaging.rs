@@ -2,8 +2,8 @@
 
 use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
-    Accept, AckDecimation, AckSpacing, Action, Assist, AssistPeer, Class, Config, Dscp, Keepalive,
-    Leg, LegOverride, Match, OneOrMany, Peer, Plan, Ports, Rule, Start, Tunnel,
+    Accept, AckDecimation, AckSpacing, Action, Assist, AssistPeer, Class, Config, Control, Dscp,
+    Keepalive, Leg, LegOverride, Match, OneOrMany, Peer, Plan, Ports, Rule, Start, Tunnel,
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,6 +153,7 @@ fn every_key_is_in_the_example() {
         classes: BTreeMap::from([("x".to_owned(), class)]),
         legs: BTreeMap::from([("x".to_owned(), leg)]),
         rules: vec![rule],
+        control: Control { socket: Some("/x".into()), group: Some("x".to_owned()) },
         ..Config::default()
     };
     let keys = |value: toml::Value| -> BTreeSet<String> {

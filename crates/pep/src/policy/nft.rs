@@ -1,15 +1,15 @@
-//! A match in the words of nftables.
+//! A match in the syntax of nftables.
 
 use super::FlowKey;
 use crate::config::{Match, OneOrMany};
 use ipnet::IpNet;
 
-/// One address family's part of a [`Match`]: [`NftMatch::text`] is the match half of an nft rule, such as
-/// `iifname { "lan0" } ip daddr { 10.0.0.0/8 } tcp dport { 22, 8000-8999 }`, and empty for a match of
-/// everything. Names come checked from the configuration, so none of them can end its quotes.
+/// One address family's part of a [`Match`]. [`NftMatch::text`] is the match half of an nft rule, such as `iifname
+/// { "lan0" } ip daddr { 10.0.0.0/8 } tcp dport { 22, 8000-8999 }`; it is empty if everything matches. The
+/// configuration has checked the names, so none of them can close its quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NftMatch {
-    /// The family; none: both, as no address is named and no DSCP.
+    /// The family; none: both, because neither an address nor a DSCP is given.
     pub family: Option<Family>,
     matches: Match,
 }
@@ -24,7 +24,7 @@ pub enum Family {
 }
 
 impl NftMatch {
-    /// The match as at most two: one per family where addresses or the DSCP tell families apart.
+    /// The match as at most two: one per family if it has addresses or a DSCP.
     pub(super) fn of(rule: &Match) -> Vec<Self> {
         if rule.source.is_empty() && rule.destination.is_empty() && rule.dscp.is_empty() {
             return vec![Self { family: None, matches: rule.clone() }];
@@ -47,7 +47,7 @@ impl NftMatch {
 }
 
 impl NftMatch {
-    /// Whether nft would match the flow's packets.
+    /// Whether nft would match the packets of this flow.
     pub fn covers(&self, flow: &FlowKey<'_>) -> bool {
         let v4 = flow.source.ip().to_canonical().is_ipv4();
         let own_family = self.family.is_none_or(|family| (family == Family::V4) == v4);
@@ -71,15 +71,15 @@ impl Family {
 /// Where a rule finds the client's address and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientTuple {
-    /// In the packet's own headers: nothing has translated it.
+    /// In the packet's own headers: they were not translated.
     Packet,
-    /// In connection tracking, which keeps it as it was before source NAT.
+    /// In connection tracking, which keeps the address from before source NAT.
     Original,
 }
 
 impl NftMatch {
-    /// The match in the words of nft, for SYNs on their way out; `client` says where the client's
-    /// address and port stand.
+    /// The match in the syntax of nft, for outgoing SYNs; `client` selects where the client's address and port are
+    /// found.
     pub fn text(&self, client: ClientTuple) -> String {
         let mut parts = Vec::new();
         let mut part = |head: String, values: Vec<String>| {
@@ -111,13 +111,13 @@ impl NftMatch {
     }
 }
 
-/// Without prefixes that lie in others: nft refuses overlapping intervals in a set.
+/// Removes prefixes that lie in others: nft refuses overlapping intervals in a set.
 fn aggregated(prefixes: &[IpNet]) -> Vec<String> {
     let prefixes: Vec<IpNet> = prefixes.iter().map(IpNet::trunc).collect();
     IpNet::aggregate(&prefixes).iter().map(ToString::to_string).collect()
 }
 
-/// Without ranges that overlap others.
+/// Merges port ranges that overlap.
 fn merged(ports: &[crate::config::Ports]) -> Vec<String> {
     let mut ranges: Vec<(u16, u16)> = ports.iter().map(|p| (p.first(), p.last())).collect();
     ranges.sort_unstable();

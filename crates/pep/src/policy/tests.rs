@@ -142,7 +142,8 @@ fn a_rule_for_a_peer_matches_what_comes_by_its_tunnel_and_is_never_the_firewall_
             assert_eq!(plan.policy.decide(&key).rule, Some(rule), "{peer:?}");
         }
     }
-    // The firewall sees no peers: neither may such a rule pass what it sees, nor hinder another that may.
+    // The firewall sees no peers. A rule for a peer must neither let packets pass there nor keep another rule from
+    // doing so.
     let statements: Vec<String> = plan
         .policy
         .firewall_bypasses()
@@ -154,7 +155,7 @@ fn a_rule_for_a_peer_matches_what_comes_by_its_tunnel_and_is_never_the_firewall_
 }
 
 fn prefix() -> impl Strategy<Value = IpNet> {
-    // Few bits, so that prefixes nest and meet often.
+    // Few bits, so that prefixes often nest and meet.
     (any::<bool>(), 0u8..4, 6u8..=8).prop_map(|(v4, bits, len)| {
         if v4 {
             IpNet::new(IpAddr::from([bits, 0, 0, 0]), len).expect("fits")
@@ -199,7 +200,7 @@ fn rule() -> impl Strategy<Value = PolicyRule> {
 }
 
 proptest! {
-    /// What the firewall lets pass, the daemon would have let pass.
+    /// The daemon would bypass whatever the firewall lets pass.
     #[test]
     fn a_firewall_bypass_is_a_bypass(
         rules in vec(rule(), 0..6), v4: bool, from in 0u8..4, to in 0u8..4, port in 1u16..8,
@@ -226,7 +227,7 @@ proptest! {
         let decision = policy.decide(&key);
         prop_assert!(passed || (to, port) != (endpoint, 7), "a tunnel over TCP");
         prop_assert!(!passed || decision.action == Action::Bypass, "{decision:?}");
-        // A rule is taken only where none above it matches.
+        // A rule is used only if none above it matches.
         if let Some(number) = decision.rule {
             prop_assert!(policy.rules[..number].iter().all(|rule| !rule.matches.covers(&key)));
         }

@@ -1,7 +1,7 @@
 //! Flows that a tunnel would carry back to where they came from.
 //!
-//! A rule such as `tunnel = "ground"` means flows that go to the ground. A flow that arrives from there, or one
-//! whose two ends are on the same side of this host, would cross the link twice, and its second crossing would
+//! A rule such as `tunnel = "ground"` is meant for flows that go to the ground. A flow that arrives from there, or
+//! whose two ends are on the same side of this host, would cross the link twice. On its second crossing it would
 //! arrive here as another new flow.
 
 use std::net::IpAddr;
@@ -18,31 +18,31 @@ pub struct NextHop<I> {
 /// How a flow crosses this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossing<'a> {
-    /// The client's address, as the client has it.
+    /// The client's address, before any translation.
     pub client: IpAddr,
-    /// The server's address, after every translation.
+    /// The server's address, after any translation.
     pub server: IpAddr,
-    /// The interface by which the flow arrives.
+    /// The interface on which the flow arrives.
     pub arrival: &'a str,
-    /// The interface by which it leaves.
+    /// The interface through which it leaves.
     pub departure: &'a str,
 }
 
 /// Why a flow does not go through a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turnback {
-    /// It arrives from where the peer is.
+    /// It arrives from the peer's side.
     FromPeer,
-    /// It leaves to where it arrives from, and the peer is elsewhere.
+    /// It leaves to the side from which it arrives, and the peer is elsewhere.
     Hairpin,
 }
 
 impl Crossing<'_> {
-    /// Whether a tunnel to a peer at `peer` would carry the flow back. `route` tells how packets to an address
-    /// leave this host; none: not at all.
+    /// Whether a tunnel to a peer at `peer` would carry the flow back. `route` returns how packets to an address
+    /// leave this host; none: there is no route.
     ///
-    /// Where the flow arrives and leaves by one interface, which is also that towards the peer, routers are
-    /// compared. Those of different address families cannot be: then the flow is the tunnel's.
+    /// If the flow arrives and leaves by one interface, and the peer is reached through the same interface, routers
+    /// are compared. Routers of different address families cannot be compared: then the flow goes into the tunnel.
     pub fn turns_back<I: AsRef<str>>(
         &self,
         peer: IpAddr,
@@ -69,7 +69,7 @@ impl Crossing<'_> {
 }
 
 impl<I> NextHop<I> {
-    /// Whom a packet to `address` is handed to.
+    /// The neighbour that a packet to `address` is sent to.
     fn neighbour(&self, address: IpAddr) -> IpAddr {
         self.gateway.unwrap_or(address).to_canonical()
     }
@@ -83,7 +83,8 @@ mod tests {
         text.parse().expect(text)
     }
 
-    /// A terminal: its clients behind `lan0` and `lan1`, the ground behind `sat0`; or all of it behind `eth0`.
+    /// A terminal: its clients are behind `lan0` and `lan1`, the ground behind `sat0`; or all of it is behind
+    /// `eth0`.
     fn route(to: IpAddr) -> Option<NextHop<&'static str>> {
         let via = |gateway: &str| Some(address(gateway));
         let (interface, gateway) = match to.to_string().as_str() {
@@ -112,7 +113,7 @@ mod tests {
         for peer in ["10.0.2.2", "198.51.100.1", "fd03::2"] {
             assert_eq!(turns("10.0.1.2", "10.0.3.2", ["lan0", "sat0"], peer), None, "{peer}");
             assert_eq!(turns("fd01::2", "fd03::2", ["lan0", "sat0"], peer), None, "{peer}");
-            // Another uplink is the route of the flow without the tunnel.
+            // Without the tunnel the flow leaves through another uplink.
             assert_eq!(turns("10.0.1.2", "10.0.3.2", ["lan0", "dsl0"], peer), None, "{peer}");
         }
     }
@@ -124,7 +125,7 @@ mod tests {
             assert_eq!(turns("10.0.3.2", "10.0.1.2", ["sat0", "lan0"], peer), from, "{peer}");
             assert_eq!(turns("fd03::2", "fd01::2", ["sat0", "lan0"], peer), from, "{peer}");
         }
-        // The peer's own, whichever way they come.
+        // The peer's own flows, whichever way they arrive.
         assert_eq!(turns("10.0.2.2", "10.0.1.2", ["dsl0", "lan0"], "10.0.2.2"), from);
         assert_eq!(turns("::ffff:10.0.2.2", "10.0.1.2", ["dsl0", "lan0"], "10.0.2.2"), from);
     }

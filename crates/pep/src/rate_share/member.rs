@@ -1,37 +1,37 @@
 //! One flow's part in the rate of the leg that it sends into.
 //!
-//! A flow that begins is paced by what it might have, and counted once it is more than a message. While it has a backlog it
-//! looks at the pool from time to time, says what it wants, and is paced by what it gets; one without a backlog is not counted
-//! and costs nothing.
+//! A flow that begins is paced at the rate that it might get, and counted once it is more than a message. While it
+//! has a backlog, it checks the pool from time to time, enters its demand, and is paced at its share. A flow
+//! without a backlog is not counted and costs nothing.
 //!
-//! Invariant: whatever a flow has entered into a pool it takes out again, at the latest when it is dropped.
+//! Invariant: a flow removes whatever it has entered into a pool, at the latest when it is dropped.
 
 use super::{Demand, Pool};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::sync::Arc;
 
-/// A flow that moved less than this since it had no backlog is not counted yet: it is a message.
+/// A flow that moved less than this since it last had no backlog is a message, and not counted yet.
 const MESSAGE: Bytes = Bytes::new(16 << 10);
-/// A pace is set anew where it differs by more than this part of it.
+/// A pace is updated if it differs by more than this part.
 const STEP: u64 = 32;
-/// Between two looks, within these bounds an eighth of a round trip.
+/// The time between two checks is an eighth of a round trip, within these bounds.
 const LOOK_LEAST: Duration = Duration::from_ms(20);
 const LOOK_MOST: Duration = Duration::from_ms(250);
-/// Looks over which it is measured what a flow takes: two round trips.
+/// So many checks make one measurement of what a flow takes: two round trips.
 const LOOKS_MEASURED: u32 = 16;
 
 /// One flow's part in a pool.
 #[derive(Debug)]
 pub struct Member {
     pool: Arc<Pool>,
-    /// The leg's own bound on a flow.
+    /// The leg's own limit for a flow.
     most: Option<Rate>,
     period: Duration,
-    /// What it is paced by; none: as it was opened.
+    /// Its present pace; none: the one with which it was opened.
     set: Option<Rate>,
-    /// What is entered in the pool; none: nothing.
+    /// Its demand in the pool; none: it is not counted.
     demand: Option<Demand>,
-    /// Moved since there was no backlog.
+    /// Bytes moved since it last had no backlog.
     moved: Bytes,
     measured: Option<Measured>,
 }
@@ -40,7 +40,7 @@ pub struct Member {
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     since: Instant,
-    /// What had left by then.
+    /// What had been sent by then.
     sent: Bytes,
     looks: u32,
 }
@@ -60,17 +60,17 @@ impl Member {
         }
     }
 
-    /// How long after one look the next is due.
+    /// The time between two checks.
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// Whether there is nothing to look at.
+    /// Whether no checks are necessary.
     pub fn is_idle(&self) -> bool {
         self.moved == Bytes::ZERO && self.demand.is_none()
     }
 
-    /// Before `bytes` are written: what the flow is paced by from now on, where that changes.
+    /// To be called before `bytes` are written. Returns the new pace, if it changes.
     pub fn before_write(&mut self, bytes: Bytes) -> Option<Rate> {
         if self.demand.is_some() {
             return None;
@@ -85,8 +85,8 @@ impl Member {
         }
     }
 
-    /// Looks at the pool; the flow has a backlog, and `sent` so much of all that it ever wrote. Gives what it is paced by from
-    /// now on, where that changes.
+    /// Checks the pool. The flow has a backlog, and has sent `sent` of all that it ever wrote. Returns the new
+    /// pace, if it changes.
     pub fn look(&mut self, now: Instant, sent: Bytes) -> Option<Rate> {
         let demand = self.demand?;
         let start = Measured { since: now, sent, looks: 0 };
@@ -99,14 +99,14 @@ impl Member {
             self.measured = Some(start);
             self.want(Demand::of(rate, self.set.unwrap_or(rate)));
         } else if matches!(demand, Demand::Limited(rate) if moved > rate.bytes_in(whole)) {
-            // It has come up: the others learn of it before the measurement is over.
+            // It takes more than its demand: enter that now, before the measurement is over.
             self.measured = Some(start);
             self.want(Demand::Greedy);
         }
         self.pace(self.pool.share_for(self.demand.unwrap_or(Demand::Greedy)))
     }
 
-    /// Nothing more waits to be sent.
+    /// The backlog is gone.
     pub fn withdraw(&mut self) {
         if let Some(demand) = self.demand.take() {
             self.pool.leave(demand);
@@ -191,14 +191,14 @@ mod tests {
         let (mut slow, mut other) = (leg.member(), leg.member());
         slow.before_write(BULK);
         assert_eq!(other.before_write(BULK), Some(HALF));
-        // 200 kB/s over sixteen looks of 75 ms each.
+        // 200 kB/s over sixteen checks of 75 ms each.
         for look in 0..=LOOKS_MEASURED {
             slow.look(at(look), Bytes::new(15_000 * u64::from(look)));
         }
         let twice = Rate::from_bits_per_s(2 * 8 * 200_000);
         let left = Rate::from_bits_per_s(ALL.bits_per_s() - twice.bits_per_s());
         assert_eq!(other.look(at(0), Bytes::ZERO), Some(left), "twice what it took is kept for it");
-        // Up to that much over two round trips says nothing new; a byte more does.
+        // Up to that much over two round trips changes nothing; one byte more does.
         let sent = |more: u64| Bytes::new(240_000 + 480_000 + more);
         slow.look(at(LOOKS_MEASURED + 1), sent(0));
         assert_eq!(other.look(at(1), Bytes::ZERO), None);

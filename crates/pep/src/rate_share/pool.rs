@@ -1,11 +1,11 @@
-//! What the flows of one leg want together, counted in a few atomic numbers: they may be on several threads.
+//! The demands of one leg's flows, counted in a few atomic numbers because the flows may be on several threads.
 
 use super::{Demand, floor, payload};
 use midhop_congestion::rate_share::Demands;
 use midhop_units::{Duration, Rate};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the flows of one leg want and may have. Unit of all rates: bits per second.
+/// The demands of one leg's flows and what they may have. Unit of all rates: bits per second.
 #[derive(Debug, Default)]
 pub struct Pool {
     payload: AtomicU64,
@@ -16,18 +16,18 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The leg carries `rate` from now on, headers included, and a round trip over it takes so long.
+    /// Changes the leg's rate, headers included, and its round-trip time.
     pub fn set_rate(&self, rate: Rate, rtt: Option<Duration>) {
         self.payload.store(payload(rate).bits_per_s(), Relaxed);
         self.floor.store(floor(rate, rtt).bits_per_s(), Relaxed);
     }
 
-    /// Flows that have more to send than they may.
+    /// The number of flows that have more to send than they may.
     pub fn senders(&self) -> u64 {
         self.demands().count()
     }
 
-    /// What each of them may send at most, if it wants all it can get.
+    /// What each of them may send at most, if it demands as much as it can get.
     pub fn share(&self) -> Rate {
         self.share_for(Demand::Greedy)
     }
@@ -45,7 +45,7 @@ impl Pool {
         demand.share(&demands, of(&self.payload), of(&self.floor))
     }
 
-    /// What a flow may send that is counted.
+    /// What a counted flow may send.
     pub(super) fn share_for(&self, demand: Demand) -> Rate {
         self.share_among(self.demands(), demand)
     }

@@ -7,17 +7,17 @@ use midhop_congestion::{
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// A flight no larger than this may be an acknowledgement alone, which is never acknowledged; quinn
-/// does not say. It is no part of what is in flight. Unit: bytes.
+/// A flight no larger than this may be an acknowledgement alone, which is never acknowledged; quinn does not report
+/// which. It does not count as in flight. Unit: bytes.
 const LIGHT_MAX: u64 = 400;
 /// The least window (RFC 9002 §7.2). Unit: segments.
 const WINDOW_MIN: u64 = 2;
-/// A window counts as used up when less is left than quinn takes at once. Unit: segments.
+/// A window counts as used up when less is left than quinn takes in one batch. Unit: segments.
 const LIMITED_WITHIN: u64 = 10;
 /// Round-trip times over which a standing queue is averaged.
 const QUEUEING_MEMORY: u64 = 16;
 
-/// A packet has arrived.
+/// An acknowledged packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acked {
     pub sent: std::time::Instant,
@@ -27,7 +27,7 @@ pub(super) struct Acked {
     pub smoothed: std::time::Duration,
 }
 
-/// Packets are lost, or a packet was marked where there are no bytes.
+/// Packets are lost; with zero bytes, a packet was marked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lost {
     pub newest_sent: std::time::Instant,
@@ -46,26 +46,26 @@ struct Batch {
 
 /// QUIC's smoothing of round-trip times (RFC 9002 §5.3), undone.
 ///
-/// quinn takes the peer's delay out of a sample before it smooths it, and tells nobody what that was.
-/// Algorithms that end slow start for a growing round-trip time must not see the delay, which we ask
-/// for on purpose. So the sample of an acknowledgement is read out of what it has made of the average,
-/// once the next one comes.
+/// quinn subtracts the peer's delay from a sample before it smooths it, and does not report that delay. Algorithms
+/// that end slow start when the round-trip time grows must not see the delay, because this end requests it on
+/// purpose. So the sample is computed from the change of the average. The average shows an acknowledgement only
+/// when the next one arrives.
 #[derive(Debug, Default)]
 struct Smoothed {
     before: Option<Duration>,
-    /// Samples that went into the average since it was looked at: none or one.
+    /// Samples that went into the average since it was last read: none or one.
     sampled: bool,
     any: bool,
 }
 
 impl Smoothed {
-    /// The average is now `smoothed`: what the sample was that changed it, where one did.
+    /// The average is now `smoothed`. Returns the sample that changed it, if there was one.
     fn undo(&mut self, smoothed: Duration) -> Option<Duration> {
         let before = self.before.replace(smoothed);
         if !std::mem::take(&mut self.sampled) {
             return None;
         }
-        // The first sample is the average.
+        // The first sample sets the average.
         let first = !std::mem::replace(&mut self.any, true);
         let sample = if first { smoothed } else { (smoothed * 8).saturating_sub(before? * 7) };
         Some(sample.max(Duration::from_ns(1)))
@@ -79,7 +79,7 @@ struct Usage {
     most: u64,
 }
 
-/// An algorithm with what it must be told.
+/// An algorithm, and the state from which its events are made.
 #[derive(Debug)]
 pub(super) struct Core {
     control: Controller,
@@ -89,21 +89,21 @@ pub(super) struct Core {
     flights: Flights,
     batch: Batch,
     in_flight: u64,
-    /// Sent in flights too small to be counted, since quinn last told what is in flight.
+    /// Sent in flights too small to be counted, since quinn last reported what is in flight.
     light: u64,
     newest_acked: Option<Instant>,
     /// The smallest round-trip time, the peer's delay included.
     rtt_min: Option<Duration>,
-    /// By how much it is longer of late.
+    /// By how much recent round-trip times exceed it.
     queueing: Duration,
     smoothed: Smoothed,
     phase: Phase,
     recovery_started: Option<Instant>,
-    /// Lost, and told with the next acknowledgement.
+    /// Lost; reported with the next acknowledgement.
     lost_since: u64,
     usage: Usage,
     reduced: bool,
-    /// Acknowledgements, and those that found the connection with nothing more to send.
+    /// Acknowledgements received, and those of them that found the connection with nothing more to send.
     heard: (u64, u64),
 }
 
@@ -130,7 +130,7 @@ impl Core {
         }
     }
 
-    /// How far it has come.
+    /// What was delivered and acknowledged so far.
     pub fn progress(&self) -> Progress {
         let (heard, idle) = self.heard;
         Progress { delivered: Bytes::new(self.flights.delivered), heard, idle }
@@ -151,7 +151,7 @@ impl Core {
         self.in_flight
     }
 
-    /// Whether so many datagrams may leave without asking again.
+    /// Whether so many datagrams may leave before the window is checked again.
     pub fn has_room_for(&self, datagrams: u64) -> bool {
         // Datagrams may be larger than segments, by less than a quarter.
         let wanted = datagrams * self.segment * 5 / 4;
@@ -174,7 +174,7 @@ impl Core {
         self.control.on_handover(&Handover { now, rtt, rate });
     }
 
-    /// Goes on by another algorithm, which is told what is known of the path.
+    /// Continues with another algorithm, which is informed of what is known of the path.
     pub fn turn(&mut self, now: std::time::Instant, control: Controller, segment: u64) {
         self.control = control;
         self.segment = segment.max(1);
@@ -200,7 +200,7 @@ impl Core {
         self.usage.limited |= nearly > self.window();
     }
 
-    /// One packet of an acknowledgement, whose [end](Self::on_end_of_acks) is to come.
+    /// Handles one packet of an acknowledgement. [`on_end_of_acks`](Self::on_end_of_acks) follows.
     pub fn on_acked(&mut self, acked: &Acked) {
         let sent = self.time(acked.sent);
         let snapshot = self.flights.on_acked(sent, acked.bytes);
@@ -230,7 +230,7 @@ impl Core {
         if batch.app_limited || app_limited {
             self.flights.on_app_limited(in_flight);
         }
-        // RFC 9002 §7.3.2: a packet sent in the recovery has arrived.
+        // RFC 9002 §7.3.2: a packet sent during the recovery has been acknowledged.
         if self.recovery_started.is_none_or(|started| newest > started) {
             self.phase = Phase::Open;
         }
@@ -281,7 +281,7 @@ impl Core {
                 tx_in_flight: Bytes::new(snapshot.in_flight),
                 lost: Bytes::new(lost_in_all.saturating_sub(snapshot.lost)),
                 is_app_limited: snapshot.app_limited,
-                // Of one flight: as near as it is known.
+                // Packets of one flight count as contiguous: quinn reports no more.
                 contiguous: last == Some(snapshot),
             });
             first.get_or_insert(snapshot);
@@ -307,8 +307,8 @@ impl Core {
         self.reduced = true;
     }
 
-    /// The round-trip time, where the newest packet that arrived is newer than all before: an older one
-    /// has waited for an acknowledgement that was lost.
+    /// The round-trip time, if the newest acknowledged packet is newer than all before. An older packet has waited
+    /// for an acknowledgement that was lost.
     fn measure(&mut self, now: Instant, newest: Instant) -> Option<Duration> {
         if self.newest_acked.is_some_and(|known| newest <= known) {
             return None;
@@ -324,8 +324,8 @@ impl Core {
         Some(rtt)
     }
 
-    /// Whether the window is what limits the sender: else it must not grow. Before the first reduction
-    /// half of it used is enough, as Linux has it.
+    /// Whether the window limits the sender; otherwise it must not grow. Before the first reduction it is enough
+    /// that half of the window is used, as in Linux.
     fn is_window_limited(&self) -> bool {
         self.usage.limited || (!self.reduced && self.window() < 2 * self.usage.most)
     }

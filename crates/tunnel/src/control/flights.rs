@@ -6,12 +6,12 @@
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::VecDeque;
 
-/// More than any path has under way, each of a datagram at least: 1.2 GB.
+/// More than any path has in flight, at one datagram or more for each flight: 1.2 GB.
 const FLIGHTS_MAX: usize = 1 << 20;
-/// Notes older than so many round trips are of packets that quinn has forgotten.
+/// Records older than so many round trips are of packets that quinn has forgotten.
 const ROUNDS_KEPT: u64 = 8;
 
-/// What is remembered of the moment at which a flight left.
+/// The state at the moment at which a flight left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Snapshot {
     pub sent: Instant,
@@ -37,21 +37,21 @@ struct Flight {
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// `None` where the time is too short to measure anything.
+    /// `None` if the interval is too short for a measurement.
     pub rate: Option<Rate>,
     pub delivered: u64,
     pub interval: Duration,
     pub snapshot: Snapshot,
 }
 
-/// A part of a flight that is lost.
+/// A lost part of a flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostPiece {
     pub snapshot: Snapshot,
     pub size: u64,
 }
 
-/// The flights under way and the counts of a connection.
+/// The flights that are not acknowledged yet, and the counts of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     flights: VecDeque<Flight>,
@@ -59,7 +59,7 @@ pub(super) struct Flights {
     pub lost: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    /// Flights that leave before more than this is delivered lack data; zero: none do.
+    /// Flights that leave before more than this is delivered are application-limited; zero: none are.
     app_limited_until: u64,
     next_round: u64,
     pub round: u64,
@@ -99,7 +99,7 @@ impl Flights {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// A packet that left at `sent` has arrived. Returns what its flight remembers.
+    /// A packet that left at `sent` was acknowledged. Returns the record of its flight.
     pub fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<Snapshot> {
         let at = self.flights.partition_point(|flight| flight.snapshot.sent < sent);
         let flight = self.flights.get_mut(at).filter(|flight| flight.snapshot.sent == sent)?;
@@ -107,7 +107,7 @@ impl Flights {
         Some(flight.snapshot)
     }
 
-    /// `bytes` have arrived with one acknowledgement, the newest of them remembering `newest`.
+    /// One acknowledgement delivers `bytes`; `newest` is the record of the newest packet in it.
     pub fn on_delivered(
         &mut self,
         now: Instant,
@@ -138,14 +138,14 @@ impl Flights {
         let acking = now.saturating_since(snapshot.delivered_at);
         let interval = sending.max(acking);
         let delivered = self.delivered - snapshot.delivered;
-        // Shorter than any round trip: the acknowledgements were squeezed together.
+        // Shorter than any round trip: the acknowledgements were compressed.
         let valid = !interval.is_zero() && rtt_min.is_none_or(|rtt_min| interval >= rtt_min);
         let rate = valid.then(|| Rate::of(Bytes::new(delivered), interval));
         Some(Sample { rate, delivered, interval, snapshot })
     }
 
-    /// `bytes` are lost of what left up to `newest_sent`. Whatever is older and was not acknowledged
-    /// is lost with it, so it is taken from the oldest on; in pieces of at most `segment`.
+    /// `bytes` are lost of what left up to `newest_sent`. quinn declares lost all that is older and not
+    /// acknowledged, so the oldest flights lose first. Reports pieces of at most `segment`.
     pub fn on_lost(
         &mut self,
         newest_sent: Instant,
@@ -168,7 +168,7 @@ impl Flights {
                 tell(LostPiece { snapshot: flight.snapshot, size }, self.lost);
             }
         }
-        // Of which there is no note: what was too small to be one.
+        // The rest has no record: its flights were too small.
         self.lost += left;
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// No rate is known: send as fast as the window allows.
 const UNPACED: u64 = u64::MAX;
 
-/// How fast a connection may send, as its controller says at each moment.
+/// How fast a connection may send, according to its controller.
 #[derive(Debug, Clone)]
 pub struct Pace(Arc<Shared>);
 
@@ -18,7 +18,7 @@ struct Shared {
     overhead: Bytes,
     /// Unit: bits per second, headers of IP and UDP included.
     rate: AtomicU64,
-    /// The same, as somebody else says who knows what shares the path.
+    /// An upper bound on it, set by a caller who knows what else uses the path.
     bound: AtomicU64,
     /// Unit: bytes.
     window: AtomicU64,
@@ -31,14 +31,14 @@ struct Shared {
     core: Mutex<Weak<Mutex<Core>>>,
 }
 
-/// How far a connection has come.
+/// What a connection has delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// What the peer has acknowledged.
     pub delivered: Bytes,
-    /// Acknowledgements that have come.
+    /// Acknowledgements received.
     pub heard: u64,
-    /// Those of them at which there was nothing more to send, though more might have been.
+    /// Those of them that found nothing more to send, although the window had room.
     pub idle: u64,
 }
 
@@ -56,22 +56,22 @@ impl Pace {
         }))
     }
 
-    /// A pace that somebody else sets, for what has no controller of its own.
+    /// A fixed pace, for a sender without a controller.
     pub fn of(rate: Option<Rate>, overhead: Bytes) -> Self {
         let pace = Self::new(overhead);
         pace.0.rate.store(rate.map_or(UNPACED, Rate::bits_per_s), Relaxed);
         pace
     }
 
-    /// How fast datagrams may leave, counted with their [overhead](Self::overhead); `None` while
-    /// nothing is known: as fast as they come.
+    /// How fast datagrams may leave, counted with their [overhead](Self::overhead); `None` while no rate is known:
+    /// then they are not paced.
     pub fn rate(&self) -> Option<Rate> {
         let bits = self.0.rate.load(Relaxed).min(self.0.bound.load(Relaxed));
         (bits != UNPACED).then(|| Rate::from_bits_per_s(bits))
     }
 
-    /// Lets datagrams leave no faster than this from now on, whatever the controller says: something else uses
-    /// the path. None: as the controller says.
+    /// From now on datagrams leave no faster than this, even if the controller allows more: something else uses the
+    /// path. None: only the controller decides.
     pub fn bound(&self, rate: Option<Rate>) {
         self.0.bound.store(rate.map_or(UNPACED, Rate::bits_per_s), Relaxed);
     }
@@ -81,7 +81,7 @@ impl Pace {
         self.0.overhead
     }
 
-    /// How much the controller lets be in flight. quinn's own figure says nothing.
+    /// How much the controller allows in flight. quinn's own number is meaningless.
     pub fn window(&self) -> Bytes {
         Bytes::new(self.0.window.load(Relaxed))
     }
@@ -91,39 +91,39 @@ impl Pace {
         Bytes::new(self.0.datagram_max.load(Relaxed))
     }
 
-    /// By how much round trips lately take longer than the shortest one.
+    /// By how much recent round trips exceed the shortest one.
     pub fn queueing(&self) -> Duration {
         Duration::from_ns(self.0.queueing.load(Relaxed))
     }
 
-    /// How often something was lost on the path, as far as the connection has found out.
+    /// How many losses the connection has found on the path.
     pub fn losses(&self) -> u64 {
         self.0.losses.load(Relaxed)
     }
 
-    /// Says that something was lost.
+    /// Counts a loss.
     pub fn loses(&self) {
         self.0.losses.fetch_add(1, Relaxed);
     }
 
-    /// How much is in flight, as the controller was told last.
+    /// How much is in flight, according to quinn's last report.
     pub fn in_flight(&self) -> Bytes {
         let core = lock(&self.0.core).upgrade();
         core.map_or(Bytes::ZERO, |core| Bytes::new(lock(&core).in_flight()))
     }
 
-    /// How far the connection has come; nothing, where it has no controller any more.
+    /// The connection's progress; zero if it has no controller any more.
     pub fn progress(&self) -> Progress {
         let core = lock(&self.0.core).upgrade();
         core.map_or_else(Progress::default, |core| lock(&core).progress())
     }
 
-    /// Whoever divides the leg says what part of it this connection may use.
+    /// Sets the share of the leg that this connection may use.
     pub fn share(&self, rate: Rate) {
         self.with_core(|core| core.share(rate));
     }
 
-    /// The path has changed, as far as somebody knows: its round-trip time without queues and its rate.
+    /// The path has changed, as a caller reports: its round-trip time without queues and its rate.
     pub fn hand_over(&self, now: std::time::Instant, rtt: Option<Duration>, rate: Option<Rate>) {
         self.with_core(|core| core.hand_over(now, rtt, rate));
     }
@@ -167,7 +167,7 @@ impl Pace {
     }
 }
 
-/// A lock whose holder never panics in between: what it guards is whole.
+/// Locks a mutex. No holder panics while it holds the lock, so the guarded value is consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

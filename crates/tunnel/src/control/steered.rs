@@ -8,9 +8,9 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// A window for which quinn does not pace: beyond 32 bits it lets everything go at once.
+/// A window for which quinn does not pace: with more than 32 bits it sends everything at once.
 const UNPACED_WINDOW: u64 = u64::MAX / 4;
-/// Datagrams that quinn makes without asking again, one batch of segmentation offload.
+/// Datagrams that quinn makes before it checks the window again: one batch of segmentation offload.
 const BATCH: u64 = 10;
 
 /// One path's controller.
@@ -72,7 +72,7 @@ impl Controller for Steered {
         lost_bytes: u64,
     ) {
         let persistent = is_persistent_congestion;
-        // A mark of congestion is a loss of nothing.
+        // A congestion mark is a loss of zero bytes.
         if lost_bytes > 0 {
             self.pace.loses();
         }
@@ -81,15 +81,15 @@ impl Controller for Steered {
         });
     }
 
-    /// A segment stays what it was: algorithms count in it, and it differs by a fifth at most.
+    /// Keeps the segment size: algorithms count in segments, and the new MTU differs by a fifth at most.
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.pace.carries(new_mtu);
     }
 
     fn window(&self) -> u64 {
         let core = lock(&self.core);
-        // With room for a whole batch quinn is not to pace; for the rest it counts exactly, and its
-        // pacer, a quarter faster than the window, holds up ten datagrams at most.
+        // With room for a whole batch quinn must not pace. With less room it counts exactly, and its pacer, a
+        // quarter faster than the window, delays ten datagrams at most.
         if core.has_room_for(BATCH) { UNPACED_WINDOW } else { core.window() }
     }
 

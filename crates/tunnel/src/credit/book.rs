@@ -1,4 +1,5 @@
-//! What the streams of one session may send, and how much of them may wait: the credit beside QUIC's own.
+//! Credit of the streams of one session: what they may send, and how much of them may wait, in addition to QUIC's
+//! credit.
 //!
 //! A sender asks here how much it may send. A receiver reports here how much was passed on; the resulting grants to the
 //! peer are [taken](CreditBook::take_grants) and sent. A peer that does not know this credit has QUIC's alone.
@@ -11,50 +12,50 @@
 use super::Grant;
 use std::collections::BTreeMap;
 
-/// Of the room that readers who stand still leave a stream may have this part under way: should its reader stop
-/// as well, the rest is for others.
+/// Streams with stalled readers leave some room. Another stream may have this part of it in flight: if its reader
+/// stalls as well, the rest is for others.
 const LEFT_PARTS: u64 = 4;
-/// A stream may always have this part of its window under way: it goes on.
+/// A stream may always have this part of its window in flight, so that it makes progress.
 const LEAST_PARTS: u64 = 512;
-/// Unit: bytes. And no less than a few full datagrams.
+/// Unit: bytes. At least a few full datagrams.
 const LEAST: u64 = 16 << 10;
-/// How many times what was passed on of it a stream earns, beyond what it had at first.
+/// A stream's credit beyond the initial one: so many times the bytes that were passed on.
 const EARNED: u64 = 8;
-/// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
-/// with what credit needs; a repair that is lost as well takes another product.
+/// Windows of one flow that may wait behind a gap. A window holds a product of rate and round-trip time, with what
+/// credit needs. A retransmission that is lost as well takes another product.
 const HELD_WINDOWS: u64 = 2;
 
-/// What the streams of a session may have under way and waiting, in bytes.
+/// Bounds on what the streams of a session may have in flight and waiting, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct CreditBounds {
     /// What this end gives each stream at first.
     pub first: u64,
-    /// What may be under way to a stream beyond what was passed on, where nobody stands still.
+    /// What a stream may have in flight beyond what was passed on, if no reader stalls.
     pub window: u64,
-    /// What streams that nobody reads may hold together outside of QUIC.
+    /// What streams with stalled readers may hold together outside of QUIC.
     pub drawn: u64,
-    /// What such streams may have been promised together before the others get less.
+    /// What may have been promised to such streams together before the others get less.
     pub room: u64,
-    /// What QUIC lets come of a stream before anything of it is read.
+    /// What QUIC accepts of a stream before any of it is read.
     pub initial: u64,
-    /// What streams of the peer may hold outside of QUIC, on all of its connections: behind gaps, and because nobody
+    /// What streams of the peer may hold outside of QUIC, on all of its connections: behind gaps, or because nobody
     /// reads them.
     pub waiting: u64,
 }
 
 impl CreditBounds {
-    /// For streams of which `flow_window` may be under way each, and `receive_window` all together. `initial` is what QUIC
-    /// lets come of each before anything of it is read. Unit: bytes.
+    /// For streams that may have `flow_window` in flight each, and `receive_window` all together. QUIC accepts
+    /// `initial` of each before any of it is read. Unit: bytes.
     pub const fn of(flow_window: u64, receive_window: u64, initial: u64) -> Self {
         let drawn = receive_window / 2;
         Self {
-            // As much as QUIC lets come.
+            // As much as QUIC accepts.
             first: flow_window,
-            // And what may wait behind a gap: no less than without it.
+            // Includes what may wait behind a gap: no less than without this credit.
             window: flow_window.saturating_add(held_max(flow_window)),
             drawn,
-            // Of QUIC's window, what flows whose readers stand still may be promised before the others get less: the
-            // rest is for those that move, however many stand still.
+            // Half of QUIC's window may be promised to flows with stalled readers before the others get less. The
+            // other half is for flows that move, however many stall.
             room: drawn.saturating_add(receive_window / 2),
             initial,
             waiting: receive_window,
@@ -62,31 +63,30 @@ impl CreditBounds {
     }
 }
 
-/// What of a stream with this window may wait behind a gap where no credit is heeded. Unit: bytes.
+/// How much of a stream with this window may wait behind a gap if the peer does not heed credit. Unit: bytes.
 pub const fn held_max(flow_window: u64) -> u64 {
     flow_window.saturating_mul(HELD_WINDOWS)
 }
 
-/// The credit of a session's streams. `W` wakes whoever waits for some.
+/// The credit of a session's streams. `W` wakes a writer that waits for credit.
 #[derive(Debug)]
 pub struct CreditBook<W> {
     bounds: CreditBounds,
-    /// Whether the peer has shown that it knows what it was given.
+    /// Whether the peer has shown that it received this end's settings.
     answered: bool,
-    /// Unit: bytes. What streams that nobody reads hold.
+    /// Unit: bytes. What streams with stalled readers hold.
     drawn: u64,
-    /// Unit: bytes. What those whose readers stand still were promised and have not passed on.
+    /// Unit: bytes. What was promised to streams with stalled readers and has not been passed on.
     stuck: u64,
-    /// Unit: bytes. What all streams hold that has come, behind gaps or not, as far as it is counted here.
+    /// Unit: bytes. What all streams hold of the bytes received, behind gaps or not, as far as it is counted here.
     waiting: u64,
     /// Unit: bytes. The same of the peer's streams on other connections.
     elsewhere: u64,
-    /// What the peer gives each stream at first, once its settings have come; zero: it knows nothing of
-    /// credit.
+    /// The peer's initial credit for each stream, once its settings have arrived; zero: it does not support credit.
     first: Option<u64>,
-    /// What was granted to this end's streams, and who waits for more.
+    /// What was granted to this end's streams, and the writers that wait for more.
     granted: BTreeMap<u64, Place<W>>,
-    /// What is to be granted to the peer: streams and their limits.
+    /// Grants to be sent to the peer: streams and their limits.
     grants: BTreeMap<u64, u64>,
 }
 
@@ -97,7 +97,7 @@ struct Place<W> {
 }
 
 impl<W> CreditBook<W> {
-    /// Nothing has come.
+    /// A book without streams.
     pub fn new(bounds: CreditBounds) -> Self {
         let (first, granted, grants) = Default::default();
         Self {
@@ -113,12 +113,12 @@ impl<W> CreditBook<W> {
         }
     }
 
-    /// What may be under way and waiting.
+    /// The bounds of the session.
     pub fn bounds(&self) -> &CreditBounds {
         &self.bounds
     }
 
-    /// A stream that held `before` holds so much now. Unit: bytes.
+    /// A stream that held `before` now holds `now`. Unit: bytes.
     pub fn recount(&mut self, before: u64, now: u64) {
         self.waiting = self.waiting - before + now;
     }
@@ -138,7 +138,7 @@ impl<W> CreditBook<W> {
         self.waiting.saturating_add(self.elsewhere) >= self.bounds.waiting
     }
 
-    /// What the peer gives each stream at first; zero: it knows nothing of credit.
+    /// The peer's settings have arrived: its initial credit for each stream; zero: it does not support credit.
     pub fn begin(&mut self, first: u64) {
         self.first = Some(first);
         if first == 0 {
@@ -146,23 +146,23 @@ impl<W> CreditBook<W> {
         }
     }
 
-    /// The peer has opened the stream by which it grants credit: it does so once it has this end's settings, and
-    /// with them what each stream has at first.
+    /// The peer has opened the stream by which it grants credit. It does so once it has this end's settings, and
+    /// with them the initial credit of each stream.
     pub fn answer(&mut self) {
         self.answered = true;
     }
 
-    /// Whether the peer heeds the credit that it is given: it announces that it would, and knows what it was given.
+    /// Whether the peer heeds the credit that it is given: it has announced support, and has this end's settings.
     pub fn is_heeded(&self) -> bool {
         self.answered && self.is_understood()
     }
 
-    /// Whether the peer announces that it heeds credit. It may not have received any.
+    /// Whether the peer has announced that it heeds credit. It may not have received any.
     pub fn is_understood(&self) -> bool {
         self.first.is_some_and(|first| first > 0)
     }
 
-    /// Begins to keep what is granted to a stream that this end writes to.
+    /// Starts to track the credit of a stream that this end writes to.
     pub fn open(&mut self, stream: u64) {
         self.granted.insert(stream, Place { limit: 0, waker: None });
     }
@@ -172,14 +172,14 @@ impl<W> CreditBook<W> {
         self.granted.remove(&stream);
     }
 
-    /// The peer lets a stream be used so far. Gives whom to wake.
+    /// The peer grants a stream credit up to `limit`. Returns the writer to wake.
     pub fn raise(&mut self, stream: u64, limit: u64) -> Option<W> {
         let place = self.granted.get_mut(&stream).filter(|place| place.limit < limit)?;
         place.limit = limit;
         place.waker.take()
     }
 
-    /// How much more may be sent on a stream of which `sent` was, if any; else `waker` is kept. Unit: bytes.
+    /// How much more may be sent on a stream after `sent` bytes; if nothing, keeps `waker`. Unit: bytes.
     pub fn room(&mut self, stream: u64, sent: u64, waker: impl FnOnce() -> W) -> Option<u64> {
         let Some(first) = self.first.filter(|first| *first > 0) else { return Some(u64::MAX) };
         let place = self.granted.get_mut(&stream)?;
@@ -188,13 +188,14 @@ impl<W> CreditBook<W> {
         (room > 0).then_some(room)
     }
 
-    /// Takes what the peer is to be granted: streams and their limits. Nothing, as long as it has not announced that it
+    /// Takes the grants to send to the peer: streams and their limits. Empty until the peer has announced that it
     /// heeds credit.
     pub fn take_grants(&mut self) -> BTreeMap<u64, u64> {
         if self.is_understood() { std::mem::take(&mut self.grants) } else { BTreeMap::new() }
     }
 
-    /// Unit: bytes. What may be under way to a stream, or wait here, beside others that were promised `stuck`.
+    /// Unit: bytes. What a stream may have in flight or waiting here, while `stuck` is promised to streams with
+    /// stalled readers.
     fn window(&self, stuck: u64) -> u64 {
         let CreditBounds { window, room, .. } = self.bounds;
         if stuck == 0 {
@@ -205,49 +206,49 @@ impl<W> CreditBook<W> {
     }
 }
 
-/// What the peer may send on a stream, and what of it waits here because nobody takes it.
+/// What the peer may send on a stream, and how much of it waits here because nobody reads it.
 #[derive(Debug)]
 pub struct StreamCredit {
     stream: u64,
-    /// Those of its book, which do not change.
+    /// A copy of the book's bounds, which do not change.
     bounds: CreditBounds,
     grant: Grant,
-    /// Unit: bytes. What of it was passed on.
+    /// Unit: bytes. How much of it was passed on.
     position: u64,
     /// Unit: bytes.
     drawn: u64,
-    /// Unit: bytes. What it was promised and is not passed on, while its reader stands still.
+    /// Unit: bytes. What was promised to it and has not been passed on, while its reader is stalled.
     stuck: u64,
-    /// Whether all of the stream was sent by a peer that knew what it may send. Of a stream that began before,
-    /// bytes may come, late, that only QUIC's credit covers.
+    /// Whether the peer knew its credit from the stream's first byte on. Of an earlier stream, late bytes may
+    /// arrive that only QUIC's credit covers.
     enforced: bool,
 }
 
 impl StreamCredit {
-    /// Nothing has come.
+    /// A stream of which nothing has arrived.
     pub fn new<W>(book: &CreditBook<W>, stream: u64) -> Self {
         let (bounds, enforced) = (book.bounds, book.is_heeded());
         let grant = Grant::new(bounds.first);
         Self { stream, bounds, grant, position: 0, drawn: 0, stuck: 0, enforced }
     }
 
-    /// Whether the peer may send the stream's bytes up to `end`, where it knows what it may send.
+    /// Whether the peer may send the stream's bytes up to `end`. Always true if the peer does not know its credit.
     pub fn may_come(&self, end: u64) -> bool {
         !self.enforced || end <= self.grant.limit().max(self.bounds.initial)
     }
 
-    /// What may wait of all of the peer's streams, and behind a gap of this one. Unit: bytes.
+    /// Bounds on what may wait of all of the peer's streams, and behind a gap of this one. Unit: bytes.
     pub fn bounds(&self) -> &CreditBounds {
         &self.bounds
     }
 
-    /// Whether all of it was sent by a peer that knew what it may send.
+    /// Whether the peer knew its credit from the stream's first byte on.
     pub fn is_enforced(&self) -> bool {
         self.enforced
     }
 
-    /// So much of the stream has been passed on, and the book need not know: nothing new is to be granted, however little
-    /// others leave, and nothing stands still. Whether it was so; else it is for [`StreamCredit::pass_on`].
+    /// So much of the stream has been passed on. Returns true if the book need not know: no new grant, however
+    /// little others leave, and the reader is not stalled. Otherwise call [`StreamCredit::pass_on`].
     pub fn pass_on_quietly(&mut self, position: u64) -> bool {
         let mut grant = self.grant;
         let window = self.bounds.window.min(self.earned(position));
@@ -258,25 +259,25 @@ impl StreamCredit {
         quiet
     }
 
-    /// What nobody has begun to read gets no more than it had at first.
+    /// A stream that nobody has begun to read gets no more than its initial credit.
     fn earned(&self, position: u64) -> u64 {
         self.bounds.first.saturating_add(position.saturating_mul(EARNED))
     }
 
-    /// So much of the stream has been passed on. Whether there is something new to grant.
+    /// So much of the stream has been passed on. Returns whether there is a new grant to send.
     pub fn pass_on<W>(&mut self, book: &mut CreditBook<W>, position: u64) -> bool {
         self.position = position;
         let others = book.stuck.saturating_sub(self.stuck);
         let earned = self.earned(position);
         let granted = self.grant.pass_on(position, book.window(others).min(earned));
         self.charge(book, self.drawn > 0);
-        // As long as the peer has not announced whether it heeds credit, it may.
+        // Until the peer has announced whether it heeds credit, assume that it does.
         let Some(limit) = granted.filter(|_| book.first != Some(0)) else { return false };
         book.grants.insert(self.stream, limit);
         true
     }
 
-    /// Its reader stands still: all that it was promised may come and wait.
+    /// The reader is stalled: all that was promised to the stream may arrive and wait.
     pub fn stand_still<W>(&mut self, book: &mut CreditBook<W>) {
         self.charge(book, true);
     }
@@ -288,34 +289,34 @@ impl StreamCredit {
         self.stuck = stuck;
     }
 
-    /// Whether more may wait here though nobody takes it, where what waits of it costs so much.
+    /// Whether more may wait here without a reader, if what waits of it costs so much.
     pub fn may_draw<W>(&self, book: &CreditBook<W>, cost: u64) -> bool {
         cost <= book.bounds.window && book.drawn < book.bounds.drawn && book.is_heeded()
     }
 
-    /// So much more has been drawn out of QUIC though nobody takes it.
+    /// So many more bytes have been read out of QUIC without a reader.
     pub fn draw<W>(&mut self, book: &mut CreditBook<W>, bytes: u64) {
         self.drawn += bytes;
         book.drawn += bytes;
     }
 
-    /// Whether anything was drawn that is still here.
+    /// Whether bytes that were read out of QUIC without a reader still wait here.
     pub fn has_drawn(&self) -> bool {
         self.drawn > 0
     }
 
-    /// No more than this waits here.
+    /// At most this much waits here now.
     pub fn settle<W>(&mut self, book: &mut CreditBook<W>, held: u64) {
         let taken = self.drawn.saturating_sub(held);
         self.drawn -= taken;
         book.drawn -= taken;
     }
 
-    /// The stream is gone, and what was promised to it.
+    /// The stream is gone: releases what was promised to it.
     pub fn leave<W>(&mut self, book: &mut CreditBook<W>) {
         self.settle(book, 0);
         book.stuck -= std::mem::take(&mut self.stuck);
-        // A peer that lets nothing be granted must not make this grow with each stream that was ever there.
+        // If the peer never lets grants be sent, the map must not grow with each stream that ever existed.
         book.grants.remove(&self.stream);
     }
 }
@@ -415,7 +416,7 @@ mod tests {
     const LARGE: CreditBounds =
         CreditBounds { first: 16 * MB, window: 96 * MB, drawn: 256 * MB, room: 512 * MB, ..BOUNDS };
 
-    /// What a stream may have under way, as is granted to its peer.
+    /// What a stream may have in flight according to its credit.
     fn promised(book: &Book, one: &StreamCredit) -> u64 {
         book.grants.get(&one.stream).copied().unwrap_or(book.bounds.first) - one.position
     }
@@ -429,7 +430,7 @@ mod tests {
             one.pass_on(&mut book, position);
             promised(&book, &one)
         });
-        // A few bytes are a request's head; what they earn is no news.
+        // A few bytes are a request's head; the credit that they earn is too small for a grant.
         assert_eq!(windows, [16 * MB - 100, 32 * MB, 56 * MB, 96 * MB, 96 * MB]);
     }
 
@@ -462,7 +463,7 @@ mod tests {
         let mut position = 1 << 40;
         let mut windows = Vec::new();
         for next in 0..streams.len() {
-            // All that still move are read on, and so learn what the last one left.
+            // All streams that still move are read further, and so learn what the last stalled one left.
             position += 200 * MB;
             for one in &mut streams[next..] {
                 one.pass_on(&mut book, position);
@@ -473,12 +474,12 @@ mod tests {
         assert_eq!(windows[..4], [96 * MB, 96 * MB, 80 * MB, 60 * MB]);
         assert!(windows.is_sorted_by(|one, next| one >= next));
         assert_eq!(windows.last(), Some(&(96 * MB / LEAST_PARTS)));
-        // QUIC's own window has as much again as may be drawn: it is never used up by these.
+        // QUIC's own window has as much again as may be drawn: these streams never use it up.
         let sum: u64 = windows.iter().sum();
         assert!(sum < LARGE.room + 75 * MB, "{sum}");
         assert_eq!(book.stuck, sum);
 
-        // The last one goes on with what little it has, and has all again when nobody stands still.
+        // The last one continues with its small window, and has the full window again once no reader is stalled.
         let mut last = streams.pop().expect("a stream");
         last.pass_on(&mut book, position + 1000);
         assert_eq!(promised(&book, &last), 96 * MB / LEAST_PARTS - 1000);
@@ -500,7 +501,7 @@ mod tests {
         slow.stand_still(&mut book);
         slow.pass_on(&mut book, 240 * MB);
         assert_eq!(promised(&book, &slow), 96 * MB);
-        // Once it has taken what waited it is as any other.
+        // Once it has passed on what waited, it is like any other.
         slow.settle(&mut book, 0);
         slow.pass_on(&mut book, 250 * MB);
         assert_eq!(book.stuck, 0);

@@ -6,40 +6,40 @@ use super::field::{add_multiple, coefficient, inverse, scale};
 use super::wire::{LENGTH_LEN, NUMBERS, Repair};
 use bytes::Bytes;
 
-/// Sums that may wait for others.
+/// Equations that may wait for others.
 const EQUATIONS_MAX: usize = 64;
 
-/// What comes back behind so many newer ones is of no use to QUIC: it may have shortened the datagram's
-/// number to a byte, which names another by then (RFC 9000 §17.1).
+/// A datagram recovered behind so many newer ones is useless to QUIC. QUIC may have shortened the packet number to
+/// one byte, which by then stands for another packet (RFC 9000 §17.1).
 const LATE_MAX: u64 = 120;
 
-/// A sum of datagrams that are all unknown.
+/// A sum of unknown datagrams.
 #[derive(Debug)]
 struct Equation {
-    /// The datagram for which it stands: its coefficient is one here and zero in every other equation.
+    /// The datagram that this equation solves for: its coefficient is one here and zero in every other equation.
     pivot: usize,
     /// By place.
     coefficients: [u8; SPAN],
     symbol: Vec<u8>,
 }
 
-/// What is known of one of the last [`SPAN`] datagrams.
+/// The state of one of the last [`SPAN`] datagrams.
 #[derive(Debug, Clone, Default)]
 struct Place {
-    /// Which one stands here. Counted from the first that came, without end.
+    /// Its number, counted from the first datagram received, without wrapping.
     number: u64,
     known: bool,
     datagram: Vec<u8>,
 }
 
-/// The last datagrams, and the sums that wait.
+/// The last datagrams, and the equations that wait.
 ///
-/// Invariant: equations name none but unknown datagrams of the span, and each has a pivot of its own.
+/// Invariant: equations contain only unknown datagrams of the span, and each has a pivot of its own.
 #[derive(Debug)]
 pub(super) struct Decoder {
     places: Vec<Place>,
     equations: Vec<Equation>,
-    /// The newest datagram heard of, `None` before the first.
+    /// The newest datagram known, `None` before the first.
     newest: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Decoder {
         Self { places: vec![Place::default(); SPAN], equations: Vec::new(), newest: None }
     }
 
-    /// A datagram has come. What it lets out of the sums is handed to `give`.
+    /// A datagram has arrived. Passes the datagrams that it makes solvable to `give`.
     pub fn on_source(&mut self, number: u64, datagram: &[u8], give: impl FnMut(Bytes)) {
         self.advance(number);
         if !self.is_in_span(number) || self.is_known(number) {
@@ -61,7 +61,7 @@ impl Decoder {
         while let Some(equation) = self.equations.get_mut(index) {
             let factor = std::mem::take(&mut equation.coefficients[at]);
             add_symbol(&mut equation.symbol, datagram, factor);
-            // What stood for this datagram looks for another.
+            // The equation with this pivot needs another one.
             if equation.pivot == at {
                 freed.push(self.equations.swap_remove(index));
             } else {
@@ -72,14 +72,14 @@ impl Decoder {
         self.solve(give);
     }
 
-    /// A sum has come, whose last datagram is `last`.
+    /// A repair has arrived, whose last datagram is `last`.
     pub fn on_repair(&mut self, last: u64, repair: &Repair, give: impl FnMut(Bytes)) {
         self.advance(last);
         let Some(first) = (last + 1).checked_sub(repair.count.into()) else { return };
         if !self.is_in_span(first) {
             return;
         }
-        // Nothing is missing: nothing is to be summed up.
+        // Nothing is missing: the repair is not needed.
         if (first..=last).all(|number| self.is_known(number)) {
             return;
         }
@@ -98,7 +98,7 @@ impl Decoder {
         self.solve(give);
     }
 
-    /// Takes an equation, less what the others say already.
+    /// Inserts an equation, reduced by the others.
     fn insert(&mut self, mut equation: Equation) {
         for other in &self.equations {
             equation.subtract(other);
@@ -114,7 +114,7 @@ impl Decoder {
             other.subtract(&equation);
         }
         if self.equations.len() == EQUATIONS_MAX {
-            // More is lost than will be repaired: what has waited longest goes.
+            // More is lost than will be repaired: drop the oldest equation.
             let number = |equation: &Equation| self.places[equation.pivot].number;
             let ages = self.equations.iter().map(number).zip(0..);
             if let Some((_, oldest)) = ages.min() {
@@ -124,7 +124,7 @@ impl Decoder {
         self.equations.push(equation);
     }
 
-    /// Hands out what stands alone.
+    /// Delivers the datagrams whose equations are solved.
     fn solve(&mut self, mut give: impl FnMut(Bytes)) {
         let mut index = 0;
         while let Some(equation) = self.equations.get(index) {
@@ -133,7 +133,7 @@ impl Decoder {
                 continue;
             }
             let equation = self.equations.swap_remove(index);
-            // Whether it is a datagram shows in its length and in what must be nothing behind it.
+            // A valid datagram has a valid length, and only zeros behind it.
             let Some((length, rest)) = equation.symbol.split_first_chunk() else { continue };
             let length = usize::from(u16::from_be_bytes(*length));
             if length == 0 || length > rest.len() || rest[length..].iter().any(|byte| *byte != 0) {
@@ -155,13 +155,12 @@ impl Decoder {
         place.datagram.extend_from_slice(datagram);
     }
 
-    /// Makes room for all up to `number`.
+    /// Moves the span forward to end at `number`.
     fn advance(&mut self, number: u64) {
         let from = match self.newest {
             Some(newest) if number <= newest => return,
             Some(newest) if number - newest < SPAN as u64 => newest + 1,
-            // So far ahead that nothing of what is here helps. The first comes with a span that has
-            // nothing in it.
+            // So far ahead that no stored datagram helps. The first datagram starts with an empty span.
             _ => {
                 self.equations.clear();
                 (number + 1).saturating_sub(SPAN as u64)
@@ -176,7 +175,7 @@ impl Decoder {
         }
     }
 
-    /// A datagram is too old to be waited for: what one equation says of it is taken out of the others.
+    /// A datagram is too old to wait for: eliminates it from all equations by means of one of them.
     fn forget(&mut self, at: usize) {
         let names_it = |equation: &Equation| equation.coefficients[at] != 0;
         let own = |equation: &Equation| equation.pivot == at;
@@ -204,7 +203,7 @@ impl Decoder {
 }
 
 impl Equation {
-    /// Takes out of this what `other` stands for.
+    /// Subtracts a multiple of `other`, so that the pivot of `other` disappears here.
     fn subtract(&mut self, other: &Self) {
         let factor = self.coefficients[other.pivot];
         if factor == 0 {
@@ -217,7 +216,7 @@ impl Equation {
         add_multiple(&mut self.symbol, &other.symbol, factor);
     }
 
-    /// Whether nothing but its pivot is in it.
+    /// Whether it contains only its pivot.
     fn is_solved(&self) -> bool {
         self.coefficients.iter().filter(|factor| **factor != 0).count() == 1
     }
@@ -237,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// One direction without a clock: what is sent, and what comes out of it.
+    /// One direction without a clock: what is sent, and what the receiver recovers.
     struct Way {
         encoder: Encoder,
         sequence: Sequence,
@@ -246,7 +245,7 @@ mod tests {
         given: Vec<Bytes>,
     }
 
-    /// No two alike, and of any length.
+    /// All different, and of any length.
     fn datagram(number: u32, len: usize) -> Vec<u8> {
         let own = number.to_be_bytes();
         own.into_iter().chain((0..len).map(|at| (at as u32 * 31 + number * 7) as u8)).collect()
@@ -304,7 +303,7 @@ mod tests {
         for len in [0, 2, 1] {
             way.source(len);
         }
-        // Calculated apart from this code; coefficients 0x1b, 0x54, 0xa1 and 0x54, 0x1b, 0x1d.
+        // Calculated independently of this code; coefficients 0x1b, 0x54, 0xa1 and 0x54, 0x1b, 0x1d.
         let first = b"\xa0\0\0\x03\0\0\x96\0\0\0\x0b\x31\xb7";
         let second = b"\xa0\0\0\x03\x01\0\x7e\0\0\0\x21\xe7\x1d";
         assert_eq!((way.repair().as_ref(), way.repair().as_ref()), (&first[..], &second[..]));
@@ -322,7 +321,7 @@ mod tests {
             start in 0_u32..200,
         ) {
             let mut way = Way::new();
-            // Anywhere among the numbers, with a window before that is no part of it.
+            // Starts anywhere in the number space, behind an earlier window.
             for _ in 0..start {
                 let packet = way.source(5);
                 way.come(&packet);
@@ -330,13 +329,13 @@ mod tests {
             way.encoder.begin_again();
             let mut packets: Vec<Bytes> = lens.iter().map(|len| way.source(*len)).collect();
             packets.extend((0..repairs).map(|_| way.repair()));
-            // As many as there are repairs may go, whichever they are.
+            // Up to as many datagrams as there are repairs may be lost, in any combination.
             let mut lost = BTreeSet::new();
             for index in losses.iter().take(repairs) {
                 lost.insert(index.index(packets.len()));
             }
             let mut left: Vec<usize> = (0..packets.len()).filter(|at| !lost.contains(at)).collect();
-            // And the rest may come in any order.
+            // The rest may arrive in any order.
             left.sort_by_key(|at| (*at as u64 + 1).wrapping_mul(order | 1) >> 32);
             left.iter().for_each(|at| way.come(&packets[*at]));
             let given: BTreeSet<Vec<u8>> = way.given.iter().map(|bytes| bytes.to_vec()).collect();

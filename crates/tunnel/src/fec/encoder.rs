@@ -30,7 +30,7 @@ impl Encoder {
         written
     }
 
-    /// Leaves out all but the newest `count_max`, and what was taken before `since`, but for `count_min`.
+    /// Drops all but the newest `count_max`, and those taken before `since`; keeps at least `count_min`.
     pub fn narrow(&mut self, since: Instant, count_max: usize, count_min: usize) {
         let excess = self.window.len().saturating_sub(count_max);
         self.window.drain(..excess);
@@ -40,7 +40,7 @@ impl Encoder {
         }
     }
 
-    /// What comes next is protected by itself.
+    /// Protects later datagrams separately from earlier ones.
     pub fn begin_again(&mut self) {
         self.window.clear();
     }
@@ -50,13 +50,13 @@ impl Encoder {
         self.window.len()
     }
 
-    /// What the next repair takes. Unit: bytes.
+    /// The size of the next repair. Unit: bytes.
     pub fn repair_len(&self) -> usize {
         let longest = self.window.iter().map(|(datagram, _)| datagram.len() - SOURCE_LEN).max();
         wire::REPAIR_LEN + wire::LENGTH_LEN + longest.unwrap_or(0)
     }
 
-    /// A sum of the window, another one each time.
+    /// The next repair: a sum of the window, different each time.
     pub fn repair(&mut self) -> Option<Repair> {
         let count = u8::try_from(self.window.len()).ok().filter(|count| *count > 0)?;
         let first = (self.next + NUMBERS - u32::from(count)) % NUMBERS;
@@ -71,7 +71,7 @@ impl Encoder {
     }
 }
 
-/// Adds a datagram's symbol times a factor: its length, and itself.
+/// Adds a datagram's symbol, multiplied by `factor`: its length, and the datagram.
 pub(super) fn add_symbol(sum: &mut [u8], datagram: &[u8], factor: u8) {
     let mut length = [0; wire::LENGTH_LEN];
     (&mut length[..]).put_u16(u16::try_from(datagram.len()).unwrap_or(u16::MAX));

@@ -1,4 +1,4 @@
-//! The field of 256 elements, and a square of coefficients in it that can be solved wherever it is cut.
+//! The field of 256 elements, and a Cauchy matrix of coefficients in it: each square submatrix is invertible.
 //!
 //! The polynomial is x⁸ + x⁴ + x³ + x² + 1, that of RFC 5510 §8.1 and RFC 8681 §3.6; addition is
 //! exclusive or.
@@ -11,7 +11,7 @@ const BYTES: u64 = 0x0101_0101_0101_0101;
 const INVERSES: [u8; 256] = inverses();
 
 /// The coefficient of the datagram with this number in a repair with this index: 1 / (x + y), an
-/// element of a Cauchy matrix, of which every square part is regular.
+/// element of a Cauchy matrix, whose square submatrices are all invertible.
 pub(super) fn coefficient(repair: u8, number: u32) -> u8 {
     let y = (number % u32::from(HALF)) as u8;
     inverse((repair | HALF) ^ y)
@@ -31,12 +31,12 @@ pub(super) const fn product(a: u8, b: u8) -> u8 {
     product
 }
 
-/// 1 / `a`, and zero of zero.
+/// 1 / `a`; zero for zero.
 pub(super) fn inverse(a: u8) -> u8 {
     INVERSES[usize::from(a)]
 }
 
-/// Adds `factor` × `what` to `to`, as far as both go.
+/// Adds `factor` × `what` to `to`, up to the shorter length.
 ///
 /// Eight bytes at a time: each bit of a byte adds its own multiple of the factor, and a bit times
 /// a byte carries nothing into the next.
@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn coefficients_are_what_the_specification_says() {
-        // 1 / 0x80, 1 / 0x81, 1 / (0x83 + 0x05), and once around; and what another programme says.
+        // 1 / 0x80, 1 / 0x81, 1 / (0x83 + 0x05), and one after the index wraps. The values were checked with
+        // another program.
         assert_eq!(coefficient(0, 0), inverse(0x80));
         assert_eq!(coefficient(1, 128), inverse(0x81));
         assert_eq!(coefficient(3, 5), inverse(0x86));

@@ -22,22 +22,22 @@
 //!
 //! let pace = Pace::of(Some(Rate::from_mbit_per_s(20)), midhop_units::Bytes::new(28));
 //! let mut now = Instant::START;
-//! // What goes with each datagram, here nothing: its address and its ECN field.
+//! // A tag goes with each datagram, such as its address and its ECN field; here it is empty.
 //! let mut near = Shim::new(FecSettings::default(), pace.clone(), now);
 //! let mut far = Shim::new(FecSettings::default(), pace, now);
-//! // Once each side knows that the other one understands it:
+//! // Once each end knows that the other one supports it:
 //! near.agree(WINDOW_MAX);
 //! far.agree(WINDOW_MAX);
 //!
-//! // Its connection has found that the leg loses something.
+//! // Its connection has found a loss on the leg.
 //! near.pace().loses();
-//! // QUIC sends, as long as there is room.
+//! // QUIC sends while there is room.
 //! if !near.is_full() {
 //!     near.push(now, bytes::Bytes::from_static(b"\x40 a datagram of QUIC"), ());
 //! }
-//! // The socket sends what may leave, and wakes when more may.
+//! // The socket sends what may leave, and waits for the timeout to send more.
 //! while let Some((datagram, ())) = near.poll_output(now) {
-//!     // What the socket receives goes into the other shim, and out of it into QUIC.
+//!     // What the other socket receives goes into its shim, and from there into QUIC.
 //!     far.handle_input(now, datagram, (), false);
 //!     while let Some((datagram, ())) = far.poll_delivery() {
 //!         assert_eq!(datagram, b"\x40 a datagram of QUIC".as_slice());
@@ -66,5 +66,5 @@ pub use wire::{HEADROOM, Packet, Repair, Report, SETTING};
 
 /// The most datagrams that one repair may cover.
 pub const WINDOW_MAX: usize = 128;
-/// The most that are remembered by a receiver: a window, and what comes late.
+/// Datagrams that a receiver remembers: a window, and late ones.
 const SPAN: usize = 2 * WINDOW_MAX;

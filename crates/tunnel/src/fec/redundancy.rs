@@ -4,17 +4,17 @@ use super::WINDOW_MAX;
 use super::wire::Report;
 use midhop_units::{Duration, Instant};
 
-/// Reports are remembered for about so many datagrams.
+/// The averages cover about so many datagrams.
 const MEMORY: f64 = 10_000.0;
-/// Less than this is no loss worth repairing: a repaired one costs more than it saves.
+/// A smaller loss rate is not repaired: a repair would cost more than it saves.
 const LOSS_MIN: f64 = 2e-4;
-/// Repairs beyond the mean loss, in standard deviations of it: of a stream, and of its end, where a
-/// repair costs nothing that somebody waits for. ALGORITHMS has 3 for both.
+/// Repairs beyond the mean loss, in standard deviations: within a stream, and at its end, where a repair delays
+/// nothing that somebody waits for. ALGORITHMS has 3 for both.
 const SPREADS: f64 = 3.0;
 const SPREADS_AT_END: f64 = 3.0;
-/// So long after the last sign of congestion the leg counts as without.
+/// So long after the last sign of congestion the leg counts as uncongested.
 const CONGESTION_MEMORY: Duration = Duration::from_s(10);
-/// So many reports in a row that do not go with the last one: then it was that which was false.
+/// After so many reports in a row that contradict the last accepted one, that one was false.
 const DOUBTS_MAX: u8 = 4;
 
 /// What is known of the losses on the way to the peer.
@@ -22,9 +22,9 @@ const DOUBTS_MAX: u8 = 4;
 pub(super) struct Redundancy {
     despite_congestion: bool,
     overhead_max: f64,
-    /// What the peer has reported last.
+    /// The last accepted report of the peer.
     last: Report,
-    /// Reports in a row that do not go with it.
+    /// Reports in a row that contradict it.
     doubts: u8,
     judged: f64,
     lost: f64,
@@ -46,7 +46,7 @@ impl Redundancy {
         }
     }
 
-    /// Bounds repairs anew.
+    /// Changes the bounds on repairs.
     pub fn bound(&mut self, overhead_max: f64, despite_congestion: bool) {
         (self.overhead_max, self.despite_congestion) = (overhead_max, despite_congestion);
     }
@@ -55,7 +55,7 @@ impl Redundancy {
         let judged = report.judged.wrapping_sub(self.last.judged);
         let lost = report.lost.wrapping_sub(self.last.lost);
         let runs = report.runs.wrapping_sub(self.last.runs);
-        // Overtaken by a newer one, or nonsense; but where that goes on, the last one was.
+        // An old report, or a false one. If several follow, the last accepted one was false.
         if judged > u32::MAX / 2 || lost > judged || runs > lost {
             self.doubts += 1;
             if self.doubts == DOUBTS_MAX {
@@ -69,7 +69,7 @@ impl Redundancy {
             self.on_congestion(now);
         }
         self.last = *report;
-        // No report weighs more than what is remembered.
+        // No report counts more than the memory.
         let weight = (MEMORY / f64::from(judged)).min(1.0);
         let kept = 1.0 - (f64::from(judged) / MEMORY).min(1.0);
         self.judged = self.judged * kept + f64::from(judged) * weight;
@@ -81,18 +81,18 @@ impl Redundancy {
         self.congested_until = Some(now + CONGESTION_MEMORY);
     }
 
-    /// What the peer has reported last.
+    /// The last accepted report of the peer.
     pub fn reported(&self) -> Report {
         self.last
     }
 
-    /// The part that is lost.
+    /// The fraction of datagrams that is lost.
     pub fn loss(&self) -> f64 {
-        // One alone may be chance, but not of a thousand.
+        // One loss alone may be chance, unless many datagrams were judged: count at least a thousand.
         if self.judged < 1.0 { 0.0 } else { self.lost / self.judged.max(1000.0) }
     }
 
-    /// How many are lost in a row.
+    /// The mean number of datagrams lost in a row.
     pub fn burst(&self) -> f64 {
         if self.runs < 1.0 { 1.0 } else { (self.lost / self.runs).max(1.0) }
     }
@@ -103,20 +103,21 @@ impl Redundancy {
         (self.despite_congestion || !congested) && self.loss() >= LOSS_MIN
     }
 
-    /// Repairs for each datagram of a stream whose repairs cover so many.
+    /// Repairs for each datagram of a stream, if a repair covers so many.
     pub fn ratio(&self, window: usize) -> f64 {
         let window = window.clamp(1, WINDOW_MAX) as f64;
         (self.needed(window, SPREADS) / window).min(self.overhead_max)
     }
 
-    /// Repairs for so many datagrams of which nothing follows.
+    /// Repairs for the last `count` datagrams of a burst, after which nothing follows.
     pub fn at_end(&self, count: usize) -> usize {
         let needed = self.needed(count.min(WINDOW_MAX) as f64, SPREADS_AT_END);
-        // Half of one is none or one: each alone must have its own.
+        // Rounds up to at least one: a single datagram needs a repair of its own.
         needed.ceil().max(1.0) as usize
     }
 
-    /// Mean and spread of what is lost of so many: losses come in runs of geometric length.
+    /// Mean of the losses among `count` datagrams, plus `spreads` deviations. Losses come in runs of geometric
+    /// length.
     fn needed(&self, count: f64, spreads: f64) -> f64 {
         let (loss, burst) = (self.loss().min(0.5), self.burst());
         let variance = count * loss * (1.0 - loss) * (2.0 * burst - 1.0);
@@ -150,7 +151,7 @@ mod tests {
     fn it_is_off_without_loss_and_goes_off_when_losses_end() {
         assert!(!Redundancy::new(0.12, false).is_on(Instant::START));
         assert!(!after(5000, 0, 0).is_on(Instant::START));
-        // One of a few is chance.
+        // One loss among a few datagrams is chance.
         assert!(after(20, 1, 1).loss() < 0.0011);
         let mut redundancy = after(1000, 10, 10);
         assert!(redundancy.is_on(Instant::START));
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(redundancy.reported().judged, 5000);
     }
 
-    /// Found by fuzzing: the first false report was the last that counted.
+    /// Found by fuzzing: after one false report no later report counted.
     #[test]
     fn a_false_report_is_got_over() {
         let mut redundancy = after(5000, 50, 50);

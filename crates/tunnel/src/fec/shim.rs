@@ -12,43 +12,43 @@ use bytes::Bytes;
 use midhop_units::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// A repair covers what was sent within this part of a round trip: later, QUIC has sent it again.
+/// A repair covers what was sent within this part of a round trip: QUIC has retransmitted older datagrams.
 const WINDOW_PER_RTT: u64 = 2;
-/// But always so many, however slow the leg.
+/// A repair may always cover so many, however slow the leg.
 const WINDOW_MIN: usize = 8;
-/// The end of a burst is one once nothing has left for this part of a round trip.
+/// A burst has ended once nothing has left for this part of a round trip.
 const END_PER_RTT: u64 = 20;
 const END_MIN: Duration = Duration::from_ms(3);
 const END_MAX: Duration = Duration::from_ms(30);
-/// Reports in a round trip, and the shortest time between two: 49 bytes each, with headers.
+/// Reports per round trip, and the shortest time between two. A report takes 49 bytes with headers.
 const REPORTS_PER_RTT: u64 = 2;
 const REPORT_MIN: Duration = Duration::from_ms(50);
-/// Repairs of ends may take this part of what is protected, so many bytes in each round trip, and what
-/// they have not used before, up to a bound. A leg with much traffic has few ends; one that is idle can
-/// afford them; acknowledgements, of which each is an end, must not be doubled.
+/// What repairs of burst ends may take: this part of the protected bytes, so many bytes in each round trip, and
+/// what was not used before, up to a bound. A leg with much traffic has few ends, and an idle one can afford them.
+/// Each acknowledgement is an end, and must not be doubled.
 const END_PART: u64 = 4;
 const END_PER_RTT_BYTES: u64 = 150;
 const END_BYTES_MAX: u64 = 12_000;
-/// A queue of this part of a round trip is a sign of congestion, and what timers cost is not.
+/// A queue of this part of a round trip is a sign of congestion. The constant below is added for delays of timers.
 const QUEUEING_PER_RTT: u64 = 4;
 const QUEUEING_MIN: Duration = Duration::from_ms(20);
-/// So many datagrams after the last loss that anybody has found are numbered, which is what repairs and
-/// reports of further losses take; a leg that loses nothing is spared the work.
+/// So many datagrams after the last loss found are numbered. Repairs and reports of losses need numbers; a leg
+/// without losses is spared the work.
 const NUMBERED: u32 = 20_000;
-/// No datagram of QUIC is larger, whatever the path carries.
+/// No datagram of QUIC is larger, whatever the path's MTU.
 pub(crate) const DATAGRAM_MAX: midhop_units::Bytes = midhop_units::Bytes::new(1500);
-/// Repairs that are read for each datagram that comes, and how many before the first: what somebody
-/// else may cost us who floods us with sums.
+/// Repairs read for each source received, and before the first one. Limits the cost of a flood of repairs from an
+/// attacker.
 const REPAIRS_UNASKED: u32 = SPAN as u32;
 
-/// What a shim is told of its leg.
+/// The settings of a shim, which depend on its leg.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FecSettings {
     /// The round-trip time without queues. Default: 600 ms.
     pub rtt: Duration,
-    /// Repairs may add this to what is sent, ends of bursts apart. Default: 12 %. Unit: percent.
+    /// Repairs may add this much to what is sent; those of burst ends do not count. Default: 12 %. Unit: percent.
     pub overhead_percent_max: u32,
-    /// Whether to repair where the path signals congestion, which is then hidden from QUIC: only for
+    /// Whether to repair although the path signals congestion. QUIC then does not see that signal: use it only for
     /// a leg that nobody else uses (RFC 9265 §4). Default: no.
     pub despite_congestion: bool,
 }
@@ -72,15 +72,15 @@ pub struct Stats {
     pub extra_bytes_sent: u64,
     /// Reports sent.
     pub reports_sent: u64,
-    /// Protected datagrams that came by themselves.
+    /// Protected datagrams received; recovered ones do not count.
     pub sources_received: u64,
-    /// Repairs that came.
+    /// Repairs received.
     pub repairs_received: u64,
-    /// Datagrams that repairs have given back to QUIC.
+    /// Datagrams that repairs have recovered for QUIC.
     pub repaired: u64,
-    /// Datagrams that nobody understands.
+    /// Datagrams that were not understood.
     pub unknown: u64,
-    /// What the peer has reported last: the losses of this direction.
+    /// The last report of the peer: the losses of this direction.
     pub reported: Report,
 }
 
@@ -91,68 +91,67 @@ impl Stats {
     }
 }
 
-/// What stands between QUIC and its socket, for one path.
+/// Stands between QUIC and its socket, for one path.
 ///
-/// `T` goes with each datagram: where it goes to or has come from, its ECN field. What is made here
-/// goes with a copy of the newest.
+/// `T` goes with each datagram: its destination or source address, and its ECN field. A datagram that the shim
+/// makes gets a copy of the newest `T`.
 ///
-/// After each call ask [`poll_delivery`](Self::poll_delivery) and [`poll_output`](Self::poll_output) until
-/// there is none, and set a timer for [`poll_timeout`](Self::poll_timeout), at which `poll_output` is
-/// asked again.
+/// After each call, call [`poll_delivery`](Self::poll_delivery) and [`poll_output`](Self::poll_output) until they
+/// return none. Set a timer for [`poll_timeout`](Self::poll_timeout), and call `poll_output` again when it expires.
 ///
-/// Until both sides have [agreed](Self::agree) QUIC's datagrams leave as they are.
+/// Until both sides have [agreed](Self::agree), QUIC's datagrams leave unchanged.
 #[derive(Debug)]
 pub struct Shim<T> {
     settings: FecSettings,
     pace: Pace,
     departures: Departures<(Bytes, T)>,
-    /// The most datagrams that a repair may cover, for the peer and for us.
+    /// The most datagrams that a repair may cover, for the peer and for us; `None` until agreed.
     window_max: Option<usize>,
-    /// Whether the peer has been asked, and has not answered yet.
+    /// Whether the shim has been proposed to the peer, which has not answered yet.
     proposed: bool,
     sending: Sending<T>,
     receiving: Receiving<T>,
     stats: Stats,
 }
 
-/// Towards the peer.
+/// The sending half.
 #[derive(Debug)]
 struct Sending<T> {
     encoder: Encoder,
     redundancy: Redundancy,
-    /// Datagrams that are still to be numbered.
+    /// How many more datagrams are numbered.
     numbered: u32,
     /// Losses that the connection has found.
     losses: u64,
     /// Parts of a repair that are due.
     owed: f64,
-    /// Datagrams since the last repair, and since the last end with the repairs since.
+    /// Datagrams since the last repair; then datagrams since the last burst end, and repairs since then.
     open: usize,
     burst: usize,
     burst_repairs: usize,
     /// What repairs of ends may still take. Unit: bytes.
     end_bytes: u64,
     earned_until: Instant,
-    /// When something was pushed or has left last.
+    /// When a datagram was last pushed or left.
     busy: Instant,
     tag: Option<T>,
 }
 
-/// From the peer.
+/// The receiving half.
 #[derive(Debug)]
 struct Receiving<T> {
     sequence: Sequence,
     tally: Tally,
     decoder: Decoder,
     deliveries: VecDeque<(Bytes, T)>,
-    /// Repairs that will be read.
+    /// How many more repairs will be read.
     repairs: u32,
     report_at: Option<Instant>,
     reported: Report,
 }
 
 impl<T: Clone> Shim<T> {
-    /// A shim through which everything goes as it is, at `pace`.
+    /// A shim that passes everything unchanged, at `pace`.
     pub fn new(settings: FecSettings, pace: Pace, now: Instant) -> Self {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         let redundancy = Redundancy::new(overhead_max, settings.despite_congestion);
@@ -190,23 +189,22 @@ impl<T: Clone> Shim<T> {
         }
     }
 
-    /// The peer may say in a moment that it understands what is on the wire. Until it is [known](Self::agree)
-    /// whether it does, probes of the path's MTU get lost: they cannot be as large as a repair yet, and
-    /// what passes without a header may not pass with one.
+    /// The peer may soon announce support. Until it is [known](Self::agree) whether it does, probes of the path's
+    /// MTU are dropped: they cannot be as large as a repair yet, and what passes without a header may not pass with
+    /// one.
     pub fn propose(&mut self) {
         self.proposed = true;
     }
 
-    /// The peer understands what is on the wire, and repairs that cover up to `window` datagrams; zero
-    /// says that it does not, after all.
+    /// The peer supports the shim, and repairs that cover up to `window` datagrams; zero: it does not support the
+    /// shim after all.
     pub fn agree(&mut self, window: usize) {
         self.proposed = false;
         self.window_max = (window > 0).then(|| window.min(WINDOW_MAX));
     }
 
-    /// Another connection of the same path has begun, or more is known of it: what it goes by from now
-    /// on. Both sides have to agree anew; what is known of losses stays, and what was done before counts
-    /// no more.
+    /// Another connection of the same path has begun, or more is known of it. Uses its settings and pace from now
+    /// on. Both sides have to agree again. The loss estimate stays; the statistics are reset.
     pub fn follow(&mut self, settings: FecSettings, pace: Pace) {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         self.sending.redundancy.bound(overhead_max, settings.despite_congestion);
@@ -222,21 +220,21 @@ impl<T: Clone> Shim<T> {
         &self.pace
     }
 
-    /// Whether QUIC is to keep its datagrams for now.
+    /// Whether QUIC must keep its datagrams for now.
     pub fn is_full(&self) -> bool {
         self.departures.is_full()
     }
 
-    /// QUIC has more, and is to keep it.
+    /// QUIC has more, and must keep it.
     pub fn refuse(&mut self) {
         self.departures.refuse();
     }
 
-    /// Takes a datagram of QUIC that is to be sent.
+    /// Takes a datagram that QUIC sends.
     pub fn push(&mut self, now: Instant, datagram: Bytes, tag: T) {
         self.sending.busy = now;
         self.sending.tag = Some(tag.clone());
-        // A probe of the path's MTU: its repair would say that it has passed, and be lost as well.
+        // A probe of the path's MTU is not protected: a repair would hide its loss, and would be lost as well.
         let is_probe = self.is_probe(datagram.len());
         let Some(window_max) = self.window_max else {
             if !(self.proposed && is_probe) {
@@ -278,8 +276,8 @@ impl<T: Clone> Shim<T> {
         }
     }
 
-    /// How many of QUIC's datagrams may leave now as they are, without being [pushed](Self::push): at most `max`, and
-    /// none while something waits or while they are numbered.
+    /// How many of QUIC's datagrams may leave now unchanged, without being [pushed](Self::push): at most `max`, and
+    /// none while something waits or while datagrams are numbered.
     pub fn room(&mut self, now: Instant, max: usize) -> usize {
         let sending = &self.sending;
         let is_numbering = sending.numbered > 0
@@ -292,25 +290,25 @@ impl<T: Clone> Shim<T> {
         self.departures.room(now, size, max)
     }
 
-    /// So many datagrams of QUIC, of so many bytes together, leave as they are: there was [room](Self::room).
+    /// So many datagrams of QUIC, of `size` bytes together, leave unchanged. There was [room](Self::room) for them.
     pub fn pass(&mut self, now: Instant, count: usize, size: usize, tag: T) {
         self.sending.busy = now;
         self.sending.tag = Some(tag);
         self.departures.pass(count, midhop_units::Bytes::new(size as u64));
     }
 
-    /// Whether a datagram of this size probes the path's MTU: such a one is to be [pushed](Self::push).
+    /// Whether a datagram of this size probes the path's MTU: a probe must be [pushed](Self::push).
     pub fn is_probe(&self, size: usize) -> bool {
         size as u64 > self.pace.datagram_max().get()
     }
 
-    /// The next datagram that may leave, which [`poll_output`](Self::poll_output) gives.
+    /// The next datagram that may leave; [`poll_output`](Self::poll_output) removes it.
     pub fn peek_output(&mut self, now: Instant) -> Option<&(Bytes, T)> {
         self.make(now);
         self.departures.peek(now)
     }
 
-    /// Makes what is due by itself: repairs of an end, and reports.
+    /// Makes what is due at this time: repairs of a burst end, and reports.
     fn make(&mut self, now: Instant) {
         if self.end_at().is_some_and(|at| at <= now) {
             self.end(now);
@@ -334,8 +332,7 @@ impl<T: Clone> Shim<T> {
         own.into_iter().flatten().min()
     }
 
-    /// Takes a datagram that has come from the peer; `marked` when the path says that it has met
-    /// congestion (ECN: CE).
+    /// Takes a datagram received from the peer; `marked` if the path reports congestion (ECN: CE).
     pub fn handle_input(&mut self, now: Instant, datagram: Bytes, tag: T, marked: bool) {
         let receiving = &mut self.receiving;
         if marked {
@@ -353,7 +350,7 @@ impl<T: Clone> Shim<T> {
             Packet::Source { number, datagram } => {
                 self.stats.sources_received += 1;
                 receiving.repairs = (receiving.repairs + 1).min(REPAIRS_UNASKED);
-                // Whatever has come goes on: what is there twice QUIC knows, and a repair may be false.
+                // Deliver every source: QUIC detects duplicates, and a recovered datagram may be false.
                 deliveries.push_back((datagram.clone(), tag.clone()));
                 let Some(number) = receiving.sequence.admit(number) else { return };
                 tally.on_source(number);
@@ -394,17 +391,17 @@ impl<T: Clone> Shim<T> {
         self.receiving.deliveries.pop_front()
     }
 
-    /// What has been done so far.
+    /// The statistics so far.
     pub fn stats(&self) -> Stats {
         Stats { reported: self.sending.redundancy.reported(), ..self.stats }
     }
 
-    /// What part of its datagrams the peer has lately missed, before repairs.
+    /// The fraction of datagrams that the peer has recently missed, before repairs.
     pub fn loss(&self) -> f64 {
         self.sending.redundancy.loss()
     }
 
-    /// When what has been sent last counts as an end.
+    /// When the present burst counts as ended.
     fn end_at(&self) -> Option<Instant> {
         let sending = &self.sending;
         let open = self.window_max.is_some() && sending.open > 0 && self.departures.is_empty();
@@ -412,7 +409,7 @@ impl<T: Clone> Shim<T> {
         (open && sending.redundancy.is_on(sending.busy)).then(|| sending.busy + wait)
     }
 
-    /// Protects what has been sent last and what is not protected yet.
+    /// Protects the end of a burst: the datagrams that no repair covers well enough yet.
     fn end(&mut self, now: Instant) {
         let sending = &mut self.sending;
         let own = sending.redundancy.at_end(sending.open);
@@ -420,7 +417,7 @@ impl<T: Clone> Shim<T> {
         sending.open = 0;
         for _ in 0..own.max(rest) {
             if !self.repair_end(now) {
-                // The next repair will cover it, where one comes soon.
+                // The next repair covers it, if one follows soon.
                 return;
             }
         }
@@ -465,13 +462,13 @@ impl<T: Clone> Shim<T> {
 }
 
 impl<T> Sending<T> {
-    /// Whether the next datagram is numbered, `losses` having been found so far.
+    /// Whether the next datagram is numbered; `losses` have been found so far.
     fn numbers(&mut self, losses: u64) -> bool {
         if self.losses != losses {
             (self.losses, self.numbered) = (losses, NUMBERED);
         }
         let Some(left) = self.numbered.checked_sub(1) else {
-            // What was numbered is far behind.
+            // The last numbered datagram is long ago.
             if self.encoder.len() > 0 {
                 (self.open, self.burst, self.burst_repairs, self.owed) = (0, 0, 0, 0.0);
                 self.encoder.begin_again();
@@ -490,7 +487,7 @@ impl<T> Sending<T> {
         }
     }
 
-    /// What repairs of ends may take grows with what is sent and with time.
+    /// The budget for repairs of burst ends grows with what is sent and with time.
     fn earn(&mut self, now: Instant, bytes: u64, rtt: Duration) {
         let passed = now.saturating_since(self.earned_until);
         self.earned_until = self.earned_until.max(now);
@@ -506,7 +503,7 @@ impl<T> Sending<T> {
 mod tests {
     use super::*;
 
-    /// A shim that has agreed, and whose peer says that it has lost one datagram of a hundred.
+    /// A shim that has agreed, and whose peer reports that one datagram of a hundred was lost.
     fn shim(pace: &Pace) -> Shim<()> {
         let mut shim = Shim::new(FecSettings::default(), pace.clone(), Instant::START);
         shim.agree(WINDOW_MAX);
@@ -570,7 +567,7 @@ mod tests {
         let sent = (0..NUMBERED).map(|_| len(&mut shim));
         assert_eq!(sent.sum::<usize>(), NUMBERED as usize * 1003);
         assert_eq!((len(&mut shim), shim.poll_timeout()), (1000, None));
-        // What the peer has missed counts as much.
+        // A loss that the peer reports counts as much.
         let report = Report { judged: 9000, lost: 1, runs: 1, ..Report::default() };
         shim.handle_input(Instant::START, report.written(), (), false);
         assert_eq!(len(&mut shim), 1003);
@@ -604,7 +601,7 @@ mod tests {
         assert_eq!(output(&mut shim, Instant::START).len(), 5);
         let end = Instant::START + END_MAX;
         assert_eq!(shim.poll_timeout(), Some(end));
-        // More comes in time: the end is a later one.
+        // More arrives in time, so the burst ends later.
         let now = Instant::START + Duration::from_ms(29);
         shim.push(now, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, now).len(), 1);

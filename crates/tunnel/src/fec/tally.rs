@@ -1,16 +1,16 @@
-//! What a receiver has seen: full datagram numbers, and how many are missing.
+//! What a receiver has received: full datagram numbers, and how many are missing.
 
 use super::SPAN;
 use super::wire::{NUMBERS, Report};
 
-/// So many newer ones must have come before one that has not counts as lost.
+/// A datagram counts as lost once so many newer ones have arrived.
 const JUDGED_AFTER: u64 = 32;
-/// A longer run is an outage: nothing that repairs are meant for.
+/// A longer run of losses is an outage, which repairs cannot cover.
 const RUN_MAX: u32 = 64;
-/// So many in a row far behind the newest: it was that one which did not belong here.
+/// After so many numbers in a row far behind the newest, the newest was the false one.
 const STRAYS_MAX: u8 = 16;
 
-/// Gives the 21 bits on the wire their place in the whole.
+/// Extends the 21 bits on the wire to full numbers.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
     newest: Option<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// The full number; `None` for what is too old to matter.
+    /// The full number; `None` if it is too old to matter.
     pub fn admit(&mut self, bits: u32) -> Option<u64> {
         let whole = u64::from(NUMBERS);
         let newest = *self.newest.get_or_insert(whole + u64::from(bits));
@@ -39,15 +39,15 @@ impl Sequence {
     }
 }
 
-/// Counts what has come and what has not.
+/// Counts received and missing datagrams.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// By place: which number came there last by itself.
+    /// By place: the last number received there, not counting recovered ones.
     came: [u64; SPAN],
-    /// The next to be judged, `None` before the first.
+    /// The next number to be judged, `None` before the first.
     next: Option<u64>,
     newest: u64,
-    /// How many in a row are missing.
+    /// How many in a row are missing so far.
     run: u32,
     counts: Report,
 }
@@ -59,17 +59,17 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// A datagram has come by itself.
+    /// A datagram was received.
     pub fn on_source(&mut self, number: u64) {
         self.came[(number % SPAN as u64) as usize] = number;
         self.on_heard(number);
     }
 
-    /// That there is such a datagram is known.
+    /// A datagram of this number is known to exist.
     pub fn on_heard(&mut self, number: u64) {
         let next = self.next.get_or_insert(number);
         if number.saturating_sub(self.newest) >= SPAN as u64 {
-            // An outage, or garbage: what lies between is not judged.
+            // An outage, or garbage: the numbers between are not judged.
             *next = number;
             self.run = 0;
         }
@@ -142,7 +142,7 @@ mod tests {
         let came = |to: u64| (1000..1000 + to).filter(move |at| !missing.contains(&(at - 1000)));
         assert_eq!(counted(came(82)), (50, 0, 0));
         assert_eq!(counted(came(1000)), (968, 4, 2));
-        // Put in another order, within reason.
+        // Reordered within the limit.
         let turned = came(1000).map(|at| (at / 20) * 20 + 19 - at % 20);
         assert_eq!(counted(turned).1, 4);
         assert_eq!(counted((0..400).chain(0..400).map(|at| at + 1000)), (368, 0, 0));

@@ -1,16 +1,16 @@
 //! The headers below QUIC (`SPEC-fec.md`).
 //!
-//! Every datagram of QUIC has the second bit of its first byte set (RFC 9000 §17, unless an end
-//! greases it, RFC 9287). None of ours has. So both can share one path.
+//! Every datagram of QUIC has the second bit of its first byte set (RFC 9000 §17, unless an end greases it, RFC
+//! 9287). No datagram of this format has it. So both can share one path.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The HTTP/3 setting by which an endpoint says that it reads all this, and the largest window of a repair
-/// that it reads, in datagrams. Without it or zero: it does not.
+/// The HTTP/3 setting by which an endpoint announces that it reads this format. Its value is the largest window of
+/// a repair that it reads, in datagrams. Absent or zero: it does not read this format.
 pub const SETTING: u64 = 0x2fec_0001;
 
-/// What a repair takes beyond the largest datagram that it protects, and so what QUIC must leave free
-/// of the path's MTU. Unit: bytes.
+/// What a repair takes beyond the largest datagram that it protects. QUIC must leave so much of the path's MTU
+/// free. Unit: bytes.
 pub const HEADROOM: u16 = 7;
 /// The header of a protected datagram. Unit: bytes.
 pub(super) const SOURCE_LEN: usize = 3;
@@ -30,10 +30,10 @@ const REPAIR: u8 = 0xa0;
 const REPORT: u8 = 0x20;
 const PLAIN: u8 = 0x00;
 
-/// What a datagram is.
+/// A parsed datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
-    /// A datagram of QUIC, without a header of ours or behind one that only makes it longer.
+    /// A datagram of QUIC, without a header of ours, or behind a header that only makes it longer.
     Plain(Bytes),
     /// A protected datagram.
     Source {
@@ -44,7 +44,7 @@ pub enum Packet {
     },
     /// A sum of datagrams.
     Repair(Repair),
-    /// What the peer has seen.
+    /// The peer's counts.
     Report(Report),
 }
 
@@ -61,28 +61,28 @@ pub struct Repair {
     pub symbol: Bytes,
 }
 
-/// What a receiver has counted since it began, each modulo 2³².
+/// What a receiver has counted since it started, each modulo 2³².
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Datagrams of which it is known whether they have come.
+    /// Datagrams that are known to be received or lost.
     pub judged: u32,
-    /// Of these, those that have not come.
+    /// How many of these are lost.
     pub lost: u32,
-    /// How many runs they were lost in.
+    /// In how many runs they were lost.
     pub runs: u32,
-    /// Datagrams that repairs have given back.
+    /// Datagrams that repairs have recovered.
     pub repaired: u32,
-    /// Datagrams that the path has marked as having met congestion (RFC 3168).
+    /// Datagrams that the path has marked with CE (RFC 3168).
     pub marked: u32,
 }
 
 impl Packet {
-    /// Whether a datagram is QUIC's as it is (RFC 9000 §17.2, §17.3.1).
+    /// Whether a datagram is a plain datagram of QUIC (RFC 9000 §17.2, §17.3.1).
     pub fn is_quic(datagram: &[u8]) -> bool {
         datagram.first().is_some_and(|first| first & QUIC_BIT != 0)
     }
 
-    /// QUIC's own part of a datagram, as [`parse`](Self::parse) finds it. None where there is none.
+    /// QUIC's part of a datagram, as [`parse`](Self::parse) finds it. None if there is none.
     pub fn quic_in(datagram: &[u8]) -> Option<&[u8]> {
         let first = *datagram.first()?;
         let header = match first & KINDS {
@@ -94,7 +94,7 @@ impl Packet {
         datagram.get(header..).filter(|quic| !quic.is_empty())
     }
 
-    /// Reads a datagram. `None`: it is neither QUIC's nor known here, and to be dropped.
+    /// Parses a datagram. `None`: it is neither QUIC's nor of this format, and must be dropped.
     pub fn parse(datagram: Bytes) -> Option<Self> {
         let first = *datagram.first()?;
         if first & QUIC_BIT != 0 {
@@ -142,7 +142,7 @@ pub(super) fn source(number: u32, datagram: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// A datagram that is not protected, as long as its repair would be.
+/// A datagram that is not protected, made as long as its repair would be.
 pub(super) fn plain(datagram: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(usize::from(HEADROOM) + datagram.len());
     bytes.put_bytes(PLAIN, usize::from(HEADROOM));
@@ -172,7 +172,7 @@ impl Report {
     }
 }
 
-/// 21 bits behind the kind.
+/// The 21 bits behind the kind.
 fn number(bytes: &[u8]) -> Option<u32> {
     let [first, second, third] = *bytes.first_chunk()?;
     Some(u32::from_be_bytes([0, first & !KINDS, second, third]))

@@ -29,41 +29,41 @@ codes! {
     NO_ERROR = 0x100, "H3_NO_ERROR";
     /// The peer broke a rule for which there is no better code.
     GENERAL_PROTOCOL_ERROR = 0x101, "H3_GENERAL_PROTOCOL_ERROR";
-    /// A fault of this end.
+    /// This end failed.
     INTERNAL_ERROR = 0x102, "H3_INTERNAL_ERROR";
-    /// The peer opened a stream that it may not.
+    /// The peer opened a stream of a type that it may not open.
     STREAM_CREATION_ERROR = 0x103, "H3_STREAM_CREATION_ERROR";
-    /// A stream ended that the connection cannot do without.
+    /// A stream ended without which the connection cannot go on.
     CLOSED_CRITICAL_STREAM = 0x104, "H3_CLOSED_CRITICAL_STREAM";
-    /// A frame where it may not be.
+    /// A frame that is not allowed there.
     FRAME_UNEXPECTED = 0x105, "H3_FRAME_UNEXPECTED";
     /// A frame of the wrong size or form.
     FRAME_ERROR = 0x106, "H3_FRAME_ERROR";
-    /// The peer asks for more than it is worth.
+    /// The peer behaves in a way that causes too much load.
     EXCESSIVE_LOAD = 0x107, "H3_EXCESSIVE_LOAD";
-    /// A push or stream number that cannot be.
+    /// An invalid push or stream ID.
     ID_ERROR = 0x108, "H3_ID_ERROR";
-    /// Settings that cannot be.
+    /// Invalid settings.
     SETTINGS_ERROR = 0x109, "H3_SETTINGS_ERROR";
     /// A control stream that did not begin with settings.
     MISSING_SETTINGS = 0x10a, "H3_MISSING_SETTINGS";
-    /// The request was not looked at.
+    /// The request was not processed.
     REQUEST_REJECTED = 0x10b, "H3_REQUEST_REJECTED";
-    /// The request is not wanted any more.
+    /// The request is not needed any more.
     REQUEST_CANCELLED = 0x10c, "H3_REQUEST_CANCELLED";
-    /// The stream ended before the request was whole.
+    /// The stream ended before the request was complete.
     REQUEST_INCOMPLETE = 0x10d, "H3_REQUEST_INCOMPLETE";
-    /// A message that cannot be.
+    /// A malformed message.
     MESSAGE_ERROR = 0x10e, "H3_MESSAGE_ERROR";
     /// The TCP connection behind a CONNECT was reset or broke.
     CONNECT_ERROR = 0x10f, "H3_CONNECT_ERROR";
-    /// To be tried again over HTTP/1.1.
+    /// The request is to be repeated over HTTP/1.1.
     VERSION_FALLBACK = 0x110, "H3_VERSION_FALLBACK";
-    /// Header fields that cannot be read.
+    /// Header fields that cannot be decoded.
     DECOMPRESSION_FAILED = 0x200, "QPACK_DECOMPRESSION_FAILED";
-    /// An instruction to the reader of header fields that cannot be.
+    /// An invalid instruction on the encoder stream.
     ENCODER_STREAM_ERROR = 0x201, "QPACK_ENCODER_STREAM_ERROR";
-    /// An acknowledgement that cannot be.
+    /// An invalid instruction on the decoder stream.
     DECODER_STREAM_ERROR = 0x202, "QPACK_DECODER_STREAM_ERROR";
 }
 

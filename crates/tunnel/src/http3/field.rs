@@ -1,8 +1,7 @@
 //! Header fields, compressed with the static table only.
 //!
-//! Neither of our ends has a dynamic table, so each field section stands for itself, and no
-//! stream waits for another. A reader must still know the static table and the Huffman code,
-//! because other implementations write with both.
+//! Neither end of ours has a dynamic table, so each field section stands alone, and no stream waits for another. A
+//! decoder must still support the static table and the Huffman code, because other implementations use both.
 //!
 //! Source: RFC 9204 §4.5.
 
@@ -11,7 +10,7 @@ use std::borrow::Cow;
 
 /// The largest section that is read, counted as RFC 9114 §4.2.2 counts it.
 pub const SECTION_BYTES_MAX: usize = 16 << 10;
-/// What each field counts beside its name and value.
+/// What each field counts in addition to its name and value.
 const FIELD_OVERHEAD: usize = 32;
 
 /// A header field.
@@ -32,7 +31,7 @@ impl Field {
 
 /// Packs fields.
 pub fn encode(fields: &[Field]) -> Vec<u8> {
-    // No insertions are required, and the base is 0.
+    // Required Insert Count and Base are both 0.
     let mut out = vec![0, 0];
     for Field { name, value } in fields {
         let same = ENTRIES.iter().position(|(known, of)| known == name && of == value);
@@ -80,7 +79,7 @@ pub fn decode(section: &[u8]) -> Result<Vec<Field>, Code> {
             let name = input.string(3)?;
             Field::new(name, input.string(7)?)
         } else {
-            // What refers to entries after the base: there are none.
+            // Post-base references: without a dynamic table there are none.
             return Err(Code::DECOMPRESSION_FAILED);
         };
         counted += field.name.len() + field.value.len() + FIELD_OVERHEAD;
@@ -113,7 +112,7 @@ fn write_integer(bits: u8, prefix: u32, value: usize, out: &mut Vec<u8>) {
     out.push(rest as u8);
 }
 
-/// What is left to be read.
+/// The input that is left to parse.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -123,7 +122,7 @@ impl Input<'_> {
         Ok(first)
     }
 
-    /// An integer of which `prefix` bits are in the first byte, which is given as well.
+    /// An integer with `prefix` bits in its first byte. Returns that byte as well.
     fn integer(&mut self, prefix: u32) -> Result<(u8, usize), Code> {
         let first = self.byte()?;
         let most = (1usize << prefix) - 1;
@@ -131,7 +130,7 @@ impl Input<'_> {
         if value < most {
             return Ok((first, value));
         }
-        // No length or index here needs more: the value stays far from overflow.
+        // No length or index needs more bytes here, so the value stays far from overflow.
         for shift in [0, 7, 14, 21] {
             let byte = self.byte()?;
             value += usize::from(byte & 0x7f) << shift;
@@ -142,8 +141,8 @@ impl Input<'_> {
         Err(Code::DECOMPRESSION_FAILED)
     }
 
-    /// A string whose length has `prefix` bits in the first byte, after the bit that says whether it
-    /// is Huffman-coded.
+    /// A string whose length has `prefix` bits in the first byte. The bit before them is set if the string is
+    /// Huffman-coded.
     fn string(&mut self, prefix: u32) -> Result<String, Code> {
         let (first, length) = self.integer(prefix)?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Code::DECOMPRESSION_FAILED)?;
@@ -170,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_other_people_s_software_packs_is_read() {
-        // From ls-qpack 2.6, which codes whatever gets shorter by it.
+        // From ls-qpack 2.6, which Huffman-codes a string if that makes it shorter.
         let section = b"\x00\x00\xcf\x50\x8e\x41\x6c\xee\x5b\x17\x2f\x91\xd3\x5d\x05\xb8\xf0\x1e\x07\
             \x5f\x50\x88\x25\xb6\x50\xc3\xcb\x85\xc5\xc1\x2c\xf2\xb1\xe4\x93\x07\x7e\x7c\x7d\x7b\x20\x5c\x5e";
         let fields = [

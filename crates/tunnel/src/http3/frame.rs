@@ -1,7 +1,7 @@
 //! Frames on control and request streams.
 //!
-//! DATA is passed on as it arrives and never copied. Every other known frame is small, and is assembled
-//! first. Unknown frames are skipped.
+//! DATA is passed on as it arrives, without a copy. Every other known frame is small, and is assembled first.
+//! Unknown frames are skipped.
 //!
 //! Source: RFC 9114 §7.
 
@@ -13,11 +13,11 @@ use bytes::{Buf, Bytes};
 pub const DATA: u64 = 0x00;
 /// A section of header fields.
 pub const HEADERS: u64 = 0x01;
-/// What an end understands.
+/// The settings of an end.
 pub const SETTINGS: u64 = 0x04;
-/// From where on requests are not served.
+/// The ID of the first request that is not served.
 pub const GOAWAY: u64 = 0x07;
-/// Whoever says it has had more to say than the path took, for so many milliseconds: an extension.
+/// The sender has had more to send than the path took, for so many milliseconds: an extension.
 pub const BACKLOG: u64 = 0x2fec_0003;
 const CANCEL_PUSH: u64 = 0x03;
 const PUSH_PROMISE: u64 = 0x05;
@@ -25,8 +25,8 @@ const MAX_PUSH_ID: u64 = 0x0d;
 /// Frames of HTTP/2 that have no meaning here and are refused.
 const RESERVED: [u64; 4] = [0x02, 0x06, 0x08, 0x09];
 
-/// The largest frame that is put together. Header fields may not swell beyond their own bound, so this
-/// refuses nobody who keeps to it.
+/// The largest frame that is assembled. Header fields may not exceed their own bound, so no conforming peer is
+/// refused.
 const PAYLOAD_BYTES_MAX: u64 = SECTION_BYTES_MAX as u64;
 
 /// A frame, or a piece of a data frame.
@@ -36,13 +36,13 @@ pub enum Frame {
     Data(Bytes),
     /// A packed section of header fields.
     Headers(Vec<u8>),
-    /// What the peer understands, packed.
+    /// The peer's settings, packed.
     Settings(Vec<u8>),
-    /// The peer will serve no request from this number on.
+    /// The peer will serve no request with this ID or a higher one.
     GoAway(u64),
-    /// The peer has had more to say than the path took, for so many milliseconds.
+    /// The peer has had more to send than the path took, for so many milliseconds.
     Backlog(u64),
-    /// Something about pushed responses.
+    /// A frame that concerns server push.
     Push,
 }
 
@@ -58,7 +58,7 @@ pub fn write_head(kind: u64, payload: usize, out: &mut Vec<u8>) {
     varint::write(payload as u64, out);
 }
 
-/// Takes a stream apart.
+/// Splits a stream into frames.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     head: Vec<u8>,
@@ -83,11 +83,11 @@ enum State {
 }
 
 impl FrameReader {
-    /// Takes the next frame from the front of `input`; none: all of it is taken, and more is needed.
+    /// Takes the next frame from the front of `input`; none: all of `input` was consumed, and more is needed.
     ///
     /// # Errors
-    /// [`Code::FRAME_UNEXPECTED`] for a frame that may be nowhere, [`Code::EXCESSIVE_LOAD`] for one too
-    /// large to be put together, [`Code::FRAME_ERROR`] for one that is malformed.
+    /// [`Code::FRAME_UNEXPECTED`] for a frame type that is never allowed, [`Code::EXCESSIVE_LOAD`] for a frame too
+    /// large to be assembled, [`Code::FRAME_ERROR`] for a malformed one.
     pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Frame>, Code> {
         loop {
             match &mut self.state {
@@ -123,7 +123,7 @@ impl FrameReader {
         }
     }
 
-    /// Whether the stream may end here: between two frames.
+    /// Whether the stream may end here, between two frames.
     pub fn is_between_frames(&self) -> bool {
         match &self.state {
             State::Head => self.head.is_empty(),

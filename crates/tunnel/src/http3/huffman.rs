@@ -1,4 +1,4 @@
-//! The static Huffman code of header fields, for decoding only: our own fields are too short to gain by it.
+//! The static Huffman code of header fields, for decoding only: our own fields are too short to profit from it.
 //!
 //! Source: RFC 7541 §5.2 and appendix B. The code is canonical: codes of one length follow each other
 //! in the order of their symbols, so the lengths define it.
@@ -9,7 +9,7 @@ use super::Code;
 const END: u16 = 256;
 const BITS_MAX: usize = 30;
 
-/// The length of each symbol's code, the last being the end's. Unit: bits.
+/// The length of each symbol's code; the last one is that of the end symbol. Unit: bits.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -66,10 +66,10 @@ const fn symbols() -> [u16; 257] {
 /// Reads a string that was Huffman-coded.
 ///
 /// # Errors
-/// When it holds the end symbol, or ends in anything but fewer than eight ones.
+/// If it contains the end symbol, or ends in anything but fewer than eight ones.
 pub fn decode(coded: &[u8]) -> Result<Vec<u8>, Code> {
     let mut plain = Vec::with_capacity(coded.len() * 8 / 5);
-    // The bits of the symbol under way, how many, the first code of that length and its place.
+    // The bits of the present symbol and their number, the first code of that length and its place.
     let (mut bits, mut length, mut first, mut place) = (0u32, 0usize, 0u32, 0u32);
     for at in 0..coded.len() * 8 {
         let bit = coded[at / 8] >> (7 - at % 8) & 1;
@@ -92,7 +92,7 @@ pub fn decode(coded: &[u8]) -> Result<Vec<u8>, Code> {
             place += count;
         }
     }
-    // Padding: the beginning of the end symbol, which is all ones.
+    // Padding: the first bits of the end symbol, which are all ones.
     if length >= 8 || bits != (1 << length) - 1 {
         return Err(Code::DECOMPRESSION_FAILED);
     }

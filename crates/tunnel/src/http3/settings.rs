@@ -5,20 +5,20 @@
 use super::{Code, field::SECTION_BYTES_MAX, frame};
 use crate::{connect::TRIAL, credit, fec, varint};
 
-/// What an end understands.
+/// The settings of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// Unit: bytes. The largest section of header fields that it reads; none: as it does not say.
+    /// Unit: bytes. The largest section of header fields that it reads; none: it announced no limit.
     pub field_section_bytes_max: Option<u64>,
     /// Whether it serves CONNECT with a `:protocol`.
     pub extended_connect: bool,
     /// Which trial of connect-tcp it serves, as [`TRIAL`] counts; zero: none.
     pub connect_tcp: u64,
-    /// The largest window of a repair of [`fec`] that it reads; zero: it reads none. Unit: datagrams.
+    /// The largest window of a repair of [`fec`] that it reads; zero: it does not support repairs. Unit: datagrams.
     pub repair_window: u64,
-    /// Whether it listens to [`Backlog`](super::Frame::Backlog).
+    /// Whether it wants [`Backlog`](super::Frame::Backlog) frames.
     pub wants_backlog: bool,
-    /// The credit of its own that it gives each stream at first ([`credit`]); zero: it gives none. Unit: bytes.
+    /// The initial [`credit`] that it gives each stream; zero: it does not use this credit. Unit: bytes.
     pub stream_credit: u64,
 }
 
@@ -26,17 +26,17 @@ const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
 const MAX_FIELD_SECTION_SIZE: u64 = 0x06;
 const QPACK_BLOCKED_STREAMS: u64 = 0x07;
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
-/// Says which trial of connect-tcp an end serves.
+/// Announces which trial of connect-tcp an end serves.
 const MIDHOP_CONNECT_TCP: u64 = 0x2fec_0002;
-/// Says whether an end wants to know when the other has more to say than the path takes.
+/// Announces whether an end wants reports that the peer has more to send than the path takes.
 const MIDHOP_BACKLOG: u64 = 0x2fec_0003;
 /// Settings of HTTP/2 that have no meaning here and are refused.
 const RESERVED: [u64; 4] = [0x02, 0x03, 0x04, 0x05];
-/// More numbers than this nobody has to say.
+/// No peer needs more settings than this.
 const SETTINGS_MAX: usize = 64;
 
 impl Settings {
-    /// What this software understands.
+    /// The settings of this software.
     pub const fn own() -> Self {
         Self {
             field_section_bytes_max: Some(SECTION_BYTES_MAX as u64),
@@ -48,10 +48,10 @@ impl Settings {
         }
     }
 
-    /// Whether flows may be asked for by a template of whoever said this, and their bytes be in capsules.
+    /// Whether an end with these settings accepts requests by a template, with the bytes in capsules.
     ///
-    /// That an end serves CONNECT with some `:protocol` is not enough: quic-go says so whatever its handlers
-    /// make of such requests.
+    /// CONNECT with a `:protocol` alone is not enough: quic-go announces it even if its handlers do not support
+    /// such requests.
     pub const fn serves_templates(&self) -> bool {
         self.extended_connect && self.connect_tcp == TRIAL
     }
@@ -63,7 +63,7 @@ impl Settings {
             varint::write(identifier, &mut payload);
             varint::write(value, &mut payload);
         };
-        // No dynamic table, which is also what silence means.
+        // No dynamic table; without the setting the value would be the same.
         say(QPACK_MAX_TABLE_CAPACITY, 0);
         say(QPACK_BLOCKED_STREAMS, 0);
         if let Some(bytes) = self.field_section_bytes_max {
@@ -92,8 +92,8 @@ impl Settings {
     /// Reads a frame's payload.
     ///
     /// # Errors
-    /// [`Code::FRAME_ERROR`] when it is cut off, [`Code::SETTINGS_ERROR`] when a setting comes twice or
-    /// may not be, [`Code::EXCESSIVE_LOAD`] when there are too many.
+    /// [`Code::FRAME_ERROR`] when it is truncated, [`Code::SETTINGS_ERROR`] when a setting is repeated, reserved or
+    /// has an invalid value, [`Code::EXCESSIVE_LOAD`] when there are too many.
     pub fn decode(mut payload: &[u8]) -> Result<Self, Code> {
         let mut settings = Self::default();
         let mut seen = Vec::new();
@@ -120,7 +120,7 @@ impl Settings {
                 (MIDHOP_BACKLOG, value) => settings.wants_backlog = value == 1,
                 (fec::SETTING, datagrams) => settings.repair_window = datagrams,
                 (credit::SETTING, bytes) => settings.stream_credit = bytes,
-                // Tables that the peer would let us fill, and what we do not know.
+                // Limits of dynamic tables that the peer would allow, and unknown settings.
                 _ => {}
             }
         }

@@ -1,12 +1,12 @@
-//! Datagrams that leave by one system call (generic segmentation offload).
+//! Datagrams that are sent with one system call (generic segmentation offload).
 
 use super::carrier::Label;
 use super::endpoint::Datagram;
 
-/// The most that one call may send: an IPv4 packet without its headers.
+/// The most that one call may send: the largest UDP payload over IPv4.
 const BATCH_BYTES: usize = 65_507;
 
-/// Datagrams to one peer, of one size but for the last one, which may be shorter.
+/// Datagrams to one peer, all of one size; the last one may be shorter.
 #[derive(Debug)]
 pub struct DatagramBatch {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct DatagramBatch {
 }
 
 impl DatagramBatch {
-    /// An empty one, where one call sends up to `count_max` datagrams.
+    /// An empty batch for calls that send up to `count_max` datagrams.
     pub fn new(count_max: usize) -> Self {
         Self { bytes: Vec::new(), label: None, segment: 0, count: 0, count_max: count_max.max(1) }
     }
@@ -27,17 +27,17 @@ impl DatagramBatch {
         self.label.is_none()
     }
 
-    /// Where it goes to; none: it is empty.
+    /// Its destination; none: it is empty.
     pub fn label(&self) -> Option<Label> {
         self.label
     }
 
-    /// The datagrams one behind the other.
+    /// The datagrams, one after another.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Unit: bytes. How long each of them is, but for the last one; none: there is one at most.
+    /// Unit: bytes. The length of each but the last; none: there is one at most.
     pub fn segment(&self) -> Option<usize> {
         (self.count > 1).then_some(self.segment)
     }
@@ -47,19 +47,19 @@ impl DatagramBatch {
         self.bytes.chunks(self.segment.max(1))
     }
 
-    /// They have left, or are lost.
+    /// The datagrams were sent, or are lost.
     pub fn clear(&mut self) {
         self.bytes.clear();
         (self.label, self.segment, self.count) = (None, 0, 0);
     }
 
-    /// How many datagrams of up to `size` bytes an empty one takes.
+    /// How many datagrams of up to `size` bytes fit into an empty batch.
     pub(super) fn room(&self, size: usize) -> usize {
         self.count_max.min(BATCH_BYTES / size.max(1)).max(1)
     }
 
-    /// Lets `write` write datagrams to an empty one: it returns where they go to and how long each of them is, if it
-    /// wrote any. Where they go to.
+    /// Lets `write` fill an empty batch. `write` returns the destination and the length of each datagram, if it
+    /// wrote any. Returns the destination.
     pub(super) fn write(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Option<(Label, usize)>,
@@ -71,18 +71,18 @@ impl DatagramBatch {
         self.label
     }
 
-    /// Whether a datagram may leave with those that wait.
+    /// Whether a datagram may be sent together with those in the batch.
     pub fn takes(&self, (bytes, label): &Datagram) -> bool {
         let Some(own) = &self.label else { return true };
         own == label
             && self.count < self.count_max
             && bytes.len() <= self.segment
-            // The last one was not shorter.
+            // So far no datagram was shorter.
             && self.bytes.len() == self.count * self.segment
             && self.bytes.len() + bytes.len() <= BATCH_BYTES
     }
 
-    /// Adds one that it [takes](Self::takes).
+    /// Adds a datagram that it [takes](Self::takes).
     pub fn put(&mut self, (bytes, label): &Datagram) {
         if self.label.is_none() {
             self.label = Some(*label);
@@ -102,7 +102,7 @@ mod tests {
         (Bytes::from(vec![7; len]), Label::of(([192, 0, 2, 1], port).into()))
     }
 
-    /// Sends all of them; the calls, as port, bytes and segment.
+    /// Sends all of them. Returns the calls, as port, bytes and segment.
     fn calls(datagrams: &[Datagram], count_max: usize) -> Vec<(u16, usize, Option<usize>)> {
         let (mut batch, mut calls) = (DatagramBatch::new(count_max), Vec::new());
         let mut send = |batch: &mut DatagramBatch| {

@@ -23,75 +23,75 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::{fmt, time};
 
-/// Datagrams that QUIC may make at once, at most.
+/// The most datagrams that QUIC may make in one batch.
 const SEGMENTS_MAX: u64 = 10;
 
-/// What happens on a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CarrierEvent {
-    /// The handshake is over: the peer has shown its certificates.
+    /// The handshake is complete: the peer has shown its certificates.
     Connected,
-    /// The peer's settings have come.
+    /// The peer's settings have arrived.
     Settled,
-    /// The peer has opened a stream for a flow, and its frames are the caller's to read.
+    /// The peer has opened a stream for a flow. The caller reads its frames.
     Opened(StreamId),
-    /// The peer asks for a flow.
+    /// The peer requests a flow.
     Asked(StreamId, Box<Request>),
     /// The peer has granted a flow.
     Granted(StreamId),
-    /// Something has come of a flow, or its end.
+    /// Bytes of a flow have arrived, or its end.
     Readable(StreamId),
-    /// Nothing waits of a flow any more.
+    /// Nothing of a flow waits to be sent any more: more may be put.
     Writable(StreamId),
-    /// The peer has all of this end's half.
+    /// The peer has acknowledged all of this end's half.
     Delivered(StreamId),
-    /// The peer wants no more of this end's half.
+    /// The peer has stopped this end's half.
     Stopped(StreamId, Code),
     /// A flow broke.
     Broken(StreamId, FlowFault),
-    /// The peer takes more flows than before.
+    /// The peer accepts more flows than before.
     Available,
-    /// The peer takes no more flows; those that it has go on.
+    /// The peer accepts no more flows; open flows continue.
     Leaving,
     /// The peer has had more to send than the path takes, for so long.
     Backlog(Duration),
-    /// The connection is gone, and why.
+    /// The connection is lost, and why.
     Lost(ConnectionError),
 }
 
-/// What a connection has done.
+/// The counters of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CarrierStats {
     /// Datagrams of QUIC sent.
     pub sent: u64,
-    /// Those of them that were found lost.
+    /// How many of them were lost.
     pub lost: u64,
-    /// Datagrams of QUIC that have come.
+    /// Datagrams of QUIC received.
     pub received: u64,
-    /// The smallest round trip; none: nothing was measured.
+    /// The smallest round-trip time; none: none was measured.
     pub rtt_min: Option<Duration>,
-    /// What repairs have cost and given.
+    /// The counters of the repairs.
     pub repairs: Stats,
 }
 
-/// Where a datagram goes to or has come from, and how it is marked.
+/// Addresses of a datagram, and its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Label {
     /// The other end.
     pub peer: SocketAddr,
-    /// This end's address, where it is known.
+    /// This end's address, if it is known.
     pub own: Option<IpAddr>,
-    /// How it is marked (ECN).
+    /// Its ECN mark.
     pub ecn: Option<EcnCodepoint>,
 }
 
 impl Label {
-    /// That of a datagram to or from a peer, of which nothing else is known.
+    /// The label of a datagram to or from a peer, without an own address and mark.
     pub fn of(peer: SocketAddr) -> Self {
         Self { peer, own: None, ecn: None }
     }
 
-    /// Whether the path has marked it: it has met congestion.
+    /// Whether the path has marked it with CE.
     fn is_marked(&self) -> bool {
         self.ecn == Some(EcnCodepoint::Ce)
     }
@@ -105,23 +105,23 @@ impl From<Transmit> for Label {
 
 /// One end of a connection, as its [`Endpoint`](super::Endpoint) keeps it.
 ///
-/// Whatever it is asked for, its endpoint is asked for events and datagrams afterwards.
+/// After any call on it, poll its endpoint for events and datagrams.
 pub struct Carrier {
-    /// What stands for [`Instant::START`] in QUIC.
+    /// The time of QUIC's clock that stands for [`Instant::START`].
     epoch: time::Instant,
     connection: Connection,
-    /// None: it is not known yet who the peer is.
+    /// None: the peer is not identified yet.
     session: Option<Session>,
     shim: Shim<Label>,
-    /// Whether anything but QUIC may come.
+    /// Whether datagrams other than QUIC's may arrive.
     reads_repairs: bool,
-    /// Whether it is still to be agreed that repairs are read.
+    /// Whether the use of repairs is still to be agreed on.
     to_agree: bool,
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     is_connected: bool,
-    /// What QUIC made when there was no room for it: it cannot be taken back.
+    /// Datagrams that QUIC made when there was no room: they cannot be returned to QUIC.
     made: VecDeque<(Bytes, Label)>,
-    /// What has happened while there was no session.
+    /// Events from before the session began.
     events: VecDeque<CarrierEvent>,
     buffer: Vec<u8>,
 }
@@ -135,26 +135,26 @@ impl fmt::Debug for Carrier {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
-    /// Its congestion control cannot be had.
+    /// Its congestion control cannot be built.
     #[error("the congestion control is not to be had: {0}")]
     Congestion(#[from] BuildError),
-    /// QUIC does not begin.
+    /// QUIC refused to start it.
     #[error("the connection cannot be opened: {0}")]
     Connect(#[from] ConnectError),
-    /// Whoever came cannot be let in.
+    /// The incoming connection cannot be accepted.
     #[error("the connection does not come about: {0}")]
     Accept(ConnectionError),
 }
 
-/// What is agreed when a session begins.
+/// Options of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
-    /// Unit: bytes. What QUIC lets come of each stream before anything of it is read.
+    /// Unit: bytes. What QUIC accepts of each stream before any of it is read.
     pub initial: u64,
-    /// Whether the peer is to report that it has more to send than the path takes.
+    /// Whether the peer is to report when it has more to send than the path takes.
     pub wants_backlog: bool,
-    /// Whether the caller reads and writes the frames of flows itself ([`Carrier::open_flow`], [`Carrier::next_frame`]);
-    /// else it has requests, answers and payload.
+    /// Whether the caller reads and writes the frames of flows itself ([`Carrier::open_flow`],
+    /// [`Carrier::next_frame`]). Otherwise it handles requests, responses and payload.
     pub by_frames: bool,
 }
 
@@ -180,12 +180,12 @@ impl Carrier {
         }
     }
 
-    /// Somebody may turn out to be a peer that reads repairs.
+    /// The connection may turn out to be from a peer that supports repairs.
     pub(super) fn propose(&mut self) {
         self.shim.propose();
     }
 
-    /// It is known who the peer is: the session with it begins.
+    /// The peer is identified: begins the session with it.
     pub fn begin(&mut self, now: Instant, peer: &PeerPlan, opening: Opening) {
         let remote = self.connection.remote_address();
         let repairs = peer::repairs(peer, remote.is_ipv6());
@@ -205,10 +205,10 @@ impl Carrier {
         self.work(now);
     }
 
-    /// What a peer's plan has besides, where it was not known when its connection began.
+    /// Applies the rest of a peer's plan, if it was not known when the connection began.
     ///
     /// # Errors
-    /// When its congestion control cannot be had.
+    /// When its congestion control cannot be built.
     pub fn adapt(
         &mut self,
         now: Instant,
@@ -220,7 +220,7 @@ impl Carrier {
         leg.turn(steering, self.at(now), peer::congestion(peer))
     }
 
-    /// From now on so much of what was sent may be unacknowledged, and so much may come. Unit: bytes.
+    /// Changes how much may be sent and unacknowledged, and how much may be received. Unit: bytes.
     pub fn set_windows(&mut self, send: u64, receive: u64) {
         self.connection.set_send_window(send);
         self.connection.set_receive_window(VarInt::from_u64(receive).unwrap_or(VarInt::MAX));
@@ -229,12 +229,12 @@ impl Carrier {
         }
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     pub fn remote_address(&self) -> SocketAddr {
         self.connection.remote_address()
     }
 
-    /// Whether it is known who the peer is.
+    /// Whether the peer is identified.
     pub fn is_known(&self) -> bool {
         self.session.is_some()
     }
@@ -244,7 +244,7 @@ impl Carrier {
         self.connection.crypto_session().peer_identity()
     }
 
-    /// Ends the connection, and with it whatever flows it has.
+    /// Closes the connection with all its flows.
     pub fn close(&mut self, now: Instant, code: Code) {
         if !self.connection.is_closed() {
             let at = self.at(now);
@@ -253,7 +253,7 @@ impl Carrier {
         }
     }
 
-    /// Takes no more flows, and announces that (GOAWAY); those that have come go on.
+    /// Accepts no more flows, and announces that (GOAWAY); open flows continue.
     pub fn leave(&mut self, now: Instant) {
         self.with(|session, connection| session.leave(connection));
         self.work(now);
@@ -265,51 +265,53 @@ impl Carrier {
         self.work(now);
     }
 
-    /// Whether flows may be asked for: neither end has sent GOAWAY.
+    /// Whether flows may be requested: neither end has sent GOAWAY.
     pub fn is_open(&self) -> bool {
         !self.connection.is_closed() && self.session.as_ref().is_some_and(|it| !it.is_leaving())
     }
 
-    /// The peer's settings, once they have come.
+    /// The peer's settings, once they have arrived.
     pub fn settings(&self) -> Option<&Settings> {
         self.session.as_ref()?.settings()
     }
 
-    /// Which rule the peer broke that concerns the connection as a whole, for which it ended.
+    /// The connection-level rule that the peer broke, for which the connection was closed.
     pub fn broken_rule(&self) -> Option<Code> {
         self.session.as_ref()?.broken_rule()
     }
 
-    /// Whether the flows have written as much as may be unacknowledged.
+    /// Whether the send window is full: no more may be unacknowledged.
     pub fn is_full(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_full)
     }
 
-    /// Unit: bytes. What has come of all flows, behind gaps or not, and costs memory here.
+    /// Unit: bytes. Memory used by received bytes of all flows, behind gaps or not.
     pub fn stored(&self) -> u64 {
         self.session.as_ref().map_or(0, Session::stored)
     }
 
-    /// What other connections of the same peer [store](Self::stored): together they are bounded. Unit: bytes.
+    /// Memory that other connections of the same peer [store](Self::stored). One bound holds for all together.
+    /// Unit: bytes.
     pub fn set_stored_elsewhere(&mut self, bytes: u64) {
         if let Some(session) = &mut self.session {
             session.set_stored_elsewhere(bytes);
         }
     }
 
-    /// What QUIC has counted.
+    /// QUIC's own statistics.
     pub fn quic_stats(&self) -> ConnectionStats {
         self.connection.stats()
     }
 
-    /// Asks for a flow of some class; none: the peer takes no more for now, and [`CarrierEvent::Available`] comes when it does.
+    /// Requests a flow of a class. None: the peer accepts no more for now; [`CarrierEvent::Available`] follows when
+    /// it does.
     pub fn ask(&mut self, now: Instant, request: &Request, class: &ClassPlan) -> Option<StreamId> {
         let asked = self.session.as_mut()?.ask(now, request, class, &mut self.connection);
         self.work(now);
         asked
     }
 
-    /// Grants a flow that was asked for, as one of some class.
+    /// Grants a requested flow, and gives it a class.
     pub fn grant(&mut self, now: Instant, id: StreamId, class: &ClassPlan) {
         self.with(|session, connection| {
             session.join(id, class);
@@ -318,53 +320,55 @@ impl Carrier {
         self.work(now);
     }
 
-    /// Denies one. [`CarrierEvent::Delivered`] comes when the peer knows.
+    /// Denies a requested flow. [`CarrierEvent::Delivered`] follows when the peer has acknowledged the response.
     pub fn deny(&mut self, now: Instant, id: StreamId, cause: Cause) {
         self.with(|session, connection| session.deny(now, id, cause, connection));
         self.work(now);
     }
 
-    /// Unit: bytes. What waits of a flow to be sent; none: there is no such flow.
+    /// Unit: bytes. How much of a flow waits to be sent; none: there is no such flow.
     pub fn waiting(&self, id: StreamId) -> Option<usize> {
         self.session.as_ref()?.waiting(id)
     }
 
-    /// Unit: bytes. What has come of a flow and has not been taken.
+    /// Unit: bytes. How much of a flow has been received and not taken.
     pub fn held(&self, id: StreamId) -> u64 {
         self.session.as_ref().map_or(0, |session| session.held(id))
     }
 
-    /// Takes some bytes of a flow, of which nothing may wait.
+    /// Enqueues bytes of a flow. Call it only when nothing of the flow waits.
     pub fn put(&mut self, now: Instant, id: StreamId, bytes: Bytes) {
         self.with(|session, connection| session.put(now, id, bytes, connection));
         self.work(now);
     }
 
-    /// A flow has nothing more to send for now: others may; whether any waits for that.
+    /// The flow has nothing more to send for now, so others may send. Returns whether another one waits for that.
     pub fn rest(&mut self, id: StreamId) -> bool {
         self.session.as_mut().is_some_and(|session| session.rest(id))
     }
 
-    /// Unit: bytes. What of a stream has come in order and was not given out.
+    /// Unit: bytes. How much of a stream was received in order and not delivered.
     pub fn unread(&self, id: StreamId) -> usize {
         self.session.as_ref().map_or(0, |session| session.unread(id))
     }
 
-    /// A flow has ended. Nothing of it may wait. [`CarrierEvent::Delivered`] comes when the peer has all of it.
+    /// Ends a flow. Call it only when nothing of the flow waits. [`CarrierEvent::Delivered`] follows when the peer
+    /// has acknowledged all of it.
     pub fn finish(&mut self, now: Instant, id: StreamId) {
         self.with(|session, connection| session.finish(now, id, connection));
         self.work(now);
     }
 
-    /// A flow broke behind what was put: its half ends without the flow's end. Nothing of it may wait.
+    /// The flow broke after the bytes that were put: ends this half of the stream without the flow's end. Call it
+    /// only when nothing waits.
     pub fn cut(&mut self, id: StreamId) {
         self.with(|session, connection| session.cut(id, connection));
     }
 
-    /// Takes what there is of a flow. What was taken before counts as passed on.
+    /// Takes the available bytes of a flow. The bytes taken before count as passed on.
     ///
     /// # Errors
-    /// Why there is no more of it.
+    /// Why no more of it will follow.
     pub fn take(&mut self, id: StreamId) -> Result<Taken, FlowFault> {
         match &mut self.session {
             Some(session) => session.take(id, &mut self.connection),
@@ -372,10 +376,10 @@ impl Carrier {
         }
     }
 
-    /// Whether the stream of a flow has ended as well, whose end was taken: until then the peer may still break off.
+    /// Whether the stream has ended too, after the flow's end was taken. Until then the peer may still reset it.
     ///
     /// # Errors
-    /// Why it has not ended in order.
+    /// Why it did not end in order.
     pub fn take_end(&mut self, id: StreamId) -> Result<bool, FlowFault> {
         match &mut self.session {
             Some(session) => session.take_end(id, &mut self.connection),
@@ -383,33 +387,34 @@ impl Carrier {
         }
     }
 
-    /// Opens a stream for a flow of some class; none: the peer takes no more for now, and [`CarrierEvent::Available`]
-    /// comes when it does.
+    /// Opens a stream for a flow. None: the peer accepts no more for now; [`CarrierEvent::Available`] follows when
+    /// it does.
     pub fn open_flow(&mut self, now: Instant) -> Option<StreamId> {
         self.session.as_mut()?.open_flow(now, &mut self.connection)
     }
 
-    /// Makes it that of a flow of some class.
+    /// Gives a flow its class.
     pub fn join(&mut self, id: StreamId, class: &ClassPlan) {
         self.with(|session, _| session.join(id, class));
     }
 
-    /// Takes header fields. Nothing may wait.
+    /// Enqueues header fields. Call it only when nothing of the flow waits.
     pub fn put_fields(&mut self, now: Instant, id: StreamId, fields: &[Field]) {
         self.with(|session, connection| session.put_fields(now, id, fields, connection));
         self.work(now);
     }
 
-    /// Takes some payload: `head`, which is short, and what follows it. Nothing may wait.
+    /// Enqueues payload: `head`, which is short, and `bytes` behind it. Call it only when nothing of the flow
+    /// waits.
     pub fn put_data(&mut self, now: Instant, id: StreamId, head: &[u8], bytes: Bytes) {
         self.with(|session, connection| session.put_data(now, id, head, bytes, connection));
         self.work(now);
     }
 
-    /// The next frame of a stream; none of them: it has ended; none at all: it has not come.
+    /// The next frame of a stream; inner none: the stream has ended; outer none: no frame has arrived yet.
     ///
     /// # Errors
-    /// Why there is no more of it.
+    /// Why no more of it will follow.
     pub fn next_frame(&mut self, id: StreamId) -> Result<Option<Option<Frame>>, FlowFault> {
         match &mut self.session {
             Some(session) => session.next_frame(id, &mut self.connection),
@@ -417,49 +422,49 @@ impl Carrier {
         }
     }
 
-    /// Whatever frames of a stream were given out have been passed on: the peer may send as much again.
+    /// The frames of a stream that were delivered have been passed on: grants the peer as much again.
     pub fn pass_on(&mut self, now: Instant, id: StreamId) {
         self.with(|session, _| session.pass_on(id));
         self.work(now);
     }
 
-    /// What breaks a stream off that nobody reads; none: nothing does.
+    /// The fault that broke a stream that nobody reads; none: it is intact.
     pub fn reset_of(&mut self, id: StreamId) -> Option<FlowFault> {
         self.session.as_mut()?.reset_of(id, &mut self.connection)
     }
 
-    /// Nobody reads a stream for now: what comes is drawn out of QUIC in a moment, so that its window is free for others,
-    /// unless somebody does by then. Whether that was not known before.
+    /// Nobody reads a stream for now. Unless somebody does within a short time, its bytes are read out of QUIC, so
+    /// that QUIC's window is free for others. Returns whether this is new.
     pub fn stand_still(&mut self, now: Instant, id: StreamId) -> bool {
         self.session.as_mut().is_some_and(|session| session.stand_still(now, id))
     }
 
-    /// Ends this end's half of a stream abruptly.
+    /// Resets this end's half of a stream.
     pub fn reset(&mut self, id: StreamId, code: Code) {
         self.with(|session, connection| session.reset(id, code, connection));
     }
 
-    /// Wants no more of a stream.
+    /// Stops the peer's half of a stream.
     pub fn stop(&mut self, id: StreamId, code: Code) {
         self.with(|session, connection| session.stop(id, code, connection));
     }
 
-    /// Asks the peer for a sign of life.
+    /// Sends a PING.
     pub fn ping(&mut self) {
         self.connection.ping();
     }
 
-    /// What part of its datagrams the peer has lately missed, before repairs.
+    /// The fraction of datagrams that the peer has recently missed, before repairs.
     pub fn loss(&self) -> f64 {
         self.shim.loss()
     }
 
-    /// Whether the connection has ended.
+    /// Whether the connection is closed.
     pub fn is_closed(&self) -> bool {
         self.connection.is_closed()
     }
 
-    /// Forgets a flow. A half that has not ended is broken off with this code.
+    /// Removes a flow. Resets or stops with this code each half that has not ended.
     pub fn forget(&mut self, id: StreamId, code: Code) {
         self.with(|session, connection| session.forget(id, code, connection));
     }
@@ -474,7 +479,7 @@ impl Carrier {
         self.shim.pace()
     }
 
-    /// What the connection has done.
+    /// The counters of the connection.
     pub fn stats(&self) -> CarrierStats {
         let stats = self.connection.stats();
         let path = stats.path;
@@ -487,38 +492,38 @@ impl Carrier {
         }
     }
 
-    /// Whether a datagram from the peer's address concerns more than QUIC.
+    /// Whether a datagram from the peer's address is for the shim.
     pub(super) fn reads_repairs(&self, datagram: &[u8], label: Label) -> bool {
         self.reads_repairs && (label.is_marked() || !Packet::is_quic(datagram))
     }
 
-    /// Takes such a datagram; [`Carrier::unwrapped`] gives what of it is QUIC's.
+    /// Passes such a datagram to the shim; [`Carrier::unwrapped`] returns the datagrams of QUIC in it.
     pub(super) fn unwrap(&mut self, now: Instant, datagram: Bytes, label: Label) {
         self.shim.handle_input(now, datagram, label, label.is_marked());
     }
 
-    /// The next datagram of QUIC of those that have come.
+    /// The next datagram of QUIC out of the received ones.
     pub(super) fn unwrapped(&mut self) -> Option<(Bytes, Label)> {
         self.shim.poll_delivery()
     }
 
-    /// QUIC has something for the connection that has come.
+    /// Handles an event of QUIC's endpoint, caused by a received datagram.
     pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
         self.connection.handle_event(event);
         self.work(now);
     }
 
-    /// QUIC has something for the connection that it asked for.
+    /// Handles an event of QUIC's endpoint, caused by the connection itself.
     pub(super) fn handle_own(&mut self, event: ConnectionEvent) {
         self.connection.handle_event(event);
     }
 
-    /// What of the connection concerns QUIC's endpoint.
+    /// The next event for QUIC's endpoint.
     pub(super) fn poll_endpoint_event(&mut self) -> Option<EndpointEvent> {
         self.connection.poll_endpoint_events()
     }
 
-    /// The time that it asked for has come.
+    /// Handles the timeout.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let at = self.at(now);
         if self.connection.poll_timeout().is_some_and(|due| due <= at) {
@@ -528,7 +533,7 @@ impl Carrier {
         self.work(now);
     }
 
-    /// When it wants to be looked at.
+    /// When to call [`Carrier::handle_timeout`].
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
         let epoch = self.epoch;
         let timer = self.connection.poll_timeout();
@@ -537,14 +542,14 @@ impl Carrier {
         [timer, session, self.shim.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// What has happened.
+    /// The next event.
     pub(super) fn poll_event(&mut self) -> Option<CarrierEvent> {
         self.events.pop_front().or_else(|| self.session.as_mut()?.events.pop_front())
     }
 
     /// Fills a batch with datagrams that may leave now.
     ///
-    /// QUIC writes them there itself, unless they are to be numbered, or have to wait for the pace.
+    /// QUIC writes them into the batch directly, unless they are numbered or wait for the pace.
     pub(super) fn fill(&mut self, now: Instant, batch: &mut DatagramBatch) {
         loop {
             while let Some(next) = self.shim.peek_output(now) {
@@ -560,7 +565,7 @@ impl Carrier {
             };
             let goes_on = match room {
                 0 => self.transmit(now),
-                // What is there leaves first: QUIC writes to an empty one.
+                // Queued datagrams leave first; QUIC writes only into an empty batch.
                 _ => batch.is_empty() && self.write(now, room, batch) && batch.is_empty(),
             };
             if !goes_on {
@@ -569,7 +574,7 @@ impl Carrier {
         }
     }
 
-    /// Lets QUIC write up to `count` datagrams to an empty batch; whether there was anything.
+    /// Lets QUIC write up to `count` datagrams into an empty batch. Returns whether there were any.
     fn write(&mut self, now: Instant, count: usize, batch: &mut DatagramBatch) -> bool {
         let (at, connection) = (self.at(now), &mut self.connection);
         let wrote = batch.write(|buffer| {
@@ -590,7 +595,7 @@ impl Carrier {
         true
     }
 
-    /// Hands what QUIC has to send to the shim, as long as that has room; whether there was anything.
+    /// Moves datagrams from QUIC to the shim while that has room. Returns whether there were any.
     fn transmit(&mut self, now: Instant) -> bool {
         let at = self.at(now);
         let segments = self.segments();
@@ -621,19 +626,19 @@ impl Carrier {
         }
     }
 
-    /// Datagrams that QUIC is to make at once: those of a slow leg would wait for longer than they need.
+    /// Datagrams that QUIC makes in one batch: on a slow leg a large batch would wait longer than necessary.
     fn segments(&self) -> usize {
         let Some(rate) = self.shim.pace().rate() else { return SEGMENTS_MAX as usize };
         (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM_MAX.get()).clamp(1, SEGMENTS_MAX) as usize
     }
 
-    /// Does all that there is to do at this moment but for sending.
+    /// Does all that is due now, except for sending.
     fn work(&mut self, now: Instant) {
         let at = self.at(now);
         let rate = self.shim.pace().rate();
         let Self { connection, session, shim, to_agree, is_connected, .. } = self;
         let Some(session) = session else {
-            // What follows waits in QUIC until it is known who the peer is.
+            // Later events wait in QUIC until the peer is identified.
             while !*is_connected && let Some(event) = connection.poll() {
                 match event {
                     Event::Connected => {
@@ -688,7 +693,7 @@ impl Carrier {
     }
 }
 
-/// QUIC's number of a code.
+/// A code as QUIC's integer.
 fn varint(code: Code) -> VarInt {
     VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
 }

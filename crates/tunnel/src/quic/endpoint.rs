@@ -1,11 +1,11 @@
 //! All QUIC connections of a socket, and those that are being opened.
 //!
-//! [`Endpoint`] gets what the socket received, and hands it to its [`Carrier`]: by the peer's address for
-//! repairs, by the connection ID for QUIC. A new connection is [announced](EndpointEvent::Incoming), and the
-//! caller decides about it.
+//! [`Endpoint`] takes what the socket received, and passes it to its [`Carrier`]: repairs by the peer's address,
+//! QUIC by the connection ID. It [announces](EndpointEvent::Incoming) a new connection, and the caller decides
+//! about it.
 //!
 //! Invariant: the cost of a call does not grow with the number of connections. A connection is visited when
-//! something has arrived for it, when the caller asks it for something, and when its timer expires.
+//! something has arrived for it, when the caller uses it, and when its timer expires.
 
 use super::batch::DatagramBatch;
 use super::carrier::{Carrier, CarrierError, CarrierEvent, Label, Opening};
@@ -23,41 +23,41 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{fmt, time};
 
-/// What happens at an endpoint.
+/// An event of an endpoint.
 #[derive(Debug)]
 pub enum EndpointEvent {
-    /// Somebody begins a connection: [`Endpoint::accept`], [`refuse`](Endpoint::refuse), [`retry`](Endpoint::retry) or
-    /// [`ignore`](Endpoint::ignore).
+    /// A new connection. Decide with [`Endpoint::accept`], [`refuse`](Endpoint::refuse), [`retry`](Endpoint::retry)
+    /// or [`ignore`](Endpoint::ignore).
     Incoming(Box<Incoming>),
-    /// Something happened on a connection.
+    /// An event of a connection.
     Carrier(ConnectionHandle, CarrierEvent),
-    /// A connection is gone, and so is whatever was on its way: what it was. Its handle may be another's from now on.
+    /// A connection is gone, with everything it had in flight. Its handle may be reused from now on.
     Drained(ConnectionHandle, Box<Carrier>),
 }
 
-/// A datagram, and where it goes to or has come from.
+/// A datagram, with its destination or source.
 pub type Datagram = (Bytes, Label);
 
 /// All connections of one socket.
 ///
-/// After each call ask [`poll_event`](Self::poll_event) and [`poll_batch`](Self::poll_batch) until there is none, and
-/// call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
+/// After each call, call [`poll_event`](Self::poll_event) and [`poll_batch`](Self::poll_batch) until they return
+/// nothing, and call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
 pub struct Endpoint {
-    /// What stands for [`Instant::START`] in QUIC.
+    /// The time of QUIC's clock that stands for [`Instant::START`].
     epoch: time::Instant,
     quic: quinn_proto::Endpoint,
     carriers: BTreeMap<ConnectionHandle, Entry>,
-    /// Whose what comes from an address is, where it is not QUIC's.
+    /// Which connection gets the datagrams from an address that are not QUIC's.
     by_address: BTreeMap<SocketAddr, ConnectionHandle>,
-    /// When connections want to be looked at, the soonest first.
+    /// The timers of the connections, the soonest first.
     due: BTreeSet<(Instant, ConnectionHandle)>,
-    /// Connections that may want to be looked at at another time than is known: found out once somebody asks.
+    /// Connections whose timers may have changed. They are read when the next timeout is asked for.
     stale: Vec<ConnectionHandle>,
-    /// Connections on which something may have happened since they were looked at.
+    /// Connections on which something may have happened since they were last visited.
     touched: VecDeque<ConnectionHandle>,
-    /// Connections that may have something to send, in their turns.
+    /// Connections that may have something to send, in turn.
     sending: VecDeque<ConnectionHandle>,
-    /// Answers to those who have no connection.
+    /// Responses to senders without a connection.
     answers: VecDeque<Datagram>,
     events: VecDeque<EndpointEvent>,
     buffer: Vec<u8>,
@@ -66,9 +66,9 @@ pub struct Endpoint {
 #[derive(Debug)]
 struct Entry {
     carrier: Carrier,
-    /// What of it is in [`Endpoint::due`].
+    /// Its entry in [`Endpoint::due`].
     due: Option<Instant>,
-    /// Under which address it is known.
+    /// Its entry in [`Endpoint::by_address`].
     address: Option<SocketAddr>,
     is_touched: bool,
     is_sending: bool,
@@ -83,8 +83,8 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without connections, whose time begins at `epoch`, which is [`Instant::START`]. To one with a `server`
-    /// others may come. `seed` decides whatever QUIC leaves to chance; none: the system's does.
+    /// An endpoint without connections, whose time begins at `epoch`, which is [`Instant::START`]. With a `server`
+    /// it accepts connections. `seed` fixes QUIC's random choices; none: they are random.
     ///
     /// QUIC's fixed bit distinguishes its datagrams from others: `config` must not grease it.
     pub fn new(
@@ -108,10 +108,10 @@ impl Endpoint {
         }
     }
 
-    /// Begins a connection to a peer at `remote`.
+    /// Opens a connection to a peer at `remote`.
     ///
     /// # Errors
-    /// When the peer has no name, or no connection can be had.
+    /// When the peer has no name, or the connection cannot be opened.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -128,11 +128,11 @@ impl Endpoint {
         Ok(handle)
     }
 
-    /// Lets somebody in. Who it is shows once it is [connected](CarrierEvent::Connected); the connection waits for
-    /// [`Carrier::begin`]. Where it `may_repair`, the peer may turn out to be one that repairs losses.
+    /// Accepts a connection. The peer is identified once it is [connected](CarrierEvent::Connected); until then the
+    /// connection waits for [`Carrier::begin`]. With `may_repair`, the peer may turn out to support repairs.
     ///
     /// # Errors
-    /// When the connection does not come about. QUIC has answered what there is to answer.
+    /// When the connection cannot be accepted. QUIC has sent the response, if any.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -160,17 +160,17 @@ impl Endpoint {
         }
     }
 
-    /// Refuses somebody, and lets it know.
+    /// Refuses a connection with a response.
     pub fn refuse(&mut self, incoming: Incoming) {
         self.buffer.clear();
         let transmit = self.quic.refuse(incoming, &mut self.buffer);
         self.answer(&transmit);
     }
 
-    /// Has somebody prove its address.
+    /// Makes the client validate its address (Retry).
     ///
     /// # Errors
-    /// Whoever has shown that already.
+    /// When its address is validated already.
     pub fn retry(&mut self, incoming: Incoming) -> Result<(), RetryError> {
         self.buffer.clear();
         let transmit = self.quic.retry(incoming, &mut self.buffer)?;
@@ -178,27 +178,27 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Does not answer somebody.
+    /// Ignores a connection without a response.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.quic.ignore(incoming);
     }
 
-    /// Connections that are there.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.carriers.len()
     }
 
-    /// The handles of those.
+    /// The handles of all connections.
     pub fn handles(&self) -> impl Iterator<Item = ConnectionHandle> + '_ {
         self.carriers.keys().copied()
     }
 
-    /// A connection, to be looked at.
+    /// A connection, for reading.
     pub fn carrier(&self, handle: ConnectionHandle) -> Option<&Carrier> {
         self.carriers.get(&handle).map(|entry| &entry.carrier)
     }
 
-    /// A connection, to be asked for something.
+    /// A connection, for changing it.
     pub fn carrier_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Carrier> {
         let Self { carriers, touched, .. } = self;
         carriers.get_mut(&handle).map(|entry| {
@@ -207,17 +207,17 @@ impl Endpoint {
         })
     }
 
-    /// A connection, for what changes nothing of what it sends or when it wants to be looked at.
+    /// A connection, for changes that affect neither what it sends nor its timer.
     pub fn carrier_mut_quietly(&mut self, handle: ConnectionHandle) -> Option<&mut Carrier> {
         self.carriers.get_mut(&handle).map(|entry| &mut entry.carrier)
     }
 
-    /// Whether there is a connection to somebody at this address.
+    /// Whether there is a connection to a peer at this address.
     pub fn has_peer_at(&self, address: SocketAddr) -> bool {
         self.by_address.contains_key(&address)
     }
 
-    /// Takes what has come from an address at once: datagrams of `size` bytes each, but for the last one.
+    /// Takes datagrams received from one address at once, of `size` bytes each; the last one may be shorter.
     pub fn handle_datagrams(
         &mut self,
         now: Instant,
@@ -225,7 +225,7 @@ impl Endpoint {
         size: usize,
         label: Label,
     ) {
-        // Of an address with a connection the datagrams may be numbered, and some of them repairs.
+        // From the address of a connection, datagrams may be numbered, or may be repairs.
         let listener = self.by_address.get(&label.peer).copied();
         while !datagrams.is_empty() {
             let datagram = datagrams.split_to(size.clamp(1, datagrams.len()));
@@ -243,7 +243,7 @@ impl Endpoint {
             } else if Packet::is_quic(&datagram) {
                 self.deliver(now, datagram, label);
             } else if let Some(quic) = Packet::quic_in(&datagram) {
-                // Who it is, and what to answer, QUIC knows.
+                // QUIC finds the connection, and responds if necessary.
                 self.deliver(now, BytesMut::from(quic), label);
             }
         }
@@ -268,7 +268,7 @@ impl Endpoint {
         }
     }
 
-    /// The time that it asked for has come.
+    /// Handles timeouts that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.set_timers();
         while let Some((at, handle)) = self.due.first().copied()
@@ -284,21 +284,21 @@ impl Endpoint {
         }
     }
 
-    /// When to call [`Endpoint::handle_timeout`], and to ask for datagrams again.
+    /// When to call [`Endpoint::handle_timeout`] and to poll for datagrams again.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.settle();
         self.set_timers();
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// What has happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<EndpointEvent> {
         self.settle();
         self.events.pop_front()
     }
 
-    /// Fills a batch with what may leave now by one call; whether there is anything. Those of one connection follow one
-    /// another.
+    /// Fills a batch with datagrams that may leave now with one call. Returns whether there are any. Datagrams of
+    /// one connection stay together.
     pub fn poll_batch(&mut self, now: Instant, batch: &mut DatagramBatch) -> bool {
         self.settle();
         while let Some(answer) = self.answers.front().filter(|answer| batch.takes(answer)) {
@@ -316,13 +316,13 @@ impl Endpoint {
                 entry.is_sending = false;
             }
             self.sending.pop_front();
-            // What was sent may have changed when it is to be looked at, and what has happened.
+            // Sending may have changed its timer, and may have caused events.
             self.look(handle);
         }
         !batch.is_empty()
     }
 
-    /// Looks at the connections on which something may have happened: they may have something to send.
+    /// Visits the connections on which something may have happened: they may have something to send.
     fn settle(&mut self) {
         while let Some(handle) = self.touched.pop_front() {
             self.look(handle);
@@ -334,7 +334,7 @@ impl Endpoint {
         }
     }
 
-    /// Finds out when the connections that were looked at want to be looked at again.
+    /// Updates the timers of the connections that were visited.
     fn set_timers(&mut self) {
         while let Some(handle) = self.stale.pop() {
             let Some(entry) = self.carriers.get_mut(&handle) else { continue };
@@ -348,7 +348,7 @@ impl Endpoint {
         }
     }
 
-    /// Looks what has happened on a connection.
+    /// Collects what has happened on a connection.
     fn look(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.carriers.get_mut(&handle) else { return };
         entry.is_touched = false;
@@ -380,7 +380,7 @@ impl Endpoint {
             is_sending: false,
             is_stale: false,
         };
-        // Somebody who is not known yet takes the place of nobody who is.
+        // An unidentified peer never takes the entry of another connection.
         if let btree_map::Entry::Vacant(place) = self.by_address.entry(remote) {
             place.insert(handle);
             entry.address = Some(remote);
@@ -418,7 +418,7 @@ impl Entry {
         }
     }
 
-    /// What comes from where its peer is now is its own, once it has shown who it is.
+    /// Enters the connection under its peer's present address, once the peer is identified.
     fn follow(
         &mut self,
         handle: ConnectionHandle,

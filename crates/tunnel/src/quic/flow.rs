@@ -1,9 +1,9 @@
 //! One flow of a session: what waits to be sent, and what has arrived.
 //!
-//! Streams are read as they arrive and put in order here, because quinn closes the whole connection over a stream with
-//! too many gaps. When the most waits behind a gap, only what fills the gap is read, and QUIC's
-//! credit runs out. A peer that uses our credit is read even while nobody takes its data: that
-//! credit bounds it, and a peer that exceeds it is refused.
+//! Streams are read as they arrive and put in order here, because quinn closes the whole connection over a stream
+//! with too many gaps. When a stream holds as much as may wait behind a gap, only bytes that fill the gap are read,
+//! and QUIC's credit runs out. A peer that uses our credit is read even while nobody takes its data: that credit
+//! bounds it, and a peer that exceeds it is refused.
 
 use crate::cause::Cause;
 use crate::credit::{CreditBook, StreamCredit};
@@ -15,18 +15,18 @@ use midhop_pep::scheduler::{FlowSchedule, SendPool};
 use midhop_units::Instant;
 use quinn_proto::{Chunk, Connection, ReadError, ReadableError, StreamId, VarInt, WriteError};
 
-/// The priority of what is not urgent; the control stream's and everybody's at first is 0.
+/// The priority of streams that are not urgent; the control stream and each new stream have 0.
 const PRIORITY_BULK: i32 = -1;
-/// Pieces of a flow that are taken at once.
+/// The most pieces of a flow in one call.
 const PIECES: usize = 64;
 
 /// Why a flow broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlowFault {
-    /// The peer ended it abruptly.
+    /// The peer reset it.
     #[error("the peer reset the stream: {0}")]
     Reset(Code),
-    /// The peer broke a rule, which the code names.
+    /// The peer broke a rule; the code names it.
     #[error("the peer broke a rule: {0}")]
     Wrong(Code),
     /// The peer did not connect.
@@ -43,12 +43,12 @@ impl From<PayloadError> for FlowFault {
     }
 }
 
-/// What was taken of a flow.
+/// Bytes taken of a flow.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Its next bytes.
     pub pieces: Vec<Bytes>,
-    /// Whether those were the last.
+    /// Whether they are the last ones.
     pub ended: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Taken {
 pub(super) struct FlowStream {
     pub schedule: FlowSchedule,
     pub payload: Payload,
-    /// Frames that have not been taken yet: a head, and its payload.
+    /// Bytes that wait to be sent: the head of a frame, and its payload.
     pub waiting: [Bytes; 2],
     /// Unit: bytes. What was sent.
     sent: u64,
@@ -78,20 +78,20 @@ impl FlowStream {
         }
     }
 
-    /// Says how the flow's bytes are carried, both ways; before any of them.
+    /// Sets how the flow's bytes are carried in both directions. Call it before the first of them.
     pub fn carry_in(&mut self, payload: Payload) {
         self.payload = payload;
         self.incoming.flow = PayloadReader::new(payload);
         self.incoming.payload = payload;
     }
 
-    /// Unit: bytes. What waits to be sent.
+    /// Unit: bytes. How much waits to be sent.
     pub fn waiting(&self) -> usize {
         self.waiting.iter().map(Bytes::len).sum()
     }
 }
 
-/// What a flow writes into: its stream, and the window that it shares with its connection's other streams.
+/// The sending half of a flow: its stream, and the send window that it shares with the connection's other streams.
 #[derive(Debug)]
 pub(super) struct SendHalf<'a> {
     pub id: StreamId,
@@ -104,7 +104,7 @@ pub(super) struct SendHalf<'a> {
 }
 
 impl SendHalf<'_> {
-    /// Writes some of the chunks, and no more than the peer lets be sent.
+    /// Writes some of the chunks, up to the peer's credit. Without `chunks` it only checks for room.
     fn write_chunks(&mut self, chunks: bool) -> Result<Option<usize>, FlowFault> {
         let number = VarInt::from(self.id).into_inner();
         let Some(room) = self.credit.room(number, *self.sent, || self.id) else { return Ok(None) };
@@ -134,7 +134,7 @@ impl SendHalf<'_> {
         Ok(Some(written))
     }
 
-    /// As much again as the pool has. Nobody else writes meanwhile.
+    /// Lets `write` use a second pool of the same size. Nobody else writes meanwhile.
     fn beside<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         self.connection.set_send_window(self.pool.saturating_mul(2));
         let written = write(self);
@@ -159,14 +159,14 @@ impl SendPool for SendHalf<'_> {
     }
 
     fn set_urgent(&mut self, urgent: bool) {
-        // A stream that is closed already sends nothing.
+        // A closed stream sends nothing, so an error does not matter.
         let priority = if urgent { 0 } else { PRIORITY_BULK };
         let _ = self.connection.send_stream(self.id).set_priority(priority);
     }
 }
 
 impl FlowStream {
-    /// The half by which it is written.
+    /// The sending half.
     pub fn half<'a>(
         &'a mut self,
         id: StreamId,
@@ -179,35 +179,35 @@ impl FlowStream {
     }
 }
 
-/// What the other end sends.
+/// The receiving half.
 #[derive(Debug)]
 pub(super) struct Incoming {
     id: StreamId,
     payload: Payload,
     frames: FrameReader,
-    /// What has come and is not in order.
+    /// Bytes received out of order.
     arrived: Reassembly,
-    /// Unit: bytes. What of it is counted among that of all streams.
+    /// Unit: bytes. How much of it is counted in the total of all streams.
     counted: u64,
-    /// Unit: bytes. What of it may wait behind a gap where no credit is heeded.
+    /// Unit: bytes. How much of it may wait behind a gap if the peer does not heed credit.
     held_max: u64,
-    /// What has come in order and has not been taken apart.
+    /// Bytes received in order, not split into frames yet.
     piece: Bytes,
-    /// What of the flow has come and has not been taken.
+    /// Bytes of the flow that were received and not taken.
     data: Bytes,
     flow: PayloadReader,
-    /// Whether all of it has come.
+    /// Whether all of it was received.
     complete: bool,
-    /// Whether nothing of it will be taken any more.
+    /// Whether no more of it will be read.
     pub ended: bool,
     pub credit: StreamCredit,
-    /// What is still to come before its bytes do.
+    /// The message that precedes the flow's bytes and has not arrived yet.
     pub awaits: Option<Awaited>,
-    /// Since when something has come that nobody has taken; none: nothing has.
+    /// Since when received bytes have been waiting for a reader; none: nothing waits.
     pub untaken: Option<Instant>,
 }
 
-/// What a stream begins with.
+/// The first message of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     Request,
@@ -238,17 +238,17 @@ impl Incoming {
         self.payload
     }
 
-    /// Unit: bytes. What has come and has not been taken.
+    /// Unit: bytes. How much was received and not taken.
     pub fn held(&self) -> u64 {
         self.arrived.held().get() + (self.piece.len() + self.data.len()) as u64
     }
 
-    /// Unit: bytes. What has come in order and was not given out; what waits behind it counts itself.
+    /// Unit: bytes. How much was received in order and not delivered. What waits behind it is counted separately.
     pub fn unread(&self) -> usize {
         self.piece.len() + self.data.len()
     }
 
-    /// The next header fields, packed; none: they have not come.
+    /// The next header fields, packed; none: they have not arrived.
     pub fn headers(
         &mut self,
         connection: &mut Connection,
@@ -262,7 +262,8 @@ impl Incoming {
         }
     }
 
-    /// Takes what there is of the flow. What was taken before is passed on: the peer is granted its credit.
+    /// Takes the available bytes of the flow. What was taken before has been passed on, so grants the peer that
+    /// credit.
     pub fn take(
         &mut self,
         connection: &mut Connection,
@@ -286,14 +287,15 @@ impl Incoming {
         Ok(taken)
     }
 
-    /// The stream's end, once the flow's has come: until then the other end may still break off. Whether it has come.
+    /// Reads on for the stream's end, after the flow's end: until then the peer may still reset it. Returns whether
+    /// it has arrived.
     pub fn end(
         &mut self,
         connection: &mut Connection,
         book: &mut CreditBook<StreamId>,
     ) -> Result<bool, FlowFault> {
         loop {
-            // Capsules that are not the flow's are skipped, and nothing else may come.
+            // Skips capsules of other types; no others may follow.
             self.flow.read(&mut self.data)?;
             self.grant(book);
             match self.frame(connection, book)? {
@@ -305,7 +307,7 @@ impl Incoming {
         }
     }
 
-    /// Whatever has been given out has been passed on: the peer may send as much again.
+    /// The bytes that were delivered have been passed on: grants the peer as much again.
     pub fn grant(&mut self, book: &mut CreditBook<StreamId>) {
         let position = self.arrived.position().saturating_sub(self.piece.len() as u64);
         if !self.credit.pass_on_quietly(position) {
@@ -313,7 +315,8 @@ impl Incoming {
         }
     }
 
-    /// Nobody takes what has come: it is drawn out of QUIC, as far as it may, so that QUIC's window is free for others.
+    /// Nobody takes what was received: reads it out of QUIC within the bounds, so that QUIC's window is free for
+    /// others.
     pub fn draw(
         &mut self,
         connection: &mut Connection,
@@ -334,7 +337,7 @@ impl Incoming {
         self.credit.may_draw(book, self.arrived.cost().get()) && !book.is_crowded()
     }
 
-    /// The next bytes of the flow; none of them: it has ended; none at all: they have not come.
+    /// The next bytes of the flow; inner none: the flow has ended; outer none: no bytes have arrived yet.
     fn bytes(
         &mut self,
         connection: &mut Connection,
@@ -349,9 +352,9 @@ impl Incoming {
             }
             match self.frame(connection, book)? {
                 Some(Some(Frame::Data(data))) => self.data = data,
-                // Nothing but data belongs to an open flow: not even more header fields.
+                // Only data may follow on an open flow, not even more header fields.
                 Some(Some(_)) => return Err(FlowFault::Wrong(Code::FRAME_UNEXPECTED)),
-                // A stream that ends is no flow that does.
+                // The stream ended before the flow.
                 Some(None) if !self.flow.close()? => return Err(FlowFault::Cut),
                 Some(None) => {}
                 None => return Ok(None),
@@ -359,7 +362,7 @@ impl Incoming {
         }
     }
 
-    /// The next frame; none of them: the stream has ended; none at all: it has not come.
+    /// The next frame; inner none: the stream has ended; outer none: no frame has arrived yet.
     pub fn frame(
         &mut self,
         connection: &mut Connection,
@@ -376,7 +379,7 @@ impl Incoming {
                 continue;
             }
             if self.complete && !self.ended {
-                // A stream cut off is no end.
+                // A stream that ends within a frame was truncated.
                 if !self.frames.is_between_frames() {
                     return Err(FlowFault::Wrong(Code::FRAME_ERROR));
                 }
@@ -398,25 +401,25 @@ impl Incoming {
         }
     }
 
-    /// Whether as much waits as may, of this stream or of all: only what the first gap waits for is to be taken.
+    /// Whether as much waits as may, of this stream or of all: then only bytes that fill the first gap may be read.
     fn is_full(&self, book: &CreditBook<StreamId>) -> bool {
         let cost = self.arrived.cost().get();
         !self.credit.is_enforced() && cost >= self.held_max || book.is_crowded()
     }
 
-    /// Counts what waits now among that of all streams.
+    /// Updates this stream's part in the total of all streams.
     fn recount(&mut self, book: &mut CreditBook<StreamId>) {
         let now = self.arrived.cost().get();
         book.recount(std::mem::replace(&mut self.counted, now), now);
     }
 
-    /// The stream is gone, with what waited of it and what was promised to it.
+    /// The stream is gone: releases what waited of it and what was promised to it.
     pub fn leave(&mut self, book: &mut CreditBook<StreamId>) {
         book.recount(std::mem::take(&mut self.counted), 0);
         self.credit.leave(book);
     }
 
-    /// Where the first bytes stand that QUIC has. Nothing is read, so QUIC's credit is not renewed.
+    /// The offset of the first bytes that QUIC has. Reads nothing, so QUIC's credit is not renewed.
     fn first(&self, connection: &mut Connection) -> Option<u64> {
         let mut receiving = connection.recv_stream(self.id);
         let mut chunks = receiving.read(false).ok()?;
@@ -425,8 +428,8 @@ impl Incoming {
         first
     }
 
-    /// Reads the next chunk that has come, with its place; none: nothing has. Where none will come any more it is empty, and
-    /// all is complete.
+    /// Reads the next chunk that has arrived, with its offset; none: none has arrived. At the end of the stream the
+    /// chunk is empty, and the stream is complete.
     fn read(&mut self, connection: &mut Connection) -> Result<Option<(u64, Bytes)>, FlowFault> {
         let mut receiving = connection.recv_stream(self.id);
         let read = match receiving.read(false) {

@@ -23,22 +23,22 @@ const BATCH_MAX: usize = 64;
 
 /// A connection and its endpoint.
 ///
-/// After each call ask [`poll_event`](Self::poll_event) and [`poll_datagram`](Self::poll_datagram) until there is none, and
-/// call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
+/// After each call, call [`poll_event`](Self::poll_event) and [`poll_datagram`](Self::poll_datagram) until they
+/// return none, and call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
 #[derive(Debug)]
 pub struct Lone {
     endpoint: Endpoint,
     remote: SocketAddr,
     peer: PeerPlan,
-    /// How whoever comes is let in; none: nobody is, or somebody was.
+    /// How an incoming connection is accepted; none: no connection is accepted, or one already was.
     welcome: Option<(Arc<ServerConfig>, Pace)>,
     connection: State,
     batch: DatagramBatch,
-    /// Datagrams of a batch that were not given out.
+    /// Datagrams of a batch that were not returned yet.
     left: VecDeque<Bytes>,
 }
 
-/// What has become of a connection.
+/// The state of the connection.
 #[derive(Debug)]
 enum State {
     Awaited,
@@ -47,11 +47,11 @@ enum State {
 }
 
 impl Lone {
-    /// The end that goes to a peer at `remote`, beginning at `epoch`, which is [`Instant::START`]. `seed` decides whatever
-    /// QUIC leaves to chance.
+    /// The end that connects to a peer at `remote`, beginning at `epoch`, which is [`Instant::START`]. `seed` fixes
+    /// QUIC's random choices.
     ///
     /// # Errors
-    /// When its congestion control cannot be had, or the peer has no name.
+    /// When its congestion control cannot be built, or the peer has no name.
     pub fn connect(
         peer: &PeerPlan,
         remote: SocketAddr,
@@ -67,10 +67,10 @@ impl Lone {
         Ok(Self::new(endpoint, remote, peer, None, connection))
     }
 
-    /// The end to which the peer at `remote` comes.
+    /// The end that accepts a connection from the peer at `remote`.
     ///
     /// # Errors
-    /// When its congestion control cannot be had.
+    /// When its congestion control cannot be built.
     pub fn listen(
         peer: &PeerPlan,
         remote: SocketAddr,
@@ -98,7 +98,7 @@ impl Lone {
     /// The connection.
     ///
     /// # Panics
-    /// As long as the peer has not come.
+    /// Before the peer has connected.
     pub fn carrier(&mut self) -> &mut Carrier {
         let carrier = match &mut self.connection {
             State::Awaited => None,
@@ -108,7 +108,7 @@ impl Lone {
         carrier.unwrap_or_else(|| unreachable!("the peer has not come"))
     }
 
-    /// What the connection has done.
+    /// The counters of the connection.
     pub fn stats(&self) -> CarrierStats {
         let carrier = match &self.connection {
             State::Awaited => None,
@@ -118,24 +118,24 @@ impl Lone {
         carrier.map_or_else(CarrierStats::default, Carrier::stats)
     }
 
-    /// Takes a datagram that has come from the peer; `marked` where the path reports congestion (ECN: CE).
+    /// Takes a datagram received from the peer; `marked` if the path reports congestion (ECN: CE).
     pub fn handle_datagram(&mut self, now: Instant, datagram: Bytes, marked: bool) {
         let label = Label { ecn: marked.then_some(EcnCodepoint::Ce), ..Label::of(self.remote) };
         let size = datagram.len();
         self.endpoint.handle_datagrams(now, BytesMut::from(datagram), size, label);
     }
 
-    /// The time that it asked for has come.
+    /// Handles timeouts that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
     }
 
-    /// When to call [`Lone::handle_timeout`], and to ask for datagrams again.
+    /// When to call [`Lone::handle_timeout`] and to poll for datagrams again.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.endpoint.poll_timeout()
     }
 
-    /// What has happened.
+    /// The next event.
     pub fn poll_event(&mut self, now: Instant) -> Option<CarrierEvent> {
         loop {
             match self.endpoint.poll_event()? {
@@ -186,12 +186,12 @@ fn transport(
 
 fn endpoint(server: Option<Arc<ServerConfig>>, (epoch, seed): (time::Instant, Seed)) -> Endpoint {
     let mut own = EndpointConfig::default();
-    // By that bit QUIC is distinguished from what may be sent below it.
+    // That bit distinguishes QUIC from the datagrams of the shim.
     own.grease_quic_bit(false);
     Endpoint::new(Arc::new(own), server, epoch, Some(random_seed(seed)))
 }
 
-/// What decides the numbers that QUIC draws.
+/// The seed of QUIC's random numbers.
 fn random_seed(seed: Seed) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (part, name) in bytes.chunks_mut(8).zip(["quic-0", "quic-1", "quic-2", "quic-3"]) {

@@ -1,4 +1,4 @@
-//! A handshake without secrets for quinn-proto, for simulations: each run is the same, and none pays for
+//! A handshake without secrets for quinn-proto, for simulations: each run is the same, and none spends time on
 //! encryption. Sizes are those of AES-GCM, and the handshake has as many flights as TLS 1.3. The packet number
 //! authenticates a packet, because a late one could be taken for another.
 //!
@@ -14,7 +14,7 @@ use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Stands for certificates: what a server's first flight holds beyond its parameters.
+/// Stands for the certificates: the size of a server's first flight beyond its parameters.
 const CERTIFICATE: usize = 1500;
 const TAG: usize = 16;
 
@@ -97,7 +97,8 @@ impl ServerConfig for Plaintext {
     }
 }
 
-/// A client says its parameters; a server says hello, its own and a certificate; a client is done.
+/// A client sends its parameters. A server sends a hello, its parameters and a certificate. The client then sends
+/// its last message.
 struct Handshake {
     side: Side,
     own: Vec<u8>,
@@ -115,7 +116,7 @@ impl Handshake {
         Self { side, own, peer: None, received: Vec::new(), read: 0, written: 0 }
     }
 
-    /// The next message that is whole: its length in two bytes, and itself.
+    /// The next complete message, which has its length in two bytes in front.
     fn message(&mut self) -> Option<Vec<u8>> {
         let mut received = self.received.as_slice();
         let len = usize::from(received.try_get_u16().ok()?);
@@ -185,7 +186,7 @@ impl Session for Handshake {
                 self.written = 1;
                 None
             }
-            // The server's hello gives the handshake's keys, once; the rest gives all others.
+            // The server's hello gives the handshake keys, once; the other messages give all later keys.
             (Side::Client, 1, 1..) if !self.own.is_empty() => {
                 self.own.clear();
                 Some(keys())

@@ -24,20 +24,20 @@ use midhop_units::{Duration, Instant, Rate};
 use quinn_proto::{Connection, Dir, StreamEvent, StreamId, VarInt};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A stream that nobody reads for so long is drawn out of QUIC from then on. Of 1 Gbit/s it has no more than 415
-/// gaps by then, whatever is lost; and one that waits for less costs nothing.
+/// A stream that nobody reads for so long is read out of QUIC from then on. At 1 Gbit/s it has at most 415 gaps by
+/// then, whatever is lost. A stream that waits for less costs nothing.
 const DRAW: Duration = Duration::from_ms(10);
-/// How long a peer may take to ask by a stream that it has opened.
+/// How long a peer may take to send a request on a stream that it has opened.
 const PATIENCE: Duration = Duration::from_s(10);
 
 /// The session on one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     own: Settings,
-    /// The peer's settings, once they have come.
+    /// The peer's settings, once they have arrived.
     peer: Option<Settings>,
     form: RequestForm,
-    /// The peer as a proxy is named: by its name and port.
+    /// The peer as a proxy: its name and port.
     authority: String,
     flows: BTreeMap<StreamId, FlowStream>,
     places: Places,
@@ -45,39 +45,39 @@ pub(super) struct Session {
     credit: CreditBook<StreamId>,
     /// Unit: bytes. QUIC's send window.
     pool: u64,
-    /// Unit: bytes. What of one stream may wait behind a gap where no credit is heeded.
+    /// Unit: bytes. How much of one stream may wait behind a gap if the peer does not heed credit.
     held_max: u64,
     /// Streams that may have room to write now.
     ready: VecDeque<StreamId>,
-    /// Streams that are drawn out of QUIC then, if nobody has read them since.
+    /// Streams to be read out of QUIC at these times, if nobody has read them by then.
     draws: VecDeque<(Instant, StreamId)>,
-    /// Streams by which a request is to have come by then.
+    /// Streams on which a request must have arrived at these times.
     requests: VecDeque<(Instant, StreamId)>,
-    /// Until when whoever is first in the queue waits, and who that is.
+    /// How long the first flow in the queue waits for the shaper, and which flow it is.
     shaped: Option<(Instant, StreamId)>,
-    /// This end's unidirectional streams, and what of them waits to be sent.
+    /// This end's unidirectional streams, and the bytes of them that wait to be sent.
     control: Option<Outgoing>,
     grants: Option<Outgoing>,
-    /// The peer's.
+    /// The peer's unidirectional streams.
     uni: BTreeMap<StreamId, PeerStream>,
-    /// The kinds of them that there were: of each there is one.
+    /// Their kinds so far: there may be one of each.
     seen: Vec<StreamKind>,
-    /// Until when the peer may take to let the control stream be opened; none: it has, or nobody has asked.
+    /// Until when the peer must allow the control stream to be opened; none: it has, or it was not needed yet.
     silent_until: Option<Instant>,
-    /// Whether this end has sent GOAWAY, and the other one.
+    /// Whether this end has sent GOAWAY, and whether the peer has.
     leaving: [bool; 2],
     /// Whether the caller reads and writes the frames of flows itself.
     by_frames: bool,
-    /// The number of the first request that has not come.
+    /// The ID of the first request that has not arrived.
     next: u64,
     pub events: VecDeque<CarrierEvent>,
-    /// Which rule the peer broke that concerns the whole connection, and whether it was ended for that.
+    /// The connection-level rule that the peer broke, and whether the connection was closed for it.
     fault: Option<Code>,
     is_judged: bool,
 }
 
 impl Session {
-    /// That of a connection to `peer`, which is named `authority`.
+    /// A session on a connection to `peer`, whose name and port are `authority`.
     pub fn new(
         peer: &PeerPlan,
         authority: String,
@@ -122,12 +122,12 @@ impl Session {
         }
     }
 
-    /// The peer's settings, once they have come.
+    /// The peer's settings, once they have arrived.
     pub fn settings(&self) -> Option<&Settings> {
         self.peer.as_ref()
     }
 
-    /// Something has happened on streams.
+    /// Handles an event of a stream.
     pub fn handle_event(&mut self, now: Instant, event: StreamEvent, connection: &mut Connection) {
         match event {
             StreamEvent::Opened { dir } => self.accept(now, dir, connection),
@@ -142,37 +142,37 @@ impl Session {
         }
     }
 
-    /// Which rule the peer broke that concerns the connection as a whole.
+    /// The connection-level rule that the peer broke.
     pub fn broken_rule(&self) -> Option<Code> {
         self.fault
     }
 
-    /// The same, once: the connection is to be ended for it.
+    /// The same, once, so that the connection is closed for it.
     pub fn take_fault(&mut self) -> Option<Code> {
         self.fault.filter(|_| !std::mem::replace(&mut self.is_judged, true))
     }
 
-    /// Whether one of the ends takes no more flows.
+    /// Whether one of the ends accepts no more flows.
     pub fn is_leaving(&self) -> bool {
         self.leaving != [false; 2]
     }
 
-    /// Whether the flows have written as much as may be unacknowledged, as far as any has found.
+    /// Whether the send window is full, as far as any flow has found.
     pub fn is_full(&self) -> bool {
         self.scheduler.is_full()
     }
 
-    /// From now on so much may be unacknowledged. Unit: bytes.
+    /// Changes how much may be unacknowledged. Unit: bytes.
     pub fn set_pool(&mut self, pool: u64) {
         self.pool = pool;
     }
 
-    /// Unit: bytes. What has come and costs memory here.
+    /// Unit: bytes. Memory used by received bytes.
     pub fn stored(&self) -> u64 {
         self.credit.waiting()
     }
 
-    /// What other connections of the peer store. Unit: bytes.
+    /// Memory that other connections of the peer use for the same. Unit: bytes.
     pub fn set_stored_elsewhere(&mut self, bytes: u64) {
         self.credit.set_elsewhere(bytes);
     }
@@ -182,9 +182,9 @@ impl Session {
         self.flows.len()
     }
 
-    // What the caller asks for.
+    // Calls from above.
 
-    /// Asks for a flow of some class; none: the peer takes no more for now.
+    /// Requests a flow of a class; none: the peer accepts no more for now.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -213,7 +213,7 @@ impl Session {
         Some(id)
     }
 
-    /// Answers a request.
+    /// Responds to a request.
     pub fn answer(
         &mut self,
         now: Instant,
@@ -230,7 +230,7 @@ impl Session {
         self.put_fields(now, id, &fields, connection);
     }
 
-    /// Answers that there is no flow.
+    /// Responds that the flow is denied.
     pub fn deny(&mut self, now: Instant, id: StreamId, cause: Cause, connection: &mut Connection) {
         self.answer(now, id, &Response::from(cause), connection);
         if let Some(flow) = self.flows.get_mut(&id) {
@@ -245,14 +245,15 @@ impl Session {
         }
     }
 
-    /// Takes some bytes of a flow. Nothing may wait; what is taken is sent as soon as it may be.
+    /// Enqueues bytes of a flow, and sends them as soon as it may. Call it only when nothing waits.
     pub fn put(&mut self, now: Instant, id: StreamId, bytes: Bytes, connection: &mut Connection) {
         let Some(flow) = self.flows.get(&id) else { return };
         let head = flow.payload.head(bytes.len());
         self.put_data(now, id, &head, bytes, connection);
     }
 
-    /// The flow has ended: sends its end behind all that was put, and ends this half. Nothing may wait.
+    /// The flow has ended: sends its end behind all that was put, and ends this half. Call it only when nothing
+    /// waits.
     pub fn finish(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) else { return };
         flow.ended = true;
@@ -263,7 +264,8 @@ impl Session {
         self.put_data(now, id, &end, Bytes::new(), connection);
     }
 
-    /// The flow broke behind what was put: this half ends without the flow's end. Nothing may wait.
+    /// The flow broke after the bytes that were put: ends this half without the flow's end. Call it only when
+    /// nothing waits.
     pub fn cut(&mut self, id: StreamId, connection: &mut Connection) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) {
             flow.ended = true;
@@ -271,10 +273,10 @@ impl Session {
         }
     }
 
-    /// Takes what there is of a flow.
+    /// Takes the available bytes of a flow.
     ///
     /// # Errors
-    /// Why there is no more of it.
+    /// Why no more of it will follow.
     pub fn take(&mut self, id: StreamId, connection: &mut Connection) -> Result<Taken, FlowFault> {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.incoming.awaits.is_none())
         else {
@@ -287,10 +289,10 @@ impl Session {
         taken
     }
 
-    /// Whether a stream has ended behind its flow's end.
+    /// Whether a stream has ended after its flow's end.
     ///
     /// # Errors
-    /// Why it has not in order.
+    /// Why it did not end in order.
     pub fn take_end(
         &mut self,
         id: StreamId,
@@ -300,17 +302,17 @@ impl Session {
         flow.incoming.end(connection, &mut self.credit)
     }
 
-    /// Unit: bytes. What waits of a flow to be sent; none: there is no such flow.
+    /// Unit: bytes. How much of a flow waits to be sent; none: there is no such flow.
     pub fn waiting(&self, id: StreamId) -> Option<usize> {
         self.flows.get(&id).map(FlowStream::waiting)
     }
 
-    /// Unit: bytes. What has come of a flow and has not been taken.
+    /// Unit: bytes. How much of a flow was received and not taken.
     pub fn held(&self, id: StreamId) -> u64 {
         self.flows.get(&id).map_or(0, |flow| flow.incoming.held())
     }
 
-    /// A flow has nothing more to send for now: others may; whether any waits for that.
+    /// The flow has nothing more to send for now, so others may send. Returns whether another one waits for that.
     pub fn rest(&mut self, id: StreamId) -> bool {
         if let Some(flow) = self.flows.get_mut(&id) {
             self.scheduler.leave(&mut flow.schedule);
@@ -319,12 +321,12 @@ impl Session {
         !self.ready.is_empty()
     }
 
-    /// Unit: bytes. What of a stream has come in order and was not given out.
+    /// Unit: bytes. How much of a stream was received in order and not delivered.
     pub fn unread(&self, id: StreamId) -> usize {
         self.flows.get(&id).map_or(0, |flow| flow.incoming.unread())
     }
 
-    /// Forgets a flow. A half that has not ended is broken off.
+    /// Removes a flow. Resets or stops each half that has not ended.
     pub fn forget(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
         self.scheduler.leave(&mut flow.schedule);
@@ -341,7 +343,7 @@ impl Session {
         }
     }
 
-    // What the connection does.
+    // Events of the connection.
 
     /// The peer has opened streams.
     fn accept(&mut self, now: Instant, dir: Dir, connection: &mut Connection) {
@@ -353,13 +355,13 @@ impl Session {
             }
             let number = VarInt::from(id).into_inner();
             if self.leaving[0] && number >= self.next {
-                // The peer may ask elsewhere: nothing was done.
+                // Nothing was done, so the peer may repeat the request elsewhere.
                 let code = VarInt::from_u64(Code::REQUEST_REJECTED.0).unwrap_or(VarInt::MAX);
                 let _ = connection.send_stream(id).reset(code);
                 let _ = connection.recv_stream(id).stop(code);
                 continue;
             }
-            // Streams of one kind are four apart.
+            // IDs of streams of one kind are four apart.
             self.next = self.next.max(number + 4);
             let by_frames = self.by_frames;
             let flow = self.open(now, id, Awaited::Request);
@@ -376,7 +378,7 @@ impl Session {
         }
     }
 
-    /// Something has come on a stream.
+    /// Bytes have arrived on a stream.
     fn readable(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
         if id.dir() == Dir::Uni {
             return self.read_uni(id, connection);
@@ -400,7 +402,7 @@ impl Session {
                     break;
                 }
                 Awaited::Answer => match Response::decode(&fields, incoming.payload()) {
-                    // A provisional one: the other follows.
+                    // A provisional response: another one follows.
                     Ok(None) => {}
                     Ok(Some(Response::Granted)) => {
                         incoming.awaits = None;
@@ -440,7 +442,7 @@ impl Session {
         }
     }
 
-    /// A stream may have room.
+    /// A stream may have room to write.
     fn writable(&mut self, id: StreamId, connection: &mut Connection) {
         for own in [&mut self.control, &mut self.grants].into_iter().flatten() {
             if own.id == id {
@@ -450,21 +452,21 @@ impl Session {
         self.ready.push_back(id);
     }
 
-    /// The peer has all of a stream.
+    /// The peer has acknowledged all of a stream.
     fn finished(&mut self, id: StreamId) {
         if self.flows.contains_key(&id) {
             self.events.push_back(CarrierEvent::Delivered(id));
         }
     }
 
-    /// The peer wants no more of a stream.
+    /// The peer has stopped a stream.
     fn stopped(&mut self, id: StreamId, code: VarInt) {
         if self.flows.contains_key(&id) {
             self.events.push_back(CarrierEvent::Stopped(id, Code(code.into_inner())));
         }
     }
 
-    /// When [`Session::handle_timeout`] is to be called.
+    /// When to call [`Session::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let draw = self.draws.front().map(|(at, _)| *at);
         let request = self.requests.front().map(|(at, _)| *at);
@@ -477,7 +479,7 @@ impl Session {
             self.ready.push_back(id);
         }
         if self.silent_until.take_if(|at| *at <= now).is_some() {
-            // RFC 9114 §6.2 has each end let the other open what HTTP needs.
+            // RFC 9114 §6.2: each end must let the other open the streams that HTTP needs.
             self.fault.get_or_insert(Code::GENERAL_PROTOCOL_ERROR);
         }
         while let Some(&(_, id)) = self.requests.front().filter(|(at, _)| *at <= now) {
@@ -494,7 +496,7 @@ impl Session {
         while let Some(&(_, id)) = self.draws.front().filter(|(at, _)| *at <= now) {
             self.draws.pop_front();
             let Some(flow) = self.flows.get_mut(&id) else { continue };
-            // Read since then, it is looked at anew once more has come.
+            // If it was read since then, skip it: new data starts the timer again.
             if flow.incoming.untaken.take().is_some()
                 && let Err(fault) = flow.incoming.draw(connection, &mut self.credit)
             {
@@ -503,7 +505,7 @@ impl Session {
         }
     }
 
-    /// Has all flows write that may, at the rate at which datagrams leave, and grants what there is to grant.
+    /// Lets all flows write that may, at the rate at which datagrams leave, and sends grants.
     pub fn pump(&mut self, now: Instant, rate: Option<Rate>, connection: &mut Connection) {
         while let Some(id) = self.ready.pop_front() {
             self.flush(now, rate, id, connection);
@@ -512,7 +514,7 @@ impl Session {
         self.grant(connection);
     }
 
-    /// Has one flow write what may be written now.
+    /// Lets one flow write what it may now.
     fn flush(
         &mut self,
         now: Instant,
@@ -535,7 +537,7 @@ impl Session {
                 Ok(Attempt::Queued | Attempt::Blocked) => return,
                 Err(fault) => {
                     self.scheduler.leave(&mut flow.schedule);
-                    // Of the peer's having stopped the stream there is an event.
+                    // When the peer has stopped the stream, its own event reports that.
                     if !(self.by_frames && matches!(fault, FlowFault::Reset(_))) {
                         self.broke(id, fault);
                     }
@@ -554,7 +556,7 @@ impl Session {
     /// Ends this end's half of a stream.
     fn close_half(&mut self, id: StreamId, connection: &mut Connection) {
         self.rest(id);
-        // Where it was stopped before, there is an event of that.
+        // If the peer has stopped it before, an event reports that.
         let _ = connection.send_stream(id).finish();
     }
 
@@ -564,7 +566,7 @@ impl Session {
         self.flows.entry(id).or_insert_with(|| FlowStream::new(now, incoming))
     }
 
-    /// Takes header fields. Nothing may wait.
+    /// Enqueues header fields. Call it only when nothing waits.
     pub fn put_fields(
         &mut self,
         now: Instant,
@@ -577,7 +579,7 @@ impl Session {
         self.put_frame(now, id, out, Bytes::new(), connection);
     }
 
-    /// Takes some payload: `head`, which is short, and what follows it. Nothing may wait.
+    /// Enqueues payload: `head`, which is short, and `bytes` behind it. Call it only when nothing waits.
     pub fn put_data(
         &mut self,
         now: Instant,
@@ -611,7 +613,7 @@ impl Session {
         self.wake_next();
     }
 
-    /// Whoever's turn it is now may write.
+    /// Lets the flows write whose turn it is now.
     fn wake_next(&mut self) {
         while let Some(next) = self.scheduler.poll_woken() {
             self.ready.push_back(next);
@@ -623,7 +625,7 @@ impl Session {
         self.events.push_back(CarrierEvent::Broken(id, fault));
     }
 
-    /// Ends a connection whose peer broke a rule that concerns it as a whole: most do.
+    /// Records a fault that concerns the connection as a whole, as most do: the connection is then closed.
     fn judge(&mut self, fault: FlowFault) {
         const OF_ONE_STREAM: [Code; 4] = [
             Code::MESSAGE_ERROR,

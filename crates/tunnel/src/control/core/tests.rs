@@ -4,7 +4,7 @@ use super::*;
 use midhop_congestion::{CongestionControl, QueueReport, Spurious};
 use std::sync::{Arc, Mutex};
 
-/// What a controller was told.
+/// An event that a controller received.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Established(Duration),
@@ -16,7 +16,7 @@ enum Told {
     Share(Rate),
 }
 
-/// Writes down what it is told; its window is always the same.
+/// Records its events; its window is constant.
 #[derive(Debug, Clone, Default)]
 struct Listener(Arc<Mutex<Vec<Told>>>);
 
@@ -107,7 +107,7 @@ impl Tested {
         self.core.on_sent(self.at(ms), bytes);
     }
 
-    /// One acknowledgement for what left at these times, of 1000 bytes each.
+    /// One acknowledgement for packets that left at these times, of 1000 bytes each.
     fn ack(&mut self, ms: u64, sent_ms: &[u64], in_flight: u64) {
         for sent in sent_ms {
             let (sent, smoothed) = (self.at(*sent), self.smoothed);
@@ -146,8 +146,8 @@ fn a_flight_is_measured_from_its_leaving_to_its_acknowledgement() {
 #[test]
 fn the_peer_s_delay_is_no_part_of_a_round_trip() {
     let mut tested = Tested::new();
-    // Round trips of 600, 680 and 600 ms, acknowledged late by as much again each time; what quinn has
-    // made of them by then.
+    // Round trips of 600, 680 and 600 ms, each acknowledged later by as much again. These are quinn's averages
+    // after each of them.
     let averages_us = [333_000, 600_000, 610_000, 608_750];
     for (nth, average_us) in averages_us.into_iter().enumerate() {
         let (sent, delay) = (nth as u64 * 1000, [0, 160, 80, 0][nth]);
@@ -162,7 +162,7 @@ fn the_peer_s_delay_is_no_part_of_a_round_trip() {
         Told::Ack(ack) => ack.rtt.map(|rtt| rtt.as_ms_f64()),
         _ => None,
     });
-    // Each is told with the acknowledgement after its own.
+    // Each is reported with the acknowledgement after its own.
     assert_eq!(rtts.collect::<Vec<_>>(), [600.0, 600.0, 680.0, 600.0]);
 }
 
@@ -183,7 +183,7 @@ fn a_recovery_begins_once_and_ends_with_what_was_sent_in_it() {
         .collect();
     assert_eq!(segments, [(1000, 1000), (1000, 2000), (1000, 3000)]);
     let Some(Told::Loss(loss)) = told.last() else { panic!("no recovery: {told:?}") };
-    // In flight when the oldest of them left.
+    // What was in flight when the oldest of them left.
     assert_eq!((loss.lost.get(), loss.in_flight.get()), (3000, 1000));
 
     tested.lose(605, 5, 1000, false);
@@ -195,7 +195,7 @@ fn a_recovery_begins_once_and_ends_with_what_was_sent_in_it() {
     tested.send(700, 1000);
     tested.ack(1300, &[700], 0);
     assert_eq!(tested.heard.last_ack().phase, Phase::Open);
-    // A mark is a loss of nothing, and begins another.
+    // A mark is a loss of zero bytes, and starts another recovery.
     tested.lose(1300, 700, 0, false);
     let told = tested.heard.taken();
     assert!(matches!(told.last(), Some(Told::Loss(loss)) if loss.lost == Bytes::ZERO), "{told:?}");
@@ -217,7 +217,7 @@ fn acknowledgements_alone_are_not_in_flight() {
         tested.send(ms, 60);
     }
     assert!(tested.heard.taken().is_empty(), "nothing has begun");
-    // But until quinn says what is in flight, it counts itself.
+    // Until quinn reports what is in flight, the core counts it itself.
     assert!(tested.core.has_room_for(10));
     (1000..1800).for_each(|ms| tested.send(ms, 60));
     assert!(!tested.core.has_room_for(10));
@@ -247,7 +247,7 @@ fn another_algorithm_takes_over_and_is_told_of_the_path() {
     let rtt = Duration::from_ms(600);
     assert!(matches!(told[..], [Told::Established(known)] if known == rtt), "{told:?}");
     tested.heard.taken();
-    // What left before is told to the new one.
+    // The new algorithm is informed of what left before.
     tested.ack(1200, &[600], 0);
     assert_eq!(other.last_ack().acked.get(), 1000);
     assert!(tested.heard.taken().is_empty());

@@ -1,4 +1,4 @@
-//! Flows whose caller reads and writes the frames itself.
+//! Flows whose frames the caller reads and writes itself.
 
 use super::{Awaited, DRAW, FlowFault, Session};
 use crate::http3::{Code, Frame};
@@ -7,7 +7,7 @@ use midhop_units::Instant;
 use quinn_proto::{Connection, Dir, StreamId, VarInt};
 
 impl Session {
-    /// Opens a stream for a flow; none: the peer takes no more for now.
+    /// Opens a stream for a flow; none: the peer accepts no more for now.
     pub fn open_flow(&mut self, now: Instant, connection: &mut Connection) -> Option<StreamId> {
         if self.is_leaving() {
             return None;
@@ -17,10 +17,10 @@ impl Session {
         Some(id)
     }
 
-    /// The next frame of a stream; none of them: it has ended; none at all: it has not come.
+    /// The next frame of a stream; inner none: the stream has ended; outer none: no frame has arrived yet.
     ///
     /// # Errors
-    /// Why there is no more of it.
+    /// Why no more of it will follow.
     pub fn next_frame(
         &mut self,
         id: StreamId,
@@ -31,14 +31,14 @@ impl Session {
         flow.incoming.frame(connection, &mut self.credit)
     }
 
-    /// Whatever frames of a stream were given out have been passed on: the peer may send as much again.
+    /// The frames of a stream that were delivered have been passed on: grants the peer as much again.
     pub fn pass_on(&mut self, id: StreamId) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.incoming.grant(&mut self.credit);
         }
     }
 
-    /// What breaks a stream off that nobody reads; none: nothing does.
+    /// The fault that broke a stream that nobody reads; none: it is intact.
     pub fn reset_of(&mut self, id: StreamId, connection: &mut Connection) -> Option<FlowFault> {
         let flow = self.flows.get_mut(&id).filter(|flow| !flow.incoming.ended)?;
         let code = connection.recv_stream(id).received_reset().ok().flatten()?;
@@ -46,8 +46,8 @@ impl Session {
         Some(FlowFault::Reset(Code(code.into_inner())))
     }
 
-    /// Nobody reads a stream for now: what comes is drawn out of QUIC in a moment, unless somebody does by then. Whether that
-    /// was not known before.
+    /// Nobody reads a stream for now. Unless somebody does within a short time, its bytes are read out of QUIC.
+    /// Returns whether this is new.
     pub fn stand_still(&mut self, now: Instant, id: StreamId) -> bool {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.incoming.ended) else {
             return false;
@@ -59,7 +59,7 @@ impl Session {
         is_new
     }
 
-    /// Ends this end's half of a stream abruptly.
+    /// Resets this end's half of a stream.
     pub fn reset(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
         self.rest(id);
         if let Some(flow) = self.flows.get_mut(&id) {
@@ -70,7 +70,7 @@ impl Session {
         }
     }
 
-    /// Wants no more of a stream.
+    /// Stops the peer's half of a stream.
     pub fn stop(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if !std::mem::replace(&mut flow.incoming.ended, true) {

@@ -6,10 +6,10 @@ use crate::{credit, varint};
 use midhop_units::{Duration, Instant};
 use quinn_proto::{Connection, Dir, StreamId};
 
-/// How long a peer may take to let a control stream be opened: longer than any satellite needs.
+/// How long a peer may take to allow a control stream: longer than any satellite link needs.
 const PATIENCE: Duration = Duration::from_s(10);
 
-/// A stream by which this end sends what concerns all.
+/// A unidirectional stream of this end.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub id: StreamId,
@@ -18,7 +18,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub fn flush(&mut self, connection: &mut Connection) {
-        // What finds no room is sent once there is some.
+        // What does not fit is sent once there is room.
         if let Ok(written) = connection.send_stream(self.id).write(&self.waiting) {
             self.waiting.drain(..written);
         }
@@ -26,13 +26,13 @@ impl Outgoing {
 }
 
 impl Session {
-    /// Begins to speak HTTP/3.
+    /// Begins HTTP/3.
     pub fn begin(&mut self, now: Instant, connection: &mut Connection) {
         self.silent_until = Some(now + PATIENCE);
         self.open_control(connection);
     }
 
-    /// Opens the control stream, as soon as the peer lets it be.
+    /// Opens the control stream, as soon as the peer allows it.
     pub(super) fn open_control(&mut self, connection: &mut Connection) {
         if self.silent_until.is_none() {
             return;
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// Takes no more flows than have come, and announces that.
+    /// Accepts no more flows than have arrived, and announces that.
     pub fn leave(&mut self, connection: &mut Connection) {
         if !std::mem::replace(&mut self.leaving[0], true) {
             self.send_goaway(connection);
@@ -66,13 +66,13 @@ impl Session {
         if !self.peer.is_some_and(|it| it.wants_backlog) {
             return;
         }
-        // A report that has not left is as good.
+        // An earlier report that has not left yet is enough.
         if self.control.as_ref().is_some_and(|own| !own.waiting.is_empty()) {
             return;
         }
         let mut number = Vec::new();
         varint::write(lasted.as_ns() / 1_000_000, &mut number);
-        // The flows' pool is full then: there is room beside it.
+        // The flows' pool is full then: doubling it makes room for the report.
         connection.set_send_window(self.pool.saturating_mul(2));
         self.send_control(frame::BACKLOG, &number, connection);
         connection.set_send_window(self.pool);
@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Grants the peer what there is to grant. As long as it takes none, the newest of each stream is kept.
+    /// Sends the grants. While the peer allows no stream for them, only the newest grant of each stream is kept.
     pub(super) fn grant(&mut self, connection: &mut Connection) {
         if self.grants.as_ref().is_some_and(|own| !own.waiting.is_empty()) {
             return;

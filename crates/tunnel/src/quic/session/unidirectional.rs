@@ -1,4 +1,4 @@
-//! The peer's unidirectional streams: its control stream, its credit, and header tables that are not used.
+//! The peer's unidirectional streams: its control stream, its credit, and QPACK streams, which are not used.
 
 use super::Session;
 use crate::http3::{Code, Frame, FrameReader, Settings, StreamKind};
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use midhop_units::Duration;
 use quinn_proto::{Connection, ReadError, StreamId, VarInt};
 
-/// A report of a backlog covers no longer time than this.
+/// A report of a backlog covers at most this much time.
 const BACKLOG_MAX: Duration = Duration::from_s(10);
 
-/// What a stream of the peer's has been found to be, and its reader.
+/// The kind of a peer's stream, and its reader.
 #[derive(Debug)]
 pub(super) enum PeerStream {
-    /// Its first number has not come whole.
+    /// Its first number has not arrived completely.
     Unknown(Vec<u8>),
     Control(FrameReader),
     Credit(credit::CreditReader),
-    /// Instructions about a dynamic table, of which there is none.
+    /// QPACK encoder instructions; there is no dynamic table.
     Encoder,
     Decoder,
 }
 
 impl Session {
-    /// Reads what has come of one of them.
+    /// Reads what has arrived on such a stream.
     pub(super) fn read_uni(&mut self, id: StreamId, connection: &mut Connection) {
         loop {
             let mut receiving = connection.recv_stream(id);
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Reads a piece of one of them.
+    /// Reads a piece of such a stream.
     fn read_piece(
         &mut self,
         id: StreamId,
