@@ -55,7 +55,7 @@ impl Room {
     pub fn offer(&self, nxt: u64, mss: u64, shift: u8) -> u64 {
         let edge = (self.read + self.buffer).min(nxt.saturating_add(self.threshold)).max(nxt);
         let edge = edge.min(nxt + (u64::from(u16::MAX) << shift));
-        // Relative to the smaller limit, not to the whole buffer: otherwise a small threshold would never open the window.
+        // Relative to the smaller limit, not to the whole buffer: else a small threshold would never open the window.
         let silly = mss.min(self.buffer.min(self.threshold) / 2).max(1);
         if edge < self.edge + silly {
             return self.edge.max(nxt);
