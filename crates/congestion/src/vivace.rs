@@ -294,7 +294,7 @@ impl Vivace {
         step.bounded = if wanted > bound {
             step.bounded.saturating_add(1)
         } else {
-            // The smallest bound that is not met.
+            // The smallest k whose bound is not met.
             (0..step.bounded).find(|&k| wanted <= bound_of(k)).unwrap_or(step.bounded)
         };
         let least = u128::from(base) * u128::from(STEP_MIN_PERCENT) / 100;
