@@ -8,9 +8,9 @@
 //!
 //! - A loss leaves the window as it is: without feedback it is attributed to the channel. A congestion mark is
 //!   feedback, and halves it.
-//! - Once per round the segments in the terminal's queue, whoever sent them, decide as Vegas' estimate would: fewer
+//! - Once per round the segments in the terminal's queue, of any sender, decide as Vegas' estimate would: fewer
 //!   than α let the window grow by one, more than β shrink it by one, slow start ends above γ.
-//! - Nobody reports a queue elsewhere: the part of Vegas' RTT estimate beyond the terminal's
+//! - A queue elsewhere is not reported: the part of Vegas' RTT estimate beyond the terminal's
 //!   report counts by the same α and β, and is all that counts without reports.
 //! - A queue beyond `limit` is drained at once, once per round: the window shrinks by all above β.
 //! - When the terminal's allocation changes, the window is at most the data that it carries in the shortest RTT,

@@ -51,31 +51,31 @@ pub enum ReadError {
     /// It ends before its headers do.
     #[error("the packet ends after {length} bytes, within its {header} header")]
     Short {
-        /// What there is.
+        /// The packet's length.
         length: usize,
-        /// Whose header is cut.
+        /// The header that is cut.
         header: &'static str,
     },
     /// A length field contradicts another or the packet.
     #[error("the {header} header says {said} bytes where {there} are possible")]
     Length {
-        /// Whose header says so.
+        /// The header with the length field.
         header: &'static str,
-        /// What it says.
+        /// The value of the field.
         said: usize,
-        /// What there could be.
+        /// The possible length.
         there: usize,
     },
     /// Neither IPv4 nor IPv6.
     #[error("IP version {version}; only 4 and 6 are read")]
     Version {
-        /// What the first four bits say.
+        /// The first four bits.
         version: u8,
     },
     /// Another protocol, or an IPv6 extension header.
     #[error("protocol {protocol} is not TCP")]
     Protocol {
-        /// What the header says.
+        /// The header's value.
         protocol: u8,
     },
     /// A fragment: this reader does not reassemble datagrams.
@@ -84,7 +84,7 @@ pub enum ReadError {
     /// A checksum is wrong.
     #[error("the {header} checksum does not fit; was it left to a network card's offload?")]
     Checksum {
-        /// Whose it is.
+        /// The header with the checksum.
         header: &'static str,
     },
 }
@@ -104,9 +104,9 @@ pub enum WriteError {
     /// A segment whose length is not that of its payload.
     #[error("the segment says {said} bytes of payload, {there} were given")]
     Payload {
-        /// What [`Segment::length`] says.
+        /// The value of [`Segment::length`].
         said: u32,
-        /// How much was given.
+        /// The length of the given payload.
         there: usize,
     },
     /// The packet would be longer than an IP packet can be.

@@ -101,7 +101,7 @@ impl Endpoint {
     /// How long the sender was in each phase until `now`.
     pub fn phase_times(&self, now: Instant) -> PhaseTimes {
         match self.life {
-            // It may have been cut off with data in flight, and nobody has recorded when.
+            // It may have been cut off with data in flight, without a record of the time.
             Life::Closed => self.sender.phases.last_times(),
             _ => self.sender.phases.times(now),
         }
