@@ -1,7 +1,7 @@
 //! The algorithms: by the names that configurations and scenarios use, and with their own parameters.
 //!
-//! Each module of an algorithm has a [`Description`] of it and makes its law; the list below is the one place
-//! that knows them all. To add one, write its module and its line here.
+//! Each module of an algorithm has its [`Description`] and makes its law; only the list below
+//! knows all of them. To add an algorithm, write its module and its line here.
 
 use crate::common::Common;
 use crate::description::{Description, InKernel, Pacing, Parameters};
@@ -22,7 +22,7 @@ macro_rules! algorithms {
     ($($(#[$doc:meta])* $name:ident $(($own:ty))? = $law:ty,)+) => {
         /// A congestion control algorithm by name.
         ///
-        /// The list is closed where the meaning is ours to define; a kernel may know more names than these.
+        /// The list is closed, since we define the meaning of each name; a kernel may know more names than these.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Algorithm {
             $($(#[$doc])* $name,)+
@@ -38,7 +38,7 @@ macro_rules! algorithms {
             /// Every algorithm.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// What is known of it besides its law.
+            /// The description of it besides its law.
             pub const fn description(self) -> &'static Description {
                 match self {
                     $(Self::$name => {
@@ -57,7 +57,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// What `algorithm` is where its name is all that is said, over a path of `rate`, where that is
+            /// The law of `algorithm` if only its name is given, over a path of `rate`, where that is
             /// known. `None` for `known-rate` without a rate.
             pub fn usual(algorithm: Algorithm, rate: Option<Rate>) -> Option<Self> {
                 Some(match algorithm {
@@ -78,7 +78,7 @@ macro_rules! algorithms {
 }
 
 algorithms! {
-    /// NewReno, every kernel's; repairs with or without SACK are the transport's, not its.
+    /// NewReno, in every kernel; repairs with or without SACK are the transport's task.
     Reno = reno::Reno,
     /// CUBIC, most kernels' default.
     Cubic = cubic::Cubic,
@@ -90,7 +90,7 @@ algorithms! {
     Vivace = vivace::Vivace,
     /// The rate of a dedicated leg: simulated only.
     KnownRate(known_rate::KnownRateSettings) = known_rate::KnownRate,
-    /// Hybla as its paper has it, counted per segment: always ours.
+    /// Hybla as in its paper, counted per segment: always ours.
     Hybla(hybla::ReferenceFlow) = hybla::Published,
     /// Hybla's law with a bounded slow start that tolerates a radio's losses: ours.
     HyblaPlus(hybla::HyblaSettings) = hybla::Hybla,
@@ -100,9 +100,9 @@ algorithms! {
     Westwood = westwood::Westwood,
     /// Vegas: the kernel's, else ours.
     Vegas(vegas::VegasThresholds) = vegas::Vegas,
-    /// DVegas as we read it: in simulations only.
+    /// DVegas in our reading: in simulations only.
     DVegas(dvegas::DVegasThresholds) = dvegas::DVegas,
-    /// XCP: in simulations only, as it needs routers that know it.
+    /// XCP: in simulations only, as it needs routers that support it.
     Xcp(xcp::XcpSettings) = xcp::Xcp,
 }
 
@@ -122,17 +122,17 @@ impl Algorithm {
         Self::ALL.iter().map(|algorithm| algorithm.name())
     }
 
-    /// Whether this release brings a program of its own for kernels that lack it.
+    /// Whether this release has a program of its own for kernels that lack it.
     pub const fn is_ours(self) -> bool {
         matches!(self.description().kernel, InKernel::Program)
     }
 
-    /// Whether a transport under it paces where nothing else is chosen.
+    /// Whether a transport paces under it by default.
     pub const fn paces(self) -> bool {
         matches!(self.description().pacing, Pacing::Always | Pacing::Usually)
     }
 
-    /// Whether a kernel's sockets can use it, be it with a program of ours; if not, it exists in
+    /// Whether a kernel's sockets can use it, if necessary with a program of ours; if not, it exists in
     /// simulations and tunnels only.
     pub const fn runs_in_kernel(self) -> bool {
         !matches!(self.description().kernel, InKernel::Never)

@@ -1,10 +1,10 @@
 //! BBR: paces at the rate the path delivers, and keeps little more in flight than the path holds.
 //!
 //! [`v1`] is what Linux ships as `bbr`; [`v3`] is the algorithm of the working group's draft. Both need
-//! [`crate::Ack::sample`]; an acknowledgement without one changes nothing they know of the path.
+//! [`crate::Ack::sample`]; an acknowledgement without one does not change their model of the path.
 //!
-//! Both answer a [`crate::Handover`], which their sources do not know: what was measured on the old
-//! path is forgotten, and what the event says of the new one takes its place.
+//! Both handle a [`crate::Handover`], which their sources do not define: they discard what was measured on the
+//! old path, and take the event's values for the new one.
 
 mod filter;
 mod policer;
@@ -17,14 +17,14 @@ use crate::Ack;
 use crate::common::Common;
 use midhop_units::{Instant, Rate, Seed};
 
-/// What both versions are told.
+/// Settings of both versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BbrSettings {
     /// The window before anything is acknowledged. Unit: segments. Range: ≥ 1.
     pub initial_window: u32,
-    /// Decides where in its cycle a flow begins, and how long it waits between probes.
+    /// Decides at which point of its cycle a flow begins, and how long it waits between probes.
     pub seed: Seed,
-    /// Whether the receiver acknowledges selectively. Only the draft asks.
+    /// Whether the receiver acknowledges selectively. Only the draft uses it.
     pub selective_acks: bool,
 }
 
@@ -53,7 +53,7 @@ fn scaled(rate: Rate, numerator: u64, denominator: u64) -> Rate {
 /// A rate sample as both versions read it.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// `None` where the interval was too short to be true.
+    /// `None` where the interval was too short to be valid.
     rate: Option<Rate>,
     delivered: u64,
     prior_delivered: u64,
@@ -81,9 +81,9 @@ impl Sample {
     }
 }
 
-/// Data that was sent while PROBE_RTT held the sender back: its samples say nothing of the path.
+/// Data sent while PROBE_RTT limited the sender: its samples do not measure the path.
 ///
-/// Does what a transport's MarkConnectionAppLimited() would, without asking the transport.
+/// Does the same as a transport's MarkConnectionAppLimited(), without the transport.
 #[derive(Debug, Clone, Copy, Default)]
 struct HeldBack {
     from: u64,

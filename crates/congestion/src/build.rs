@@ -1,4 +1,4 @@
-//! What a controller is built from, and building it: what a transport is given.
+//! Settings of a controller, and how it is built from them for a transport.
 
 use crate::committed::CommittedSettings;
 use crate::common::Common;
@@ -7,35 +7,35 @@ use crate::segments::INITIAL_WINDOW;
 use crate::{Algorithm, Controller, Law, Opening, SlowStart};
 use midhop_units::{Bytes, Seed};
 
-/// All that a controller is built from.
+/// Everything that a controller is built from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The algorithm with its own parameters.
     pub law: Law,
     /// Payload of a full segment. Default: 1448 bytes, Ethernet with timestamps.
     pub mss: Bytes,
-    /// The window before anything is acknowledged. Unit: segments. Default: 10 (RFC 6928).
+    /// The window before the first acknowledgement. Unit: segments. Default: 10 (RFC 6928).
     ///
-    /// `hybla` and `hybla-plus` start with ρ segments where that is more, `hybla-linux` with ρ, whatever is said
-    /// here.
+    /// `hybla` and `hybla-plus` start with ρ segments where that is more, `hybla-linux` always with ρ,
+    /// independent of this value.
     pub initial_window: u32,
-    /// Where the first slow start ends at the latest, as a host remembers it of an earlier connection over the same
-    /// path (Linux' `tcp_metrics`). Unit: segments. Default: nothing is remembered. Laws without a slow start of this
-    /// kind do not read it.
+    /// The upper limit for the end of the first slow start, as a host remembers it from an earlier connection over
+    /// the same path (Linux' `tcp_metrics`). Unit: segments. Default: nothing is remembered. Laws without a slow start
+    /// of this kind ignore it.
     pub threshold: Option<u32>,
     /// How the first slow start ends. Default: the algorithm's own: `hystart` for `cubic`, as in Linux;
-    /// for `hybla-plus`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` what their sources say; `classic` for all others.
+    /// for `hybla-plus`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` the rule of their source; `classic` for all others.
     pub slow_start: Option<SlowStart>,
-    /// What is sent before anything is known of the path. Default: [`Opening::Burst`], the only one
-    /// for algorithms that begin by a rule of their own: `hybla-linux`, `bbr`, `bbr3`, `xcp`.
+    /// How much is sent before the path is measured. Default: [`Opening::Burst`], the only one
+    /// for algorithms with a rule of their own for the beginning: `hybla-linux`, `bbr`, `bbr3`, `xcp`.
     pub opening: Opening,
     /// Whether the transport paces by [`Controller::pacing_rate`]. Default: no, as Linux without
     /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
     pub paced: bool,
-    /// A rate that the sender may always have of a path it shares. It stands beneath laws of a window,
-    /// and is an opening of its own. Default: none.
+    /// A committed rate: the sender may always use it on a shared path. It is a floor for laws with a window,
+    /// and also an opening. Default: none.
     pub committed: Option<CommittedSettings>,
-    /// Decides what an algorithm leaves to chance: when BBR probes, and in which order Vivace does.
+    /// The seed of an algorithm's random choices: when BBR probes, and in which order Vivace does.
     /// Default: 0.
     pub seed: Seed,
 }
@@ -57,7 +57,7 @@ impl Settings {
     }
 }
 
-/// Why an algorithm cannot be built as asked.
+/// Why an algorithm cannot be built with these settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -66,19 +66,19 @@ pub enum BuildError {
     SlowStart {
         /// The algorithm.
         algorithm: Algorithm,
-        /// The slow start asked for.
+        /// The requested slow start.
         slow_start: SlowStart,
     },
-    /// It begins by a rule of its own.
+    /// It has a rule of its own for the beginning.
     #[error("{algorithm} begins by a rule of its own; leave the opening out")]
     Opening {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// The opening spreads what it sends over time.
+    /// The opening spreads packets over time, so it needs pacing.
     #[error("this opening spreads segments over a round trip; let the transport pace")]
     Unpaced,
-    /// It has no window that something could stand beneath.
+    /// It has no window that could have a floor.
     #[error("{algorithm} goes by a rate of its own and takes no committed one; take cubic")]
     Committed {
         /// The algorithm.
@@ -96,9 +96,8 @@ pub enum BuildError {
 }
 
 /// A controller for one new connection.
-///
 /// # Errors
-/// When the algorithm does not go with the rest of the settings.
+/// When the algorithm does not accept the other settings.
 pub fn build(settings: &Settings) -> Result<Controller, BuildError> {
     let algorithm = settings.law.algorithm();
     let description = algorithm.description();

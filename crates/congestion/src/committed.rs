@@ -1,19 +1,19 @@
-//! A committed rate: what a sender may always have of a path that it shares, beneath any window law.
+//! A committed rate: a sender may always use it on a shared path, as a floor under any window law.
 //!
-//! Between a satellite's operator and a site a rate is often agreed that the site has whenever it wants
-//! it (DVB-RCS2's constant rate assignment, the committed rate of RFC 2697), and more where nobody else
-//! wants that. A law that infers its part from losses takes minutes to find it beside flows that have
+//! A satellite's operator and a site often agree on a rate that the site may use at any time
+//! (DVB-RCS2's constant rate assignment, the committed rate of RFC 2697), and more while nobody else
+//! needs it. A law that infers its part from losses takes minutes to reach it beside flows that already have
 //! theirs, and loses it again with every loss. Here the window is never less than the product of the
-//! committed rate and the round-trip time, queue included, from the first round trip that is known; what
-//! is above that is the law's to find and to give up.
+//! committed rate and the round-trip time, queue included, from the first known round trip on. Above
+//! that the law decides.
 //!
-//! Source: gTFRC (draft-lochin-ietf-tsvwg-gtfrc-02), which sends at the larger of the guarantee and what
-//! TFRC computes; differs: windows instead of a rate, and the promise is not believed against the
-//! evidence. Rounds that together lose more than a channel or a queue shared with others does halve the
-//! rate that is held, and it comes back step by step, as [`crate::known_rate`]'s does.
+//! Source: gTFRC (draft-lochin-ietf-tsvwg-gtfrc-02), which sends at the larger of the guarantee and the rate that
+//! TFRC computes. Differences: windows instead of a rate, and evidence can reduce the committed rate.
+//! Rounds that together lose more than a channel or a shared queue loses halve the
+//! rate in use, and it returns step by step, like that of [`crate::known_rate`].
 //!
-//! Where a queue stands when the window is raised, others are there: slow start then ends at the
-//! committed rate. Over a path that is idle it goes on from there.
+//! A standing queue at the time when the window is raised shows other flows: slow start then ends at the
+//! committed rate. Over an idle path it continues from there.
 
 use crate::{
     Ack, Established, Handover, LostSegment,
@@ -22,25 +22,25 @@ use crate::{
 };
 use midhop_units::{Bytes, Duration, Rate};
 
-/// Rounds that have to be seen before anything is concluded: where others overrun the queue, one or two are
+/// Rounds needed before a conclusion: where others overrun the queue, one or two rounds are
 /// lossy whatever this flow does.
 const ROUNDS: u64 = 4;
-/// How much of the committed rate comes back at a time. Unit: parts of it.
+/// How much of the committed rate returns at a time. Unit: parts of it.
 const RETURN_PARTS: u64 = 5;
-/// The least that is held, before nothing is. Unit: parts of the committed rate.
+/// The least rate in use; below it there is none. Unit: parts of the committed rate.
 const PART_MIN: u64 = 64;
 
-/// What is committed.
+/// The settings of a committed rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommittedSettings {
     /// The rate, headers included.
     pub rate: Rate,
-    /// What the path carries of each segment beyond its payload. Default: 52 bytes: IPv4, TCP,
+    /// Bytes of each segment on the path beyond its payload. Default: 52 bytes: IPv4, TCP,
     /// timestamps.
     pub overhead: Bytes,
     /// The round-trip time without queues, where it is known before it is measured.
     pub rtt: Option<Duration>,
-    /// The largest part of what is sent in some rounds that may be lost. Unit: percent. Default: 20.
+    /// The largest part of the data of some rounds that may be lost. Unit: percent. Default: 20.
     pub loss_percent_max: u32,
 }
 
@@ -51,25 +51,25 @@ impl CommittedSettings {
     }
 }
 
-/// What some round trips have shown so far.
+/// Observations of some round trips.
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
-    /// The round that is under way, and how many are over.
+    /// The current round, and how many are over.
     round: u64,
     rounds: u64,
     acked: u64,
     lost: u64,
 }
 
-/// What a committed rate keeps a window at, as far as the evidence allows.
+/// The rate that a window is kept at, as far as the evidence allows.
 #[derive(Debug)]
 pub(crate) struct Floor {
     settings: CommittedSettings,
-    /// What the evidence allows of the rate.
+    /// The part of the rate that the evidence allows.
     held: Rate,
     rtt_min: Option<Duration>,
     evidence: Evidence,
-    /// Until something is heard, there may be no path to fill.
+    /// Until an acknowledgement arrives, there may be no path to fill.
     timed_out: bool,
 }
 
@@ -90,7 +90,7 @@ impl Floor {
         saturated(self.held.bytes_in(rtt).get() / segment.max(1))
     }
 
-    /// Raises the window of `law` to what is committed.
+    /// Raises the window of `law` to the committed rate.
     pub fn raise(&self, law: &mut dyn Segmented) {
         if self.timed_out {
             return;
@@ -112,7 +112,7 @@ impl Floor {
         self.rtt_min = self.rtt_min.into_iter().chain(rtt).min();
     }
 
-    /// A round is over, perhaps the last that is needed: does the path carry what is held?
+    /// A round is over, perhaps the last needed: does the path carry the rate in use?
     fn judge(&mut self, round: u64) {
         self.evidence.round = round;
         self.evidence.rounds += 1;
@@ -121,7 +121,7 @@ impl Floor {
         }
         let Evidence { acked, lost, rounds, .. } = self.evidence;
         self.evidence = Evidence { round, ..Evidence::default() };
-        // What is lost where hardly anything was sent says nothing: it counts against what is held.
+        // Losses of a round with little data prove nothing: they are compared with the rate in use.
         let product = self.rtt_min.map_or(0, |rtt| self.held.bytes_in(rtt).get());
         let sent = acked.saturating_add(lost).max(product.saturating_mul(rounds));
         let most = u128::from(self.settings.loss_percent_max);
@@ -250,7 +250,7 @@ mod tests {
             }
         };
         pass(&mut sender, 1, 0);
-        // One that others have overrun says nothing.
+        // A round that others have overrun proves nothing.
         pass(&mut sender, 1, 60);
         pass(&mut sender, 3, 0);
         assert_eq!(held(&sender), RATE);

@@ -1,4 +1,4 @@
-//! What all algorithms are told alike.
+//! Settings that all algorithms share.
 
 use crate::committed::CommittedSettings;
 use crate::description::Description;
@@ -19,7 +19,7 @@ pub(crate) struct Common<'s> {
 }
 
 impl Common<'_> {
-    /// How the first slow start of the algorithm ends that is described so.
+    /// How the first slow start of an algorithm with this description ends.
     pub fn slow_start_by(&self, description: &Description) -> SlowStart {
         self.slow_start.or(description.slow_start.usual()).unwrap_or(SlowStart::Classic)
     }

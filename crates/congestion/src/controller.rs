@@ -1,12 +1,12 @@
-//! A controller: what a transport asks and informs, whatever algorithm decides.
+//! A controller: a transport's interface to any algorithm.
 //!
-//! It has four parts, and each of them does one thing: the law finds the window, the [opening](crate::opening)
+//! It has four parts, each with one task: the law finds the window, the [opening](crate::opening)
 //! sets the first one, a [committed rate](crate::committed) is a floor beneath it, and a cap bounds the pacing
 //! rate as `SO_MAX_PACING_RATE` does on a socket. Only laws whose window is counted in segments take an opening
 //! or a floor.
 //!
-//! Transports hold a [`Controller`] and no [`CongestionControl`]: an event that is added to the trait reaches a
-//! law once this file passes it on, and cannot be sent before.
+//! Transports hold a [`Controller`] and no [`CongestionControl`]: a new event of the trait cannot be sent
+//! before this file passes it on to the law.
 
 mod windowed;
 
@@ -30,14 +30,14 @@ use midhop_units::{Bytes, Rate};
 #[derive(Debug)]
 pub struct Controller {
     drive: Drive,
-    /// The fastest that payload may leave; none: as the law has it.
+    /// The largest pacing rate of payload; `None`: the law's.
     cap: Option<Rate>,
 }
 
-/// What finds the window.
+/// The law.
 #[derive(Debug)]
 enum Drive {
-    /// It begins by a rule of its own, and nothing can stand beneath it.
+    /// It has a rule of its own for the beginning, and cannot have a floor.
     Own(Box<dyn CongestionControl>),
     Windowed(Windowed),
 }
@@ -59,12 +59,12 @@ impl Drive {
 }
 
 impl Controller {
-    /// A controller by `law` alone.
+    /// A controller with `law` alone.
     pub fn new(law: impl CongestionControl + 'static) -> Self {
         Self { drive: Drive::Own(Box::new(law)), cap: None }
     }
 
-    /// A controller by `law`, with window, opening and floor as `common` has it.
+    /// A controller with `law`, and with window, opening and floor from `common`.
     pub(crate) fn windowed(mut law: impl Segmented + 'static, common: &Common<'_>) -> Self {
         let window = law.segments();
         window.cwnd = common.initial_window;
@@ -76,14 +76,14 @@ impl Controller {
         Self { drive: Drive::Windowed(Windowed { law: Box::new(law), opening, floor }), cap: None }
     }
 
-    /// Bounds the pacing rate from now on; none: as the law has it. Where the law names no rate, the
+    /// Bounds the pacing rate from now on; `None`: the law's rate. Where the law has no rate, the
     /// cap is the rate.
     pub fn cap(&mut self, rate: Option<Rate>) {
         self.cap = rate;
     }
 
     /// The handshake is complete. Without this call the first acknowledgement's round-trip time is
-    /// the first that is known.
+    /// the first known one.
     pub fn on_established(&mut self, established: &Established) {
         match &mut self.drive {
             Drive::Own(law) => law.on_established(established),
@@ -115,7 +115,7 @@ impl Controller {
         }
     }
 
-    /// The last loss or timeout was none: everything had arrived.
+    /// The last loss or timeout was spurious: everything had arrived.
     pub fn on_spurious(&mut self, spurious: &Spurious) {
         match &mut self.drive {
             Drive::Own(law) => law.on_spurious(spurious),
@@ -123,7 +123,7 @@ impl Controller {
         }
     }
 
-    /// The path has changed, or will at once.
+    /// The path has changed, or will change at once.
     pub fn on_handover(&mut self, handover: &Handover) {
         match &mut self.drive {
             Drive::Own(law) => law.on_handover(handover),
@@ -131,7 +131,7 @@ impl Controller {
         }
     }
 
-    /// A segment has been found lost: once per transmission that is taken for lost, by whatever means
+    /// A segment has been found lost: once per transmission considered lost, by any means
     /// (also by a timeout), before the event that reports the loss as a whole.
     pub fn on_lost_segment(&mut self, segment: &LostSegment) {
         match &mut self.drive {
@@ -146,44 +146,44 @@ impl Controller {
     }
 
     /// This flow's part of a leg of known rate has changed. The transport keeps to it, or
-    /// [caps](Self::cap) the pacing rate; an algorithm that starts at a rate takes it for its own.
+    /// [caps](Self::cap) the pacing rate; an algorithm that starts at a rate uses it as its own.
     pub fn on_share(&mut self, share: Rate) {
         self.drive.get_mut().on_share(share);
     }
 
-    /// The device at the bottleneck reports what waits there.
+    /// The device at the bottleneck reports its queue.
     pub fn on_queue(&mut self, report: &QueueReport) {
         self.drive.get_mut().on_queue(report);
     }
 
-    /// An acknowledgement carries feedback of XCP routers; it comes before the
+    /// An acknowledgement carries feedback of XCP routers; call it before the
     /// [`on_ack`](Self::on_ack) of the same acknowledgement. Unit: bytes, with sixteen binary places.
     pub fn on_xcp_feedback(&mut self, feedback_q16: i64) {
         self.drive.get_mut().on_xcp_feedback(feedback_q16);
     }
 
-    /// What to write into the congestion header of the next segment; `None` but for XCP.
+    /// The congestion header of the next segment; `None` except for XCP.
     pub fn xcp_header(&self) -> Option<xcp::Header> {
         self.drive.get().xcp_header()
     }
 
-    /// How much may be in flight.
+    /// The limit of data in flight.
     pub fn window(&self) -> Bytes {
         self.drive.get().window()
     }
 
-    /// Whether it looks for the path's capacity from below, by slow start or what it has instead.
+    /// Whether it searches for the path's capacity from below, by slow start or its equivalent.
     pub fn is_in_slow_start(&self) -> bool {
         self.drive.get().is_in_slow_start()
     }
 
-    /// The window at which slow start ends; `None` while nothing has ended the first one, and for laws
-    /// that have none.
+    /// The window at which slow start ends; `None` before the first slow start has ended, and for laws
+    /// without one.
     pub fn slow_start_threshold(&self) -> Option<Bytes> {
         self.drive.get().slow_start_threshold()
     }
 
-    /// Whether [`window`](Self::window) holds in recovery as it stands. If not, the transport spends the
+    /// Whether [`window`](Self::window) applies unchanged in recovery. If not, the transport spreads the
     /// reduction over a round trip itself (RFC 9937).
     pub fn governs_recovery(&self) -> bool {
         match &self.drive {
@@ -202,12 +202,12 @@ impl Controller {
     }
 
     /// Whether each segment keeps to [`pacing_rate`](Self::pacing_rate) from the first on, without the
-    /// bursts that a transport lets out of what is paced. Asked until something is acknowledged.
+    /// bursts that a pacing transport allows. Read until the first acknowledgement.
     pub fn spreads(&self) -> bool {
         matches!(&self.drive, Drive::Windowed(windowed) if windowed.opening.spreads())
     }
 
-    /// What lies on the heap. Unit: bytes.
+    /// Memory on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
         let around = match &self.drive {
             Drive::Own(_) => 0,

@@ -1,10 +1,10 @@
-//! CUBIC: after a loss the window returns to where it was, quickly, then slowly, then beyond.
+//! CUBIC: after a loss the window returns to its earlier size, quickly, then slowly, then grows beyond.
 //!
-//! Source: RFC 9438, integers throughout. Multiplicative decrease from the window, not from what is in
+//! Source: RFC 9438, integers throughout. Multiplicative decrease from the window, not from the data in
 //! flight (§4.6 allows it: a window that is not used does not grow). Linux' CUBIC is the same curve
-//! (β 717/1024, C 410/1024); two of its habits are taken over: while the window has no maximum to aim
-//! at, before the first loss and after a timeout, it grows by a twentieth per round at least, and its
-//! slow start is HyStart where RFC 9438 §4.10 would rather have HyStart++.
+//! (β 717/1024, C 410/1024). Two of its habits are taken over. While the window has no maximum to aim
+//! at, before the first loss and after a timeout, it grows by a twentieth per round at least. Its
+//! slow start is HyStart where RFC 9438 §4.10 recommends HyStart++.
 
 mod law;
 
@@ -23,10 +23,10 @@ use crate::{
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// A congestion avoidance from its beginning to the next loss.
+/// A congestion avoidance phase from its beginning to the next loss.
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
-    /// When it began, later by all the time in which the window was not used.
+    /// Its beginning, moved later by all the time in which the window was not used.
     began: Instant,
     /// The last event.
     last: Instant,
@@ -39,7 +39,7 @@ struct Epoch {
 }
 
 impl Epoch {
-    /// Time goes by; it does not count where the window was not used.
+    /// Time passes; it does not count where the window was not used.
     fn pass(&mut self, now: Instant, used: bool) {
         if !used {
             self.began = self.began + now.saturating_since(self.last);
@@ -48,7 +48,7 @@ impl Epoch {
     }
 }
 
-/// What a loss changes, and a spurious one changes back.
+/// The state that a loss changes, and that a spurious loss restores.
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
     epoch: Option<Epoch>,
@@ -58,17 +58,17 @@ struct Memory {
     prior_q20: u64,
     /// The part of a segment the window has grown beyond the whole ones.
     fraction_q20: u32,
-    /// The next avoidance aims at no maximum: it begins after a timeout or a slow start's own end.
+    /// The next avoidance aims at no maximum: it begins after a timeout or at a slow start's own end.
     afresh: bool,
 }
 
-/// CUBIC as a controller: a slow start × the cubic curve or Reno's, whichever is more × 0.7.
+/// CUBIC as a controller: a slow start × the larger of the cubic curve and Reno's × 0.7.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     window: SegmentWindow,
     start: Start,
     memory: Memory,
-    /// What was before the reductions that may still be undone; its room stays for the next. Apart,
+    /// The state before the reductions that may still be undone; its memory is kept for the next one. Boxed,
     /// since few of many connections lose anything.
     before: Option<Box<Memory>>,
     undoable: bool,
@@ -136,7 +136,7 @@ impl Cubic {
         }
     }
 
-    /// Remembers where the window was; gives the threshold.
+    /// Remembers the current window; returns the threshold.
     fn fall(&mut self) -> u32 {
         if !self.undoable {
             **self.before.get_or_insert_default() = self.memory;
@@ -204,7 +204,7 @@ impl CongestionControl for Cubic {
     fn on_rto(&mut self, _rto: &Rto) {
         let threshold = self.fall();
         self.memory.afresh = true;
-        // What the window was before says nothing of the path after a timeout.
+        // After a timeout the earlier window proves nothing about the path.
         self.memory.maximum_q20 = 0;
         self.window.reduce(1, threshold);
         self.start.on_rto();
@@ -224,7 +224,7 @@ impl CongestionControl for Cubic {
         }
     }
 
-    /// CUBIC takes no notice of handovers.
+    /// CUBIC ignores handovers.
     fn on_handover(&mut self, _handover: &Handover) {}
 
     fn is_in_slow_start(&self) -> bool {

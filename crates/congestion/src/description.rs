@@ -1,14 +1,14 @@
-//! What is known of an algorithm besides its law: each module of one describes its own.
+//! Descriptions of algorithms besides their laws; each algorithm's module has its own.
 
 use crate::SlowStart;
 use midhop_units::Rate;
 
-/// What is known of an algorithm besides its law.
+/// The description of an algorithm besides its law.
 #[derive(Debug)]
 pub struct Description {
     /// Its name.
     pub name: &'static str,
-    /// How a kernel's sockets come by it.
+    /// How a kernel's sockets get it.
     pub kernel: InKernel,
     /// Whether a transport under it paces.
     pub pacing: Pacing,
@@ -18,16 +18,16 @@ pub struct Description {
     pub opens: bool,
     /// Whether its first window is [`Settings::initial_window`](crate::Settings::initial_window).
     pub initial_window: bool,
-    /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
+    /// Whether it has a window that can have [a committed rate](crate::committed) as its floor.
     pub committed: bool,
-    /// Whether it leaves anything to chance.
+    /// Whether it makes random choices.
     pub draws: bool,
-    /// The keys in scenarios that only it, and algorithms of its family, take.
+    /// The keys in scenarios for it, and for algorithms of its family, only.
     pub keys: &'static [&'static str],
 }
 
 impl Description {
-    /// A window in segments that begins as it is asked to; a program of ours runs it in kernels.
+    /// A window in segments that begins with the requested size; a program of ours runs it in kernels.
     pub(crate) const WINDOW: Self = Self {
         name: "",
         kernel: InKernel::Program,
@@ -40,7 +40,7 @@ impl Description {
         keys: &[],
     };
 
-    /// What begins and sends by a rule of its own, in simulations and tunnels only.
+    /// An algorithm that begins and sends by a rule of its own, in simulations and tunnels only.
     pub(crate) const OWN_RULE: Self = Self {
         kernel: InKernel::Never,
         pacing: Pacing::Always,
@@ -51,12 +51,12 @@ impl Description {
     };
 }
 
-/// How a kernel's sockets come by an algorithm.
+/// How a kernel's sockets get an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InKernel {
     /// Kernels have it.
     Native,
-    /// By a program of ours, where the kernel lacks it or has another of that name.
+    /// By a program of ours, where the kernel lacks it or has a different one of that name.
     Program,
     /// Not at all: it exists in simulations and tunnels only.
     Never,
@@ -67,9 +67,9 @@ pub enum InKernel {
 pub enum Pacing {
     /// It does: the law is a rate.
     Always,
-    /// It does where nothing else is chosen.
+    /// Yes, by default.
     Usually,
-    /// It does where that is chosen.
+    /// Only where that is chosen.
     Chosen,
 }
 
@@ -78,14 +78,14 @@ pub enum Pacing {
 pub enum FirstSlowStart {
     /// By a rule of the algorithm's own.
     Own,
-    /// By a rule of its own, where nothing else is chosen.
+    /// By a rule of its own, by default.
     OwnUnlessChosen,
-    /// As chosen, or else like this.
+    /// As chosen; this is the default.
     Chosen(SlowStart),
 }
 
 impl FirstSlowStart {
-    /// What ends it where nothing is chosen; `None`: a rule of the algorithm's own.
+    /// The default end; `None`: a rule of the algorithm's own.
     pub const fn usual(self) -> Option<SlowStart> {
         match self {
             Self::Chosen(slow_start) => Some(slow_start),
@@ -96,7 +96,7 @@ impl FirstSlowStart {
 
 /// Parameters of one algorithm.
 pub(crate) trait Parameters: Sized {
-    /// Those of an algorithm that is asked for by its name alone, over a path of `rate`, where that is known.
-    /// `None`: it cannot do without one.
+    /// The parameters of an algorithm that is requested by its name alone, over a path of `rate`, where that is known.
+    /// `None`: it needs a rate.
     fn usual(rate: Option<Rate>) -> Option<Self>;
 }

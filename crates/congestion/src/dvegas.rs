@@ -1,21 +1,21 @@
-//! DVegas as we read it: Vegas between two proxies, told by the terminal what waits in its queue.
+//! DVegas in our reading: Vegas between two proxies, with reports of the terminal's queue.
 //!
 //! Source: the abstract of H. Wu, Q. Peng, V. Leung on a decoupled Vegas for satellite networks (IEEE
-//! PIMRC 2004) says that flow control is apart from the recovery of losses, that the state of the
+//! PIMRC 2004). It states that flow control is separate from the recovery of losses, that the state of the
 //! terminal's MAC queue is fed back to the sending proxy at once, and that only this feedback reduces
-//! the window. No equations are published that we could find: **the law below is ours**, and results
+//! the window. We found no published equations: **the law below is ours**, and results
 //! with it are results of this reading.
 //!
-//! - A loss leaves the window as it is: without feedback it is the channel's. A congestion mark is
+//! - A loss leaves the window as it is: without feedback it is attributed to the channel. A congestion mark is
 //!   feedback, and halves it.
-//! - Once per round the segments in the terminal's queue, whoever sent them, decide as Vegas' estimate would: fewer
+//! - Once per round the segments in the terminal's queue, of any sender, decide as Vegas' estimate would: fewer
 //!   than α let the window grow by one, more than β shrink it by one, slow start ends above γ.
-//! - A queue elsewhere has nobody to report it: what Vegas sees in the RTT beyond what the terminal
-//!   reports counts by the same α and β, and is all that counts while no reports come.
-//! - A queue beyond `limit` is drained at once, once per round: the window falls by all above β.
-//! - When the terminal's allocation changes, the window is at most what it carries in the shortest RTT,
-//!   and β.
-//! - A timeout says that nothing arrives at all: slow start from one segment, up to half the window.
+//! - A queue elsewhere is not reported: the part of Vegas' RTT estimate beyond the terminal's
+//!   report counts by the same α and β, and is all that counts without reports.
+//! - A queue beyond `limit` is drained at once, once per round: the window shrinks by all above β.
+//! - When the terminal's allocation changes, the window is at most the data that it carries in the shortest RTT,
+//!   plus β.
+//! - A timeout shows that nothing arrives at all: slow start from one segment, up to half the window.
 
 use crate::common::Common;
 use crate::description::{Description, FirstSlowStart, InKernel, Parameters};
@@ -27,7 +27,7 @@ use crate::{
 };
 use midhop_units::{Bytes, Rate};
 
-/// Fewer RTT samples in a round say nothing of a queue elsewhere.
+/// Fewer RTT samples in a round prove nothing about a queue elsewhere.
 const SAMPLES_MIN: u32 = 3;
 
 /// How many segments may wait.
@@ -55,10 +55,10 @@ impl Default for DVegasThresholds {
     }
 }
 
-/// What a round decides.
+/// The decision of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Slow start goes on.
+    /// Slow start continues.
     SlowStart,
     /// Slow start is over, or the queue is too long: this window from now on. Unit: segments.
     Cut(u32),
@@ -66,12 +66,12 @@ pub enum Decision {
     Grow,
     /// One segment less.
     Shrink,
-    /// As it is.
+    /// The window stays.
     Hold,
 }
 
-/// The end of a round: `local` segments wait at the terminal, `elsewhere` by Vegas' estimate in other
-/// queues.
+/// The end of a round: `local` segments wait at the terminal, `elsewhere` in other queues by Vegas'
+/// estimate.
 pub fn decide(
     cwnd: u32,
     slow_start: bool,
@@ -132,7 +132,7 @@ impl DVegas {
     }
 
     fn take_rtt(&mut self, rtt_us: u32) {
-        // Never zero, as it divides.
+        // Never zero, since it is a divisor.
         let rtt_us = rtt_us.saturating_add(1);
         self.base_us = self.base_us.min(rtt_us);
         self.rtt_min_us = self.rtt_min_us.min(rtt_us);
@@ -167,7 +167,7 @@ impl DVegas {
         self.window.cwnd = reno::slow_start(cwnd, ssthresh, segments).0;
     }
 
-    /// What the terminal may send in the shortest RTT, and what may wait there.
+    /// The data that the terminal may send in the shortest RTT, plus its allowed queue.
     fn bound_by(&mut self, allocation: Rate) {
         if self.base_us == u32::MAX {
             return;
@@ -230,7 +230,7 @@ impl CongestionControl for DVegas {
         }
     }
 
-    /// The channel's: the transport repairs it, the window stays. But a mark is a queue's.
+    /// A loss of the channel: the transport repairs it, the window stays. But a mark comes from a queue.
     fn on_loss(&mut self, loss: &Loss) {
         if loss.lost == Bytes::ZERO {
             let half = reno::halve(self.window.cwnd);
@@ -292,7 +292,7 @@ mod tests {
         QueueReport { now: Instant::START, queued: Bytes::new(segments * MSS), allocation }
     }
 
-    /// A round of the whole window at `rtt_ms`; the window after it.
+    /// A round of the whole window at `rtt_ms`; returns the window after it.
     fn round(dvegas: &mut DVegas, number: u64, rtt_ms: u64) -> u64 {
         for _ in 0..dvegas.window().get() / MSS {
             dvegas.on_ack(&Ack { rtt: Some(Duration::from_ms(rtt_ms)), ..ack(number, MSS) });
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(round(&mut dvegas, 0, 600), 19);
         assert_eq!(round(&mut dvegas, 1, 600), 38);
         dvegas.on_queue(&report(12, None));
-        // The round's first acknowledgement cuts; the rest finds no slow start any more.
+        // The round's first acknowledgement cuts the window; for the rest slow start is over.
         assert_eq!(round(&mut dvegas, 2, 600), 26);
         dvegas.on_queue(&report(3, None));
         assert_eq!(round(&mut dvegas, 3, 600), 26);

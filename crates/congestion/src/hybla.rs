@@ -1,18 +1,18 @@
-//! Hybla, counted per acknowledged segment: as its paper has it (`hybla`), and ours (`hybla-plus`).
+//! Hybla, counted per acknowledged segment: as in its paper (`hybla`), and ours (`hybla-plus`).
 //!
 //! Source: C. Caini, R. Firrincieli, "TCP Hybla: a TCP enhancement for heterogeneous networks",
 //! International Journal of Satellite Communications and Networking 22, 2004. With ρ = max(RTT/RTT0, 1)
 //! every acknowledged segment adds 2^ρ − 1 in slow start and ρ²/W in congestion avoidance, so that W/RTT
 //! grows as it would for a flow whose round-trip time is RTT0.
 //!
-//! `hybla` differs in what the paper leaves to others: it is given no bandwidth estimate for its first threshold, and
-//! is paced where the transport is told to. Both take ρ from the smallest RTT of a window of time, because an RTT that
-//! includes a queue would make the flow grow faster the longer the queue is.
+//! `hybla` differs where the paper relies on other mechanisms: it gets no bandwidth estimate for its first
+//! threshold, and is paced only where the transport paces. Both take ρ from the smallest RTT of a window of time:
+//! an RTT that includes a queue would make the flow grow faster the longer the queue is.
 //!
-//! `hybla-plus` besides: slow start multiplies the window by no more than a bound per round and ends when RTTs show a
-//! queue (thresholds of RFC 9406 §4.2), at what the path has been seen to carry. Losses as rare as a radio's own do not
-//! halve the window but cut it to what the path has been seen to carry, and what arrives meanwhile counts. Where the
-//! rate of the path is known, it bounds the window.
+//! `hybla-plus` adds: slow start multiplies the window by no more than a bound per round and ends when RTTs show a
+//! queue (thresholds of RFC 9406 §4.2), at the capacity that the path has shown. Losses as rare as a radio's own do
+//! not halve the window but cut it to that capacity, and data that arrives meanwhile counts. A known
+//! rate of the path bounds the window.
 
 mod law;
 
@@ -33,11 +33,11 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// The reference round-trip time of the paper.
 const RTT0: Duration = Duration::from_ms(25);
-/// Unit: segments. What a window scale of today allows.
+/// Unit: segments. The limit of today's window scaling.
 const WINDOW_MAX: u32 = 65_535;
 const MIN_RTT_WINDOW: Duration = Duration::from_s(60);
 
-/// How a [`Hybla`] behaves. What no scenario can change is not in its serialised form.
+/// Settings of a [`Hybla`]. The serialised form omits what no scenario can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct HyblaSettings {
@@ -53,10 +53,10 @@ pub struct HyblaSettings {
     /// With a known rate, the window's bound in bandwidth-delay products, with ten binary places.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub window_bdp_max_q10: u32,
-    /// Whether the known rate is this flow's own share of the path: it then starts at it, paced, and
+    /// Whether the known rate is this flow's own share of the path: the flow then starts at it, paced, and
     /// keeps to it until more is lost than the tolerance explains.
     pub start_at_rate: bool,
-    /// How long the smallest RTT counts before a larger one may replace it.
+    /// How long the smallest RTT is valid before a larger one may replace it.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub min_rtt_window: Duration,
     /// The share of segments that may be lost without the window being halved, with sixteen binary
@@ -65,7 +65,7 @@ pub struct HyblaSettings {
 }
 
 impl HyblaSettings {
-    /// The paper's: every loss halves, and nothing bounds slow start but its threshold.
+    /// The paper's: every loss halves, and only the threshold bounds slow start.
     pub const fn published(rtt0: Duration) -> Self {
         Self {
             rtt0,
@@ -133,7 +133,7 @@ struct Tolerating {
     delivered: Bytes,
 }
 
-/// Hybla as a controller: its slow start × its avoidance × what the path carries, or half.
+/// Hybla as a controller: its slow start × its avoidance × the capacity of the path, or half.
 #[derive(Debug, Clone)]
 pub struct Hybla {
     settings: HyblaSettings,
@@ -151,9 +151,9 @@ pub struct Hybla {
     tolerating: Option<Tolerating>,
     /// With a known rate, its segments per round trip; else 0.
     bdp: u32,
-    /// Whether the path has been seen to carry less than the known rate.
+    /// Whether the path has carried less than the known rate.
     doubted: bool,
-    /// What ends slow start instead of Hybla's own look for a queue.
+    /// The end of slow start, in place of Hybla's own queue detection.
     start: Option<Start>,
 }
 
@@ -180,7 +180,7 @@ impl Hybla {
         }
     }
 
-    /// The same with another end of slow start than its own look for a queue; its growth stays
+    /// The same with another end of slow start than its own queue detection; its growth stays
     /// Hybla's, over a transport that paces or does not.
     pub fn with_slow_start(self, slow_start: SlowStart, paced: bool) -> Self {
         Self { start: Some(Start::new(slow_start, paced)), ..self }
@@ -191,14 +191,14 @@ impl Hybla {
         self.settings.start_at_rate && self.bdp > 0 && !self.doubted
     }
 
-    /// Where more losses than a radio's leave a window.
+    /// The window after more losses than a radio's.
     fn fallen(&mut self, window: u32) -> u32 {
         let guided = self.guided();
         self.doubted = true;
         if guided { retreat(window, self.carried_max) } else { reno::halve(window) }
     }
 
-    /// What a change of the path's RTT changes: ρ, and with a known rate the bounds.
+    /// Updates what depends on the path's RTT: ρ, and with a known rate the bounds.
     fn take_rtt(&mut self, rtt_us: u32) {
         let first = self.rtt_us == RTT_NONE;
         self.rtt_us = rtt_us;
@@ -224,7 +224,7 @@ impl Hybla {
         }
     }
 
-    /// Slow start ends where a queue begins, at what the path has been seen to carry.
+    /// Slow start ends where a queue begins, at the capacity that the path has shown.
     fn look_for_a_queue(&mut self, rtt_us: u32) {
         self.samples_min_us = self.samples_min_us.min(rtt_us);
         self.samples += 1;
@@ -262,8 +262,8 @@ impl Hybla {
         }
     }
 
-    /// Counts `segments` into a window: the congestion window, or in a recovery that is tolerated its
-    /// goal, for which slow start is over.
+    /// Counts `segments` into a window: the congestion window, or its goal in a tolerated
+    /// recovery, for which slow start is over.
     fn grow(&mut self, ssthresh: u32, gain_q10: u32, segments: u32) {
         let mut window = Window {
             cwnd: self.window.cwnd,
@@ -296,8 +296,8 @@ impl Hybla {
         }
     }
 
-    /// A recovery goes on. On a path that loses one segment in a hundred there is hardly a round trip
-    /// without one, so what arrives counts while the losses are tolerable.
+    /// A recovery continues. On a path that loses one segment in a hundred almost every round trip
+    /// has a loss, so arriving data counts while the losses are tolerable.
     fn recover(&mut self, ack: &Ack, segments: u32) {
         let Some(tolerating) = &mut self.tolerating else { return };
         tolerating.delivered = tolerating.delivered.saturating_add(ack.acked);
@@ -317,7 +317,7 @@ impl Hybla {
     }
 }
 
-/// A moment on the law's circle of milliseconds.
+/// A time on the law's circle of milliseconds.
 fn ms(now: Instant) -> u32 {
     (now.as_ns() / 1_000_000) as u32
 }
@@ -377,7 +377,7 @@ impl CongestionControl for Hybla {
                     self.tolerating = None;
                 }
                 self.open(ack, segments);
-                // A window that has grown back has shown that the path carries it.
+                // A window that has grown back proves that the path carries it.
                 self.doubted &= self.window.cwnd < self.bdp;
             }
         }
@@ -385,7 +385,7 @@ impl CongestionControl for Hybla {
 
     fn on_loss(&mut self, loss: &Loss) {
         let window = self.window.cwnd;
-        // A mark is no channel's error.
+        // A mark is not a channel error.
         let tolerant = self.settings.loss_tolerance_q16 > 0 && loss.lost > Bytes::ZERO;
         let goal = match tolerant {
             true if self.guided() => {
@@ -417,7 +417,7 @@ impl CongestionControl for Hybla {
         if let Some(start) = &mut self.start {
             start.on_rto();
         }
-        // After a timeout the path may be another one: the next samples decide afresh.
+        // After a timeout the path may have changed: the next samples decide anew.
         self.min_rtt = MinRtt::new(ms(rto.now));
     }
 

@@ -1,9 +1,9 @@
 //! Hybla as Linux computes it, integer for integer.
 //!
 //! Source: net/ipv4/tcp_hybla.c of Linux 6.12. It differs from the paper, and this module keeps the
-//! differences: one growth step per acknowledgement whatever it covers; ρ from the smallest smoothed
-//! RTT, never raised again; an initial window of ρ, be it one segment; 2^ρ cut at ρ = 16; no bound in
-//! slow start but the threshold.
+//! differences: one growth step per acknowledgement, whatever it covers; ρ from the smallest smoothed
+//! RTT, never raised again; an initial window of ρ, even one segment; 2^ρ cut at ρ = 16; in
+//! slow start no bound but the threshold.
 //!
 //! `rho_3ls` has 3 binary places, `rho2_7ls` 7, cents are 1/128 segments. `programs/laws/hybla_linux.h`
 //! in midhop-bpf computes the same.
@@ -23,7 +23,7 @@ const EXPONENT_MAX: u32 = 16;
 /// 128 · 2^(k/8), rounded down, for the eighths of ρ.
 const FRACTIONS: [u32; 8] = [128, 139, 152, 165, 181, 197, 215, 234];
 
-/// ρ and its square as the kernel keeps them.
+/// ρ and its square as in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rho {
     /// ρ with three binary places, at least 8.
@@ -53,7 +53,7 @@ impl Rho {
     }
 }
 
-/// What the law grows.
+/// The state that the law updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinuxWindow {
     /// Unit: segments.
@@ -86,7 +86,7 @@ impl LinuxWindow {
             self.cents -= 128;
             self.cwnd_cnt = 0;
         }
-        // Where the integer division gave nothing: Reno's one per window.
+        // Where the integer division gave zero: Reno's one per window.
         if increment == 0 && self.cwnd_cnt >= self.cwnd {
             self.cwnd = self.cwnd.wrapping_add(1);
             self.cwnd_cnt = 0;
@@ -117,7 +117,7 @@ impl HyblaLinux {
         hybla
     }
 
-    /// A connection whose handshake is not over: the first RTT sample is taken for the handshake's.
+    /// A connection before the end of its handshake: the first RTT sample counts as the handshake's.
     pub fn before_the_first_rtt(mss: Bytes, rtt0: Duration) -> Self {
         let rtt0_us = us(rtt0);
         let rho = Rho::new(0, rtt0_us);
@@ -125,7 +125,7 @@ impl HyblaLinux {
         Self { rtt0_us, window, rho, srtt_min_8us: 0, cents: 0, begun: false }
     }
 
-    /// One whose host remembers where slow start ended last. Unit: segments.
+    /// A connection whose host remembers the end of the last slow start. Unit: segments.
     #[must_use]
     pub fn with_threshold(mut self, threshold: u32) -> Self {
         self.window.ssthresh = threshold;
@@ -219,7 +219,7 @@ impl CongestionControl for HyblaLinux {
         self.window.restore();
     }
 
-    /// The kernel's Hybla takes no notice of handovers.
+    /// The kernel's Hybla ignores handovers.
     fn on_handover(&mut self, _handover: &Handover) {}
 
     fn is_in_slow_start(&self) -> bool {
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(hybla.window(), Bytes::new(65_535 * 1448));
         hybla.on_loss(&Loss { now: Instant::START, lost: MSS, in_flight: MSS });
         assert_eq!(hybla.window(), Bytes::new(32_767 * 1448));
-        // Ten segments or one: an acknowledgement is an acknowledgement. 73728 / 32767 = 2 cents.
+        // Ten segments or one: each acknowledgement counts the same. 73728 / 32767 = 2 cents.
         for n in 1..=64 {
             hybla.on_ack(&ack);
             let expected = 32_767 + n / 64;

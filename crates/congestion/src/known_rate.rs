@@ -1,14 +1,14 @@
-//! A flow over a leg whose capacity is known: dedicated, configured or signalled by the modem.
+//! A flow over a leg of known capacity: dedicated, configured or signalled by the modem.
 //!
-//! It sends at its part of that capacity from the first segment on, and repairs losses without taking
-//! them for congestion, because nobody else's data can be in the way. The window is a small multiple of
+//! It sends at its part of that capacity from the first segment on, and does not treat losses as
+//! congestion, because the leg carries nobody else's data. The window is a small multiple of
 //! the product of rate and round-trip time; flows of one [`Leg`] share its capacity.
 //!
-//! Source: ours. The idea of a rate given from outside is Hysteria's ("Brutal"); differs: the rate is
-//! the leg's, not each flow's; what is lost is not sent for on top of it, because what the channel
-//! destroys has used the channel; and the promise is not believed against the evidence. A queue that
-//! stands for a round trip, or more losses than a channel has, show that the leg carries less than was
-//! said: the flow then sends less than was delivered, and comes back step by step.
+//! Source: ours. The idea of a configured rate is Hysteria's ("Brutal"). Differences: the rate is
+//! the leg's, not each flow's. The sender does not send faster to make up for losses, because lost
+//! packets have used the channel. Evidence can reduce the rate: a queue that
+//! stands for a round trip, or more losses than a channel has, show that the leg carries less than
+//! configured. The flow then sends less than was delivered, and returns step by step.
 
 mod leg;
 
@@ -23,36 +23,36 @@ use crate::{
 use leg::Place;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// The window that is left after a timeout, and the least there ever is. Unit: segments.
+/// The window after a timeout, which is also the minimum. Unit: segments.
 const WINDOW_MIN: u64 = 4;
-/// What is no bound: the largest window that TCP can offer (RFC 7323 section 2.3).
+/// No bound: the largest window that TCP can offer (RFC 7323 section 2.3).
 const WINDOW_OPEN: Bytes = Bytes::new(1 << 30);
-/// How much of what was delivered is sent where the leg carries less than was said.
+/// The part of the delivery rate that is sent where the leg carries less than configured.
 const RETREAT_PERCENT: u64 = 90;
-/// How much of its share a flow comes back by in a round.
+/// The part of its share that a flow regains in a round.
 const RETURN_PERCENT: u64 = 5;
-/// The least that a retreat leaves. Unit: parts of the share.
+/// The least that remains after a retreat. Unit: parts of the share.
 const RETREAT_MAX: u64 = 64;
-/// What may wait at the sender itself until the pace lets it go: no queue of the leg's. Unit: segments.
+/// Data that may wait at the sender itself for pacing: it is not in the leg's queue. Unit: segments.
 const OWN_QUEUE: u64 = 4;
 
-/// What a [`KnownRate`] is told.
+/// Settings of a [`KnownRate`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownRateSettings {
     /// The leg, and with it its rate.
     pub leg: Leg,
     /// The round-trip time, where it is known before it is measured.
     pub rtt: Option<Duration>,
-    /// What the leg carries of each segment beyond its payload. Default: 52 bytes: IPv4, TCP,
+    /// Bytes of each segment on the leg beyond its payload. Default: 52 bytes: IPv4, TCP,
     /// timestamps.
     pub overhead: Bytes,
-    /// How long the smallest round-trip time counts before a larger one replaces it. Default: 60 s.
+    /// How long the smallest round-trip time is valid before a larger one replaces it. Default: 60 s.
     pub min_rtt_window: Duration,
-    /// How far the rate is believed.
+    /// The limits of trust in the rate.
     pub bounds: KnownRateBounds,
 }
 
-/// How far a known rate is believed.
+/// The limits of trust in a known rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KnownRateBounds {
@@ -62,10 +62,10 @@ pub struct KnownRateBounds {
     pub queue_max: Duration,
     /// The largest part of a round's data that the channel may lose. Unit: percent. Default: 20.
     pub loss_percent_max: u32,
-    /// Whether the rate is sent at whatever becomes of it. Default: no.
+    /// Whether the flow always sends at the rate, whatever is lost. Default: no.
     ///
-    /// Neither losses nor queues nor timeouts change what is sent, and no window bounds what is outstanding; buffers do.
-    /// So sends SCPS-TP where its congestion control is switched off (CCSDS 714.0-B-2).
+    /// Losses, queues and timeouts do not change the rate, and no window limits the outstanding data; only buffers do.
+    /// SCPS-TP sends like this with its congestion control off (CCSDS 714.0-B-2).
     #[cfg_attr(feature = "serde", serde(default))]
     pub open_loop: bool,
 }
@@ -125,7 +125,7 @@ impl MinRtt {
     }
 }
 
-/// What a round trip has shown so far.
+/// Observations of a round trip.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
     number: u64,
@@ -137,7 +137,7 @@ struct Round {
     /// Whether the application ran out of data.
     app_limited: bool,
     rate_max: Rate,
-    /// Whether what was sent in it was sent at the present rate.
+    /// Whether the data acknowledged in it was sent at the present rate.
     settled: bool,
 }
 
@@ -149,11 +149,11 @@ pub struct KnownRate {
     initial_window: u64,
     place: Place,
     min_rtt: MinRtt,
-    /// Whether the round-trip time is not this path's, or said and not measured.
+    /// Whether the round-trip time is not this path's, or configured and not measured.
     guessed: bool,
     path_since: Instant,
     round: Round,
-    /// What the evidence allows, where it is less than the share.
+    /// The rate that the evidence allows, where it is less than the share.
     ceiling: Option<Rate>,
     timed_out: bool,
 }
@@ -177,12 +177,12 @@ impl KnownRate {
         }
     }
 
-    /// What the evidence allows, where it is less than the flow's share of the leg.
+    /// The rate that the evidence allows, where it is less than the flow's share of the leg.
     pub fn ceiling(&self) -> Option<Rate> {
         self.ceiling
     }
 
-    /// What may be sent now, headers included.
+    /// The rate that may be sent now, headers included.
     fn rate(&self) -> Rate {
         let share = self.place.share();
         self.ceiling.map_or(share, |ceiling| ceiling.min(share))
@@ -223,7 +223,7 @@ impl KnownRate {
         self.place.use_of(used, self.rate());
     }
 
-    /// A round is over: does the leg carry what was said of it?
+    /// A round is over: does the leg carry the configured rate?
     fn judge(&mut self) {
         if self.settings.bounds.open_loop {
             return;
@@ -236,7 +236,7 @@ impl KnownRate {
         let own = self.rate().time_for(Bytes::new(OWN_QUEUE * self.segment()));
         let queue = queue.saturating_sub(own);
         let share = self.place.share();
-        // One loss of a round in which hardly anything was sent says nothing: it counts against what the
+        // One loss in a round with little data proves nothing: the losses are compared with the data that the
         // leg carries in a round.
         let product =
             self.min_rtt.min().map_or(0, |rtt| self.payload(self.rate()).bytes_in(rtt).get());
@@ -244,7 +244,7 @@ impl KnownRate {
             > u128::from((acked + lost).max(product))
                 * u128::from(self.settings.bounds.loss_percent_max);
         if queue > self.settings.bounds.queue_max || too_lossy {
-            // A round that was sent before the last answer says nothing of it.
+            // A round sent before the last reduction proves nothing about it.
             if settled && rate_max > Rate::ZERO {
                 let delivered = part(rate_max, self.segment(), self.mss);
                 let retreat = part(delivered, RETREAT_PERCENT, 100).min(self.rate());
@@ -314,7 +314,7 @@ impl CongestionControl for KnownRate {
     fn on_loss(&mut self, _loss: &Loss) {}
 
     fn on_rto(&mut self, _rto: &Rto) {
-        // Until something is heard, there may be no path to fill.
+        // Until an acknowledgement arrives, there may be no path to fill.
         self.timed_out = true;
         self.round.lost = 0;
     }
@@ -336,7 +336,7 @@ impl CongestionControl for KnownRate {
 
     fn on_restart(&mut self, _restart: &Restart) {
         self.place.be_busy();
-        // What arrives in this round was not sent in the one before.
+        // Data that arrives in this round was not sent in the one before.
         self.round.started = None;
     }
 
@@ -357,7 +357,7 @@ impl CongestionControl for KnownRate {
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
-        // A leg of no rate at all is one that is out: try now and then.
+        // A leg with a rate of zero is down: try now and then.
         Some(self.payload(self.rate()).max(Rate::from_bits_per_s(self.mss * 8)))
     }
 

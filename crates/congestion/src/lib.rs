@@ -1,16 +1,16 @@
 //! Congestion control for simulator, tunnel and daemon: one [`Controller`] for each connection.
 //!
-//! A transport reports each event ([`Ack`], [`Loss`], [`Rto`], [`Spurious`], [`Handover`]) and reads how
-//! much may be in flight ([`Controller::window`]) and how fast it may leave
-//! ([`Controller::pacing_rate`]). The transport keeps count of what is in flight, finds losses
+//! A transport reports each event ([`Ack`], [`Loss`], [`Rto`], [`Spurious`], [`Handover`]) and reads
+//! the limit of data in flight ([`Controller::window`]) and the pacing rate
+//! ([`Controller::pacing_rate`]). The transport counts the data in flight, finds losses
 //! and repairs them.
 //!
-//! Each algorithm is one module with its source named: the law as plain integer functions, which the
-//! BPF programs of midhop-bpf compute bit for bit alike ([`vectors`] compares them), and a
-//! [`CongestionControl`] made of it: a [`slow_start`], an avoidance and a response to loss;
+//! Each algorithm is one module that names its source: the law as plain integer functions, which the
+//! BPF programs of midhop-bpf compute identically bit for bit ([`vectors`] compares them), and a
+//! [`CongestionControl`] from it: a [`slow_start`], an avoidance and a response to loss;
 //! [`reno`] holds the plain ones. [`build()`] makes a controller of any of them by its name.
 //!
-//! Invariant: no clock, no floats, no randomness but from a seed that is handed in. Time comes with
+//! Invariant: no clock, no floats, no randomness except from a given seed. Time comes with
 //! each event; the same events give the same windows on every machine.
 
 mod algorithm;

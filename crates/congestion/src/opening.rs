@@ -1,6 +1,6 @@
-//! Openings: what a connection sends before its path has told it anything.
+//! Openings: how much a connection sends before it has measured its path.
 //!
-//! An opening sets the window of a law; once it is over, the law goes on alone.
+//! An opening sets the window of a law; after it the law continues alone.
 
 pub mod resume;
 mod spread;
@@ -23,17 +23,17 @@ pub enum Opening {
     ///
     /// Source: R. Sallantin et al., "Initial Spreading: a fast Start-Up TCP mechanism", IEEE LCN 2013.
     Spread,
-    /// A window known from elsewhere: from an earlier connection over the same path (Careful Resume,
-    /// RFC 9959), or from the rate that a modem is configured to. The transport must pace.
+    /// A window known from another source: from an earlier connection over the same path (Careful Resume,
+    /// RFC 9959), or from the configured rate of a modem. The transport must pace.
     Jump(Jump),
 }
 
-/// An opening of a connection, and how far it has come.
+/// An opening of a connection, and its progress.
 #[derive(Debug)]
 pub(crate) enum ActiveOpening {
     Burst,
     Spread(Spread),
-    /// In a box: few have one.
+    /// Boxed: few have one.
     Jump(Box<Resume>),
 }
 
@@ -47,7 +47,7 @@ impl ActiveOpening {
         }
     }
 
-    /// The law knows of it.
+    /// The law has processed it already.
     pub fn on_established(&mut self, law: &mut dyn Segmented, established: &Established) {
         match self {
             Self::Burst => {}
@@ -68,7 +68,7 @@ impl ActiveOpening {
         }
     }
 
-    /// Whether the law takes the loss for its own.
+    /// Whether the law handles the loss itself.
     pub fn on_loss(&mut self, law: &mut dyn Segmented, loss: &Loss) -> bool {
         match self {
             Self::Burst => true,
@@ -80,7 +80,7 @@ impl ActiveOpening {
         }
     }
 
-    /// The law takes it next.
+    /// The law handles it next.
     pub fn on_rto(&mut self, law: &mut dyn Segmented) {
         match self {
             Self::Burst => {}
@@ -89,14 +89,14 @@ impl ActiveOpening {
         }
     }
 
-    /// The law learns of it next.
+    /// The law handles it next.
     pub fn on_spurious(&mut self, law: &mut dyn Segmented) {
         if let Self::Jump(resume) = self {
             resume.on_spurious(law);
         }
     }
 
-    /// The law knows of it.
+    /// The law has processed it already.
     pub fn on_handover(&mut self, law: &mut dyn Segmented, handover: &Handover) {
         if let Self::Jump(resume) = self {
             resume.on_handover(law, handover);
@@ -113,7 +113,7 @@ impl ActiveOpening {
         matches!(self, Self::Jump(resume) if resume.governs_recovery())
     }
 
-    /// How fast `window` leaves; `None`: as the law has it.
+    /// The pacing rate for `window`; `None`: the law's.
     pub fn pacing_rate(&self, window: Bytes) -> Option<Rate> {
         match self {
             Self::Burst => None,
@@ -127,7 +127,7 @@ impl ActiveOpening {
         matches!(self, Self::Spread(spread) if spread.is_on())
     }
 
-    /// What lies on the heap. Unit: bytes.
+    /// Memory on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
         match self {
             Self::Burst | Self::Spread(_) => 0,

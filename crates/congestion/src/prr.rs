@@ -1,4 +1,4 @@
-//! Proportional Rate Reduction: how a transport spends a window's reduction over a round trip.
+//! Proportional Rate Reduction: how a transport spreads a window reduction over a round trip.
 //!
 //! Source: RFC 9937 §6, counted in segments; differs: the reduction is in proportion to the window when
 //! the loss was found, as in Linux, not to RecoverFS. `programs/laws/prr.h` in midhop-bpf computes the
@@ -6,14 +6,14 @@
 
 use crate::segments::saturated;
 
-/// A recovery as far as it has come.
+/// The progress of a recovery.
 ///
 /// Unit: segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prr {
     /// The window when it began.
     pub from: u32,
-    /// The window it is to end with.
+    /// The window at its end.
     pub to: u32,
     /// Delivered since it began.
     pub delivered: u32,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     /// Twenty in flight, the first lost, one selective acknowledgement each for the rest; recovery
-    /// begins at the third. Returns what each acknowledgement lets out, and what is in flight after.
+    /// begins at the third. Returns what each acknowledgement releases, and the data in flight after it.
     fn recovery(to: u32) -> (Vec<u32>, u32) {
         // RecoverFS as RFC 9937 defines it: 20 less the two acknowledged before.
         let mut prr = Prr { from: 18, to, delivered: 0, sent: 0 };

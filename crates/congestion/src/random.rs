@@ -1,4 +1,4 @@
-//! Random draws of a controller, all decided by the seed it is given.
+//! Random draws of a controller, all decided by its seed.
 
 use midhop_units::Seed;
 

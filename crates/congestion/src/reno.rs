@@ -1,10 +1,10 @@
-//! Reno, and its parts, which other algorithms are composed with: slow start, congestion avoidance,
+//! Reno and its parts, which other algorithms use as well: slow start, congestion avoidance,
 //! halving.
 //!
 //! Source: RFC 5681 §3.1 and RFC 3465; whole segments counted as Linux does (net/ipv4/tcp_cong.c).
 //! Whether it is NewReno (RFC 6582) or repairs with selective acknowledgements (RFC 6675) is the
-//! transport's: the window is the same. Differs from RFC 5681: the threshold is half the window, not
-//! half of what is in flight; a window that is not used does not grow, so the two stay near.
+//! transport's choice: the window is the same. Differs from RFC 5681: the threshold is half the window, not
+//! half of the data in flight; a window that is not used does not grow, so the two stay near.
 
 use crate::common::Common;
 use crate::description::{Description, InKernel};
@@ -35,7 +35,7 @@ pub fn slow_start(cwnd: u32, ssthresh: u32, acked: u32) -> (u32, u32) {
 pub fn avoid(cwnd: u32, count: u32, acked: u32) -> (u32, u32) {
     let (mut grown, mut count) = (cwnd, count);
     let per = cwnd.max(1);
-    // The count of a larger window before a reduction is worth one segment, no more.
+    // After a reduction, the count of a larger window is worth one segment, no more.
     if count >= per {
         count = 0;
         grown = grown.saturating_add(1);
@@ -125,7 +125,7 @@ impl CongestionControl for Reno {
         self.window.restore();
     }
 
-    /// Reno takes no notice of handovers.
+    /// Reno ignores handovers.
     fn on_handover(&mut self, _handover: &Handover) {}
 
     fn is_in_slow_start(&self) -> bool {

@@ -1,14 +1,14 @@
-//! What every window counted in segments shares: the window itself, its past, and its pacing.
+//! The common parts of windows counted in segments: the window itself, its past, and its pacing.
 
 use crate::{Ack, CongestionControl, Established, Phase};
 use midhop_units::{Bytes, Duration, Rate};
 
 /// RFC 6928's initial window.
 pub(crate) const INITIAL_WINDOW: u32 = 10;
-/// No threshold yet: slow start goes on until something ends it.
+/// No threshold yet: slow start continues until something ends it.
 pub(crate) const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// A controller whose window is a [`SegmentWindow`], so that what surrounds its start can set it.
+/// A controller whose window is a [`SegmentWindow`], so that an opening can set it.
 pub(crate) trait Segmented: CongestionControl {
     fn segments(&mut self) -> &mut SegmentWindow;
 }
@@ -53,20 +53,20 @@ impl SegmentWindow {
         self.cwnd < self.ssthresh
     }
 
-    /// Where slow start ends, once something has ended it.
+    /// Where slow start ended, or `None` before its first end.
     pub fn threshold(&self) -> Option<Bytes> {
         let known = (self.ssthresh < NO_THRESHOLD).then_some(self.ssthresh)?;
         Some(Bytes::new(u64::from(known).saturating_mul(self.mss.get())))
     }
 
-    /// Whole segments in `acked`, the rest kept for the next time.
+    /// Whole segments in `acked`; the rest is kept for the next call.
     pub fn segments(&mut self, acked: Bytes) -> u32 {
         let bytes = self.partial.saturating_add(acked.get());
         self.partial = bytes % self.mss.get();
         saturated(bytes / self.mss.get())
     }
 
-    /// `segments` / `divisor`, the rest kept for the next time.
+    /// `segments` / `divisor`; the rest is kept for the next call.
     pub fn divide(&mut self, segments: u32, divisor: u32) -> u32 {
         let segments = segments.saturating_add(self.uncounted);
         self.uncounted = segments % divisor.max(1);
@@ -80,7 +80,7 @@ impl SegmentWindow {
         }
     }
 
-    /// What an acknowledgement says of the path, and whether the last reduction still can be undone.
+    /// Processes an acknowledgement's measurements, and whether the last reduction still can be undone.
     pub fn measure(&mut self, ack: &Ack) {
         if let Some(rtt) = ack.rtt {
             self.sample(rtt);
@@ -102,7 +102,7 @@ impl SegmentWindow {
         self.srtt
     }
 
-    /// Takes `ssthresh` for a loss and `cwnd` for the window, and remembers what was.
+    /// Sets `ssthresh` for a loss and `cwnd` as the window, and remembers the old values.
     pub fn reduce(&mut self, cwnd: u32, ssthresh: u32) {
         self.before.get_or_insert((self.cwnd, self.ssthresh));
         self.cwnd = cwnd;
@@ -110,12 +110,12 @@ impl SegmentWindow {
         self.count = 0;
     }
 
-    /// Nothing remembered is true any more once the recovery has ended.
+    /// The remembered values are no longer valid once the recovery has ended.
     pub fn settle(&mut self) {
         self.before = None;
     }
 
-    /// Undoes the last reduction, as far as the window has not outgrown it.
+    /// Undoes the last reduction, unless the window has outgrown it.
     pub fn restore(&mut self) {
         if let Some((cwnd, ssthresh)) = self.before.take() {
             self.cwnd = self.cwnd.max(cwnd);
@@ -135,7 +135,7 @@ impl SegmentWindow {
     }
 }
 
-/// The value in 32 bits, or the largest there is.
+/// The value in 32 bits, or the largest possible.
 pub(crate) fn saturated(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

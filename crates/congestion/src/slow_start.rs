@@ -1,8 +1,8 @@
-//! Slow starts: how a connection that knows nothing finds out how much its path carries.
+//! Slow starts: how a new connection finds the capacity of its path.
 //!
-//! A controller asks its slow start at every acknowledgement whether to go on, more slowly, or to stop.
-//! How much the window grows while it goes on stays the controller's: Reno's and CUBIC's by what was
-//! acknowledged, Hybla's by more. After a timeout every slow start is the classic one, up to the
+//! A controller asks its slow start at every acknowledgement whether to continue, to continue more slowly, or to stop.
+//! The growth of the window meanwhile stays the controller's: Reno's and CUBIC's by the acknowledged
+//! data, Hybla's by more. After a timeout every slow start is the classic one, up to the
 //! threshold that the loss has left.
 
 mod hystart;
@@ -29,7 +29,7 @@ pub enum SlowStart {
     HyStart,
     /// By a rise in RTT that lasts (RFC 9406): [`HyStartPlusPlus`].
     HyStartPlusPlus,
-    /// By what arrives staying behind what was sent: [`Search`].
+    /// When arrived data stays behind sent data: [`Search`].
     Search,
 }
 
@@ -59,10 +59,10 @@ impl fmt::Display for SlowStart {
     }
 }
 
-/// What a slow start decides at an acknowledgement.
+/// The decision of a slow start at an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The window grows by so much of what the controller would add: 1 / `divisor`, and by no more
+    /// The window grows by so much of the controller's own growth: 1 / `divisor`, and by no more
     /// than `segments_max` segments.
     Grow {
         /// Range: ≥ 1.
@@ -72,34 +72,34 @@ pub enum Verdict {
     },
     /// Slow start is over: the window is the threshold.
     Exit,
-    /// Slow start is over, and the window is to sink to so many segments.
+    /// Slow start is over, and the window is to shrink to so many segments.
     ExitTo(u32),
 }
 
 impl Verdict {
-    /// Slow start goes on as if there were nothing to see.
+    /// Slow start continues without a finding.
     pub const GO_ON: Self = Self::Grow { divisor: 1, segments_max: u32::MAX };
 }
 
-/// A slow start under way.
+/// A slow start in progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     rule: Rule,
     drain: Option<Drain>,
 }
 
-/// Slow start has ended above what the path carries.
+/// Slow start has ended above the path's capacity.
 #[derive(Debug, Clone, Copy)]
 struct Drain {
-    /// The window when it ended, and what it sinks to. Unit: segments.
+    /// The window when it ended, and the target of its drain. Unit: segments.
     from: u32,
     to: u32,
     arrived: u32,
 }
 
 impl Drain {
-    /// The window once everything that was in flight has arrived is `to`, and in proportion until
-    /// then, so that the sender never falls silent.
+    /// The window is `to` once all data in flight has arrived, and in proportion until
+    /// then, so that the sender never becomes idle.
     fn window(&mut self, segments: u32) -> u32 {
         self.arrived = self.arrived.saturating_add(segments).min(self.from);
         let less = u64::from(self.from - self.to) * u64::from(self.arrived);
@@ -116,7 +116,7 @@ enum Rule {
 }
 
 impl Start {
-    /// A start of a kind, for a transport that paces or does not.
+    /// A slow start of this kind, for a transport that paces or does not.
     pub fn new(kind: SlowStart, paced: bool) -> Self {
         let rule = match kind {
             SlowStart::Classic => Rule::Classic,
@@ -137,9 +137,9 @@ impl Start {
         }
     }
 
-    /// Looks at an acknowledgement outside recovery. Returns the part of slow start's growth that is
-    /// due, as its divisor and bound in segments; `None` where avoidance is due, or a drain that goes
-    /// on.
+    /// Processes an acknowledgement outside recovery. Returns the part of slow start's growth that is
+    /// due, as its divisor and bound in segments; `None` where avoidance is due, or a drain
+    /// continues.
     ///
     /// For controllers whose slow start grows by a law of its own; the others [`grow`](Self::grow).
     pub fn pace(&mut self, window: &mut SegmentWindow, ack: &Ack) -> Option<(u32, u32)> {
@@ -161,7 +161,7 @@ impl Start {
         }
     }
 
-    /// Whether the window sinks to where slow start should have ended; `segments` have arrived.
+    /// Whether the window is draining to where slow start should have ended; `segments` have arrived.
     pub fn drain(&mut self, window: &mut SegmentWindow, segments: u32) -> bool {
         let Some(drain) = &mut self.drain else { return false };
         window.cwnd = drain.window(segments);
@@ -171,10 +171,10 @@ impl Start {
         self.drain.is_some()
     }
 
-    /// Grows `window` by `segments` as far as slow start goes; returns what is left for avoidance,
-    /// `None` where it is not avoidance's turn.
+    /// Grows `window` by `segments` as far as slow start goes; returns the rest for avoidance,
+    /// `None` where avoidance is not due.
     ///
-    /// For controllers whose slow start adds what was acknowledged.
+    /// For controllers whose slow start adds the acknowledged segments.
     pub fn grow(&mut self, window: &mut SegmentWindow, ack: &Ack, segments: u32) -> Option<u32> {
         match self.pace(window, ack) {
             None if self.drain(window, segments) => None,
@@ -194,7 +194,7 @@ impl Start {
         self.drain = None;
     }
 
-    /// The window has been cut to a segment: what was measured belongs to another time.
+    /// The window has been cut to a segment: earlier measurements no longer apply.
     pub fn on_rto(&mut self) {
         self.drain = None;
         if let Rule::HyStart(hystart) = &mut self.rule {

@@ -1,8 +1,8 @@
-//! The integer laws by name, and vectors that any implementation of them can be held against.
+//! The integer laws by name, and vectors to compare any implementation of them with.
 //!
-//! A law here takes and gives plain 32-bit numbers, so that a program in another language (the BPF
-//! programs of midhop-bpf) can be run on the same inputs. A vector is one line of the files in
-//! `vectors/`: `law inputs… = outputs…`; what follows `#` is a remark.
+//! A law here takes and returns plain 32-bit numbers, so that a program in another language (the BPF
+//! programs of midhop-bpf) can run on the same inputs. A vector is one line of the files in
+//! `vectors/`: `law inputs… = outputs…`; a remark follows `#`.
 
 use crate::{hybla, hybla_linux, prr, vegas, westwood};
 
@@ -15,7 +15,7 @@ pub const FILES: [(&str, &str); 5] = [
     ("westwood.txt", include_str!("../vectors/westwood.txt")),
 ];
 
-/// The most numbers a law takes or gives.
+/// The most numbers that a law takes or returns.
 pub const NUMBERS_MAX: usize = 8;
 
 /// One law: a function from numbers to numbers.
@@ -111,13 +111,13 @@ pub const LAWS: [VectorLaw; 27] = [
 /// One line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vector {
-    /// Where it stands: file and line, for messages.
+    /// Its place: file and line, for messages.
     pub place: String,
     /// The law.
     pub law: String,
-    /// What it takes, zeros after.
+    /// Its inputs, zeros after.
     pub inputs: [u32; NUMBERS_MAX],
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<u32>,
 }
 

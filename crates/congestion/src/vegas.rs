@@ -1,4 +1,4 @@
-//! Vegas: keeps a few segments in the bottleneck's queue, seen by the delay they add.
+//! Vegas: keeps a few segments in the bottleneck's queue, measured by the delay that they add.
 //!
 //! Source: L. Brakmo, L. Peterson, "TCP Vegas: end to end congestion avoidance on a global Internet",
 //! IEEE JSAC 13(8), 1995, decided once per round trip as in Linux (net/ipv4/tcp_vegas.c), which doubles
@@ -13,7 +13,7 @@ use crate::{
 };
 use midhop_units::{Bytes, Rate};
 
-/// Fewer RTT samples in a round say nothing; Reno decides then.
+/// Fewer RTT samples in a round prove nothing; Reno decides then.
 const SAMPLES_MIN: u32 = 3;
 
 /// How many segments may wait in the queue.
@@ -42,7 +42,7 @@ impl Default for VegasThresholds {
     }
 }
 
-/// What a round decides.
+/// The decision of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VegasWindow {
     /// Unit: segments.
@@ -53,7 +53,7 @@ pub struct VegasWindow {
     pub slow_start: bool,
 }
 
-/// Segments of ours that wait in a queue. `rtt_us` is at least `base_us`.
+/// Our segments that wait in a queue. `rtt_us` is at least `base_us`.
 pub fn queued(cwnd: u32, base_us: u32, rtt_us: u32) -> u32 {
     let waiting = u64::from(rtt_us.wrapping_sub(base_us));
     saturated(u64::from(cwnd) * waiting / u64::from(base_us.max(1)))
@@ -179,7 +179,7 @@ impl CongestionControl for Vegas {
     fn on_ack(&mut self, ack: &Ack) {
         if let Some(rtt) = ack.rtt {
             self.window.sample(rtt);
-            // Never zero, as it divides.
+            // Never zero, since it is a divisor.
             let rtt_us = us(rtt).saturating_add(1);
             self.base_us = self.base_us.min(rtt_us);
             self.rtt_min_us = self.rtt_min_us.min(rtt_us);
@@ -228,7 +228,7 @@ impl CongestionControl for Vegas {
     }
 
     fn on_handover(&mut self, handover: &Handover) {
-        // On a longer path the old base would read the distance as a queue.
+        // On a longer path the old base would count the distance as a queue.
         self.base_us = handover.rtt.map_or(u32::MAX, |rtt| us(rtt).saturating_add(1));
         self.begin_round(None);
     }

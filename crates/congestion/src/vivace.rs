@@ -1,18 +1,19 @@
-//! PCC Vivace: tries rates, and goes where what it gets for them grows.
+//! PCC Vivace: tries rates, and moves in the direction in which their utility grows.
 //!
 //! Source: M. Dong et al., "PCC Vivace: online-learning congestion control", NSDI 2018, with the
-//! utility that punishes latency. Time is cut into monitor intervals of a round trip each; what was
-//! sent in one is followed to its acknowledgement or loss, and its utility computed. A flow doubles its
+//! utility that punishes latency. Time is cut into monitor intervals of a round trip each. The data
+//! of an interval is followed to its acknowledgement or loss, and its utility computed. A flow doubles its
 //! rate until its utility falls, then sends two pairs of intervals a twentieth above and below its
 //! rate, in an order that the seed decides. Where both pairs agree it moves along the gradient, further
 //! with each step that confirms the direction, and tries again where one does not.
 //!
-//! Differs: the utility is of the rate that was meant, which pacing keeps, so that the number of whole
-//! segments in an interval is no noise. The least step is one hundredth of the rate, as in the authors'
-//! code. An interval in which the application ran out of data, the window held the sender back, or the
-//! round-trip time jumped as it does when the path changes and not when a queue grows, decides
-//! nothing. A slope of the round-trip times below three of its standard errors is none: acknowledgements
-//! that a receiver holds back say nothing of a queue. There is a window, of two products of rate and
+//! Differs: the utility is of the intended rate, which pacing keeps, so that the number of whole
+//! segments in an interval is no noise. The smallest step is one hundredth of the rate, as in the authors'
+//! code. An interval decides nothing if the application ran out of data, the window limited the sender, or the
+//! round-trip time jumped as on a change of the path and not as with a growing queue.
+//! A slope of the round-trip times below three of its standard errors counts as zero: acknowledgements
+//! that a receiver delays show no queue. There is a window, of two products of rate and
+//! smoothed round-trip time.
 //! smoothed round-trip time.
 
 mod interval;
@@ -32,7 +33,7 @@ use std::collections::VecDeque;
 
 /// How far probes are from the rate. Unit: percent.
 const PROBE_PERCENT: u64 = 5;
-/// The bound of a step: this much, and more with every step that it bounds. Unit: percent.
+/// The bound of a step: this much, and more with every step that met it. Unit: percent.
 const BOUND_PERCENT: u64 = 5;
 const BOUND_STEP_PERCENT: u64 = 10;
 const STEP_MIN_PERCENT: u64 = 1;
@@ -40,30 +41,30 @@ const STEP_MIN_PERCENT: u64 = 1;
 const OUTSTANDING_MAX: usize = 16;
 /// An interval has at least so many segments.
 const SEGMENTS_MIN: u64 = 10;
-/// No queue makes the round-trip time jump by as much from one acknowledgement to the next.
+/// A growing queue never makes the round-trip time jump by so much from one acknowledgement to the next.
 const JUMP_MIN: Duration = Duration::from_ms(10);
 const RATE_MAX: Rate = Rate::from_bits_per_s(1_000_000_000_000);
 
-/// What a flow is doing.
+/// The state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Doubling its rate.
     Starting,
     /// Comparing rates above and below its own.
     Probing,
-    /// Going where the gradient points.
+    /// Moving along the gradient.
     Moving,
 }
 
-/// A step that was made, to be judged by its result.
+/// A step, to be judged by its result.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     up: bool,
     /// Steps in this direction so far.
     count: u64,
-    /// k: which bound holds; one more with each step that met its bound.
+    /// k: the bound in use; one more with each step that met its bound.
     bounded: u64,
-    /// Where it came from, and what that was worth.
+    /// Its start, and the utility there.
     from: (Rate, i64),
 }
 
@@ -74,14 +75,14 @@ pub struct Vivace {
     initial_window: u64,
     draws: Draws,
     stage: Stage,
-    /// The rate that is probed around. `None` while no round-trip time is known.
+    /// The centre of the probes. `None` while no round-trip time is known.
     rate: Option<Rate>,
     intervals: VecDeque<Interval>,
     /// Whether the very first interval has its result.
     heard: bool,
     /// The best of the start: its rate and utility.
     best: Option<(Rate, i64)>,
-    /// Probes yet to be sent, and whether the first of each pair is the upper one.
+    /// Probes still to be sent, and whether the first of each pair is the upper one.
     probes_sent: usize,
     upper_first: [bool; 2],
     results: [Option<(bool, i64)>; 4],
@@ -117,12 +118,12 @@ impl Vivace {
         }
     }
 
-    /// What the flow is doing.
+    /// The flow's state.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The rate it thinks best so far; probes lie around it.
+    /// The best rate so far; probes lie around it.
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }
@@ -138,13 +139,13 @@ impl Vivace {
         }
     }
 
-    /// Two segments per round trip at least.
+    /// At least two segments per round trip.
     fn within_bounds(&self, rate: Rate) -> Rate {
         let srtt = self.srtt.unwrap_or(Duration::from_s(1)).max(Duration::from_us(1));
         rate.max(Rate::of(Bytes::new(2 * self.mss), srtt)).min(RATE_MAX)
     }
 
-    /// The interval goes on or the next one begins.
+    /// The interval continues or the next one begins.
     fn advance(&mut self, now: Instant) {
         let (Some(rate), Some(srtt)) = (self.rate, self.srtt) else { return };
         if let Some(current) = self.intervals.back_mut() {
@@ -156,7 +157,7 @@ impl Vivace {
         }
         self.cut = false;
         let (role, rate) = match self.stage {
-            // The first is sent at the rate as it is, each further one at twice the one before.
+            // The first is sent at the current rate, each further one at twice the one before.
             Stage::Starting if self.intervals.is_empty() => (Role::Starting, rate),
             Stage::Starting => {
                 let doubled = self.within_bounds(scaled(rate, 200));
@@ -187,10 +188,10 @@ impl Vivace {
         self.intervals.iter().any(|interval| interval.role == Role::Moving)
     }
 
-    /// Takes the results of intervals of which nothing more is to be heard, now that something sent
+    /// Takes the results of intervals that are complete, now that data sent
     /// at `sent` has arrived.
     fn conclude(&mut self, sent: Instant) {
-        // A segment is found lost by what was sent a little later.
+        // A segment is found lost by data sent a little later.
         let margin = self.srtt.unwrap_or(Duration::ZERO) / 8;
         while let Some(first) = self.intervals.front().copied() {
             let settled = first
@@ -215,7 +216,7 @@ impl Vivace {
             return;
         }
         match (utility, self.best) {
-            // What leaves before the first acknowledgement counts as short of data: nothing had been
+            // Data sent before the first acknowledgement counts as short of data: nothing had been
             // delivered that could show the opposite.
             (None, None) if first => {}
             (Some(utility), Some((best, worth))) if utility < worth => {
@@ -223,7 +224,7 @@ impl Vivace {
                 self.probe();
             }
             (Some(utility), _) => self.best = Some((rate, utility)),
-            // Nothing was learnt: more would teach no more.
+            // The results show nothing: more of them would not help.
             (None, _) => {
                 self.rate = Some(self.best.map_or(rate, |(best, _)| best));
                 self.probe();
@@ -231,7 +232,7 @@ impl Vivace {
         }
     }
 
-    /// Begins to probe around the rate. What was sent before is of no interest any more.
+    /// Begins to probe around the rate. Data sent before no longer matters.
     fn probe(&mut self) {
         self.stage = Stage::Probing;
         self.step = None;
@@ -241,7 +242,7 @@ impl Vivace {
         self.disregard();
     }
 
-    /// The rate has changed: what is being sent ends, and is compared with nothing.
+    /// The rate has changed: the current interval ends, and is compared with nothing.
     fn disregard(&mut self) {
         self.cut = true;
         for interval in &mut self.intervals {
@@ -251,7 +252,7 @@ impl Vivace {
 
     fn probed(&mut self, nth: usize, up: bool, utility: Option<i64>) {
         let (Some(rate), Some(utility)) = (self.rate, utility) else {
-            // A pair without its half says nothing.
+            // Half of a pair proves nothing.
             self.probe();
             return;
         };
@@ -267,7 +268,7 @@ impl Vivace {
             return;
         }
         let up = first > 0;
-        // The better of the last pair is where the way begins.
+        // The better one of the last pair is the starting point.
         let from = if c.0 == up { c.1 } else { d.1 };
         let width = i128::from(rate.bits_per_s()) * 2 * i128::from(PROBE_PERCENT) / 100;
         let gradient = gradient_micros((first + second) / 2, width);
@@ -293,7 +294,7 @@ impl Vivace {
         step.bounded = if wanted > bound {
             step.bounded.saturating_add(1)
         } else {
-            // The least whose bound is not met.
+            // The smallest k whose bound is not met.
             (0..step.bounded).find(|&k| wanted <= bound_of(k)).unwrap_or(step.bounded)
         };
         let least = u128::from(base) * u128::from(STEP_MIN_PERCENT) / 100;
@@ -302,7 +303,7 @@ impl Vivace {
         let rate = self.within_bounds(Rate::from_bits_per_s(bits));
         self.rate = Some(rate);
         if rate == step.from.0 {
-            // At a bound of the rate there is nowhere to go.
+            // At a limit of the rate no further step is possible.
             self.probe();
             return;
         }
@@ -327,14 +328,14 @@ impl Vivace {
         self.go(Step { from: (rate, utility), ..step }, gradient_micros(gained, width));
     }
 
-    /// Whatever is outstanding says nothing of the path any more.
+    /// Outstanding data no longer measures the path.
     fn spoil(&mut self) {
         for interval in &mut self.intervals {
             interval.spoilt = true;
         }
     }
 
-    /// The interval in which something was sent.
+    /// The interval in which the data was sent.
     fn interval(&mut self, sent: Instant) -> Option<&mut Interval> {
         self.intervals.iter_mut().rev().find(|interval| interval.holds(sent))
     }

@@ -1,9 +1,9 @@
-//! Westwood+: after a loss the window becomes what the path has been seen to carry.
+//! Westwood+: after a loss the window becomes the measured capacity of the path.
 //!
 //! Source: S. Mascolo et al., "TCP Westwood: bandwidth estimation for enhanced transport over wireless
 //! links", MobiCom 2001, with Westwood+'s one sample per RTT; filter and accounting as in Linux
 //! (net/ipv4/tcp_westwood.c). Differs: time is counted in milliseconds, not jiffies, and the filter has eight binary
-//! places, so that what it leaves off does not depend on how a kernel was built: in whole bytes per jiffy each of its
+//! places, so that its rounding does not depend on how a kernel was built. In whole bytes per jiffy each of its
 //! stages stays up to seven of them below, 7 % of 0.8 Mbit/s where a jiffy is a millisecond.
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
@@ -19,13 +19,13 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// A sample spans at least this. Unit: ms.
 const SPAN_MIN_MS: u32 = 50;
-/// The RTT taken for granted before one was measured. Unit: ms.
+/// The RTT assumed before the first measurement. Unit: ms.
 const RTT_INITIAL_MS: u32 = 20_000;
 
 /// Binary places of the filter.
 const PLACES: u32 = 8;
 
-/// A sample of `bytes` that arrived within `span_ms`, as the filter takes it. Unit: bytes per 256 ms.
+/// A sample of `bytes` that arrived within `span_ms`, in the filter's unit. Unit: bytes per 256 ms.
 pub fn sampled(bytes: u64, span_ms: u32) -> u32 {
     saturated(bytes.saturating_mul(1 << PLACES) / u64::from(span_ms.max(1)))
 }
@@ -51,21 +51,21 @@ impl Filter {
         }
     }
 
-    /// The window that fills the path and no queue. Unit: segments.
+    /// The window that fills the path without a queue. Unit: segments.
     pub fn window(self, rtt_min_ms: u32, mss: u32) -> u32 {
         let bytes = (u64::from(self.twice) * u64::from(rtt_min_ms)) >> PLACES;
         saturated(bytes / u64::from(mss.max(1))).max(reno::WINDOW_MIN)
     }
 }
 
-/// Whether a sample that has run for `span_ms` is long enough to close.
+/// Whether a sample of `span_ms` is long enough to close.
 pub fn sample_due(span_ms: u32, rtt_ms: u32) -> bool {
     rtt_ms > 0 && span_ms > rtt_ms.max(SPAN_MIN_MS)
 }
 
-/// What the cumulative acknowledgement has said, and what duplicate ones have said before it.
+/// What the cumulative acknowledgement has covered, and what duplicates have reported before it.
 ///
-/// For transports that see cumulative acknowledgements only; [`Ack::acked`] counts selective ones too
+/// For transports that see only cumulative acknowledgements; [`Ack::acked`] counts selective ones too
 /// and needs no such accounting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {

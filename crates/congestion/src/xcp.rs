@@ -1,4 +1,4 @@
-//! XCP: routers tell senders how much larger or smaller their windows should be.
+//! XCP: routers report to senders by how much to change their windows.
 //!
 //! Source: D. Katabi, M. Handley, C. Rohrs, "Congestion control for high bandwidth-delay product
 //! networks", SIGCOMM 2002. A sender writes its window and round-trip time into a [`Header`] of each
@@ -17,7 +17,7 @@ pub use sender::{Xcp, XcpSettings};
 
 use midhop_units::{Bytes, Duration};
 
-/// No sender asks for more at once: a petabyte.
+/// No sender requests more at once: a petabyte.
 pub(crate) const DEMAND_MAX_Q16: i64 = i64::MAX >> 2;
 
 /// The congestion header of a segment.
@@ -25,9 +25,9 @@ pub(crate) const DEMAND_MAX_Q16: i64 = i64::MAX >> 2;
 pub struct Header {
     /// H_cwnd: the sender's window.
     pub window: Bytes,
-    /// H_rtt: the sender's round-trip time; zero while it knows none, and then no router answers.
+    /// H_rtt: the sender's round-trip time; zero while unknown, and then no router responds.
     pub rtt: Duration,
-    /// H_feedback: how much the window should grow for this segment; what the sender would like, until
+    /// H_feedback: the requested growth of the window for this segment, until
     /// a router lowers it. Unit: bytes, with sixteen binary places.
     pub feedback_q16: i64,
 }
@@ -44,7 +44,7 @@ impl Receiver {
         self.owed_q16 = self.owed_q16.saturating_add(header.feedback_q16);
     }
 
-    /// What the acknowledgement that now leaves carries. Unit: bytes, with sixteen binary places.
+    /// The feedback for the acknowledgement that now leaves. Unit: bytes, with sixteen binary places.
     pub fn take(&mut self) -> i64 {
         std::mem::take(&mut self.owed_q16)
     }

@@ -1,13 +1,13 @@
-//! Something that stands at a node and meets every packet there: a proxy, a snoop agent, a filter.
+//! An agent at a node, which processes every packet there: a proxy, a snoop agent, a filter.
 //!
-//! An agent sees what arrives at its node from a link, whether it is for that node or passes by, and
-//! what is made there: by the node's own endpoints, and by a proxy. It hands packets on as they are or
-//! changed, keeps them, drops them for a cause that the record counts, or sends some of its own.
+//! An agent receives the packets that arrive at its node from a link, whether they are for that node or pass by, and
+//! those that are made there: by the node's own endpoints, and by a proxy. It forwards packets unchanged or
+//! changed, holds them, drops them for a cause that the record counts, or sends packets of its own.
 //!
-//! Several agents at a node stand in a row. A packet meets each once, in their order, be it on its way
-//! in, out or through; what an agent hands on or makes goes to the next. A proxy stands innermost,
-//! behind all agents, whatever the order: what arrives meets the agents and then the proxy; what the
-//! proxy makes meets the agents and then leaves. Behind the last, a packet takes the node's route to its
+//! Several agents at a node form a chain. A packet passes each once, in their order, on its way
+//! in, out or through; packets that an agent forwards or makes go to the next. A proxy is innermost,
+//! behind all agents, whatever the order: arriving packets pass the agents and then the proxy; the
+//! proxy's packets pass the agents and then leave. Behind the last agent, a packet takes the node's route to its
 //! destination, or reaches the node's own endpoints.
 
 use crate::packet::{Body, Contents, Packet};
@@ -15,46 +15,46 @@ use midhop_congestion::QueueReport;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_units::Instant;
 
-/// What an agent wants done, in its order.
+/// The actions of an agent, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The packet goes on, to the next agent or to its destination, be it one that came, changed or not,
+    /// The packet goes on, to the next agent or to its destination: one that was received, changed or not,
     /// or a new one.
     Send(Packet),
-    /// The packet is gone; the node's record counts it under this cause.
+    /// The packet ends here; the node's record counts it under this cause.
     Drop(Packet, &'static str),
 }
 
-/// Takes down what an agent wants done.
+/// Collects the actions of an agent.
 #[derive(Debug, Default)]
 pub struct Actions {
     list: Vec<Action>,
-    /// What datagrams of tunnels contain.
+    /// The contents of tunnels' datagrams.
     contents: Contents,
 }
 
 impl Actions {
-    /// Lets a packet go on.
+    /// Forwards a packet.
     pub fn send(&mut self, packet: Packet) {
         self.list.push(Action::Send(packet));
     }
 
-    /// Gives a packet up.
+    /// Drops a packet.
     pub fn drop(&mut self, packet: Packet, cause: &'static str) {
         self.list.push(Action::Drop(packet, cause));
     }
 
-    /// What datagrams of tunnels contain.
+    /// The contents of tunnels' datagrams.
     pub fn contents(&mut self) -> &mut Contents {
         &mut self.contents
     }
 
-    /// How many datagrams with contents are under way.
+    /// How many datagrams with contents are in flight.
     pub(crate) fn tunnelled(&self) -> usize {
         self.contents.len()
     }
 
-    /// A packet is no more: gives back what it contained.
+    /// A packet has ended: frees its contents.
     pub(crate) fn bury(&mut self, packet: &Packet) {
         if let Body::Tunnel(contents) = packet.body {
             self.contents.take(contents);
@@ -65,7 +65,7 @@ impl Actions {
         std::mem::take(&mut self.list)
     }
 
-    /// Gives the room of a list that [`Actions::take`] gave back, so that it is not allocated again.
+    /// Takes back the memory of a list that [`Actions::take`] returned, so that it is not allocated again.
     pub(crate) fn give_back(&mut self, mut list: Vec<Action>) {
         list.clear();
         if self.list.is_empty() {
@@ -74,44 +74,44 @@ impl Actions {
     }
 }
 
-/// An agent. Sans-IO: time is an argument, and what it wants done it says.
+/// An agent. Sans-IO: time is an argument, and its actions go to [`Actions`].
 pub trait Agent: std::fmt::Debug {
-    /// A packet has come to the agent's node. Unless the agent sends it, it ends here.
+    /// A packet was received at the agent's node. Unless the agent sends it, it ends here.
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions);
 
-    /// The time that it asked for has come.
+    /// The requested time has come.
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions);
 
-    /// When it must be called next; `None` for not until a packet comes.
+    /// When it must be called next; `None`: not before the next packet.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// The queue of a link that leaves its node had no room for a packet, whoever sent it. The agent may
-    /// change what it knows, but cannot ask to be called earlier for it.
+    /// update its state, but cannot request an earlier call.
     fn handle_drop(&mut self, _now: Instant, _packet: &Packet) {}
 
-    /// Whether it gets a report of the queue on the way back to a packet's sender, before it gets the packet.
+    /// Whether it gets a report of the queue in the direction of a packet's sender, before it gets the packet.
     fn minds_queue(&self, _packet: &Packet) -> bool {
         false
     }
 
-    /// That report; `packet` comes next. As with [`Agent::handle_drop`], it cannot ask to be called earlier for it.
+    /// That report; `packet` follows. As with [`Agent::handle_drop`], it cannot request an earlier call.
     fn handle_queue(&mut self, _packet: &Packet, _report: &QueueReport) {}
 
-    /// The causes under which it has dropped packets and what it did else, for the record: what and
+    /// The causes under which it has dropped packets, and its other counts, for the record: what and
     /// how often.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What a proxy's own connections did by `now`, by link.
+    /// The counts of a proxy's own connections by `now`, by link.
     fn legs(&self, _now: Instant) -> Vec<LegResult> {
         Vec::new()
     }
 
-    /// Notes how a proxy's own connections stand, as at `now`: every tenth of a second.
+    /// Samples the state of a proxy's own connections at `now`: every tenth of a second.
     fn sample(&mut self, _now: Instant) {}
 
-    /// What they noted over time.
+    /// The samples over time.
     fn series(&self) -> Vec<Series> {
         Vec::new()
     }
@@ -119,6 +119,6 @@ pub trait Agent: std::fmt::Debug {
     /// For tests: checks what must hold after every call.
     ///
     /// # Panics
-    /// When something does not.
+    /// When an invariant does not hold.
     fn check_invariants(&self) {}
 }

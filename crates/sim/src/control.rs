@@ -1,4 +1,4 @@
-//! Congestion control of a plan's flows: what their endpoints are built with.
+//! Congestion control of a plan's flows: the settings of their endpoints.
 
 use crate::fault::RunError;
 use crate::packet::End;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 /// Congestion control of a kind of flow.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Control {
-    /// Whether a sender is told what waits at its own first link.
+    /// Whether a sender gets reports of the queue at its own first link.
     pub queue_feedback: bool,
-    /// What opener and listener are told; the segment's size and the seed are the host's to add.
+    /// Settings of opener and listener; the host adds the segment's size and the seed.
     settings: [Settings; 2],
 }
 
 impl Control {
-    /// What one end is told.
+    /// The settings of one end.
     pub fn settings(&self, end: End) -> &Settings {
         &self.settings[end.index()]
     }
@@ -31,7 +31,7 @@ impl Control {
     }
 }
 
-/// Who asks for congestion control, and between which nodes.
+/// The owner of a congestion control, and the nodes between which it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'p> {
     /// Its table in the scenario.
@@ -44,13 +44,13 @@ pub(crate) struct Asker<'p> {
     pub to: &'p str,
 }
 
-/// The legs of known rate, each by the node that sends and the link: all its flows share one.
+/// The legs of known rate, by sending node and link: all their flows share one.
 #[derive(Debug, Default)]
 pub(crate) struct Legs<'p>(BTreeMap<(&'p str, &'p str), Leg>);
 
 impl<'p> Legs<'p> {
-    /// All that a plan's flows use. What senders of data may send counts before what others, who send
-    /// requests, may.
+    /// All legs of known rate that a plan's flows use. The rate of an end that sends data takes precedence over
+    /// the rate of an end that sends only requests.
     pub fn of(plan: &'p Plan) -> Self {
         let transfers = plan.transfers.iter().map(|it| (&it.from, &it.to, it.tuning.as_ref()));
         let traffic = plan.traffic.iter().map(|it| (&it.from, &it.to, it.tuning.as_ref()));
@@ -71,10 +71,10 @@ impl<'p> Legs<'p> {
         legs
     }
 
-    /// The congestion control that somebody asks for by `name`, tuned where it is one of ours.
+    /// The congestion control for `name`, with its tuning where it is one of ours.
     ///
     /// # Errors
-    /// When nobody knows the name, or the algorithm is not to be had as it is asked for.
+    /// When the name is unknown, or the algorithm is not available with these settings.
     pub fn control(
         &self,
         asker: Asker<'_>,

@@ -1,14 +1,14 @@
-//! What happens next: timers in the order of their time, and those of one time in the order in which
+//! The next event: timers in the order of their time, and those of one time in the order in which
 //! they were set.
 //!
-//! Whatever can act in virtual time (a link, an endpoint, an application) has one [`Timer`], so the
-//! heap holds as many entries as there are actors, however many packets are under way. A timer that is
-//! moved to a later time keeps its place in the heap until its old time comes; only then it sinks. A
-//! retransmission timer, which every acknowledgement moves, thereby costs two stores and no search.
+//! Each actor in virtual time (a link, an endpoint, an application) has one [`Timer`], so the
+//! heap holds as many entries as there are actors, however many packets are in flight. A timer that is
+//! moved to a later time keeps its place in the heap until its old time comes; only then it sinks. So a
+//! retransmission timer, which every acknowledgement moves, costs two stores and no search.
 //!
 //! Invariants:
 //! - Time never goes backwards, and no timer fires before its time or twice.
-//! - The order in which timers fire depends on nothing but the calls made: not on addresses, hashes or
+//! - The order in which timers fire depends only on the calls made: not on addresses, hashes or
 //!   the machine.
 //! - Once the heap has grown to the number of actors, nothing is allocated.
 
@@ -20,12 +20,12 @@ const ARITY: usize = 4;
 /// The place of a timer that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Something that can be woken, at one time at a time.
+/// An actor that can be woken, at one time at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timer(u32);
 
 impl Timer {
-    /// Its number: below the most timers that were ever in use at once.
+    /// Its number: less than the most timers that were ever in use at once.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -38,7 +38,7 @@ struct Key {
 }
 
 impl Key {
-    /// Both in one number: comparing it takes no branch that the processor would have to guess.
+    /// Both in one number: the comparison needs no branch prediction.
     fn number(self) -> u128 {
         (u128::from(self.time.as_ns()) << 64) | u128::from(self.sequence)
     }
@@ -66,7 +66,7 @@ struct Entry {
 struct Set {
     /// When it fires; `NEVER` while it is not set.
     key: Key,
-    /// Its place in the heap, where its key may be an earlier one.
+    /// Its place in the heap, where its key may be an earlier time.
     place: u32,
 }
 
@@ -78,7 +78,7 @@ pub struct Engine {
     heap: Vec<Entry>,
     timers: Vec<Set>,
     free: Vec<u32>,
-    /// The root has fired and is still in the heap: whoever fired mostly sets itself again at once.
+    /// The root has fired and is still in the heap: a fired timer is mostly set again at once.
     root_fired: bool,
     fired: u64,
 }
@@ -110,14 +110,14 @@ impl Engine {
         Timer(timer)
     }
 
-    /// Gives a timer back. It must not be used any more.
+    /// Frees a timer. It must not be used any more.
     pub fn release(&mut self, timer: Timer) {
         self.set(timer, Instant::NEVER);
         self.free.push(timer.0);
     }
 
-    /// Sets a timer, whether it was set before or not; one set to a time that has gone fires now.
-    /// [`Instant::NEVER`] stops it. Setting it to the time it has changes nothing, not even its turn.
+    /// Sets a timer, whether it was set before or not; one set to a past time fires now.
+    /// [`Instant::NEVER`] stops it. Setting it to its current time changes nothing, not even its turn.
     pub fn set(&mut self, timer: Timer, at: Instant) {
         let at = at.max(self.now);
         let set = &mut self.timers[timer.index()];
@@ -150,7 +150,7 @@ impl Engine {
         self.timers[timer.index()].key.time
     }
 
-    /// The next timer that fires, if one does by `until`; the clock stands at its time then.
+    /// The next timer that fires by `until`, if any; the clock then stands at its time.
     pub fn next(&mut self, until: Instant) -> Option<Timer> {
         if self.root_fired {
             self.root_fired = false;
@@ -187,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// Moves the entry at `place` towards the root as far as its key demands.
+    /// Moves the entry at `place` towards the root as far as its key requires.
     fn rise(&mut self, mut place: usize) {
         let entry = self.heap[place];
         while place > 0 {
@@ -201,7 +201,7 @@ impl Engine {
         self.put(place, entry);
     }
 
-    /// Moves the entry at `place` away from the root as far as its key demands.
+    /// Moves the entry at `place` away from the root as far as its key requires.
     fn sink(&mut self, mut place: usize) {
         let entry = self.heap[place];
         loop {

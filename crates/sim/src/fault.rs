@@ -1,21 +1,21 @@
-//! Why a plan gives no record.
+//! Why a plan has no record.
 
 use crate::pep::ProxyError;
 use midhop_config::KeyPath;
 use std::io;
 
-/// Why a plan gave no record.
+/// Why a plan has no record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A node's proxy cannot be had.
+    /// A node's proxy is not possible.
     #[error("node {node} cannot have the proxy {pep}: {why}")]
     Pep {
         /// The node.
         node: String,
         /// Its proxy.
         pep: String,
-        /// Why not.
+        /// The reason.
         why: ProxyError,
     },
     /// A node's proxy cannot have a tunnel to another.
@@ -23,9 +23,9 @@ pub enum RunError {
     Tunnel {
         /// The node.
         node: String,
-        /// Where it stands in the scenario.
+        /// Its place in the scenario.
         key: KeyPath,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// A node's proxy repairs flows that it does not split.
@@ -38,42 +38,42 @@ pub enum RunError {
         /// Its proxy.
         pep: String,
     },
-    /// A node runs programs of the machine's.
+    /// A node runs programs of the machine.
     #[error("node {node} runs programs, which a simulation has no place for")]
     Programs {
         /// The node.
         node: String,
     },
-    /// A congestion control that is not to be had.
+    /// A congestion control that is not available.
     #[error("congestion control `{name}` is not to be had here: {why}")]
     Congestion {
-        /// Where it stands in the scenario.
+        /// Its place in the scenario.
         key: KeyPath,
-        /// What it asks for.
+        /// The requested one.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
-        /// What there is.
+        /// The available ones.
         hint: Option<String>,
     },
     /// The plan contradicts itself.
     #[error("the plan names {what}, which it does not describe")]
     Plan {
-        /// What is named and missing.
+        /// The name that is missing.
         what: String,
     },
-    /// Virtual time would stand still.
+    /// Virtual time would not advance.
     #[error("the way from {from} to {to} takes no time; give one of its links a delay or a rate")]
     Timeless {
-        /// Where data comes from.
+        /// The source of data.
         from: String,
-        /// Where it goes.
+        /// Its destination.
         to: String,
     },
     /// A trace could not be written.
     #[error("cannot write a trace: {0}")]
     Trace(#[from] io::Error),
-    /// Somebody asked to stop.
+    /// An interruption was requested.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,7 +1,7 @@
 //! One direction of a link, between the node that sends and the node that receives.
 //!
-//! What happens to a packet in between is decided by [`midhop_path::Link`], the same that the testbed
-//! puts between real kernels. It is woken when a packet may come out, not when one has been sent.
+//! [`midhop_path::Link`], the same code that the testbed puts between real kernels, decides the fate of packets.
+//! It is woken when a packet may arrive, not when one has been sent.
 
 use crate::engine::{Engine, Timer};
 use crate::packet::{Handle, NodeId, Packets};
@@ -20,18 +20,18 @@ impl HopId {
     }
 }
 
-/// A direction of a link at work.
+/// A direction of a link in a run.
 #[derive(Debug)]
 pub struct Hop {
     /// The link's name.
     pub name: String,
-    /// Which direction of it.
+    /// Its direction.
     pub way: Direction,
-    /// Where packets come out.
+    /// The node where packets arrive.
     pub to: NodeId,
     link: Link<Handle>,
     timer: Timer,
-    /// Who answers XCP's senders, where somebody does.
+    /// The XCP router, if there is one.
     router: Option<Box<Router>>,
 }
 
@@ -48,14 +48,14 @@ impl Hop {
         }
     }
 
-    /// The same hop, with a router before its queue that answers XCP's senders.
+    /// The same hop, with an XCP router before its queue.
     #[must_use]
     pub fn with_router(mut self) -> Self {
         self.router = Some(Box::new(Router::new(self.link.carrier_rate().unwrap_or(Rate::ZERO))));
         self
     }
 
-    /// Shows the router a packet that is about to be sent. What it allows is decided here, where the
+    /// Passes a packet that is about to be sent to the router. Its allowance is decided here, where the
     /// packet joins the queue, and not where it leaves it: the queue that XCP aims at is empty.
     pub fn answer(&mut self, now: Instant, packets: &mut Packets, handle: &Handle) {
         let Some(router) = &mut self.router else { return };
@@ -71,21 +71,21 @@ impl Hop {
         }
     }
 
-    /// How fast it can send now; none without a limit.
+    /// Its current rate; `None` without a limit.
     pub fn carrier_rate(&mut self) -> Option<Rate> {
         self.link.carrier_rate()
     }
 
-    /// Hands a packet of `size` bytes to the link.
+    /// Gives a packet of `size` bytes to the link.
     pub fn send(&mut self, engine: &mut Engine, size: u32, packet: Handle) {
         self.link.handle_input(engine.now(), Bytes::new(size.into()), packet);
         self.expect_output(engine);
     }
 
-    /// Hands a packet to the link in the place of one that waits, see [`Link::supersede`].
+    /// Gives a packet to the link in the place of a waiting one, see [`Link::supersede`].
     ///
     /// # Errors
-    /// Gives the packet back when none goes.
+    /// Returns the packet when no waiting one may go.
     pub fn supersede(
         &mut self,
         now: Instant,
@@ -96,46 +96,46 @@ impl Hop {
         self.link.supersede(now, Bytes::new(size.into()), packet, choose)
     }
 
-    /// Lets the link do all that was due by now.
+    /// Lets the link do everything due by now.
     pub fn catch_up(&mut self, now: Instant) {
         self.link.handle_timeout(now);
     }
 
-    /// The next packet that has come out, and its size.
+    /// The next packet that has arrived, and its size.
     pub fn poll_output(&mut self, now: Instant) -> Option<(Handle, u32)> {
-        // A size as it was handed in, which has 32 bits.
+        // The size given at entry, which has 32 bits.
         self.link.poll_output(now).map(|arrival| (arrival.packet, arrival.size.get() as u32))
     }
 
-    /// Whether there are packets that will never come out, for [`Hop::poll_dropped`].
+    /// Whether there are packets that will never arrive, for [`Hop::poll_dropped`].
     pub fn has_dropped(&self) -> bool {
         self.link.has_dropped()
     }
 
-    /// The next packet that will never come out.
+    /// The next packet that will never arrive.
     pub fn poll_dropped(&mut self) -> Option<Dropped<Handle>> {
         self.link.poll_dropped()
     }
 
-    /// Sets the timer to when the next packet may come out.
+    /// Sets the timer to the time when the next packet may arrive.
     pub fn expect_output(&self, engine: &mut Engine) {
         engine.set(self.timer, self.link.poll_output_time().unwrap_or(Instant::NEVER));
     }
 
-    /// What became of the packets so far.
+    /// The counts of packets so far.
     pub fn counters(&self) -> &Counters {
         self.link.counters()
     }
 
-    /// What waits now.
+    /// The current queue.
     pub fn queue_bytes(&self) -> Bytes {
         self.link.queue_bytes()
     }
 
-    /// For tests: checks the link's books.
+    /// For tests: checks the link's counts.
     ///
     /// # Panics
-    /// When they do not balance.
+    /// When they do not add up.
     pub fn check_invariants(&self, packets: &Packets) {
         self.link.check_invariants();
         assert!(self.link.packets_inside() <= packets.len() as u64 + self.counters().duplicates);

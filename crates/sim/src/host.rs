@@ -1,11 +1,11 @@
 //! Hosts: TCP endpoints at nodes, and the flows that connect them.
 //!
-//! What a segment means is TCP's business ([`midhop_tcp`]); a host gives each endpoint its segments and
-//! its time, puts what it sends into packets, and stands between it and its application: it offers what
-//! is to be written as there is room, and reads all that arrives at once, as the testbed's meter does.
+//! TCP ([`midhop_tcp`]) decides the meaning of a segment. A host gives each endpoint its segments and
+//! its time, puts what it sends into packets, and stands between it and its application: it offers
+//! the data to write as there is room, and reads all received data at once, as the testbed's meter does.
 //!
-//! Invariant: after [`Hosts::attend`] an endpoint has nothing left to send at this moment, its
-//! application has had all reports, and its timer is set.
+//! Invariant: after [`Hosts::attend`] an endpoint has nothing left to send at this time, its
+//! application has received all events, and its timer is set.
 
 use crate::app::AppId;
 use crate::control::Control;
@@ -27,20 +27,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// How many windows of data the kernel's send buffer holds: it is sized for two windows of segments,
-/// each reckoned at more than twice its payload (net/ipv4/tcp_input.c, tcp_sndbuf_expand).
+/// How many windows of data the kernel's send buffer holds: its size is for two windows of segments,
+/// each counted at more than twice its payload (net/ipv4/tcp_input.c, tcp_sndbuf_expand).
 const WINDOWS_BUFFERED: u64 = 6;
-/// The first port that an opener takes, as the testbed's namespaces have it.
+/// The first port of an opener, as in the testbed's namespaces.
 const PORT_FIRST: u16 = 10_000;
-/// How many ports it has.
+/// The number of its ports.
 const PORTS: u32 = 55_000;
 
-/// How a connection is to be opened.
+/// How to open a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Connect {
     /// The opener's node and the listener's.
     pub nodes: [NodeId; 2],
-    /// Where the listener listens.
+    /// The listener's port.
     pub port: u16,
     /// The version of IP.
     pub family: Family,
@@ -48,27 +48,27 @@ pub(crate) struct Connect {
     pub congestion: Arc<Control>,
 }
 
-/// What one end of a connection reports to its application.
+/// The events of one end of a connection for its application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketEvent {
     /// The handshake is over.
     Connected,
-    /// So many bytes have been read since the beginning.
+    /// Total number of bytes read.
     Read(u64),
-    /// The peer sends no more.
+    /// The peer has closed its direction.
     PeerClosed,
-    /// All is over and well.
+    /// Both directions have ended in order.
     Closed,
     /// The connection was cut short, and why.
     Failed(&'static str),
 }
 
-/// What an application has still to write.
+/// Data that an application still has to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     /// So many bytes.
     Bytes(u64),
-    /// Always more.
+    /// Unlimited data.
     Endless,
 }
 
@@ -78,16 +78,16 @@ struct Socket {
     flow: FlowId,
     end: End,
     timer: Timer,
-    /// Whether it is in the list of those to attend to.
+    /// Whether it is in the list of sockets to process.
     listed: bool,
     waiting: Waiting,
     closing: bool,
-    /// Given to the endpoint since the beginning.
+    /// Total given to the endpoint.
     written: u64,
     /// Payload written since [`Hosts::write_on`].
     written_on: u64,
     read: u64,
-    /// Collects what XCP's routers say of the other end's segments.
+    /// Collects the feedback of XCP's routers on the other end's segments.
     xcp: Dialogue,
 }
 
@@ -106,7 +106,7 @@ pub struct Flow {
     pub ports: [u16; 2],
     /// The version of IP.
     pub family: Family,
-    /// None of datagrams.
+    /// `None` for datagrams.
     congestion: Option<Arc<Control>>,
     sockets: [Option<u32>; 2],
     app: AppId,
@@ -119,16 +119,16 @@ pub(crate) struct Hosts {
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
     flows: Vec<Flow>,
-    /// Sockets at which an application has done something.
+    /// Sockets on which an application has acted.
     listed: VecDeque<u32>,
     events: VecDeque<(FlowId, End, SocketEvent)>,
     timers: Vec<Option<u32>>,
     random: Random,
-    /// The TCP of each node, by its number; Linux' where there is none.
+    /// The TCP of each node, by its number; Linux' where none is given.
     stacks: Vec<TcpPlan>,
-    /// What endpoints were made with, by node, version of IP and pacing: all of a kind share it.
+    /// Settings of endpoints, by node, version of IP and pacing: all of a kind share them.
     settings: BTreeMap<(NodeId, usize, bool), Arc<Settings>>,
-    /// Of those hosts that remember any.
+    /// The metrics of hosts that remember any.
     thresholds: Thresholds,
 }
 
@@ -149,7 +149,7 @@ impl Hosts {
         }
     }
 
-    // What applications do.
+    // Calls of applications.
 
     /// Opens a connection.
     pub fn connect(
@@ -173,7 +173,7 @@ impl Hosts {
         flow
     }
 
-    /// Numbers a flow of datagrams.
+    /// A number for a flow of datagrams.
     pub fn datagram_flow(
         &mut self,
         app: AppId,
@@ -192,7 +192,7 @@ impl Hosts {
         })
     }
 
-    /// Numbers a tunnel between two proxies, which is no application's.
+    /// A number for a tunnel between two proxies, which belongs to no application.
     pub fn tunnel_flow(&mut self, nodes: [NodeId; 2], port: u16, family: Family) -> FlowId {
         self.datagram_flow(AppId::NOBODY, nodes, port, family)
     }
@@ -208,7 +208,7 @@ impl Hosts {
         }
     }
 
-    /// Writes on and on, behind what was written so far.
+    /// Writes without end, behind the data written so far.
     pub fn write_on(&mut self, flow: FlowId, end: End) {
         if let Some((socket, at)) = self.socket_of(flow, end) {
             if let Waiting::Bytes(waiting) = socket.waiting {
@@ -237,7 +237,7 @@ impl Hosts {
         }
     }
 
-    /// What the application gave the flow when it opened it.
+    /// The tag that the application gave the flow when it opened it.
     pub fn tag(&self, flow: FlowId) -> u32 {
         self.flows[flow.index()].tag
     }
@@ -252,21 +252,21 @@ impl Hosts {
         self.flows[flow.index()].ports
     }
 
-    /// How one end of a connection stands; none once it is gone.
+    /// The state of one end of a connection; `None` once it is gone.
     pub fn glance(&self, flow: FlowId, end: End) -> Option<Glance> {
         let at = self.flows[flow.index()].sockets[end.index()]?;
         Some(self.sockets[at as usize].as_ref()?.glance())
     }
 
-    /// How long one end of a connection was in which phase by `now`; none once it is gone.
+    /// How long one end of a connection was in each phase by `now`; `None` once it is gone.
     pub fn phases(&self, now: Instant, flow: FlowId, end: End) -> Option<PhaseTimes> {
         let at = self.flows[flow.index()].sockets[end.index()]?;
         Some(stack::phases(&self.sockets[at as usize].as_ref()?.endpoint, now))
     }
 
-    // What the network and the clock do.
+    // Events of the network and the clock.
 
-    /// A packet has arrived at the node it was sent to. Gives the flow and number of a datagram, which
+    /// A packet has arrived at its destination. Returns the flow and number of a datagram, which
     /// is for its application.
     pub fn receive(
         &mut self,
@@ -321,7 +321,7 @@ impl Hosts {
         self.attend(engine, network, at);
     }
 
-    /// Attends to the next socket at which an application has done something; whether there was one.
+    /// Processes the next socket on which an application has acted; returns whether there was one.
     pub fn attend_next(&mut self, engine: &mut Engine, network: &mut Network) -> bool {
         let Some(at) = self.listed.pop_front() else { return false };
         if let Some(socket) = &mut self.sockets[at as usize] {
@@ -331,7 +331,7 @@ impl Hosts {
         true
     }
 
-    /// What is to be reported to an application next.
+    /// The next event to report to an application.
     pub fn poll_event(&mut self) -> Option<(FlowId, End, SocketEvent)> {
         self.events.pop_front()
     }
@@ -372,7 +372,7 @@ impl Hosts {
                     }
                     Event::Reset(cause) => SocketEvent::Failed(reason(cause)),
                 };
-                // Reading may have opened the window; what the application writes in answer comes later.
+                // Reading may have opened the window; the application's response is written later.
                 again |= matches!(report, SocketEvent::Read(_)) && !socket.has_nothing_to_send(now);
                 self.events.push_back((flow, end, report));
             }
@@ -397,7 +397,7 @@ impl Hosts {
     /// For tests: checks what must hold after every event.
     ///
     /// # Panics
-    /// When an endpoint's books do not balance.
+    /// When an endpoint's counts do not add up.
     pub fn check_invariants(&self) {
         for socket in self.sockets.iter().flatten() {
             if let Err(broken) = socket.endpoint.check_invariants() {
@@ -425,7 +425,7 @@ impl Hosts {
         let initial = self.random.word();
         let mut controls = midhop_congestion::Settings {
             mss: settings.segment_payload(),
-            // Flows that probe must not do so all at the same moment.
+            // Probing flows must not all probe at the same time.
             seed: Seed(initial.into()).derive("congestion"),
             ..control.settings(end).clone()
         };
@@ -489,7 +489,7 @@ impl Hosts {
 }
 
 impl Socket {
-    /// How it stands as a sender.
+    /// Its state as a sender.
     fn glance(&self) -> Glance {
         Glance::of(&self.endpoint)
     }
@@ -499,7 +499,7 @@ impl Socket {
         self.waiting == Waiting::Bytes(0) && self.endpoint.has_nothing_to_send(now)
     }
 
-    /// Offers the endpoint what is waiting.
+    /// Offers the waiting data to the endpoint.
     fn feed(&mut self) {
         match self.waiting {
             Waiting::Bytes(0) => {}
@@ -521,7 +521,7 @@ impl Socket {
     }
 }
 
-/// How much more the kernel's send buffer takes where it sizes itself, after `written` bytes.
+/// How much more a self-sizing kernel send buffer takes after `written` bytes.
 pub(crate) fn send_room(endpoint: &Endpoint, written: u64) -> u64 {
     let held = written - endpoint.acknowledged();
     (endpoint.window().get() * WINDOWS_BUFFERED).saturating_sub(held)

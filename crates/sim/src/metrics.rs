@@ -1,13 +1,13 @@
-//! What hosts remember of a way when a connection over it has ended: where its slow start ended.
+//! What hosts remember of a route when a connection over it has ended: the threshold of its slow start.
 //!
 //! Source: Linux, net/ipv4/tcp_metrics.c (`tcp_update_metrics`, `tcp_init_metrics`) with `tcp_no_ssthresh_metrics_save`
-//! off. Differs: nothing is forgotten, and a window is rounded to segments of the connection that ended.
+//! off. Differs: entries never expire, and a window is rounded to segments of the connection that ended.
 
 use crate::packet::NodeId;
 use midhop_tcp::Endpoint;
 use std::collections::BTreeMap;
 
-/// From whose address to whose.
+/// Source and destination address.
 pub(crate) type Way = [NodeId; 2];
 
 /// The thresholds that one host, or all hosts of a network, remember. Unit: segments.
@@ -15,12 +15,12 @@ pub(crate) type Way = [NodeId; 2];
 pub(crate) struct Thresholds(BTreeMap<Way, u32>);
 
 impl Thresholds {
-    /// What a connection over `way` begins with, if anything is remembered.
+    /// The threshold for a new connection over `way`, if one is remembered.
     pub fn of(&self, way: Way) -> Option<u32> {
         self.0.get(&way).copied()
     }
 
-    /// A connection over `way` has come to its end as it should.
+    /// A connection over `way` has ended in order.
     pub fn note(&mut self, way: Way, endpoint: &Endpoint) {
         let mss = endpoint.segment_payload().get().max(1);
         let segments = |bytes: u64| u32::try_from(bytes / mss).unwrap_or(u32::MAX);
@@ -33,14 +33,14 @@ impl Thresholds {
     }
 }
 
-/// What is remembered after a connection that has `half` of its window left, where `known` was before. `threshold`: where its
-/// slow start ended, if it did, and whether the window has reached that again.
+/// The new threshold after a connection with `half` of its window left, where `known` was remembered before.
+/// `threshold`: where its slow start ended, if it did, and whether the window has reached that again.
 fn updated(known: Option<u32>, half: u32, threshold: Option<(u32, bool)>) -> Option<u32> {
     match threshold {
         Some((threshold, true)) => Some(threshold.max(half)),
-        // Another slow start is under way: its window says nothing.
+        // Another slow start is running: its window shows nothing.
         Some((threshold, false)) => known.map(|known| known.max(threshold)),
-        // The first did not end.
+        // The first slow start did not end.
         None => known.map(|known| known.max(half)),
     }
 }
@@ -55,7 +55,7 @@ mod tests {
             (None, 40, None, None),
             (Some(30), 40, None, Some(40)),
             (Some(50), 40, None, Some(50)),
-            // A kernel that ended with a window of 77 and a threshold of 55 had 55, as `ip tcp_metrics` prints it.
+            // A kernel that ended with a window of 77 and a threshold of 55 kept 55, as `ip tcp_metrics` prints it.
             (None, 38, Some((55, true)), Some(55)),
             (Some(90), 60, Some((55, true)), Some(60)),
             (None, 5, Some((55, false)), None),

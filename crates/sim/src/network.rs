@@ -1,8 +1,8 @@
-//! Nodes and the links between them: packets go from hop to hop until they are where they belong.
+//! Nodes and the links between them: packets go from hop to hop to their destination.
 //!
 //! The network knows neither TCP nor applications. [`Network::send`] takes a packet at a node and gives
-//! it to the link of its route; when that link's timer fires, [`Network::hop_wakes`] lets the packets
-//! out that have arrived and sends them on, and [`Network::poll_local`] gives those that are for the
+//! it to the link of its route. When that link's timer fires, [`Network::hop_wakes`] takes the packets
+//! that have arrived and forwards them, and [`Network::poll_local`] returns those for the
 //! node itself.
 //!
 //! Invariant: a packet is in one place: in a link, with an agent, or waiting to be taken by its node;
@@ -20,13 +20,13 @@ use midhop_units::Instant;
 use std::collections::VecDeque;
 use std::io;
 
-/// The cause under which a node counts a packet that it knows no way for.
+/// The cause under which a node counts a packet without a route.
 pub const NO_ROUTE: &str = "no-route";
 
 /// A packet on its way through a node.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// Whom it meets next, by the place among the node's posts.
+    /// Its next agent, by the place among the node's posts.
     next: usize,
     packet: Packet,
 }
@@ -37,16 +37,16 @@ pub struct Network {
     nodes: Vec<Node>,
     hops: Vec<Hop>,
     packets: Packets,
-    /// Packets that are where they belong, until their node takes them.
+    /// Packets that have arrived, until their node takes them.
     local: VecDeque<(NodeId, Handle)>,
     actions: Actions,
-    /// Packets on their way through the node that is acting; the next to go on is the last.
+    /// Packets on their way through the acting node; the last one continues next.
     steps: Vec<Step>,
     watchers: Vec<Box<dyn Watcher>>,
 }
 
 impl Network {
-    /// Nodes and the hops between them. A node's routes name hops by their place in `hops`.
+    /// Nodes and the hops between them. A node's routes name hops by their index in `hops`.
     pub fn new(nodes: Vec<Node>, hops: Vec<Hop>) -> Self {
         Self { nodes, hops, ..Self::default() }
     }
@@ -56,12 +56,12 @@ impl Network {
         &self.nodes
     }
 
-    /// Notes how the connections of proxies stand, as at `at`.
+    /// Samples the connections of proxies, as at `at`.
     pub(crate) fn sample(&mut self, at: Instant) {
         self.nodes.iter_mut().for_each(|node| node.sample(at));
     }
 
-    /// A node, to change it.
+    /// Mutable access to a node.
     pub fn node_mut(&mut self, node: NodeId) -> &mut Node {
         &mut self.nodes[node.index()]
     }
@@ -71,7 +71,7 @@ impl Network {
         &self.hops
     }
 
-    /// The hops from one node to another; none where there is no way.
+    /// The hops from one node to another; empty without a route.
     pub fn way(&self, from: NodeId, to: NodeId) -> Vec<HopId> {
         let (mut at, mut way) = (from, Vec::new());
         while at != to && way.len() <= self.nodes.len() {
@@ -82,12 +82,12 @@ impl Network {
         way
     }
 
-    /// The packets under way.
+    /// The packets in flight.
     pub fn packets(&self) -> &Packets {
         &self.packets
     }
 
-    /// Lets somebody watch.
+    /// Adds a watcher.
     pub fn watch(&mut self, watcher: Box<dyn Watcher>) {
         self.watchers.push(watcher);
     }
@@ -95,12 +95,12 @@ impl Network {
     /// Lets the watchers finish.
     ///
     /// # Errors
-    /// The first thing that one of them could not write.
+    /// The first write error of a watcher.
     pub fn finish_watching(&mut self) -> io::Result<()> {
         self.watchers.drain(..).try_for_each(|mut watcher| watcher.finish())
     }
 
-    /// Shows the watchers how one end of a connection stands.
+    /// Reports the state of one end of a connection to the watchers.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -120,7 +120,7 @@ impl Network {
         self.nodes[node.index()].place(post);
     }
 
-    /// Sends a packet that was made at `node` to its destination. It meets the agents there, but no
+    /// Sends a packet that was made at `node` to its destination. It passes the agents there, but no
     /// proxy.
     pub fn send(&mut self, engine: &mut Engine, node: NodeId, packet: Packet) {
         if self.nodes[node.index()].posts.is_empty() {
@@ -131,7 +131,7 @@ impl Network {
         }
     }
 
-    /// The timer of a hop has fired: packets may have come out. They go on, or wait for their node to
+    /// The timer of a hop has fired: packets may have arrived. They continue, or wait for their node to
     /// take them with [`Network::poll_local`].
     pub fn hop_wakes(&mut self, engine: &mut Engine, hop: HopId) {
         let now = engine.now();
@@ -173,12 +173,12 @@ impl Network {
         self.go_on(engine, node);
     }
 
-    /// The next packet that is where it belongs, for [`Network::take`], and the node where that is.
+    /// The next packet at its destination, for [`Network::take`], and the node.
     pub fn poll_local(&mut self) -> Option<(NodeId, Handle)> {
         self.local.pop_front()
     }
 
-    /// Gives out a packet that is where it belongs.
+    /// Takes a packet at its destination.
     #[inline]
     pub fn take(&mut self, handle: Handle) -> Packet {
         let packet = self.packets.take(handle);
@@ -186,8 +186,8 @@ impl Network {
         packet
     }
 
-    /// What waits at the first hop from `node` to `destination`, and how fast that sends; none where
-    /// there is no way.
+    /// The queue at the first hop from `node` to `destination`, and that hop's rate; `None` without
+    /// a route.
     pub(crate) fn first_queue(
         &mut self,
         now: Instant,
@@ -201,7 +201,7 @@ impl Network {
         Some(QueueReport { now, queued: hop.queue_bytes(), allocation: hop.carrier_rate() })
     }
 
-    /// Lets every link do what was due by now, so that its queue can be read.
+    /// Lets every link do everything due by now, so that its queue can be read.
     pub fn catch_up(&mut self, now: Instant) {
         for number in 0..self.hops.len() {
             self.hops[number].catch_up(now);
@@ -212,7 +212,7 @@ impl Network {
     /// For tests: checks what must hold after every call.
     ///
     /// # Panics
-    /// When a packet has been lost from the books.
+    /// When a packet is counted nowhere.
     pub fn check_invariants(&self) {
         let mut inside = 0;
         for hop in &self.hops {
@@ -257,7 +257,7 @@ impl Network {
         }
     }
 
-    /// Gives back the room of what a hop has dropped.
+    /// Frees the packets that a hop has dropped.
     fn bury(&mut self, now: Instant, hop: HopId) {
         while let Some(dropped) = self.hops[hop.index()].poll_dropped() {
             let is_copy = dropped.packet.is_copy();
@@ -275,7 +275,7 @@ impl Network {
         }
     }
 
-    /// Tells the agents at the node that a hop leaves that the queue there has refused a packet.
+    /// Informs the agents at a hop's first node that the queue there has refused a packet.
     fn tell_refused(&mut self, now: Instant, hop: HopId, packet: &Packet) {
         // The other direction of the link ends where this one begins.
         let Some(back) = self.hops.get(hop.index() ^ 1) else { return };
@@ -283,12 +283,12 @@ impl Network {
         posts.iter_mut().for_each(|post| post.agent.handle_drop(now, packet));
     }
 
-    /// Takes packets on through a node, each past all who stand there, before the next.
+    /// Moves packets through a node, each past all its agents, before the next packet.
     fn go_on(&mut self, engine: &mut Engine, node: NodeId) {
         let now = engine.now();
         while let Some(Step { mut next, packet }) = self.steps.pop() {
             let posts = &self.nodes[node.index()].posts;
-            // A proxy does not meet what it has made.
+            // A proxy does not process its own packets.
             while posts.get(next).is_some_and(|post| post.is_proxy && packet.maker == node) {
                 next += 1;
             }
@@ -307,8 +307,8 @@ impl Network {
         }
     }
 
-    /// Lets an agent act, and makes steps of what it wants sent: on to whoever stands behind it. What a
-    /// proxy has made sets out from the inside, and meets everybody else.
+    /// Lets an agent act, and turns its packets into steps: to the next agent behind it. A
+    /// proxy's packets start from the inside, and pass all other agents.
     fn meet(
         &mut self,
         engine: &mut Engine,
@@ -337,7 +337,7 @@ impl Network {
         self.actions.give_back(list);
     }
 
-    /// A packet has met all who stand at a node: it is for the node itself, or takes its route.
+    /// A packet has passed all agents of a node: it is for the node itself, or takes its route.
     fn leave(&mut self, engine: &mut Engine, node: NodeId, packet: Packet) {
         let handle = self.packets.insert(&packet);
         if packet.destination == node {

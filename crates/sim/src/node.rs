@@ -1,4 +1,4 @@
-//! A node: where packets are for somebody here, or take the next hop.
+//! A node: packets are for an endpoint here, or take the next hop.
 
 use crate::agent::Agent;
 use crate::agents::AckFilter;
@@ -14,48 +14,48 @@ use std::collections::BTreeMap;
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// The next hop to each node, by the node's number; none to itself and to what it cannot reach.
+    /// The next hop to each node, by the node's number; `None` to itself and to unreachable nodes.
     routes: Vec<Option<HopId>>,
-    /// Who stands here, in the order in which packets meet them; the proxy, if there is one, last.
+    /// The agents here, in the order in which packets pass them; the proxy, if there is one, last.
     pub(crate) posts: Vec<Post>,
-    /// Who thins the queues of the links that leave it.
+    /// The ACK filter for the queues of the links that leave it.
     pub(crate) filter: Option<(String, AckFilter)>,
-    /// Packets that ended here without being for anybody, by cause.
+    /// Packets that ended here without a destination here, by cause.
     pub(crate) drops: BTreeMap<&'static str, u64>,
 }
 
-/// Somebody who stands at a node.
+/// An agent at a node.
 #[derive(Debug)]
 pub(crate) struct Post {
     /// Its name in the scenario, before its counts in the record; the proxy's have none.
     pub name: Option<String>,
     pub agent: Box<dyn Agent>,
-    /// Wakes it.
+    /// Its timer.
     pub timer: Timer,
-    /// It ends connections and speaks in their ends' names: it stands behind all others, and does not
-    /// meet what it has made.
+    /// It ends connections and sends in their ends' names: it stands behind all others, and does not
+    /// process its own packets.
     pub is_proxy: bool,
 }
 
 impl Node {
-    /// A node with these ways to all others.
+    /// A node with these routes to all others.
     pub fn new(name: String, routes: Vec<Option<HopId>>) -> Self {
         Self { name, routes, posts: Vec::new(), filter: None, drops: BTreeMap::new() }
     }
 
-    /// The next hop on the way to `destination`.
+    /// The next hop on the route to `destination`.
     pub fn route(&self, destination: NodeId) -> Option<HopId> {
         self.routes.get(destination.index()).copied().flatten()
     }
 
-    /// Changes the way to `destination`.
+    /// Changes the route to `destination`.
     pub fn set_route(&mut self, destination: NodeId, hop: Option<HopId>) {
         if let Some(route) = self.routes.get_mut(destination.index()) {
             *route = hop;
         }
     }
 
-    /// Puts somebody here, behind those who are here already but before a proxy.
+    /// Adds an agent here, behind the present ones but before a proxy.
     pub(crate) fn place(&mut self, post: Post) {
         let proxies = self.posts.iter().filter(|post| post.is_proxy).count();
         let behind = if post.is_proxy { 0 } else { proxies };
@@ -67,7 +67,7 @@ impl Node {
         *self.drops.entry(cause).or_default() += 1;
     }
 
-    /// What those who stand here did, each by its own names.
+    /// The counts of the agents here, each by its own names.
     pub fn counts(&self) -> Vec<(String, u64)> {
         let named = |name: Option<&String>, what: &str| match name {
             Some(name) => format!("{name}.{what}"),
@@ -83,22 +83,22 @@ impl Node {
         posts.chain(filter).collect()
     }
 
-    /// What the connections of proxies here did.
+    /// The counts of the connections of proxies here.
     pub fn legs(&self, now: Instant) -> Vec<LegResult> {
         self.posts.iter().flat_map(|post| post.agent.legs(now)).collect()
     }
 
-    /// Notes how the connections of proxies here stand, as at `at`.
+    /// Samples the connections of proxies here, as at `at`.
     pub(crate) fn sample(&mut self, at: Instant) {
         self.posts.iter_mut().for_each(|post| post.agent.sample(at));
     }
 
-    /// What was noted of them over time.
+    /// Their samples over time.
     pub fn series(&self) -> impl Iterator<Item = Series> {
         self.posts.iter().flat_map(|post| post.agent.series())
     }
 
-    /// Packets that ended here without being for anybody, by cause.
+    /// Packets that ended here without a destination here, by cause.
     pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
         &self.drops
     }

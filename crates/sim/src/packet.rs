@@ -1,4 +1,4 @@
-//! What travels: packets, and the names of those between whom they do.
+//! Packets, and the names of their ends.
 
 mod contents;
 mod under_way;
@@ -28,7 +28,7 @@ impl NodeId {
     }
 }
 
-/// A flow, by the order in which flows began. Never used again in a run.
+/// A flow, by the order in which flows began. Numbers are never reused in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
@@ -80,28 +80,28 @@ impl End {
 pub struct Packet {
     /// The flow it belongs to, which stands for addresses and ports.
     pub flow: FlowId,
-    /// Which end of the flow it goes to.
+    /// The destination end of the flow.
     pub towards: End,
-    /// The node of the other end.
+    /// The node of the source end.
     pub source: NodeId,
-    /// The node of that end.
+    /// The node of the destination end.
     pub destination: NodeId,
-    /// The node that made it: the source, or a proxy that speaks in its name.
+    /// The node that made it: the source, or a proxy that sends in its name.
     pub maker: NodeId,
-    /// From which port to which.
+    /// Source and destination port.
     pub ports: [u16; 2],
     /// The version of IP.
     pub family: Family,
     /// Header and payload of the network layer. Unit: bytes.
     pub size: u32,
-    /// What XCP's senders, routers and receivers tell each other.
+    /// Requests and feedback of XCP.
     pub xcp: Xcp,
     /// What it carries.
     pub body: Body,
 }
 
 impl Packet {
-    /// What its IP header says of congestion.
+    /// The ECN field of its IP header.
     pub const fn ecn(&self) -> Ecn {
         match &self.body {
             Body::Segment(segment) => segment.ecn,
@@ -123,23 +123,23 @@ pub enum Body {
     Tunnel(ContentsId),
 }
 
-/// XCP's congestion header, and what goes back to the other end's; each may be absent.
+/// XCP's congestion header, and the feedback for the other end's; each may be absent.
 ///
 /// It stands for a header between those of IP and TCP, but takes no room in the packet: a study of XCP
-/// is to see its windows, not another segment size.
+/// should show its windows, not another segment size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Xcp {
     feedback_q16: i64,
-    /// What the receiver has collected of the other direction. Unit: bytes, with sixteen binary places.
+    /// The feedback that the receiver has collected for the other direction. Unit: bytes, with sixteen binary places.
     pub reverse_q16: i64,
-    /// Unit: bytes. None is asked for where it is zero.
+    /// Unit: bytes. Zero: no request.
     window: u32,
     /// Unit: µs.
     rtt_us: u32,
 }
 
 impl Xcp {
-    /// What a receiver has collected goes back.
+    /// A receiver's collected feedback is sent back.
     pub fn returning(reverse_q16: i64) -> Self {
         Self { reverse_q16, ..Self::default() }
     }
@@ -154,7 +154,7 @@ impl Xcp {
         }
     }
 
-    /// The congestion header; none where the sender knows no XCP.
+    /// The congestion header; `None` where the sender does not use XCP.
     pub fn header(&self) -> Option<xcp::Header> {
         (self.window > 0).then(|| xcp::Header {
             window: Bytes::new(self.window.into()),

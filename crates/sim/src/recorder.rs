@@ -1,7 +1,7 @@
 //! Quantities over time, as the testbed's meter samples them: every tenth of a second, bounded.
 //!
-//! When a run is longer than the room set aside, every second sample goes and the rest come half as
-//! often, so that the whole run stays visible.
+//! When a run is longer than the reserved room, every second sample is dropped and later samples are half as
+//! frequent, so that the whole run stays visible.
 
 use crate::hop::Hop;
 use crate::watch::Glance;
@@ -10,7 +10,7 @@ use midhop_units::{Duration, Instant};
 
 /// Time between two samples, until a run is so long that they are thinned.
 pub const INTERVAL: Duration = Duration::from_ms(100);
-/// Flows of a transfer, from the first, that get curves of their own.
+/// How many flows of a transfer, from the first, have curves of their own.
 pub const FLOWS_SHOWN: u32 = 32;
 /// Most samples of one quantity.
 const SAMPLES_MAX: usize = 4096;
@@ -19,7 +19,7 @@ const SAMPLES_MAX: usize = 4096;
 #[derive(Debug, Clone)]
 pub(crate) struct Samples<const N: usize> {
     rows: Vec<(Instant, [f64; N])>,
-    /// Every so manieth sample is kept.
+    /// One sample in so many is kept.
     stride: u32,
     skipped: u32,
     /// The time of the last sample, kept or not.
@@ -33,7 +33,7 @@ impl<const N: usize> Default for Samples<N> {
 }
 
 impl<const N: usize> Samples<N> {
-    /// Adds a sample; samples come at equal intervals. Of two of one time the later one counts.
+    /// Adds a sample; samples come at equal intervals. Of two with the same time the later one counts.
     pub fn push(&mut self, now: Instant, row: [f64; N]) {
         if self.seen == now {
             if let Some((_, last)) = self.rows.last_mut().filter(|(at, _)| *at == now) {
@@ -81,7 +81,7 @@ impl<const N: usize> Samples<N> {
     }
 }
 
-/// Payload that arrives, as a rate at the end of each interval.
+/// Received payload, as a rate at the end of each interval.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ArrivalCurve {
     /// Payload at the end of each interval since the beginning.
@@ -91,7 +91,7 @@ pub(crate) struct ArrivalCurve {
 }
 
 impl ArrivalCurve {
-    /// Notes the payload that has arrived since the beginning. Unit: bytes.
+    /// Notes the payload received since the beginning. Unit: bytes.
     pub fn push(&mut self, now: Instant, total: u64) {
         if self.totals.rows.is_empty() && self.totals.stride == 1 {
             self.before = now.saturating_since(Instant::START + INTERVAL).as_ns() as f64;
@@ -100,7 +100,7 @@ impl ArrivalCurve {
         self.noted = total;
     }
 
-    /// Whether all that has arrived is noted.
+    /// Whether all received payload is noted.
     pub fn is_up_to(&self, total: u64) -> bool {
         self.noted == total
     }
@@ -124,7 +124,7 @@ impl ArrivalCurve {
 pub(crate) struct SenderCurves(Samples<8>);
 
 impl SenderCurves {
-    /// Notes how a sender stands.
+    /// Samples a sender's state.
     pub fn push(&mut self, now: Instant, glance: &Glance) {
         self.0.push(
             now,
@@ -151,7 +151,7 @@ impl SenderCurves {
             ("in_flight", "B"),
             ("outstanding", "B"),
             ("pacing_rate", "Mbit/s"),
-            // 0 slow start, 1 avoidance, 2 recovery, 3 after a timeout; none while nothing is on its way.
+            // 0 slow start, 1 avoidance, 2 recovery, 3 after a timeout; `None` while nothing is in flight.
             ("phase", ""),
         ];
         self.0.series(COLUMNS, place, flow)
@@ -174,7 +174,7 @@ impl LinkCurves {
         }
     }
 
-    /// Notes how the hops stand.
+    /// Samples the hops.
     pub fn sample(&mut self, at: Instant, hops: &[Hop]) {
         for ((hop, queue), arrivals) in hops.iter().zip(&mut self.queues).zip(&mut self.arrivals) {
             queue.push(at, [hop.queue_bytes().get() as f64]);

@@ -54,7 +54,7 @@ impl RunError {
         }
     }
 
-    /// What can be done about it, if that is known.
+    /// A hint, if there is one.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Pep { why, .. } => why.hint(),
@@ -67,15 +67,15 @@ impl RunError {
     }
 }
 
-/// Makes the agents of a plan: what stands at which node.
+/// Makes the agents of a plan, each with its node.
 pub type Agents<'o> = dyn Fn(&Plan) -> Result<Vec<(NodeId, Box<dyn Agent>)>, RunError> + 'o;
 
-/// How to run.
+/// Options of a run.
 pub struct Options<'o> {
-    /// Who stands at the nodes, for those who bring agents of their own. A node is called by its place
+    /// Agents of the caller. A node is given by its index
     /// among the plan's nodes.
     pub agents: &'o Agents<'o>,
-    /// Asked now and then; once it says so, the run ends without a record.
+    /// Called now and then; once it returns true, the run ends without a record.
     pub interrupted: &'o dyn Fn() -> bool,
     /// Checks every invariant after every event: slow, for tests.
     pub checking: bool,
@@ -93,37 +93,37 @@ impl Default for Options<'_> {
     }
 }
 
-/// What a run cost, for those who measure the simulator itself.
+/// The cost of a run, to measure the simulator itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Effort {
     /// Packets handed to links, each link counted.
     pub link_packets: u64,
     /// Events of the engine.
     pub events: u64,
-    /// The most packets under way at once.
+    /// The most packets in flight at once.
     pub packets_most: usize,
 }
 
-/// Whether a plan can be run, before anything is.
+/// Whether a plan can be run; checked before the run.
 ///
 /// # Errors
-/// When it has what the simulator lacks.
+/// When it has something that the simulator lacks.
 pub fn check(plan: &Plan) -> Result<(), RunError> {
     build_simulation(plan).map(drop)
 }
 
 /// Runs a plan to its end, or until all of its transfers are complete.
 ///
-/// The record's environment says that it is a simulation; what there is to say of the machine and the
-/// wall clock is the caller's to fill in. The same plan gives the same record, byte for byte.
+/// The record's environment states that it is a simulation; the caller fills in the machine and the
+/// wall clock. The same plan gives the same record, byte for byte.
 ///
 /// # Errors
-/// When the plan has what the simulator lacks, or somebody asks to stop.
+/// When the plan has something that the simulator lacks, or an interruption is requested.
 pub fn run(plan: &Plan, options: &Options<'_>) -> Result<(Record, Effort), RunError> {
     run_watched(plan, options, Vec::new())
 }
 
-/// The same, while somebody watches.
+/// The same, with watchers.
 ///
 /// # Errors
 /// As [`run`], and when a watcher could not write.
@@ -146,7 +146,7 @@ pub fn run_watched(
     Ok((record(plan, &mut simulation), effort(&simulation)))
 }
 
-/// Builds everything that a plan describes.
+/// Builds everything in a plan.
 fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     refuse_what_is_missing(plan)?;
     let mut engine = Engine::new();
@@ -209,7 +209,7 @@ fn proxies(
     for node in &plan.nodes {
         let Some(pep) = &node.pep else { continue };
         let own = plan.peps.get(pep);
-        // Peers that are elsewhere than in the scenario.
+        // Peers outside the scenario.
         let tunnel_key = own.and_then(PepPlan::tunnel_key);
         if let Some(below) = tunnel_key.filter(|_| node.tunnels.is_none()) {
             let keys = ["peps", pep].into_iter().chain(below.keys().iter().map(String::as_str));
@@ -257,7 +257,7 @@ fn proxies(
     Ok(proxies)
 }
 
-/// The application that makes a line of cross traffic.
+/// The application for an entry of cross traffic.
 fn traffic_app(
     plan: &TrafficPlan,
     ids: &Ids<'_>,
@@ -314,7 +314,7 @@ impl<'p> Ids<'p> {
     }
 }
 
-/// All nodes with their routes: those that the plan's transfers were resolved with.
+/// All nodes with their routes, the same as for the plan's transfers.
 fn nodes(plan: &Plan, ids: &Ids<'_>) -> Vec<Node> {
     let edges: Vec<Edge> = plan
         .links
@@ -355,8 +355,8 @@ fn refuse_what_is_missing(plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Between two nodes with nothing but unlimited links without delay, data would flow for ever at one
-/// moment.
+/// Between two nodes with only unlimited links without delay, data would flow for ever at one
+/// time.
 fn refuse_what_takes_no_time(
     plan: &Plan,
     ids: &Ids<'_>,
@@ -378,7 +378,7 @@ fn refuse_what_takes_no_time(
     Ok(())
 }
 
-/// What the run measured.
+/// The measurements of the run.
 fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
     let now = simulation.engine.now();
     let tick = INTERVAL.as_ns();

@@ -1,5 +1,5 @@
-//! The story of a run, event by event: an application writes, TCP makes a segment, the node routes it,
-//! a link decides its fate and its time, the engine wakes the next node, an agent may stand there, TCP
+//! A run, event by event: an application writes, TCP makes a segment, the node routes it,
+//! a link decides its fate and its time, the engine wakes the next node, an agent may process it, TCP
 //! acknowledges, the recorder notes it.
 
 use crate::agent::Agent;
@@ -13,34 +13,34 @@ use crate::packet::NodeId;
 use crate::recorder::{INTERVAL, LinkCurves};
 use midhop_units::Instant;
 
-/// How many events pass between two looks at whether somebody wants the run to stop.
+/// How many events pass between two checks for an interruption.
 const EVENTS_BETWEEN_LOOKS: u64 = 1 << 14;
 
-/// Who is woken by a timer.
+/// The actor of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
-    /// A connection's end, or nobody.
+    /// A connection's end, or none.
     Socket,
     Hop(HopId),
     Agent(NodeId),
-    /// An application that begins.
+    /// The start of an application.
     Start(AppId),
     App(AppId),
     Sampler,
 }
 
-/// Why a simulation stood still.
+/// Why a simulation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// Every transfer is complete.
     Done,
-    /// Its time is up.
+    /// The end of its duration.
     TimeUp,
-    /// Somebody wanted it.
+    /// An interruption was requested.
     Interrupted,
 }
 
-/// Everything that takes part in a run.
+/// Everything in a run.
 #[derive(Debug)]
 pub(crate) struct Simulation {
     pub engine: Engine,
@@ -78,13 +78,13 @@ impl Simulation {
         self.apps.push((app(id), timer));
     }
 
-    /// Puts an agent at a node, behind those who are there but before the proxy. What it counts is
-    /// called by its name.
+    /// Adds an agent at a node, behind the present ones but before the proxy. Its counters have
+    /// its name.
     pub fn place(&mut self, node: NodeId, name: Option<String>, agent: Box<dyn Agent>) {
         self.post(node, name, agent, false);
     }
 
-    /// Puts a proxy at a node, behind all others there.
+    /// Adds a proxy at a node, behind all other agents there.
     pub fn place_proxy(&mut self, node: NodeId, agent: Box<dyn Agent>) {
         self.post(node, None, agent, true);
     }
@@ -95,7 +95,7 @@ impl Simulation {
         self.network.place(&mut self.engine, node, Post { name, agent, timer, is_proxy });
     }
 
-    /// Runs until every application is done, `until` has come, or `interrupted` says so.
+    /// Runs until every application is done, `until` has come, or `interrupted` returns true.
     pub fn run(&mut self, until: Instant, interrupted: &dyn Fn() -> bool) -> Stopped {
         let mut look = self.engine.fired() + EVENTS_BETWEEN_LOOKS;
         while let Some(timer) = self.engine.next(until) {
@@ -116,13 +116,13 @@ impl Simulation {
         Stopped::TimeUp
     }
 
-    /// Whether every transfer is complete. Without any, a run goes on to its end.
+    /// Whether every transfer is complete. A run without transfers continues to its end.
     fn is_done(&self) -> bool {
         let mut transfers = self.apps.iter().filter_map(|(app, _)| app.is_done()).peekable();
         transfers.peek().is_some() && transfers.all(|done| done)
     }
 
-    /// Lets an actor act, and whoever has to answer; whether an application was told something.
+    /// Lets an actor act, with all direct responses; returns whether an application got an event.
     fn wake(&mut self, timer: Timer) -> bool {
         let Self { engine, network, hosts, .. } = self;
         let mut told = false;
@@ -147,8 +147,8 @@ impl Simulation {
         self.settle() || told
     }
 
-    /// Goes on until nobody has anything to do at this moment; whether an application was told
-    /// something.
+    /// Continues until no actor has anything to do at this time; returns whether an application got an
+    /// event.
     fn settle(&mut self) -> bool {
         let mut any = false;
         loop {
@@ -169,7 +169,7 @@ impl Simulation {
         }
     }
 
-    /// Notes how everything stands, as at `at`.
+    /// Samples everything, as at `at`.
     pub fn sample(&mut self, at: Instant) {
         self.network.catch_up(self.engine.now());
         self.links.sample(at, self.network.hops());
@@ -195,7 +195,7 @@ impl Simulation {
     /// For tests: checks what must hold after every event.
     ///
     /// # Panics
-    /// When something does not.
+    /// When an invariant does not hold.
     pub fn check_invariants(&self) {
         self.engine.check_invariants();
         self.network.check_invariants();

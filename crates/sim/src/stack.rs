@@ -1,6 +1,6 @@
-//! The TCP that a host's plan describes, as the settings of its endpoints.
+//! The TCP of a host's plan, as the settings of its endpoints.
 //!
-//! Where the plan says nothing it is the TCP of a host of the testbed: its sysctls, its meter's way of
+//! Where the plan gives no value it is the TCP of a host of the testbed: its sysctls, and its meter's way of
 //! writing and reading.
 
 use midhop_experiment::limit::Family;
@@ -11,13 +11,13 @@ use midhop_units::{Bytes, Instant};
 
 /// Headers of IP and TCP without options, by [`Family`]. Unit: bytes.
 const HEADERS: [u32; 2] = [40, 60];
-/// What the receiver offers at most: half of the largest buffer (`tcp_rmem`) that the testbed gives,
-/// as the kernel keeps half for its own books.
+/// The largest window of the receiver: half of the largest buffer (`tcp_rmem`) of the testbed,
+/// since the kernel keeps half for its overhead.
 const RECEIVE_BUFFER: Bytes = Bytes::new(64 << 20);
-/// What the receiver offers first: half of the default buffer of Linux.
+/// The first window of the receiver: half of the default buffer of Linux.
 const RECEIVE_BUFFER_FIRST: Bytes = Bytes::new(65_536);
 
-/// The settings of a host's endpoints. Whether they pace is for their congestion control to say.
+/// The settings of a host's endpoints. The congestion control decides whether they pace.
 pub(crate) fn settings(plan: &TcpPlan, family: Family) -> Settings {
     let mss = plan.packet.saturating_sub(HEADERS[usize::from(family == Family::Ipv6)]);
     Settings {
@@ -27,7 +27,7 @@ pub(crate) fn settings(plan: &TcpPlan, family: Family) -> Settings {
             Some(_) => None,
             None => Some(Autotuning { initial: RECEIVE_BUFFER_FIRST }),
         },
-        // What is written at once is there at once: there are no bytes to be kept anywhere.
+        // Written data is available at once: there are no bytes to store.
         send_buffer: plan.send_buffer.unwrap_or(Bytes::MAX),
         sack: plan.sack,
         newreno: plan.newreno,
@@ -57,13 +57,13 @@ pub(crate) fn settings(plan: &TcpPlan, family: Family) -> Settings {
     }
 }
 
-/// What a full segment of such an endpoint carries beyond its payload.
+/// The overhead of a full segment of such an endpoint beyond its payload.
 pub(crate) fn overhead(settings: &Settings, family: Family) -> Bytes {
     let options = u64::from(settings.mss).saturating_sub(settings.segment_payload().get());
     Bytes::new(u64::from(HEADERS[usize::from(family == Family::Ipv6)]) + options)
 }
 
-/// How long an endpoint's sender was in which phase by `now`, as a record says it.
+/// How long an endpoint's sender was in each phase by `now`, in the record's form.
 pub(crate) fn phases(endpoint: &Endpoint, now: Instant) -> PhaseTimes {
     let midhop_tcp::PhaseTimes { slow_start, avoidance, recovery, loss } =
         endpoint.phase_times(now);

@@ -12,13 +12,13 @@ use midhop_tunnel::quic::Lone;
 use midhop_units::Seed;
 use std::net::SocketAddr;
 
-/// The port of an end that goes to another.
+/// The port of an end that connects to another.
 const PORT: u16 = 4434;
 
-/// Connects every proxy with those that it goes to.
+/// Connects every proxy with the peers that it opens tunnels to.
 ///
 /// # Errors
-/// When a tunnel cannot be had.
+/// When a tunnel is not possible.
 pub(crate) fn open(
     plan: &Plan,
     proxies: &mut [(NodeId, Proxy)],
@@ -57,7 +57,7 @@ pub(crate) fn open(
     Ok(())
 }
 
-/// Both ends of one.
+/// Both ends of a tunnel.
 fn connect(
     nodes: [NodeId; 2],
     peers: [&TunnelPeer; 2],

@@ -1,7 +1,7 @@
-//! Watching a run: what befalls packets on hops, and how senders stand, event by event.
+//! Watching a run: events of packets on hops, and states of senders, event by event.
 //!
-//! A record holds curves of ten samples a second; a watcher sees everything. It writes to where its
-//! caller says, since nothing here opens files.
+//! A record holds curves of ten samples a second; a watcher sees everything. It writes to its
+//! caller's destination, since nothing here opens files.
 
 mod lines;
 mod pcapng;
@@ -15,42 +15,42 @@ use midhop_tcp::{Endpoint, SenderPhase};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::io;
 
-/// What befell a packet.
+/// An event of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sight {
-    /// It was handed to the hop.
+    /// It was given to the hop.
     Entered,
-    /// It has come out of the hop.
+    /// It has left the hop.
     Left,
     /// The hop dropped it, for this cause.
     Dropped(&'static str),
 }
 
-/// How a sender stands.
+/// The state of a sender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Glance {
-    /// What it is doing about its window; none while nothing is on its way.
+    /// Its phase; `None` while nothing is in flight.
     pub phase: Option<SenderPhase>,
-    /// How much may be in flight.
+    /// The limit of data in flight.
     pub cwnd: Bytes,
     /// The smoothed round trip.
     pub rtt: Option<Duration>,
     /// The smallest round trip.
     pub rtt_min: Option<Duration>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u64,
-    /// The rate at which data was delivered lately.
+    /// The recent delivery rate.
     pub delivery_rate: Option<Rate>,
-    /// What is in flight, without what is known to be lost or to have arrived.
+    /// Data in flight, without data known to be lost or to have arrived.
     pub in_flight: Bytes,
-    /// What has been sent and not acknowledged in sequence.
+    /// Data sent and not acknowledged in sequence.
     pub outstanding: Bytes,
-    /// The rate at which segments leave.
+    /// The pacing rate.
     pub pacing_rate: Option<Rate>,
 }
 
 impl Glance {
-    /// How `endpoint` stands.
+    /// The state of `endpoint`.
     pub(crate) fn of(endpoint: &Endpoint) -> Self {
         Self {
             phase: endpoint.phase(),
@@ -66,17 +66,17 @@ impl Glance {
     }
 }
 
-/// Somebody who watches. What fails in between is told at the end.
+/// A watcher. Errors in between are reported at the end.
 pub trait Watcher: std::fmt::Debug {
-    /// Something befell a packet on a hop.
+    /// An event of a packet on a hop.
     fn see(&mut self, _now: Instant, _hop: &Hop, _sight: Sight, _packet: &Packet) {}
 
-    /// A connection's end has acted, and stands so.
+    /// A connection's end has acted; its new state.
     fn look(&mut self, _now: Instant, _flow: FlowId, _end: End, _glance: &Glance) {}
 
     /// The run is over.
     ///
     /// # Errors
-    /// The first thing that could not be written.
+    /// The first error while writing.
     fn finish(&mut self) -> io::Result<()>;
 }

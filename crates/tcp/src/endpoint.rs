@@ -1,7 +1,7 @@
 //! One end of a connection, from the first SYN to the last ACK.
 //!
-//! The story: a segment comes → is it ours and in the window ([`Endpoint::handle_segment`]) → what does
-//! it acknowledge ([`crate::send`]) → what does it carry ([`crate::receive`]) → has somebody closed →
+//! The steps: a segment arrives → is it ours and in the window ([`Endpoint::handle_segment`]) → what does
+//! it acknowledge ([`crate::send`]) → what does it carry ([`crate::receive`]) → has an end closed →
 //! what leaves now ([`Endpoint::poll_transmit`]) → when to look again ([`Endpoint::poll_timeout`]).
 //!
 //! Source: RFC 9293 §3.10, RFC 7323 §5 (PAWS), RFC 5961 (resets and SYNs out of place).
@@ -36,32 +36,32 @@ pub struct Endpoint {
     pub(crate) remote: Space,
     pub(crate) agreed: Agreed,
     events: Events,
-    /// A reset that is to leave: apart, since few endpoints ever send one.
+    /// A reset to send: boxed, since few endpoints ever send one.
     reset: Option<Box<Segment>>,
-    /// Our FIN has left before the peer's has come: we wait out what is on its way.
+    /// Our FIN has left before the peer's has arrived: we wait out segments in flight.
     closed_first: bool,
-    /// The sender waits for this moment to pace.
+    /// The moment until which pacing holds the sender back.
     paced_until: Instant,
-    /// The path has marked congestion and the peer has not said that it knows.
+    /// The path has marked congestion and the peer has not confirmed that it knows.
     echo_congestion: bool,
     quiet: Quiet,
 }
 
-/// Whether no data was to leave when last asked, and nothing has happened since that could change that.
-/// That an acknowledgement has left changes nothing: options that a segment has no more to carry give
+/// Whether no data was to leave at the last call, and nothing has happened since that could change that.
+/// A sent acknowledgement changes nothing: options that a segment no longer carries give
 /// it room for more data, which waits for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quiet {
     No,
     Yes,
-    /// Besides, all is acknowledged and nothing is being repaired: an acknowledgement that says again what
-    /// is known has no effect at all. So is the receiver of a download with each segment that comes.
+    /// In addition, all is acknowledged and nothing is being repaired: an acknowledgement that repeats what is
+    /// known has no effect at all. The receiver of a download is in this state with each segment that arrives.
     AtRest,
-    /// As long as the congestion window is so large: who shares it with others may find it changed.
+    /// Valid for this congestion window: a flow that shares its window with others may find it changed.
     While(u64),
 }
 
-/// Where an endpoint is.
+/// The state of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     Listening,
@@ -73,7 +73,7 @@ pub(crate) enum Life {
     Closed,
 }
 
-/// What both ends can do.
+/// The options that both ends support.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Agreed {
     pub timestamps: bool,
@@ -92,13 +92,13 @@ pub enum State {
     Listen,
     /// A SYN has been sent.
     SynSent,
-    /// A SYN has come and was answered.
+    /// A SYN was received and answered.
     SynReceived,
     /// Data flows both ways.
     Established,
     /// We have closed.
     FinWait1,
-    /// We have closed and the peer knows.
+    /// We have closed and the peer has acknowledged that.
     FinWait2,
     /// The peer has closed.
     CloseWait,
@@ -106,18 +106,18 @@ pub enum State {
     Closing,
     /// The peer has closed, and so have we.
     LastAck,
-    /// All is acknowledged; what is still on its way is waited out.
+    /// All is acknowledged; segments still in flight are waited out.
     TimeWait,
     /// There is no connection.
     Closed,
 }
 
-/// Something that the application may want to know.
+/// An event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is over.
     Connected,
-    /// There is something to read.
+    /// There is data to read.
     Readable,
     /// There is room again, after [`Endpoint::write`] had taken less than it was offered.
     Writable,
@@ -142,7 +142,7 @@ pub enum Cause {
     Aborted,
 }
 
-/// What the application has not been told yet.
+/// Events that the application has not polled yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Events {
     connected: bool,
@@ -200,7 +200,7 @@ impl Endpoint {
         taken
     }
 
-    /// How many bytes may be offered now.
+    /// How many bytes [`Endpoint::write`] would take now.
     pub fn writable(&self) -> u64 {
         self.sender.stream.room(self.sender.una)
     }
@@ -215,7 +215,7 @@ impl Endpoint {
         self.receiver.read(now, bytes, self.sender.rtt.smoothed)
     }
 
-    /// Nothing more will be written; what was is still sent, then a FIN.
+    /// The application writes nothing more; what it has written is still sent, then a FIN.
     pub fn close(&mut self) {
         self.quiet = Quiet::No;
         self.sender.stream.close();
@@ -237,7 +237,7 @@ impl Endpoint {
         self.die(Cause::Aborted);
     }
 
-    /// What has happened, one after the other.
+    /// The next event, in the order in which they happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         let events = &mut self.events;
         if std::mem::take(&mut events.connected) {
@@ -260,7 +260,7 @@ impl Endpoint {
 
     // What the path does.
 
-    /// A segment has come. Its [`Segment::offset`] is not looked at.
+    /// A segment was received. Its [`Segment::offset`] is ignored.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
         if self.quiet != Quiet::AtRest {
             self.quiet = Quiet::No;
@@ -276,7 +276,7 @@ impl Endpoint {
         }
     }
 
-    /// A moment that [`Endpoint::poll_timeout`] named has come, or a later one.
+    /// A moment that [`Endpoint::poll_timeout`] named has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.quiet = Quiet::No;
         if self.paced_until <= now {
@@ -297,7 +297,7 @@ impl Endpoint {
     /// The next segment to leave, if any.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Segment> {
-        // Asked in vain more often than not, so that is answered at once.
+        // Mostly nothing is to leave, so that case is answered at once.
         if self.has_nothing_to_send(now) { None } else { self.next_segment(now) }
     }
 
@@ -336,7 +336,7 @@ impl Endpoint {
         (at != Instant::NEVER).then_some(at)
     }
 
-    /// Both directions have ended and both ends know.
+    /// Both directions have ended and both ends know that.
     fn close_when_done(&mut self, now: Instant) {
         let ours = self.sender.stream.is_closed() && self.sender.is_drained();
         if !ours || !self.receiver.is_finished() {
@@ -380,7 +380,7 @@ impl Endpoint {
     }
 }
 
-/// What an endpoint that knows of no connection answers (RFC 9293 §3.10.7.1).
+/// The response of an endpoint without a connection (RFC 9293 §3.10.7.1).
 pub fn refusal(segment: &Segment) -> Option<Segment> {
     if segment.flags.contains(Flags::RST) {
         return None;

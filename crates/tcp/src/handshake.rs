@@ -1,4 +1,4 @@
-//! The three-way handshake and what both ends agree on in it.
+//! The three-way handshake and the options that both ends agree on in it.
 //!
 //! Source: RFC 9293 §3.5 and §3.10.7.2–4, RFC 7323 §2–3, RFC 2018 §2, RFC 3168 §6.1.1.
 
@@ -13,12 +13,12 @@ use crate::{
     settings::MSS_MIN,
 };
 
-/// The handshake as far as it has come.
+/// The progress of the handshake.
 #[derive(Debug, Clone)]
 pub(crate) struct Opening {
     /// Our SYN is to leave.
     due: bool,
-    /// When it is sent again.
+    /// When the SYN is retransmitted.
     at: Instant,
     sent: u32,
     first_sent: Instant,
@@ -73,7 +73,7 @@ impl Endpoint {
         }
         self.agree(segment);
         if !ours {
-            // Both have begun at once.
+            // Simultaneous open.
             let asked = Flags::ECE | Flags::CWR;
             self.agreed.ecn = self.settings.ecn && segment.flags.contains(asked);
             self.life = Life::SynReceived;
@@ -98,7 +98,7 @@ impl Endpoint {
         }
         if segment.flags.contains(Flags::SYN) && start == 0 {
             if !segment.flags.contains(Flags::ACK) {
-                // The peer did not hear us.
+                // The peer did not receive our SYN.
                 self.opening.due = true;
                 return;
             }
@@ -124,7 +124,7 @@ impl Endpoint {
         }
     }
 
-    /// What the peer's SYN offers and we take.
+    /// Takes the options that the peer's SYN offers and we support.
     fn agree(&mut self, segment: &Segment) {
         self.remote = Space::new(segment.sequence);
         self.receiver.room.edge = 1 + u64::from(self.first_window());
@@ -145,13 +145,13 @@ impl Endpoint {
                 self.agreed.scaling = false;
             }
         }
-        // RFC 9293 §3.7.1: who names none takes 536.
+        // RFC 9293 §3.7.1: without the option the MSS is 536.
         let mss = theirs.mss.unwrap_or(536).min(self.settings.mss).max(MSS_MIN);
         let options = if self.agreed.timestamps { TIMESTAMPS_SIZE } else { 0 };
         self.sender.mss = u32::from(mss - options);
     }
 
-    /// The smallest shift with which the window field can say all of the buffer.
+    /// The smallest shift with which the window field can express the whole buffer.
     fn shift(&self) -> u8 {
         let buffer = self.settings.receive_buffer.get();
         (0..14).find(|&shift| u64::from(u16::MAX) << shift >= buffer).unwrap_or(14)

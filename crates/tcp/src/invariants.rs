@@ -1,10 +1,10 @@
-//! What must hold after every call, recounted slowly.
+//! What must hold after every call, recounted from scratch.
 
 use std::fmt;
 
 use crate::endpoint::{Endpoint, Life};
 
-/// An endpoint is not as it should be. Only a fault of ours can make it so.
+/// An endpoint is inconsistent. Only a fault of ours can cause that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken(String);
 
@@ -17,7 +17,7 @@ impl fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 impl Endpoint {
-    /// Recounts what the endpoint keeps count of; for tests, since it looks at everything outstanding.
+    /// Recounts the endpoint's counters; for tests, since it looks at everything outstanding.
     ///
     /// # Errors
     /// The first invariant that does not hold.

@@ -1,7 +1,7 @@
 //! A sans-IO TCP: one end of a connection.
 //!
-//! An [`Endpoint`] takes segments and the time, and gives segments and the next moment it wants to be
-//! asked. It moves offsets and lengths, never bytes: a simulated segment costs no payload, and an
+//! An [`Endpoint`] takes segments and the time, and gives segments and the moment of its next call.
+//! It moves offsets and lengths, never bytes: a simulated segment needs no payload, and an
 //! adapter that puts segments on a wire supplies the bytes by their offset in the stream.
 //!
 //! The caller drains after every mutation: after each of [`Endpoint::handle_segment`],

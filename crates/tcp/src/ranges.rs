@@ -1,4 +1,4 @@
-//! A set of positions kept as few sorted ranges: what has arrived out of order, what was selectively
+//! A set of positions kept as few sorted ranges: data that arrived out of order, or was selectively
 //! acknowledged.
 
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Adds a span; calls `new` with each part of it that was not there, in ascending order.
+    /// Adds a span; calls `new` with each new part of it, in ascending order.
     ///
-    /// Costs a binary search and what it adds or merges.
+    /// Costs a binary search and the ranges that it adds or merges.
     pub fn insert(&mut self, span: Span, mut new: impl FnMut(Span)) {
         if span.start >= span.end {
             return;
@@ -74,7 +74,7 @@ impl Ranges {
 
     /// The span that holds `position`.
     pub fn containing(&self, position: u64) -> Option<Span> {
-        // The last span is the one that is asked for most.
+        // The last span is requested most often.
         let last = self.spans.back()?;
         if position >= last.start {
             return (position < last.end).then_some(*last);
@@ -83,7 +83,7 @@ impl Ranges {
         self.spans.get(at).copied().filter(|known| known.start <= position)
     }
 
-    /// Whether all of `span` is there.
+    /// Whether `span` is completely covered.
     pub fn covers(&self, span: Span) -> bool {
         self.containing(span.start).is_some_and(|known| known.end >= span.end)
     }
@@ -112,14 +112,14 @@ impl Ranges {
         self.spans.clear();
     }
 
-    /// Gives back the memory of more than a few spans, when none is left.
+    /// When no span is left, frees the memory beyond a few spans.
     pub fn release(&mut self) {
         if self.spans.is_empty() && self.spans.capacity() > 8 {
             self.spans = VecDeque::new();
         }
     }
 
-    /// What lies on the heap. Unit: bytes.
+    /// Memory on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
         self.spans.capacity() * size_of::<Span>()
     }

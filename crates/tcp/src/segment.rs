@@ -1,12 +1,12 @@
-//! A TCP segment as it is handed from endpoint to endpoint: header, options, and the place of its
-//! payload, but not the payload.
+//! A TCP segment between endpoints: header, options, and the place of its payload, but not the
+//! payload.
 //!
 //! Source: RFC 9293 §3.1, options of RFC 2018 and RFC 7323. The numbers are those on the wire, 32 bits
-//! wide, so that whatever stands on the path sees what a real one sees.
+//! wide, so that an agent on the path sees what a real one sees.
 
 use std::fmt;
 
-/// What the timestamps option takes in the header, padded.
+/// Room of the timestamps option in the header, padded.
 pub(crate) const TIMESTAMPS_SIZE: u16 = 12;
 
 /// A segment without the bytes it carries.
@@ -14,7 +14,7 @@ pub(crate) const TIMESTAMPS_SIZE: u16 = 12;
 pub struct Segment {
     /// The offset in the sender's byte stream at which the payload begins.
     ///
-    /// Not on the wire: it tells the caller which bytes to put there.
+    /// Not on the wire: it names the bytes that the caller puts there.
     pub offset: u64,
     /// The sequence number of the first byte, or of the SYN.
     pub sequence: u32,
@@ -28,28 +28,28 @@ pub struct Segment {
     pub flags: Flags,
     /// The ECN field of the IP header (RFC 3168).
     pub ecn: Ecn,
-    /// What the timestamps option says.
+    /// The timestamps option.
     pub timestamps: Option<Timestamps>,
-    /// What the SACK option says.
+    /// The SACK option.
     pub sack: SackBlocks,
-    /// What only a SYN says.
+    /// The options of a SYN.
     pub syn: SynOptions,
 }
 
 impl Segment {
-    /// How much of the sequence space it takes: its payload, and one each for SYN and FIN.
+    /// Its length in the sequence space: its payload, and one each for SYN and FIN.
     pub fn sequence_length(&self) -> u32 {
         self.length
             .saturating_add(u32::from(self.flags.contains(Flags::SYN)))
             .saturating_add(u32::from(self.flags.contains(Flags::FIN)))
     }
 
-    /// Whether it does nothing but acknowledge.
+    /// Whether it is a pure acknowledgement.
     pub fn is_pure_ack(&self) -> bool {
         self.flags.without(Flags::ECE | Flags::CWR) == Flags::ACK && self.length == 0
     }
 
-    /// What its options take in the header, padded to words.
+    /// Length of its options in the header, padded to words.
     pub fn options_size(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { u32::from(TIMESTAMPS_SIZE) } else { 0 };
         let sack = match self.sack.len() {
@@ -59,7 +59,7 @@ impl Segment {
         timestamps + sack + self.syn.size()
     }
 
-    /// What it takes in an IP packet: TCP header, options and payload.
+    /// Its length in an IP packet: TCP header, options and payload.
     pub fn size(&self) -> u32 {
         HEADER_SIZE + self.options_size() + self.length
     }
@@ -94,9 +94,9 @@ impl Flags {
     pub const RST: Self = Self(0x04);
     /// Push.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgment field is meant.
+    /// The acknowledgment field is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer is meant.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
     /// ECN echo.
     pub const ECE: Self = Self(0x40);
@@ -118,7 +118,7 @@ impl Flags {
         self.0 & flags.0 == flags.0
     }
 
-    /// These but `flags`.
+    /// These flags without `flags`.
     pub const fn without(self, flags: Self) -> Self {
         Self(self.0 & !flags.0)
     }
@@ -158,7 +158,7 @@ impl fmt::Debug for Flags {
 /// The ECN field of an IP header (RFC 3168 §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ecn {
-    /// The transport does not take part.
+    /// The transport does not use ECN.
     #[default]
     NotCapable,
     /// ECT(0).
@@ -178,14 +178,14 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
-/// What only a SYN or SYN-ACK says.
+/// Options of a SYN or SYN-ACK only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SynOptions {
-    /// The largest payload the sender takes. Unit: bytes.
+    /// The largest payload that the sender accepts. Unit: bytes.
     pub mss: Option<u16>,
     /// The shift of all later window fields (RFC 7323 §2).
     pub window_scale: Option<u8>,
-    /// Whether the sender takes selective acknowledgements (RFC 2018 §2).
+    /// Whether the sender accepts selective acknowledgements (RFC 2018 §2).
     pub sack_permitted: bool,
 }
 
@@ -200,9 +200,9 @@ impl SynOptions {
 /// Bytes that the receiver has: from `start` up to but without `end`, in sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SackBlock {
-    /// The first that it has.
+    /// The first byte that it has.
     pub start: u32,
-    /// The first that it has not.
+    /// The first byte that it does not have.
     pub end: u32,
 }
 
@@ -214,13 +214,13 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// As many as a header with no other option has room for.
+    /// As many as fit in a header without other options.
     pub const MAX: usize = 4;
 
     /// None.
     pub const NONE: Self = Self { blocks: [SackBlock { start: 0, end: 0 }; Self::MAX], count: 0 };
 
-    /// Adds a block; beyond the fourth nothing happens.
+    /// Adds a block; ignores blocks beyond the fourth.
     pub fn push(&mut self, block: SackBlock) {
         if let Some(free) = self.blocks.get_mut(usize::from(self.count)) {
             *free = block;

@@ -20,9 +20,9 @@ impl Space {
         self.initial.wrapping_add(position as u32)
     }
 
-    /// The position that a sequence number means, if it is that closest to `near`.
+    /// The position of a sequence number, if it is the one closest to `near`.
     ///
-    /// `None` where that lies before the SYN.
+    /// `None` if that lies before the SYN.
     pub fn position(self, wire: u32, near: u64) -> Option<u64> {
         let ahead = wire.wrapping_sub(self.wire(near)) as i32;
         near.checked_add_signed(i64::from(ahead))

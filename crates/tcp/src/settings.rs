@@ -1,10 +1,10 @@
-//! What an endpoint is made with: the knobs of a TCP, with Linux' values as the default.
+//! Settings of an endpoint: the knobs of a TCP, with Linux' values as the default.
 
 use midhop_units::{Bytes, Duration};
 
 /// The knobs of one endpoint.
 ///
-/// The default is what a Linux host does that serves bulk data; studies of older stacks turn parts
+/// The default is that of a Linux host that serves bulk data; studies of older stacks turn parts
 /// off. The initial window is not here: it belongs to the congestion control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -13,31 +13,31 @@ pub struct Settings {
     /// Unit: bytes. Range: ≥ 88, else raised to it (RFC 9293 §3.7.1 leaves no smaller one that can
     /// carry the options).
     pub mss: u16,
-    /// What the receiver may hold that the application has not read.
+    /// How much unread data the receiver may hold.
     pub receive_buffer: Bytes,
-    /// Whether the offered window begins small and follows what the application reads.
+    /// Whether the offered window begins small and follows the application's reads.
     pub receive_autotuning: Option<Autotuning>,
-    /// What the sender may hold that is not acknowledged, sent or not.
+    /// How much unacknowledged data the sender may hold, sent or not.
     pub send_buffer: Bytes,
-    /// Selective acknowledgements (RFC 2018), where the peer takes them too.
+    /// Selective acknowledgements (RFC 2018), where the peer supports them too.
     pub sack: bool,
-    /// Timestamps (RFC 7323), where the peer takes them too.
+    /// Timestamps (RFC 7323), where the peer supports them too.
     pub timestamps: bool,
-    /// Window scaling (RFC 7323), where the peer takes it too.
+    /// Window scaling (RFC 7323), where the peer supports it too.
     pub window_scaling: bool,
-    /// Explicit congestion notification (RFC 3168), where the peer takes it too.
+    /// Explicit congestion notification (RFC 3168), where the peer supports it too.
     pub ecn: bool,
-    /// How acknowledgements are held back.
+    /// How acknowledgements are delayed.
     pub delayed_ack: DelayedAck,
     /// How losses are found where selective acknowledgements are in use.
     pub loss_detection: LossDetection,
     /// Without selective acknowledgements: whether a recovery goes on at a partial acknowledgement
     /// (RFC 6582, NewReno), or ends there and begins anew for the next hole (RFC 5681 alone, Reno).
     pub newreno: bool,
-    /// Without selective acknowledgements: whether the third duplicate tells of a loss (RFC 5681 §3.2).
-    /// Where it does not, nothing but the retransmission timeout does.
+    /// Without selective acknowledgements: whether the third duplicate reports a loss (RFC 5681 §3.2).
+    /// Otherwise only the retransmission timeout does.
     pub fast_retransmit: bool,
-    /// Whether the first two duplicate acknowledgements let new data out (RFC 3042).
+    /// Whether the first two duplicate acknowledgements release new data (RFC 3042).
     pub limited_transmit: bool,
     /// Whether a reduction of the window is spread over its round trip (RFC 9937).
     pub prr: bool,
@@ -45,34 +45,34 @@ pub struct Settings {
     pub rto: RtoRule,
     /// Whether timeouts and recoveries found to be spurious are undone (RFC 5682, 3522, 3708).
     pub undo: bool,
-    /// Whether segments leave at the rate that the congestion control names.
+    /// Whether segments are paced at the rate of the congestion control.
     pub pacing: bool,
     /// Whether a small segment waits while another is unacknowledged (RFC 9293 §3.7.4).
     pub nagle: bool,
-    /// Whether an idle retransmission timeout sends the window back to its start (RFC 5681 §4.1).
+    /// Whether an idle retransmission timeout resets the window to its start (RFC 5681 §4.1).
     pub slow_start_after_idle: bool,
-    /// How often data is sent again without an answer before the connection is given up.
+    /// How many retransmissions without a response end the connection.
     pub retries: u32,
-    /// How often a SYN or SYN-ACK is sent again before the connection is given up.
+    /// How many retransmissions of a SYN or SYN-ACK end the connection.
     pub syn_retries: u32,
-    /// How long a closed connection answers what is still on its way.
+    /// How long a closed connection responds to segments still in flight.
     pub time_wait: Duration,
 }
 
-/// The receive window follows what the application reads, as Linux' dynamic right-sizing does.
+/// The receive window follows the application's reads, like Linux' dynamic right-sizing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Autotuning {
     /// The window that is offered first. [`Settings::receive_buffer`] is the largest.
     pub initial: Bytes,
 }
 
-/// How acknowledgements are held back (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+/// How acknowledgements are delayed (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DelayedAck {
-    /// At the latest every so many full segments are acknowledged at once. 1: each. More than 2 are
+    /// An acknowledgement leaves at the latest after so many full segments. 1: after each. More than 2 are
     /// stretch acknowledgements.
     pub segments: u32,
-    /// How long an acknowledgement waits for company.
+    /// How long an acknowledgement waits for more data.
     pub timeout: Duration,
     /// How many segments are acknowledged at once at the start of a connection, for the sender's slow
     /// start; Linux' quick acknowledgements.

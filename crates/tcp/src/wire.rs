@@ -1,8 +1,8 @@
-//! Segments as IP packets: written with checksums, and read with suspicion.
+//! Segments as IP packets: writes them with checksums, and validates what it reads.
 //!
 //! Source: RFC 791, RFC 8200, RFC 9293 §3.1–3.2, RFC 7323, RFC 2018; checksums RFC 1071.
 //!
-//! Invariant: no input makes [`read()`] panic, and what [`write()`] writes [`read()`] reads back.
+//! Invariant: no input makes [`read()`] panic, and [`read()`] reads back what [`write()`] writes.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -17,7 +17,7 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
 
-/// Where a segment comes from and goes to. Both are of the same family.
+/// Source and destination of a segment. Both are of the same family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// The sender.
@@ -27,18 +27,18 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The way back.
+    /// The reverse direction.
     pub fn reversed(self) -> Self {
         Self { source: self.destination, destination: self.source }
     }
 }
 
-/// A segment that was read out of a packet.
+/// A segment read from a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// From where to where.
+    /// Its source and destination.
     pub addresses: Addresses,
-    /// Header and options; its [`Segment::offset`] is 0, which no header says.
+    /// Header and options; its [`Segment::offset`] is 0, since no header has it.
     pub segment: Segment,
     /// Where in the packet the payload is.
     pub payload: Range<usize>,
@@ -51,40 +51,40 @@ pub enum ReadError {
     /// It ends before its headers do.
     #[error("the packet ends after {length} bytes, within its {header} header")]
     Short {
-        /// What there is.
+        /// The packet's length.
         length: usize,
-        /// Whose header is cut.
+        /// The header that is cut.
         header: &'static str,
     },
     /// A length field contradicts another or the packet.
     #[error("the {header} header says {said} bytes where {there} are possible")]
     Length {
-        /// Whose header says so.
+        /// The header with the length field.
         header: &'static str,
-        /// What it says.
+        /// The value of the field.
         said: usize,
-        /// What there could be.
+        /// The possible length.
         there: usize,
     },
     /// Neither IPv4 nor IPv6.
     #[error("IP version {version}; only 4 and 6 are read")]
     Version {
-        /// What the first four bits say.
+        /// The first four bits.
         version: u8,
     },
     /// Another protocol, or an IPv6 extension header.
     #[error("protocol {protocol} is not TCP")]
     Protocol {
-        /// What the header says.
+        /// The header's value.
         protocol: u8,
     },
-    /// A part of a datagram: this reader does not put them together.
+    /// A fragment: this reader does not reassemble datagrams.
     #[error("a fragment; send it with a smaller MTU, or with DF")]
     Fragment,
-    /// A checksum does not fit.
+    /// A checksum is wrong.
     #[error("the {header} checksum does not fit; was it left to a network card's offload?")]
     Checksum {
-        /// Whose it is.
+        /// The header with the checksum.
         header: &'static str,
     },
 }
@@ -104,15 +104,15 @@ pub enum WriteError {
     /// A segment whose length is not that of its payload.
     #[error("the segment says {said} bytes of payload, {there} were given")]
     Payload {
-        /// What [`Segment::length`] says.
+        /// The value of [`Segment::length`].
         said: u32,
-        /// How much was given.
+        /// The length of the given payload.
         there: usize,
     },
-    /// More than an IP packet holds.
+    /// The packet would be longer than an IP packet can be.
     #[error("{size} bytes do not fit an IP packet; cut the segment")]
     Size {
-        /// What it would take.
+        /// Its length.
         size: usize,
     },
 }
@@ -120,7 +120,7 @@ pub enum WriteError {
 /// Appends a segment to `out` as an IP packet.
 ///
 /// # Errors
-/// Addresses or payload do not fit the segment; `out` is as it was then.
+/// Addresses or payload do not fit the segment; `out` is then unchanged.
 pub fn write(
     segment: &Segment,
     addresses: Addresses,
@@ -188,10 +188,10 @@ fn write_ipv6(said: u16, ecn: Ecn, from: Ipv6Addr, to: Ipv6Addr, out: &mut Vec<u
     out.extend(to.octets());
 }
 
-/// Reads a TCP segment out of an IP packet. What follows the packet's own length is padding.
+/// Reads a TCP segment from an IP packet. Bytes behind the packet's own length are padding.
 ///
 /// # Errors
-/// It is none that this endpoint can use.
+/// The packet holds no segment that this endpoint can use.
 pub fn read(packet: &[u8]) -> Result<Packet, ReadError> {
     let short = |header| ReadError::Short { length: packet.len(), header };
     let first = packet.first().ok_or(short("IP"))?;
@@ -235,7 +235,7 @@ pub fn read(packet: &[u8]) -> Result<Packet, ReadError> {
     })
 }
 
-/// What the IP header says.
+/// The fields of the IP header.
 struct Network {
     source: IpAddr,
     destination: IpAddr,
@@ -342,7 +342,7 @@ impl Sum {
     }
 }
 
-/// What the TCP checksum covers besides the segment.
+/// The pseudo-header that the TCP checksum covers.
 fn pseudo(source: IpAddr, destination: IpAddr, tcp: usize) -> Sum {
     let sum = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
     use crate::segment::{SackBlock, SackBlocks, SynOptions};
 
-    /// A SYN of Linux 6.18, as a packet socket saw it leave.
+    /// A SYN of Linux 6.18, captured by a packet socket.
     const SYN: [u8; 60] = [
         0x45, 0x00, 0x00, 0x3c, 0xcc, 0xf9, 0x40, 0x00, 0x40, 0x06, 0xe9, 0xbe, 0xc0, 0x00, 0x02,
         0x01, 0xc0, 0x00, 0x02, 0x02, 0x84, 0x32, 0x00, 0x50, 0x04, 0x27, 0x77, 0xbb, 0x00, 0x00,
@@ -437,7 +437,7 @@ mod tests {
             prop_assert_eq!(packet.addresses, addresses);
             prop_assert_eq!(packet.segment, segment);
             prop_assert_eq!(&bytes[packet.payload], &payload[..]);
-            // Each single bit that is turned over is found, or is none that is looked at.
+            // Each flipped bit is detected, or is in a field that is not read.
             for at in 0..whole {
                 bytes[at] ^= 0x10;
                 if let Ok(other) = read(&bytes) {

@@ -1,9 +1,9 @@
 //! The largest value of a window of time, in constant space.
 
-/// A running maximum over a window, by any measure of time that does not run backwards.
+/// A running maximum over a window, by any measure of time that does not go backwards.
 ///
-/// Keeps the best value of the window and the best of what came after it, twice; so it forgets a
-/// maximum when the window has passed it, and is never larger than the true maximum of the window.
+/// Keeps the best value of the window and the best of the values after it, twice. So it drops a
+/// maximum once the window has passed it, and is never larger than the true maximum of the window.
 /// Source: K. Nichols' algorithm as Linux uses it (lib/win_minmax.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WindowedMax {
@@ -12,7 +12,7 @@ pub struct WindowedMax {
 }
 
 impl WindowedMax {
-    /// Knows only `value`, seen at `time`.
+    /// Holds only `value`, seen at `time`.
     pub fn new(time: u64, value: u64) -> Self {
         Self { best: [(time, value); 3] }
     }
@@ -22,7 +22,7 @@ impl WindowedMax {
         self.best[0].1
     }
 
-    /// Takes in `value` at `time`; what is older than `window` is forgotten. Returns the maximum.
+    /// Adds `value` at `time`; drops values older than `window`. Returns the maximum.
     pub fn update(&mut self, window: u64, time: u64, value: u64) -> u64 {
         let sample = (time, value);
         let age = |seen: (u64, u64)| time.saturating_sub(seen.0);

@@ -1,22 +1,22 @@
-//! Long-term bandwidth: finds a policer by what it lets through.
+//! Long-term bandwidth: detects a policer by the rate that it lets through.
 //!
-//! Source: lt_bw in net/ipv4/tcp_bbr.c of Linux 6.12. A policer's bucket lets bursts pass, so that the largest
-//! rate that was seen is more than it lets through, and what is sent at that rate is lost. Where two
-//! intervals that begin and end with a loss, each of four to sixteen rounds with a fifth of what was delivered
-//! lost besides, delivered at the same rate, that rate is believed for 48 rounds.
+//! Source: lt_bw in net/ipv4/tcp_bbr.c of Linux 6.12. A policer's bucket lets bursts pass, so the largest
+//! measured rate is above the policer's rate, and data sent at that rate is lost. An interval begins and ends
+//! with a loss, takes four to sixteen rounds, and loses a fifth of the delivered data. If two intervals
+//! deliver at the same rate, that rate is used for 48 rounds.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
 const ROUNDS_MIN: u32 = 4;
 const ROUNDS_MAX: u32 = 4 * ROUNDS_MIN;
-/// Unit: 1/256 of what was delivered.
+/// Unit: 1/256 of the delivered data.
 const LOSS_MIN: u64 = 50;
 /// Two rates are the same within an eighth, or 4 kbit/s.
 const DIFFERENCE: u64 = 8;
 const DIFFERENCE_BITS: u64 = 4000;
 const BELIEVED_ROUNDS: u32 = 48;
 
-/// What an acknowledgement or a timeout tells of losses.
+/// The losses that an acknowledgement or a timeout reports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub now: Instant,
@@ -39,23 +39,23 @@ struct Interval {
     rounds: u32,
 }
 
-/// The search for a policer, and what it found.
+/// The search for a policer, and its result.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Policer {
     interval: Option<Interval>,
-    /// Of the interval before, or what is believed.
+    /// The rate of the previous interval, or the rate in use.
     rate: Option<Rate>,
-    /// How many rounds it has been believed; `None`: it is not.
+    /// For how many rounds it has been in use; `None`: it is not.
     believed: Option<u32>,
 }
 
 impl Policer {
-    /// What the policer lets through, while that is believed.
+    /// The policer's rate, while it is in use.
     pub fn rate(&self) -> Option<Rate> {
         self.rate.filter(|_| self.believed.is_some())
     }
 
-    /// Looks at an event; returns whether a rate is not believed any more, and probing begins anew.
+    /// Processes an event; returns whether a rate is no longer used, and probing begins anew.
     pub fn look(&mut self, look: Look) -> bool {
         if let Some(rounds) = &mut self.believed {
             *rounds += u32::from(look.probing && look.round_start);
@@ -118,8 +118,8 @@ impl Policer {
 mod tests {
     use super::*;
 
-    /// Rounds of 100 ms in which `delivered` segments of 1000 bytes arrive and `lost` do not; in how many
-    /// of them a rate is believed.
+    /// Rounds of 100 ms in which `delivered` segments of 1000 bytes arrive and `lost` do not; returns in how
+    /// many of them a rate is in use.
     fn rounds(policer: &mut Policer, from: u64, count: u64, delivered: u64, lost: u64) -> u64 {
         let mut believed = 0;
         for round in from..from + count {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn losses_of_less_than_a_fifth_are_no_policers() {
-        // 50 of 256 are the least.
+        // 50 of 256 are the minimum.
         assert_eq!(rounds(&mut Policer::default(), 1, 40, 256, 49), 0);
         assert!(rounds(&mut Policer::default(), 1, 40, 256, 50) > 0);
     }

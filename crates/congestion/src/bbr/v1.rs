@@ -3,10 +3,10 @@
 //! Source: net/ipv4/tcp_bbr.c of Linux 6.12; N. Cardwell et al., "BBR: congestion-based congestion
 //! control", ACM Queue 14(5), 2016.
 //!
-//! Differs: data is counted in bytes, bounds are rounded up to whole segments as there. What is in
-//! flight is taken as it is, without guessing at what a queueing discipline holds until its departure
+//! Differs: data is counted in bytes; bounds are rounded up to whole segments as there. The data in
+//! flight is used as it is, without an estimate of the data that a queueing discipline holds until its departure
 //! time, because the transport counts data as in flight once it has left. Round-trip times of delayed
-//! acknowledgements are not told from others.
+//! acknowledgements are not distinguished from others.
 
 mod aggregation;
 
@@ -23,11 +23,11 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// Gains have eight binary places.
 const UNIT: u64 = 256;
-/// 2/ln 2: the least that doubles the rate each round.
+/// 2/ln 2: the smallest gain that doubles the rate each round.
 const HIGH_GAIN: u64 = UNIT * 2885 / 1000 + 1;
 const DRAIN_GAIN: u64 = UNIT * 1000 / 2885;
 const CWND_GAIN: u64 = 2 * UNIT;
-/// The pacing gains of a cycle: probe, drain what probing left, cruise.
+/// The pacing gains of a cycle: probe, drain the queue of the probe, cruise.
 const CYCLE: [u64; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
 /// Where a cycle may begin: anywhere but in the phase that drains.
 const CYCLE_STARTS: u64 = 7;
@@ -40,19 +40,19 @@ const FULL_ROUNDS: u32 = 3;
 /// Below this rate one segment leaves at a time, above it at least two.
 const QUANTUM_RATE: Rate = Rate::from_bits_per_s(1_200_000);
 const QUANTUM_MAX: u64 = 65_535 - 320;
-/// Paced a hundredth below what is measured, so that a queue drains.
+/// Paced a hundredth below the measured rate, so that a queue drains.
 const MARGIN_PERCENT: u64 = 1;
 
-/// What a flow is doing.
+/// The state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Doubling the rate each round.
     Startup,
-    /// Emptying the queue that doubling left.
+    /// Emptying the queue that the start left.
     Drain,
     /// Cycling around the measured rate.
     ProbeBw,
-    /// Nearly silent, to see the path without a queue.
+    /// Sending almost nothing, to measure the path without a queue.
     ProbeRtt,
 }
 
@@ -69,7 +69,7 @@ pub struct BbrV1 {
     bandwidth: WindowedMax,
     min_rtt: Option<Duration>,
     min_rtt_at: Instant,
-    /// Only what was sent since then tells of the path, until something has.
+    /// Only data sent since then measures the path, until some has arrived.
     path_since: Option<Instant>,
     rounds: u64,
     round_start: bool,
@@ -129,7 +129,7 @@ impl BbrV1 {
         }
     }
 
-    /// What the flow is doing.
+    /// The flow's state.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -139,7 +139,7 @@ impl BbrV1 {
         self.policer.rate().unwrap_or(Rate::from_bits_per_s(self.bandwidth.max()))
     }
 
-    /// What a policer on the path lets through, where there seems to be one.
+    /// The rate of a policer on the path, where one was detected.
     pub fn policed(&self) -> Option<Rate> {
         self.policer.rate()
     }
@@ -149,12 +149,12 @@ impl BbrV1 {
         self.min_rtt
     }
 
-    /// How much faster than the measured rate data leaves. Unit: 1/256.
+    /// The pacing gain over the measured rate. Unit: 1/256.
     pub fn pacing_gain(&self) -> u64 {
         match self.mode {
             Mode::Startup => HIGH_GAIN,
             Mode::Drain => DRAIN_GAIN,
-            // More than a policer lets through would be lost.
+            // A policer would drop anything above its rate.
             Mode::ProbeBw if self.policer.rate().is_some() => UNIT,
             Mode::ProbeBw => CYCLE[self.cycle],
             Mode::ProbeRtt => UNIT,
@@ -186,10 +186,10 @@ impl BbrV1 {
         (bytes / self.mss).max(least).min(127)
     }
 
-    /// `segments` with what batches at both ends keep. Unit: bytes.
+    /// `segments` with the allowance for batches at both ends. Unit: bytes.
     fn budget(&self, segments: u64) -> u64 {
         let mut segments = segments.saturating_add(3 * self.quantum());
-        // An even number spares a delayed acknowledgement.
+        // An even number avoids a delayed acknowledgement.
         segments = segments.saturating_add(segments & 1);
         if self.mode == Mode::ProbeBw && self.cycle == 0 {
             segments = segments.saturating_add(2);
@@ -358,7 +358,7 @@ impl BbrV1 {
         }
     }
 
-    /// The window to come back to after a recovery or a probe of the round-trip time.
+    /// The window to restore after a recovery or a probe of the round-trip time.
     ///
     /// Called before `phase` changes.
     fn save_cwnd(&mut self) {
@@ -383,7 +383,7 @@ impl BbrV1 {
         self.pacing_rate = Some(scaled(scaled(rate, HIGH_GAIN, UNIT), 100 - MARGIN_PERCENT, 100));
     }
 
-    /// Recovery's bound on the window. Returns whether it is all there is to say.
+    /// Recovery's bound on the window. Returns whether it alone sets the window.
     fn recover(&mut self, ack: &Ack) -> bool {
         let lost = ack.lost.get();
         if lost > 0 {
@@ -392,7 +392,7 @@ impl BbrV1 {
         let (before, acked) = (self.phase, ack.acked.get());
         let in_flight = ack.in_flight.get();
         if ack.phase == Phase::Recovery && before != Phase::Recovery {
-            // The first round sends what arrives, no more.
+            // The first round sends only as much as arrives.
             self.conserving = true;
             self.round_end = ack.delivered.get();
             self.cwnd = in_flight.saturating_add(acked);

@@ -1,18 +1,18 @@
 //! BBR version 3, as the working group's draft describes it.
 //!
 //! Source: draft-ietf-ccwg-bbr-06, July 2026; the names of its sections and variables are kept where
-//! they say enough. The states are in `state`, what is known of the path in `model`.
+//! they are clear enough. The states are in `state`, the model of the path in `model`.
 //!
 //! Differs:
 //! - The filter of the bandwidth has two slots, this cycle's and the last one's, and a cycle without
 //!   a sample does not push out the last one (§5.5.6 asks for two slots, no more).
-//! - The state to come back to is saved at the first loss of a recovery. The draft saves it anew when
-//!   the recovery begins and at the first loss after a state has changed, which forgets that losses
-//!   broke off a probe (§5.5.11.1).
-//! - Where more was lost before a segment than a probe may lose, what was in flight before it is the
-//!   volume at the loss; the draft's formula would go on to less (§5.5.10.2).
+//! - The state to restore is saved at the first loss of a recovery. The draft saves it anew when
+//!   the recovery begins and at the first loss after a state has changed, which discards that losses
+//!   ended a probe (§5.5.11.1).
+//! - Where more was lost before a segment than a probe may lose, the data in flight before it is the
+//!   volume at the loss; the draft's formula would continue to less (§5.5.10.2).
 //! - A sample too short to have a rate does not count towards a full pipe.
-//! - Congestion marks, whose meaning the draft leaves open (§3.7), are taken as losses: a round with
+//! - Congestion marks, whose meaning the draft leaves open (§3.7), count as losses: a round with
 //!   marks lowers the short-term bounds, and more than [`LOSS_THRESHOLD_PERCENT`] of them end a probe
 //!   or the start.
 
@@ -34,9 +34,9 @@ use state::AckPhase;
 
 /// The largest share of a round trip's data that a probe may lose.
 pub const LOSS_THRESHOLD_PERCENT: u64 = 2;
-/// What is left of a short-term bound after a round with losses.
+/// The part of a short-term bound that remains after a round with losses.
 const BETA_PERCENT: u64 = 70;
-/// What is left free below the long-term bound while cruising.
+/// The part below the long-term bound that stays free while cruising.
 const HEADROOM_PERCENT: u64 = 15;
 /// Unit: segments.
 const WINDOW_MIN: u64 = 4;
@@ -70,7 +70,7 @@ pub struct BbrV3 {
     rounds: u64,
     round_start: bool,
     round_end: u64,
-    /// This cycle's and the last one's largest rate.
+    /// The largest rate of this cycle and of the last one.
     max_bw: [Rate; 2],
     bw_shortterm: Rate,
     bw: Rate,
@@ -102,7 +102,7 @@ pub struct BbrV3 {
     cycle_at: Instant,
     probe_wait: Duration,
     held_back: HeldBack,
-    /// Only what was sent since then tells of the path's delay, until something has.
+    /// Only data sent since then measures the path's delay, until some has arrived.
     path_since: Option<Instant>,
 }
 
@@ -160,7 +160,7 @@ impl BbrV3 {
         }
     }
 
-    /// What the flow is doing.
+    /// The flow's state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -170,7 +170,7 @@ impl BbrV3 {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// The rate the path is thought to carry now: BBR.bw.
+    /// The estimated current rate of the path: BBR.bw.
     pub fn bw(&self) -> Rate {
         self.bw
     }
@@ -180,7 +180,7 @@ impl BbrV3 {
         self.min_rtt
     }
 
-    /// The most that may be in flight without losing too much, where a probe has found it:
+    /// The most data in flight that does not lose too much, where a probe has found it:
     /// BBR.inflight_longterm.
     pub fn inflight_longterm(&self) -> Option<Bytes> {
         (self.inflight_longterm != INFINITE).then(|| Bytes::new(self.inflight_longterm))
@@ -201,7 +201,7 @@ impl BbrV3 {
         self.pacing_rate = Some(scaled(rate, State::Startup.pacing_gain_percent(), 100));
     }
 
-    /// A millisecond's data, within what leaves at once: C.send_quantum.
+    /// A millisecond's data, within the limits of one batch: C.send_quantum.
     fn quantum(&self) -> u64 {
         let rate = self.pacing_rate.unwrap_or(Rate::ZERO);
         rate.bytes_in(Duration::from_ms(1)).get().min(QUANTUM_MAX).max(2 * self.mss)
@@ -218,8 +218,8 @@ impl BbrV3 {
         percent(self.bdp(bw), gain_percent)
     }
 
-    /// `bytes` with what batches at both ends keep, and never too little to keep acknowledgements
-    /// coming: QuantizationBudget().
+    /// `bytes` with the allowance for batches at both ends, and always enough for a steady flow of
+    /// acknowledgements: QuantizationBudget().
     fn budget(&self, bytes: u64) -> u64 {
         let bytes = bytes.max(3 * self.quantum()).max(WINDOW_MIN * self.mss);
         if self.state == State::ProbeBwUp { bytes.saturating_add(2 * self.mss) } else { bytes }
@@ -229,12 +229,12 @@ impl BbrV3 {
         self.budget(self.bdp_multiple(bw, gain_percent))
     }
 
-    /// What is wanted in flight: the product, unless congestion has cut the window.
+    /// The target for the data in flight: the product, unless congestion has cut the window.
     fn target_inflight(&self) -> u64 {
         self.bdp(self.bw).min(self.cwnd)
     }
 
-    /// The long-term bound with room left for others.
+    /// The long-term bound less room for others.
     fn inflight_with_headroom(&self) -> u64 {
         if self.inflight_longterm == INFINITE {
             return INFINITE;
@@ -269,7 +269,7 @@ impl BbrV3 {
         self.cwnd = self.cwnd.min(cap);
     }
 
-    /// Remembers the window to come back to. Called before the phase changes.
+    /// Saves the window to restore. Called before the phase changes.
     fn save_cwnd(&mut self) {
         self.prior_cwnd = if self.phase == Phase::Open && self.state != State::ProbeRtt {
             self.cwnd
@@ -416,7 +416,7 @@ impl CongestionControl for BbrV3 {
     }
 }
 
-/// What was in flight when losses passed the threshold, somewhere within the segment that was lost:
+/// The data in flight when losses passed the threshold, at a point within the lost segment:
 /// InflightAtLoss().
 fn inflight_at_loss(tx_in_flight: u64, lost: u64, size: u64) -> u64 {
     let inflight_prev = tx_in_flight.saturating_sub(size);

@@ -1,7 +1,7 @@
 //! A law with a window in segments, between its opening and its floor.
 //!
-//! Each event reaches the opening first, which may keep it from the law or change it, then the law,
-//! and last the floor, which raises the window that has come of it.
+//! Each event reaches the opening first, which may withhold it from the law or change it, then the law,
+//! and last the floor, which raises the resulting window.
 
 use crate::committed::Floor;
 use crate::opening::ActiveOpening;
@@ -13,7 +13,7 @@ use midhop_units::Rate;
 pub(crate) struct Windowed {
     pub law: Box<dyn Segmented>,
     pub opening: ActiveOpening,
-    /// In a box: few have one.
+    /// Boxed: few have one.
     pub floor: Option<Box<Floor>>,
 }
 
@@ -81,12 +81,12 @@ impl Windowed {
         self.law.on_lost_segment(segment);
     }
 
-    /// A transport that spends a reduction over a round trip would go below what is committed.
+    /// A transport that spreads a reduction over a round trip would go below the committed rate.
     pub fn governs_recovery(&self) -> bool {
         self.floor.is_some() || self.opening.governs_recovery() || self.law.governs_recovery()
     }
 
-    /// What lies on the heap beside the law. Unit: bytes.
+    /// Memory on the heap besides the law. Unit: bytes.
     pub fn memory(&self) -> usize {
         let floor = self.floor.as_ref().map_or(0, |floor| size_of_val(&**floor));
         floor + self.opening.memory()

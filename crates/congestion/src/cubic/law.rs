@@ -32,7 +32,7 @@ pub fn curve_q20(time: Duration, period_q16: u64, origin_q20: u64) -> u64 {
     }
 }
 
-/// K = ∛(fallen / C): how long the curve takes back to W_max from `fallen` below it.
+/// K = ∛(fallen / C): how long the curve takes to return to W_max from `fallen` below it.
 pub fn period_q16(fallen_q20: u64) -> u64 {
     // fallen · 2.5, its 20 places made 48, which a cube root makes 16.
     cube_root((u128::from(fallen_q20) * 5) << 27)
@@ -54,19 +54,19 @@ fn cube_root(x: u128) -> u64 {
     u64::try_from(root).unwrap_or(u64::MAX)
 }
 
-/// W_max after a loss at `window`; less where the window had not come back to the last one, to leave
-/// room for whoever takes it (fast convergence, §4.7).
+/// W_max after a loss at `window`; less where the window had not returned to the last one, to leave
+/// room for other flows (fast convergence, §4.7).
 pub fn maximum_q20(window_q20: u64, last_q20: u64) -> u64 {
     if window_q20 < last_q20 { window_q20.saturating_mul(17) / 20 } else { window_q20 }
 }
 
-/// The window after a loss: 0.7 of it, two segments at least.
+/// The window after a loss: 0.7 of it, at least two segments.
 pub fn after_loss(cwnd: u32) -> u32 {
     let kept = u64::from(cwnd) * 7 / 10;
     u32::try_from(kept).unwrap_or(u32::MAX).max(2)
 }
 
-/// What `segments` arrived add to W_est while the window is `per`: Reno's growth, slowed while it is
+/// What `segments` arrived add to W_est while the window is `per`: Reno's growth, slower while W_est is
 /// below the window of the last loss because it fell less than Reno's (§4.3).
 pub fn friendly_step_q20(friendly_q20: u64, prior_q20: u64, segments: u64, per: u64) -> u64 {
     let alpha_q20 = if friendly_q20 < prior_q20 { ALPHA_Q20 } else { ONE_Q20 };

@@ -133,7 +133,7 @@ fn time_without_data_does_not_count() {
     for cubic in [&mut busy, &mut paused] {
         cubic.on_ack(&Ack { rtt, in_flight: Bytes::new(MSS), ..ack(0, MSS) });
     }
-    // One falls silent with nothing in flight, the other is application-limited, for ten minutes.
+    // One becomes idle with nothing in flight, the other is application-limited, for ten minutes.
     busy.on_ack(&Ack { now: at(1), rtt, ..ack(1, MSS) });
     busy.on_restart(&Restart { now: at(600), app_limited: true });
     busy.on_ack(&Ack { now: at(601), rtt, ..ack(2, MSS) });

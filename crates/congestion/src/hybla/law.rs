@@ -1,4 +1,4 @@
-//! Hybla's law as integer functions, bit for bit that of `programs/laws/hybla.h` in midhop-bpf.
+//! Hybla's law as integer functions, identical to `programs/laws/hybla.h` in midhop-bpf bit for bit.
 //!
 //! Numbers named `_q10`, `_q16`, `_q20` carry that many binary places.
 
@@ -9,13 +9,13 @@ pub const ONE_Q10: u32 = 1 << 10;
 const ONE_Q20: u64 = 1 << 20;
 /// ρ stays below 64 (1.6 s against 25 ms), so that its square with twenty places fits 32 bits.
 const RHO_MAX_Q10: u32 = 64 * ONE_Q10 - 1;
-/// One acknowledgement is counted segment by segment up to this many, in this many shares beyond.
+/// One acknowledgement is counted segment by segment up to this many, beyond it in this many shares.
 const STEPS_MAX: u32 = 32;
 /// No acknowledgement covers more: a window of 1 GiB.
 const ACKED_MAX: u32 = 1 << 20;
 /// The smallest of this many RTT samples in a row shows whether there is a queue (RFC 9406 §4.2).
 pub const QUEUE_SAMPLES: u32 = 8;
-/// For how many round trips what the path has carried is remembered.
+/// For how many round trips the path's capacity is remembered.
 const CARRIED_ROUNDS: u32 = 10;
 /// No RTT has been measured.
 pub const RTT_NONE: u32 = u32::MAX;
@@ -40,7 +40,7 @@ pub fn gain_q10(rho_q10: u32, growth_max_q10: u32) -> u32 {
     (power_of_two_q16(rho_q10) >> 6).min(growth_max_q10).max(2 * ONE_Q10) - ONE_Q10
 }
 
-/// What the law grows.
+/// The state that the law updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Unit: segments.
@@ -86,7 +86,7 @@ impl Window {
             cwnd += fraction >> 20;
             fraction &= ONE_Q20 - 1;
         }
-        // A window above its bound already (the bound came later) is held, not cut.
+        // A window already above its bound (the bound came later) stays, it is not cut.
         if cwnd > u64::from(self.cwnd_max) {
             cwnd = u64::from(self.cwnd_max.max(self.cwnd));
             fraction = 0;
@@ -96,13 +96,13 @@ impl Window {
     }
 }
 
-/// Segments of `mss` bytes on their way at `rate` bytes per second over `rtt_us`, rounded up.
+/// Segments of `mss` bytes in flight at `rate` bytes per second over `rtt_us`, rounded up.
 pub fn bdp(rate: u64, rtt_us: u32, mss: u32) -> u32 {
     let bytes = rate.min(u64::from(u32::MAX)) * u64::from(rtt_us) / 1_000_000;
     saturated(bytes.div_ceil(u64::from(mss.max(1))))
 }
 
-/// Pacing in windows per round trip: twice in slow start; later as much over one as lets the window
+/// Pacing in windows per round trip: twice in slow start; later as much above one as lets the window
 /// grow by the law.
 pub fn pacing_q10(cwnd: u32, ssthresh: u32, rho_q10: u32) -> u32 {
     if cwnd < ssthresh {
@@ -113,7 +113,7 @@ pub fn pacing_q10(cwnd: u32, ssthresh: u32, rho_q10: u32) -> u32 {
     (ONE_Q10 + ONE_Q10 / 5 + growth_q10).min(2 * ONE_Q10)
 }
 
-/// Segments that a path carries in `rtt_us` which has delivered `delivered` in `interval_us`.
+/// Segments that a path carries in `rtt_us` if it has delivered `delivered` in `interval_us`.
 pub fn carried(delivered: u32, interval_us: u32, rtt_us: u32) -> u32 {
     saturated(u64::from(delivered) * u64::from(rtt_us) / u64::from(interval_us.max(1)))
 }
@@ -130,7 +130,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// Takes a value and returns the largest.
+    /// Adds a value and returns the largest.
     pub fn update(&mut self, segments: u32, round: u32) -> u32 {
         if round.wrapping_sub(self.started_round) >= CARRIED_ROUNDS / 2 {
             *self = Self { current: 0, previous: self.current, started_round: round };
@@ -140,19 +140,19 @@ impl Carried {
     }
 }
 
-/// The window when only what the path carries is kept: between half and all of it.
+/// The window cut to the path's capacity: between half and all of it.
 pub fn kept(cwnd: u32, carried: u32) -> u32 {
     cwnd.min(carried).max(reno::halve(cwnd))
 }
 
-/// The window of a flow whose share of the path is known, `bdp` segments per round trip: at least that
-/// while the share is believed, and never more than `bound`.
+/// The window of a flow with a known share of the path, `bdp` segments per round trip: at least that
+/// while the share is in use, and never more than `bound`.
 pub fn fit(cwnd: u32, bdp: u32, bound: u32, believed: bool) -> u32 {
     if believed { cwnd.max(bdp).min(bound) } else { cwnd.min(bound) }
 }
 
-/// The window of such a flow after more losses than a radio's: half, and since the window was taken
-/// from a configured rate, no more than the path has been seen to carry (RFC 9959's safe retreat).
+/// The window of such a flow after more losses than a radio's: half, and since the window came
+/// from a configured rate, no more than the capacity that the path has shown (RFC 9959's safe retreat).
 pub fn retreat(cwnd: u32, carried: u32) -> u32 {
     let half = reno::halve(cwnd);
     if carried == 0 { half } else { half.min(carried).max(reno::WINDOW_MIN) }
@@ -187,7 +187,7 @@ impl MinRtt {
         Self { current_us: RTT_NONE, previous_us: RTT_NONE, started_ms: now_ms }
     }
 
-    /// Takes a sample and returns the smallest of the last half to whole window. A window of zero
+    /// Adds a sample and returns the smallest of the last half to whole window. A window of zero
     /// never forgets.
     pub fn update(&mut self, rtt_us: u32, now_ms: u32, window_ms: u32) -> u32 {
         if window_ms > 0 && now_ms.wrapping_sub(self.started_ms) >= (window_ms >> 1).max(1) {

@@ -134,7 +134,7 @@ fn a_queue_ends_slow_start_at_what_the_path_carries_and_does_not_raise_rho() {
         hybla.on_ack(&ack(200, 0, 300, 2));
     }
     assert!(!hybla.window.in_slow_start());
-    // 58 segments, of which the path carries 30; never less than half are kept.
+    // 58 segments, 30 of which the path carries; never less than half are kept.
     assert_eq!(hybla.window(), Bytes::new(30 * MSS.get()));
     assert_eq!(hybla.rho_q10, 4 << 10);
 }

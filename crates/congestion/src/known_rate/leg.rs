@@ -9,11 +9,11 @@ use std::sync::{
 
 /// A leg's capacity, shared by all flows whose controllers hold this handle or a clone of it.
 ///
-/// A flow that has more to send than it may gets an equal part of what the others leave; a flow that
-/// sends less claims what it uses, up to an equal part, but has all of it while it is alone; a silent flow
-/// claims nothing.
+/// A flow that has more data than its allowance gets an equal part of the rate that the others leave. A flow that
+/// sends less claims the rate that it uses, up to an equal part, but has the whole rate while it is alone. An idle
+/// flow claims nothing.
 ///
-/// Invariant: what all flows may send at any moment adds up to no more than the rate.
+/// Invariant: the allowances of all flows at any moment add up to no more than the rate.
 #[derive(Debug, Clone)]
 pub struct Leg(Arc<Shared>);
 
@@ -23,14 +23,14 @@ struct Shared {
     rate: AtomicU64,
     /// Flows that would send more.
     busy: AtomicU64,
-    /// Flows that send less than they might.
+    /// Flows that send less than their allowance.
     modest: AtomicU64,
-    /// What the modest ones claim together.
+    /// The sum of the claims of the latter.
     claimed: AtomicU64,
 }
 
 impl Leg {
-    /// A leg that carries `rate`: at its IP layer, headers included.
+    /// A leg of `rate`: at its IP layer, headers included.
     pub fn new(rate: Rate) -> Self {
         Self(Arc::new(Shared {
             rate: AtomicU64::new(rate.bits_per_s()),
@@ -40,12 +40,12 @@ impl Leg {
         }))
     }
 
-    /// What it carries.
+    /// The leg's rate.
     pub fn rate(&self) -> Rate {
         Rate::from_bits_per_s(self.0.rate.load(Relaxed))
     }
 
-    /// It carries another rate from now on, as the modem or an allocation says. Every flow paces by it
+    /// Sets another rate, as reported by the modem or an allocation. Every flow paces by it
     /// from its next segment on.
     pub fn set_rate(&self, rate: Rate) {
         self.0.rate.store(rate.bits_per_s(), Relaxed);
@@ -79,7 +79,7 @@ impl PartialEq for Leg {
 
 impl Eq for Leg {}
 
-/// What a flow wants of its leg.
+/// The demand of a flow on its leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Nothing,
@@ -87,7 +87,7 @@ enum Claim {
     Busy,
 }
 
-/// One flow's place on a leg; gives back its claim when it is dropped.
+/// One flow's place on a leg; releases its claim when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     leg: Leg,
@@ -103,21 +103,21 @@ impl Place {
         &self.leg
     }
 
-    /// The flow has more to send than it may.
+    /// The flow has more data than its allowance.
     pub fn be_busy(&mut self) {
         self.take(Claim::Busy);
     }
 
-    /// The flow has had more to send than it might, if it sent at all.
+    /// The flow has had more data than its allowance, if it sent at all.
     pub fn stay_busy(&mut self) {
         if self.claim != Claim::Nothing {
             self.be_busy();
         }
     }
 
-    /// The flow ran out of data: it has used `used` of what it was `allowed` for a round. One that uses
-    /// less than four fifths claims what it uses and a quarter more, so that it has room to grow; one that
-    /// uses nine tenths would use more.
+    /// The flow ran out of data: it has used `used` of `allowed` in a round. If it uses
+    /// less than four fifths, it claims what it uses and a quarter more, so that it has room to grow. If it
+    /// uses nine tenths, it would use more.
     pub fn use_of(&mut self, used: Rate, allowed: Rate) {
         let (used, allowed) = (used.bits_per_s(), allowed.bits_per_s());
         let fills = |tenths: u128| u128::from(used) * 10 >= u128::from(allowed) * tenths;
@@ -132,16 +132,16 @@ impl Place {
         self.take(if wanted >= equal { Claim::Busy } else { Claim::Modest(wanted.max(equal / 4)) });
     }
 
-    /// The flow is silent.
+    /// The flow is idle.
     pub fn be_silent(&mut self) {
         self.take(Claim::Nothing);
     }
 
-    /// What the flow may send.
+    /// The flow's allowance.
     pub fn share(&self) -> Rate {
         match self.claim {
             Claim::Nothing => self.leg.demands().with_greedy(1).greedy_part(self.leg.rate()),
-            // What it leaves while it is alone would be nobody's.
+            // While it is alone, nobody else would use the rest.
             Claim::Modest(_) if self.leg.active() == 1 => self.leg.rate(),
             Claim::Modest(claimed) => Rate::from_bits_per_s(claimed).min(self.leg.equal()),
             Claim::Busy => self.leg.demands().greedy_part(self.leg.rate()),
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(mbit(places[1].share()), 40);
     }
 
-    /// A source that is far away takes several round trips to find out what it may send.
+    /// A distant source takes several round trips to find its allowance.
     #[test]
     fn whoever_is_alone_gives_nothing_up() {
         let leg = Leg::new(Rate::from_mbit_per_s(10));

@@ -1,21 +1,21 @@
-//! Careful Resume: a connection begins where an earlier one over the same path had come to.
+//! Careful Resume: a connection begins at the window of an earlier one over the same path.
 //!
 //! Source: RFC 9959. [`Observer`] is the Observe Phase, `Resume` the others: Reconnaissance (is this
-//! the path that was saved?), Unvalidated (the jump, spread over a round trip), Validating (does what
-//! was sent arrive?), Safe Retreat (it did not), Normal. PipeSize counts what the path is known to
+//! the saved path?), Unvalidated (the jump, spread over a round trip), Validating (does the
+//! sent data arrive?), Safe Retreat (it did not), Normal. PipeSize counts what the path is known to
 //! carry.
 //!
-//! With [`Jump::Known`] the same machine jumps at the first round trip to a rate that is configured, as
-//! a proxy knows it of its own modem: nothing is to be confirmed, slow start ends there, and everything
+//! With [`Jump::Known`] the same machine jumps at the first round trip to a configured rate, as
+//! a proxy knows it of its own modem: nothing has to be confirmed, slow start ends there, and everything
 //! else, the retreat too, is as in the RFC.
 //!
-//! Differs: which transmissions were those of the Unvalidated Phase is told by count, as every
-//! transmission ends delivered or lost; the end of the round trip is looked at when an acknowledgement
-//! comes. What is acknowledged of the time before the jump is part of the PipeSize from the start, as
-//! flight_size, and not counted again, as in the RFC's examples. A saved record has no lifetime here: who
-//! keeps records decides when they are too old.
+//! Differs: transmissions of the Unvalidated Phase are recognised by count, since every
+//! transmission ends delivered or lost; the end of the round trip is checked when an acknowledgement
+//! arrives. Acknowledgements for data sent before the jump are part of the PipeSize from the start, as
+//! flight_size, and not counted again, as in the RFC's examples. A saved record has no lifetime here: the
+//! keeper of records decides when they are too old.
 //!
-//! Invariant: at any time one connection at most sends by a [`Record`], and none once it has failed.
+//! Invariant: at any time at most one connection sends by a [`Record`], and none once it has failed.
 
 use crate::{
     Ack, Established, Handover, Loss, LostSegment, reno,
@@ -25,39 +25,39 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 use record::Claim;
 pub use record::Record;
 
-/// What an earlier connection found out about a path.
+/// What an earlier connection measured on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
-    /// saved_cwnd: what was delivered in a round trip.
+    /// saved_cwnd: the bytes delivered in a round trip.
     pub window: Bytes,
     /// saved_rtt: the smallest round-trip time.
     pub rtt: Duration,
 }
 
-/// Where a connection may jump to.
+/// The target of a connection's jump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Jump {
-    /// To half of what was saved, where the path is the same (RFC 9959), but not beyond `window_max`.
+    /// To half of the saved window, where the path is the same (RFC 9959), but not beyond `window_max`.
     Saved {
-        /// What was saved, and whether another connection is using it.
+        /// The saved values, and whether another connection is using them.
         record: Record,
         /// max_jump: the largest jump.
         window_max: Bytes,
     },
     /// To the product of a known rate and the round-trip time, but not beyond `window_max`.
     Known {
-        /// What the path carries, for this connection alone.
+        /// The path's rate, for this connection alone.
         rate: Rate,
         /// The largest jump.
         window_max: Bytes,
     },
 }
 
-/// The Observe Phase: finds out what is worth saving.
+/// The Observe Phase: measures what to save.
 ///
-/// Give it every acknowledgement of a connection; save what it says at the connection's end. A round
-/// trip that a queue had made longer counts for what it delivered in the time of the shortest, so that
-/// an overshoot is not taken for capacity (RFC 9959, "Observing the Path Capacity").
+/// Give it every acknowledgement of a connection; save its result at the connection's end. A round
+/// trip that a queue had made longer counts for the data that it delivered in the time of the shortest, so that
+/// an overshoot does not count as capacity (RFC 9959, "Observing the Path Capacity").
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Observer {
     round: u64,
@@ -72,7 +72,7 @@ impl Observer {
     /// An acknowledgement.
     pub fn on_ack(&mut self, ack: &Ack) {
         if ack.round != self.round {
-            // A round that was cut short by a lack of data says nothing new, but nothing wrong.
+            // A round cut short by a lack of data adds nothing new, but nothing wrong.
             self.window = self.window.max(self.carried());
             self.round = ack.round;
             self.delivered = Bytes::ZERO;
@@ -97,14 +97,14 @@ impl Observer {
         }
     }
 
-    /// The most that a round trip has delivered; `None` before the first is over.
+    /// The most delivered in a round trip; `None` before the first is over.
     pub fn saved(&self) -> Option<Saved> {
         let rtt = self.rtt?;
         (self.window > Bytes::ZERO).then_some(Saved { window: self.window, rtt })
     }
 }
 
-/// Where the jump stands.
+/// The state of the jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Reconnaissance,
@@ -118,7 +118,7 @@ enum Phase {
         last: u64,
         leap: Leap,
     },
-    /// Likewise; `last` is `None` until the next acknowledgement says what is in flight.
+    /// Likewise; `last` is `None` until the next acknowledgement reports the data in flight.
     Retreat {
         loss: Loss,
         last: Option<u64>,
@@ -130,15 +130,15 @@ enum Phase {
 /// A jump. Transmissions are numbered by their bytes, in the order they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Leap {
-    /// Where its transmissions begin.
+    /// The first of its transmissions.
     first: u64,
     /// PipeSize.
     pipe: u64,
 }
 
 impl Leap {
-    /// Of `acked` more bytes, with which `ended` transmissions have ended, those of the jump show
-    /// what the path carries; those before it are counted already.
+    /// Of `acked` more bytes, with which `ended` transmissions have ended, the bytes of the jump show
+    /// the path's capacity; earlier ones are counted already.
     fn count(self, acked: u64, ended: u64) -> Self {
         let of_the_jump = ended.saturating_sub(self.first).min(acked);
         Self { pipe: self.pipe.saturating_add(of_the_jump), ..self }
@@ -153,7 +153,7 @@ pub(crate) struct Resume {
     window_initial: Bytes,
     /// The shortest of the Reconnaissance Phase.
     rtt_min: Option<Duration>,
-    /// While the record is this connection's.
+    /// While this connection uses the record.
     claim: Option<Claim>,
     delivered: u64,
     lost: u64,
@@ -175,7 +175,7 @@ impl Resume {
         }
     }
 
-    /// The law knows of it.
+    /// The law has processed it already.
     pub fn on_established(&mut self, law: &mut dyn Segmented, established: &Established) {
         self.confirm(established.rtt);
         if let (Jump::Known { .. }, Some(rtt)) = (&self.jump, established.rtt) {
@@ -183,7 +183,7 @@ impl Resume {
         }
     }
 
-    /// What an acknowledgement means for the jump; whether the law may grow by it.
+    /// Processes an acknowledgement for the jump; returns whether the law may grow by it.
     pub fn on_ack(&mut self, law: &mut dyn Segmented, ack: &Ack) -> bool {
         self.delivered = self.delivered.saturating_add(ack.acked.get());
         self.in_flight = ack.in_flight.get();
@@ -231,7 +231,7 @@ impl Resume {
         }
     }
 
-    /// Whether the law takes the loss for its own: one of the jump it does not.
+    /// Whether the law handles the loss itself: not a loss of the jump.
     pub fn on_loss(&mut self, law: &mut dyn Segmented, loss: &Loss) -> bool {
         match self.phase {
             Phase::Unvalidated { leap, .. } => self.retreat(law, loss, None, leap),
@@ -245,7 +245,7 @@ impl Resume {
         false
     }
 
-    /// The law takes it next.
+    /// The law handles it next.
     pub fn on_rto(&mut self, law: &mut dyn Segmented) {
         match self.phase {
             Phase::Unvalidated { leap, .. }
@@ -259,15 +259,15 @@ impl Resume {
         self.end();
     }
 
-    /// A loss that was none still ends the jump: what it had found is not undone. The law learns of it next.
+    /// A spurious loss still ends the jump: what it had found is not undone. The law handles it next.
     pub fn on_spurious(&mut self, law: &mut dyn Segmented) {
         if let Phase::Retreat { loss, leap, .. } = self.phase {
             self.come_back(law, &loss, leap.pipe);
         }
     }
 
-    /// Another path is not the one that was saved; what is on its way to it is too much for all that
-    /// is known. The law knows of it.
+    /// The new path is not the saved one, and nothing shows that it carries the data in flight.
+    /// The law has processed it already.
     pub fn on_handover(&mut self, law: &mut dyn Segmented, handover: &Handover) {
         match self.phase {
             Phase::Reconnaissance => self.phase = Phase::Normal,
@@ -284,12 +284,12 @@ impl Resume {
         self.lost = self.lost.saturating_add(segment.size.get());
     }
 
-    /// Whether it and not the transport has reduced the window.
+    /// Whether the opening and not the transport has reduced the window.
     pub fn governs_recovery(&self) -> bool {
         matches!(self.phase, Phase::Retreat { .. })
     }
 
-    /// How fast the jump of `window` leaves; `None` where none is under way.
+    /// The pacing rate for the jump to `window`; `None` without a jump.
     pub fn pacing_rate(&self, window: Bytes) -> Option<Rate> {
         match self.phase {
             Phase::Unvalidated { rtt, .. } => Some(Rate::of(window, rtt)),
@@ -301,7 +301,7 @@ impl Resume {
         self.rtt_min = self.rtt_min.into_iter().chain(rtt).min();
     }
 
-    /// How far to jump over a path of `rtt`; `None` where it is not the path that was saved.
+    /// The size of the jump over a path of `rtt`; `None` where it is not the saved path.
     fn jump(&self, rtt: Duration) -> Option<u64> {
         match &self.jump {
             Jump::Known { rate, window_max } => Some(rate.bytes_in(rtt).min(*window_max).get()),
@@ -315,7 +315,7 @@ impl Resume {
         }
     }
 
-    /// Jumps, or goes on without, where the jump would lead nowhere.
+    /// Jumps, or continues without a jump that would gain nothing.
     fn leap(&mut self, law: &mut dyn Segmented, now: Instant, rtt: Duration) {
         self.phase = Phase::Normal;
         let Some(jump) = self.jump(rtt) else { return };
@@ -329,7 +329,7 @@ impl Resume {
         let leap = Leap { first: self.ended() + self.in_flight, pipe: self.in_flight };
         self.phase = Phase::Unvalidated { entered: now, rtt, leap };
         if let Jump::Known { .. } = self.jump {
-            // There is nothing to be found beyond by doubling.
+            // Doubling would find nothing beyond it.
             let most = saturated(jump / mss(law));
             let window = law.segments();
             window.ssthresh = window.ssthresh.min(most.max(reno::WINDOW_MIN));
@@ -351,7 +351,7 @@ impl Resume {
         }
     }
 
-    /// Transmissions of which the fate is known.
+    /// Transmissions whose fate is known.
     fn ended(&self) -> u64 {
         self.delivered + self.lost
     }
@@ -365,7 +365,7 @@ impl Resume {
         self.phase = Phase::Retreat { loss: *loss, last, leap };
     }
 
-    /// The law takes the loss as one of the window that the path has been seen to carry: its
+    /// The law handles the loss as one of the window that the path has carried: its
     /// threshold and its memory come from there, its window stays.
     fn come_back(&mut self, law: &mut dyn Segmented, loss: &Loss, pipe: u64) {
         let window = law.window().get();
@@ -374,7 +374,7 @@ impl Resume {
         let carried = saturated(pipe / mss(law));
         let own = law.segments();
         if own.ssthresh > carried {
-            // One that does not take losses for congestion; β is the RFC's then, 0.5.
+            // A law that does not treat losses as congestion; then β is the RFC's, 0.5.
             own.ssthresh = reno::halve(carried);
         }
         let window = window.min(law.window().get());

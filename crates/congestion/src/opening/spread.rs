@@ -2,8 +2,8 @@
 //!
 //! Source: R. Sallantin, C. Baudoin, E. Chaput, F. Arnal, E. Dubois, A.-L. Beylot, "Initial Spreading:
 //! a fast Start-Up TCP mechanism", IEEE LCN 2013. A burst of ten segments into a buffer of fewer loses
-//! some, and what is lost in the first round costs a slow start; spread, the same ten arrive one by one,
-//! and their acknowledgements come back as evenly. Slow start is as ever from the first of them on.
+//! some, and a loss in the first round costs a slow start. Spread, the same ten arrive one by one,
+//! and their acknowledgements return as evenly. Slow start is unchanged from the first of them on.
 
 use crate::Established;
 use midhop_units::{Bytes, Duration, Rate};
@@ -28,7 +28,7 @@ impl Spread {
         self.over.is_some()
     }
 
-    /// How fast `window` leaves; `None` once spreading is over.
+    /// The pacing rate for `window`; `None` once spreading is over.
     pub fn pacing_rate(&self, window: Bytes) -> Option<Rate> {
         self.over.map(|rtt| Rate::of(window, rtt))
     }

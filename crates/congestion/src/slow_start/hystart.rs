@@ -1,16 +1,16 @@
-//! HyStart as Linux' CUBIC has it on: a long train of acknowledgements or a rise in RTT ends slow start.
+//! HyStart as in Linux' CUBIC: a long train of acknowledgements or a rise in RTT ends slow start.
 //!
 //! Source: S. Ha, I. Rhee, "Taming the elephants: new TCP slow start", Computer Networks 55(9), 2011,
 //! with the constants of Linux (net/ipv4/tcp_cubic.c). A rise of an eighth of the smallest RTT, at least
-//! 4 and at most 16 ms, ends it for good, and so does jitter of 16 ms: on a long path with a scheduler
-//! that is early. Differs: what Linux adds to the train's length for segmentation offload, a
-//! millisecond at most, is left out; the simulated sender has none.
+//! 4 and at most 16 ms, ends slow start for good, and so does jitter of 16 ms: on a long path with a scheduler
+//! that is early. Differs: Linux adds up to a millisecond to the train's length for segmentation offload;
+//! the simulated sender has none, so this is left out.
 
 use super::Verdict;
 use crate::Ack;
 use midhop_units::{Duration, Instant};
 
-/// Below this nothing is looked at. Unit: segments.
+/// Below this nothing is checked. Unit: segments.
 const WINDOW_MIN: u32 = 16;
 /// Acknowledgements this close belong to one train.
 const TRAIN_GAP: Duration = Duration::from_ms(2);

@@ -1,4 +1,4 @@
-//! HyStart++: a rise in RTT first makes slow start slower, and ends it only when it lasts.
+//! HyStart++: a rise in RTT first slows slow start down, and ends it only when it lasts.
 //!
 //! Source: RFC 9406 §4.2 and §4.3.
 
@@ -12,7 +12,7 @@ const SAMPLES_MIN: u32 = 8;
 const GROWTH_DIVISOR: u32 = 4;
 /// CSS_ROUNDS.
 const CONSERVATIVE_ROUNDS: u32 = 5;
-/// L: how much one acknowledgement may add where nothing is paced. Unit: segments.
+/// L: how much one acknowledgement may add without pacing. Unit: segments.
 const SEGMENTS_MAX_UNPACED: u32 = 8;
 
 /// Conservative Slow Start.
@@ -20,7 +20,7 @@ const SEGMENTS_MAX_UNPACED: u32 = 8;
 struct Conservative {
     /// cssBaselineMinRtt.
     baseline: Duration,
-    /// Rounds it has touched, the one it began in included.
+    /// Rounds that it has covered, including the one in which it began.
     rounds: u32,
 }
 

@@ -1,20 +1,20 @@
-//! SEARCH: slow start ends when what arrives no longer follows what was sent.
+//! SEARCH: slow start ends when arrived data no longer keeps up with sent data.
 //!
 //! Source: J. Chung et al., "SEARCH – a New Slow Start Algorithm for TCP and QUIC",
-//! draft-chung-ccwg-search-09. Bytes sent and delivered are noted at the edges of bins; while doubling
-//! fits the path, a window of time delivers what was sent in the window that ended one RTT before it.
-//! It looks at no RTT's rise, so a scheduler's jitter does not end it. After the end the window is
-//! drained to what the path carries in the connection's first RTT.
+//! draft-chung-ccwg-search-09. Bytes sent and delivered are noted at the edges of bins. While doubling
+//! fits the path, a window of time delivers the bytes sent in the window that ended one RTT before it.
+//! It uses no RTT rise, so a scheduler's jitter does not end it. After the end the window is
+//! drained to the path's capacity in the connection's first RTT.
 //!
 //! The look back is by the latest RTT, which grows with the queue, as in the draft and in its authors'
-//! code; what is delivered then lags behind what was sent only by the growth of the RTT within a window
+//! code; so delivered bytes lag behind sent bytes only by the growth of the RTT within a window
 //! of time. By arithmetic that is a quarter when 5.3 bandwidth-delay products are in flight, 4.3 of them in a
 //! queue. Where the queue holds less, a loss comes first.
 //!
-//! Differs: where the window of a round trip ago ends between two edges, the value there is taken from
-//! the edge before, not the one after, which lies on the wrong side of it. What was sent is what was
-//! delivered or is in flight: the first loss ends slow start. The drain lasts a window of
-//! acknowledgements, in proportion. Bins are whole numbers of 64 bits, the draft's shifting is not needed.
+//! Differs: where the window of a round trip ago ends between two edges, the value there comes from
+//! the edge before, not the one after, which lies on the wrong side of it. Sent bytes are the bytes
+//! delivered or in flight: the first loss ends slow start. The drain lasts a window of
+//! acknowledgements, in proportion. Bins are whole numbers of 64 bits; the draft's shifting is not needed.
 
 use super::Verdict;
 use crate::{Ack, segments::saturated};
@@ -22,15 +22,15 @@ use midhop_units::{Bytes, Duration, Instant};
 
 /// W: bins in a window of time.
 const BINS: u64 = 10;
-/// How many bins more a look back by one RTT may need.
+/// How many more bins a look back by one RTT may need.
 const BINS_MORE: u64 = 15;
 /// A window of time is 3.5 initial RTTs, a bin a tenth of it.
 const BIN_PERCENT_OF_RTT: u64 = 35;
-/// THRESH: the share by which what is delivered may stay behind. Unit: percent.
+/// THRESH: the share by which delivered bytes may lag behind. Unit: percent.
 const BEHIND_MAX_PERCENT: u64 = 26;
 const EDGES: usize = (BINS + BINS_MORE + 1) as usize;
 
-/// What has happened up to the edge of a bin.
+/// The counts up to the edge of a bin.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edge {
     sent: u64,
@@ -83,7 +83,7 @@ impl Search {
         }
         let passed = ack.now.saturating_since(ends).as_ns() / self.bin.as_ns() + 1;
         if passed > BINS {
-            // Nothing came for so long that the bins describe another time.
+            // Nothing arrived for so long that the bins are out of date.
             self.begin(ack.now, rtt);
             return Verdict::GO_ON;
         }
@@ -93,7 +93,7 @@ impl Search {
 
     fn begin(&mut self, now: Instant, rtt: Duration) {
         self.rtt_initial = rtt;
-        // Never zero, as it divides.
+        // Never zero, since it is a divisor.
         self.bin = (rtt / 100 * BIN_PERCENT_OF_RTT).max(Duration::from_ns(1));
         self.bin_ends = Some(now + self.bin);
         self.newest = 0;
@@ -123,7 +123,7 @@ impl Search {
         let back = rtt.as_ns() / self.bin.as_ns();
         let part = rtt.as_ns() % self.bin.as_ns();
         let Some(then) = self.newest.checked_sub(back) else { return false };
-        // One window before `then`, and an edge before that for what lies between.
+        // One window before `then`, and an edge before that for the interpolation.
         if then <= BINS || back >= BINS_MORE {
             return false;
         }
@@ -140,7 +140,7 @@ impl Search {
         sent > 0 && behind * 100 >= sent * u128::from(BEHIND_MAX_PERCENT)
     }
 
-    /// What the path delivers in the RTT it has without a queue.
+    /// What the path delivers in its RTT without a queue.
     fn exit(&self, mss: Bytes) -> Verdict {
         let bins = self.rtt_initial.as_ns().div_ceil(self.bin.as_ns()).min(BINS);
         let now = self.edge(self.newest).delivered;
@@ -165,7 +165,7 @@ mod tests {
     const MSS: Bytes = Bytes::new(1000);
 
     /// A sender that doubles into a path of `carries` segments per RTT of 100 ms, in steps of a
-    /// millisecond; RTTs differ by `jitter_ms`. Returns the window at the end and where it drains to.
+    /// millisecond; RTTs differ by `jitter_ms`. Returns the window at the end and the target of the drain.
     fn climb(carries: u64, jitter_ms: u64) -> (u64, u32) {
         let mut search = Search::new();
         let mut now_ms = 0_u64;

@@ -1,4 +1,4 @@
-//! Monitor intervals: what was sent in one, and what became of it.
+//! Monitor intervals: the data sent in one, and its results.
 
 use super::utility::utility_micros;
 use midhop_units::{Duration, Instant, Rate};
@@ -22,9 +22,9 @@ pub(super) struct Interval {
     pub role: Role,
     pub rate: Rate,
     pub start: Instant,
-    /// `None` while it lasts.
+    /// `None` during the interval.
     pub end: Option<Instant>,
-    /// Whether it says nothing: for lack of data, or because the path changed within it.
+    /// Whether it proves nothing: for lack of data, or because the path changed within it.
     pub spoilt: bool,
     acked: u64,
     lost: u64,
@@ -45,7 +45,7 @@ impl Interval {
         }
     }
 
-    /// Whether what was sent at `sent` was sent in it.
+    /// Whether data sent at `sent` belongs to it.
     pub fn holds(&self, sent: Instant) -> bool {
         sent >= self.start && self.end.is_none_or(|end| sent < end)
     }
@@ -62,11 +62,11 @@ impl Interval {
         self.round_trips.add(us(sent.saturating_since(self.start)), us(rtt));
     }
 
-    /// What it was worth; `None` where it says nothing. Unit: millionths.
+    /// Its utility; `None` where it proves nothing. Unit: millionths.
     pub fn utility(&self) -> Option<i64> {
         let sent = self.acked.saturating_add(self.lost);
         let lasted = self.end?.saturating_since(self.start);
-        // The window held the sender back: the rate is not what was sent at.
+        // The window limited the sender: the real rate was lower.
         let held_back = sent < self.rate.bytes_in(lasted).get() / 2;
         if self.spoilt || held_back || sent == 0 {
             return None;
@@ -104,8 +104,8 @@ impl Regression {
         self.yy += y * y;
     }
 
-    /// How steep it is. Unit: parts per billion; zero where there are too few points, or where they are
-    /// scattered so widely that they may come from a level line.
+    /// Its slope. Unit: parts per billion; zero where there are too few points, or where they
+    /// scatter so widely that the line may be level.
     fn slope_ppb(&self) -> i64 {
         let width = self.count * self.xx - self.x * self.x;
         let height = self.count * self.yy - self.y * self.y;
@@ -118,9 +118,9 @@ impl Regression {
     }
 
     /// Whether the slope is less than three of its standard errors: with t² = r²·(n − 2) ∕ (1 − r²) and
-    /// r² = both² ∕ (width·height). Two points lie on a line always.
+    /// r² = both² ∕ (width·height). Two points always lie on a line.
     fn is_noise(&self, width: i128, height: i128, both: i128) -> bool {
-        // So many places that the products have room.
+        // So many places that the products do not overflow.
         let excess = (128 - width.max(height).leading_zeros()).saturating_sub(50);
         let (width, height, both) = (width >> excess, height >> excess, both >> excess);
         let explained = both * both;
@@ -135,7 +135,7 @@ mod tests {
 
     const RATE: Rate = Rate::from_mbit_per_s(8);
 
-    /// 100 segments of 1000 bytes in 100 ms, every one as late as `rtt_us` says.
+    /// 100 segments of 1000 bytes in 100 ms, each as late as `rtt_us` gives.
     fn interval(lost: u64, rtt_us: impl Fn(u64) -> u64) -> Interval {
         let start = Instant::from_ns(5_000_000);
         let mut interval = Interval::new(Role::Waiting, RATE, start);
@@ -164,11 +164,11 @@ mod tests {
         let utility = |gradient| Some(utility_micros(RATE, gradient, 0, 100));
         // The last two of a hundred come 40 ms later: a receiver began to delay its acknowledgements.
         assert_eq!(interval(0, |nth| 50_000 + 40_000 * (nth / 98)).utility(), utility(0));
-        // A queue that grows shows through as much noise as a twentieth of a second of it.
+        // A growing queue is visible through noise of a twentieth of a second.
         let noisy = interval(0, |nth| 50_000 + 500 * nth + 5_000 * (nth % 2)).utility();
         assert!(noisy < utility(400_000_000), "{noisy:?}");
         assert_eq!(interval(98, |nth| 50_000 + 30 * nth).utility().map(|it| it < 0), Some(true));
-        // As many points and as high numbers as there may be.
+        // As many points and as high numbers as possible.
         let mut line = Regression::default();
         (0..1_000_000).for_each(|nth| line.add(nth * 1_000, 10_000_000 + nth * 20));
         assert_eq!(line.slope_ppb(), 20_000_000);

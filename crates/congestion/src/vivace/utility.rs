@@ -1,4 +1,4 @@
-//! What an interval was worth: u(x) = x^0.9 − 900·x·max(0, dRTT/dt) − 11.35·x·L, x in Mbit/s.
+//! The utility of an interval: u(x) = x^0.9 − 900·x·max(0, dRTT/dt) − 11.35·x·L, x in Mbit/s.
 
 use midhop_units::Rate;
 

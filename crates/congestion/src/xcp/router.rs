@@ -2,13 +2,13 @@
 //!
 //! Source: Katabi et al. 2002, §3.3 and §3.5. Once per control interval, the mean round-trip time of
 //! the traffic, the efficiency controller finds the change of the aggregate from the spare rate and the
-//! queue that stays: φ = 0.4 d S − 0.226 Q. The fairness controller gives it out over the next
-//! interval: equally to all flows what is positive, in proportion to their rates what is negative, and
-//! shuffles a tenth of the traffic besides. What one segment does not take stays in the residue, so
+//! standing queue: φ = 0.4 d S − 0.226 Q. The fairness controller distributes it over the next
+//! interval: a positive change equally to all flows, a negative one in proportion to their rates. In addition it
+//! shuffles a tenth of the traffic. What one segment does not take stays in the residue, so
 //! that all changes of an interval sum up to φ, whatever h is shuffled in between.
 //!
-//! Nothing per flow is kept. A segment without a round-trip time gets nothing and counts as traffic
-//! only.
+//! It keeps no state per flow. A segment without a round-trip time gets nothing and counts only as
+//! traffic.
 
 use super::Header;
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -21,11 +21,11 @@ const INTERVAL_MAX: Duration = Duration::from_s(10);
 const RTT_MAX_NS: u128 = 60_000_000_000;
 const SIZE_MAX: u64 = 1 << 16;
 
-/// What has passed in an interval.
+/// Traffic of an interval.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traffic {
     bytes: u64,
-    /// Of which had a round-trip time.
+    /// The part of it with a round-trip time.
     answered_bytes: u64,
     /// Σ rtt · size / window. Unit: ns.
     rtts: u128,
@@ -35,7 +35,7 @@ struct Traffic {
     queue: Option<Bytes>,
 }
 
-/// A change of windows to be given out: what is left of it, and per unit of a segment's share.
+/// A change of windows to be distributed: the rest of it, and per unit of a segment's share.
 #[derive(Debug, Clone, Copy, Default)]
 struct Purse {
     residue_q16: i128,
@@ -50,7 +50,7 @@ impl Purse {
         Self { residue_q16, per_share_q80 }
     }
 
-    /// What a segment's share is worth.
+    /// The change for a segment's share.
     fn offer_q16(&self, share: u128) -> i128 {
         let offer = self.per_share_q80.saturating_mul(share) >> 64;
         i128::try_from(offer).unwrap_or(i128::MAX).min(self.residue_q16)
@@ -92,7 +92,7 @@ impl Router {
         }
     }
 
-    /// The port sends at another rate from now on.
+    /// The port has another rate from now on.
     pub fn set_capacity(&mut self, capacity: Rate) {
         self.capacity = capacity;
     }
@@ -110,7 +110,7 @@ impl Router {
         }
         self.end_interval();
         self.began = Some(began + self.interval);
-        // Nothing came for longer: it begins anew, with nothing to give out.
+        // No segment arrived for longer: it begins anew, with nothing to distribute.
         if now >= began + self.interval + self.interval {
             self.began = None;
             self.positive = Purse::default();
@@ -135,7 +135,7 @@ impl Router {
         }
     }
 
-    /// A segment leaves: its feedback becomes what this router allows, where that is less.
+    /// A segment leaves: its feedback becomes this router's allowance, where that is less.
     pub fn on_departure(&mut self, now: Instant, size: Bytes, header: &mut Header) {
         self.handle_timeout(now);
         let rtt = rtt_ns(header);
@@ -152,7 +152,7 @@ impl Router {
         if wanted > allowed {
             header.feedback_q16 = i64::try_from(allowed).unwrap_or(i64::MIN);
         } else {
-            // Somebody wants less: that counts as cut, and only what it grows by as gain.
+            // A sender requests less: that counts as cut, and only its growth as gain.
             cut = (cut + allowed - wanted).min(self.negative.residue_q16);
             gain = (wanted + cut).max(0);
         }
@@ -177,15 +177,15 @@ impl Router {
     }
 }
 
-/// φ: the change of all windows, from what the port could carry in an interval, what came, and the
-/// queue that never went away.
+/// φ: the change of all windows, from what the port could carry in an interval, the traffic, and the
+/// standing queue.
 fn aggregate_q16(capacity: Bytes, input: u64, queue: Option<Bytes>) -> i128 {
     let spare = i128::from(capacity.get()) - i128::from(input);
     let queue = i128::from(queue.unwrap_or(Bytes::ZERO).get());
     (spare << 16) * 2 / 5 - (queue << 16) * 226 / 1000
 }
 
-/// What `bytes` in an interval of `lasted` are in one of `interval`.
+/// Converts `bytes` of an interval of `lasted` to one of `interval`.
 fn scale(bytes: u64, interval: Duration, lasted: Duration) -> u64 {
     let scaled = u128::from(bytes) * u128::from(interval.as_ns()) / u128::from(lasted.as_ns());
     u64::try_from(scaled).unwrap_or(u64::MAX)

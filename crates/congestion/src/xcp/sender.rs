@@ -1,4 +1,4 @@
-//! XCP's sender: the window is what the routers say.
+//! XCP's sender: the routers set the window.
 //!
 //! Source: Katabi et al. 2002, §3.2. A loss halves the window as TCP's does; with
 //! [`XcpSettings::keep_on_loss`] it does not, as P-XCP proposes for paths that lose segments without
@@ -19,11 +19,11 @@ const ONE_Q16: i128 = 1 << 16;
 /// No window is larger: a terabyte.
 const WINDOW_MAX_Q16: i128 = 1 << 56;
 
-/// What an [`Xcp`] sender can be told.
+/// Settings of an [`Xcp`] sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct XcpSettings {
-    /// The rate it asks for. Default: none, as much as there is.
+    /// The requested rate. Default: none, as much as possible.
     #[cfg_attr(feature = "serde", serde(rename = "rate"))]
     pub demand: Option<Rate>,
     /// Whether a loss leaves the window as it is (P-XCP). Default: no.
@@ -76,7 +76,7 @@ impl Xcp {
         self.window.cwnd = saturated(u64::try_from(segments).unwrap_or(u64::MAX));
     }
 
-    /// What one segment asks for: its share of what is missing to the rate wanted.
+    /// The request of one segment: its share of the growth up to the wanted rate.
     fn demand_q16(&self, rtt: Duration) -> i64 {
         let Some(rate) = self.settings.demand else { return DEMAND_MAX_Q16 };
         let wanted_q16 = i128::from(rate.bytes_in(rtt).get()) * ONE_Q16;
@@ -107,7 +107,7 @@ impl CongestionControl for Xcp {
     fn on_ack(&mut self, ack: &Ack) {
         self.window.measure(ack);
         let pending_q16 = std::mem::take(&mut self.pending_q16);
-        // A window that is not used does not grow, whatever the routers could spare.
+        // A window that is not used does not grow, whatever capacity the routers could spare.
         let grows = pending_q16 > 0 && !ack.app_limited && ack.phase != Phase::Loss;
         if grows || pending_q16 < 0 {
             self.set(self.bytes_q16 + i128::from(pending_q16));
@@ -115,7 +115,7 @@ impl CongestionControl for Xcp {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        // A mark of a router that knows no XCP is no channel's error.
+        // A mark of a router without XCP is not a channel error.
         if !self.settings.keep_on_loss || loss.lost == Bytes::ZERO {
             let half = crate::reno::halve(self.window.cwnd);
             self.window.reduce(half, half);
@@ -133,7 +133,7 @@ impl CongestionControl for Xcp {
         self.take_segments();
     }
 
-    /// The routers of the new path will say what it carries.
+    /// The routers of the new path will report its capacity.
     fn on_handover(&mut self, _handover: &Handover) {}
 
     fn on_xcp_feedback(&mut self, feedback_q16: i64) {
@@ -152,7 +152,7 @@ impl CongestionControl for Xcp {
         Bytes::new(u64::try_from(self.bytes_q16 / ONE_Q16).unwrap_or(u64::MAX))
     }
 
-    /// A window per round trip, and a fifth so that the window is what binds.
+    /// A window per round trip, plus a fifth so that the window is the limit.
     fn pacing_rate(&self) -> Option<Rate> {
         let srtt = self.window.srtt().filter(|srtt| !srtt.is_zero())?;
         Some(Rate::of(Bytes::new(self.window().get().saturating_mul(6) / 5), srtt))

@@ -1,10 +1,10 @@
 //! ACK filtering: in the queue before a narrow link, an acknowledgement takes the place of an earlier
 //! one that it makes superfluous.
 //!
-//! Source: RFC 3449 §5.2.1; what may go is for [`midhop_path::ack`] to say, which the laboratory's emulator
-//! asks too. Differs from CAKE's: the newcomer takes the place of the other instead of the last one, so that a
-//! queue which never runs empty holds no flow's acknowledgements back for good; and only the youngest packet
-//! of the flow is looked at, so that nothing of the flow changes its order. An ACK that carries news of
+//! Source: RFC 3449 §5.2.1; [`midhop_path::ack`], which the laboratory's emulator also uses, decides which ones
+//! may go. Differs from CAKE's: the new packet takes the place of the old one instead of the last place, so that a
+//! queue that never empties delays no flow's acknowledgements for good. And only the youngest packet
+//! of the flow is examined, so that the flow's order does not change. An ACK with feedback of
 //! XCP's routers stays.
 
 use super::acks::pure;
@@ -19,10 +19,10 @@ use midhop_units::Instant;
 /// The filter of a node.
 #[derive(Debug)]
 pub struct AckFilter {
-    /// Whose queues it looks into.
+    /// The hops whose queues it examines.
     hops: Vec<HopId>,
     sack: SackRule,
-    /// Pure ACKs that came to these hops, and those of them that took the place of another.
+    /// Pure ACKs received for these hops, and those of them that took the place of another.
     seen: u64,
     replaced: u64,
 }
@@ -33,13 +33,13 @@ impl AckFilter {
         Self { hops, sack: plan.sack, seen: 0, replaced: 0 }
     }
 
-    /// Whether it has to look at a packet that is about to join the queue of `hop`.
+    /// Whether it has to examine a packet that is about to join the queue of `hop`.
     pub fn minds(&self, hop: HopId, packet: &Packet) -> bool {
         pure(packet).is_some() && self.hops.contains(&hop)
     }
 
-    /// Lets an acknowledgement take the place of one that waits, which the link counts as superseded;
-    /// gives it back when none is to go.
+    /// Lets an acknowledgement take the place of a waiting one, which the link counts as superseded;
+    /// returns it when none may go.
     pub(crate) fn thin(
         &mut self,
         now: Instant,
@@ -61,13 +61,13 @@ impl AckFilter {
         kept.err()
     }
 
-    /// What it did, for the record.
+    /// Its counters, for the record.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         vec![("acks", self.seen), ("acks-superseded", self.replaced)]
     }
 }
 
-/// Whether `older` can go when `newer` comes behind it.
+/// Whether `older` may go when `newer` follows it.
 fn makes_superfluous(newer: &Segment, older: &Segment, sack: SackRule) -> bool {
     acknowledgement(newer)
         .zip(acknowledgement(older))

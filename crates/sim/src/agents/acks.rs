@@ -1,12 +1,12 @@
-//! What those who thin or space acknowledgements must know of one.
+//! Common parts of agents that thin or space acknowledgements.
 
 use crate::hop::HopId;
 use crate::network::Network;
 use crate::packet::{Body, NodeId, Packet};
 use midhop_tcp::Segment;
 
-/// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST. One that
-/// carries what XCP's routers say is none of them: it would be lost with it.
+/// The segment of a pure acknowledgement: no data, no SYN, FIN or RST. A packet with
+/// feedback of XCP's routers is none: the feedback would be lost with it.
 pub(super) fn pure(packet: &Packet) -> Option<&Segment> {
     match &packet.body {
         Body::Segment(segment) if segment.is_pure_ack() && packet.xcp.reverse_q16 == 0 => {
@@ -16,11 +16,11 @@ pub(super) fn pure(packet: &Packet) -> Option<&Segment> {
     }
 }
 
-/// Which packets of a node go over certain links.
+/// Which packets of a node cross certain links.
 #[derive(Debug, Clone)]
 pub(crate) struct Crossing {
     at: NodeId,
-    /// By node: whether the way from here to there begins on one of the links.
+    /// By node: whether the route from here to there begins on one of the links.
     beyond: Vec<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Crossing {
         self.is_beyond(packet.destination)
     }
 
-    /// Whether a packet has come over one of the links, as far as ways there and back are the same.
+    /// Whether a packet has arrived over one of the links, provided that routes there and back are the same.
     pub fn came(&self, packet: &Packet) -> bool {
         packet.maker != self.at && self.is_beyond(packet.source)
     }

@@ -1,4 +1,4 @@
-//! A simulated packet as the agents of [`midhop_assist`] meet it.
+//! A simulated packet in the form that the agents of [`midhop_assist`] use.
 
 use crate::agent::Actions;
 use crate::packet::{Body, End, FlowId, Packet};
@@ -6,7 +6,7 @@ use midhop_assist::{Action, Carried, Report, Way};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions};
 
-/// What a datagram has for a segment: no agent is handed one.
+/// The segment of a datagram, which no agent ever gets.
 static NO_SEGMENT: Segment = Segment {
     offset: 0,
     sequence: 0,
@@ -20,7 +20,7 @@ static NO_SEGMENT: Segment = Segment {
     syn: SynOptions { mss: None, window_scale: None, sack_permitted: false },
 };
 
-/// One direction of a flow, by the end that it goes to.
+/// One direction of a flow, by its destination end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowDirection {
     /// The flow.
@@ -62,12 +62,12 @@ impl Carried for Packet {
     }
 
     fn is_pure_ack(&self) -> bool {
-        // What XCP's routers say would be lost with it.
+        // Feedback of XCP's routers would be lost with it.
         self.segment().is_pure_ack() && self.xcp.reverse_q16 == 0
     }
 }
 
-/// Does at a node what an agent wants; `message` makes a packet of a report to its peer, where it has one.
+/// Performs an agent's actions at a node; `message` makes a packet of a report to its peer, where it has one.
 pub(crate) fn pass_on(
     wanted: &mut midhop_assist::Actions<Packet>,
     actions: &mut Actions,

@@ -1,4 +1,4 @@
-//! An ACK decimator at a node: it acts upon what leaves over certain links.
+//! An ACK decimator at a node, for packets that leave over certain links.
 
 use super::acks::Crossing;
 use super::pass_on;
@@ -8,7 +8,7 @@ use midhop_assist::AckDecimation;
 use midhop_experiment::agents;
 use midhop_units::Instant;
 
-/// One at a node.
+/// The decimator of one node.
 #[derive(Debug)]
 pub struct AckDecimationNode {
     agent: AckDecimation<Packet>,
@@ -17,7 +17,7 @@ pub struct AckDecimationNode {
 }
 
 impl AckDecimationNode {
-    /// A decimator of what leaves as `crossing` says.
+    /// A decimator for packets that leave according to `crossing`.
     pub(crate) fn new(plan: &agents::AckDecimation, crossing: Crossing) -> Self {
         Self { agent: AckDecimation::new(plan.into()), crossing, wanted: Default::default() }
     }

@@ -1,8 +1,8 @@
 //! The agents that a scenario can put on the path, one file each, and their places at nodes.
 //!
-//! Invariants of all: a packet that an agent drops is counted, at the node or at the link whose queue it
-//! stood in; what an agent keeps of packets and flows has a bound; and without randomness of their own,
-//! agents do the same whenever the same packets come at the same moments.
+//! Common invariants: a packet that an agent drops is counted, at the node or at the link in whose queue it
+//! was; the state that an agent keeps of packets and flows has a bound; agents have no randomness of their own, so
+//! they do the same whenever the same packets arrive at the same times.
 
 mod ack_filter;
 mod acks;
@@ -67,7 +67,7 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
     }
 }
 
-/// To which nodes, by their numbers, the way from `at` is such a one.
+/// For each node, by its number, whether the route from `at` is of this kind.
 fn ways(
     plan: &Plan,
     simulation: &Simulation,

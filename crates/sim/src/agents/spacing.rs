@@ -1,4 +1,4 @@
-//! A spacer of acknowledgements at a node: it acts upon what comes over certain links.
+//! A spacer of acknowledgements at a node, for packets that arrive over certain links.
 
 use super::acks::Crossing;
 use super::pass_on;
@@ -8,7 +8,7 @@ use midhop_assist::AckSpacing;
 use midhop_experiment::agents;
 use midhop_units::Instant;
 
-/// One at a node.
+/// The spacer of one node.
 #[derive(Debug)]
 pub struct AckSpacingNode {
     agent: AckSpacing<Packet>,
@@ -17,7 +17,7 @@ pub struct AckSpacingNode {
 }
 
 impl AckSpacingNode {
-    /// A spacer of what comes as `crossing` says.
+    /// A spacer for packets that arrive according to `crossing`.
     pub(crate) fn new(plan: &agents::AckSpacing, crossing: Crossing) -> Self {
         Self { agent: AckSpacing::new(plan.into()), crossing, wanted: Default::default() }
     }

@@ -9,19 +9,19 @@ use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::{Beginnings, TrafficPlan};
 use midhop_units::Instant;
 
-/// Flows that begin at random moments.
+/// Flows that begin at random times.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     plan: TrafficPlan,
     connect: Connect,
     beginnings: Beginnings,
-    /// The size of the one that begins next.
+    /// The size of the next flow.
     next: u64,
     connections: Connections<u64>,
 }
 
 impl Arrivals {
-    /// Those that begin as `beginnings` has them.
+    /// Flows that begin at the times of `beginnings`.
     pub fn new(plan: &TrafficPlan, connect: Connect, beginnings: Beginnings) -> Self {
         let connections = Connections::new();
         Self { plan: plan.clone(), connect, beginnings, next: 0, connections }

@@ -1,9 +1,9 @@
-//! What has arrived of cross traffic, and how fast.
+//! Cross traffic that has arrived, and its rate.
 
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_units::{Bytes, Instant, Rate};
 
-/// Payload that has arrived, and when the last of it did.
+/// Payload received, and the time of the last.
 #[derive(Debug)]
 pub(super) struct Arrived {
     bytes: Bytes,
@@ -16,7 +16,7 @@ impl Arrived {
         Self { bytes: Bytes::ZERO, last: Instant::START }
     }
 
-    /// Counts payload that arrives now.
+    /// Counts payload received now.
     pub fn add(&mut self, now: Instant, payload: u64) {
         if payload > 0 {
             self.bytes += Bytes::new(payload);
@@ -29,7 +29,7 @@ impl Arrived {
         self.bytes
     }
 
-    /// How fast it arrived in a run that ends at `end`.
+    /// Its rate in a run that ends at `end`.
     pub fn goodput(&self, plan: &TrafficPlan, end: Instant) -> Rate {
         let [last, end] = [self.last, end].map(|at| at.saturating_since(Instant::START));
         plan.goodput(self.bytes, last, end)

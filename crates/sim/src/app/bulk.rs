@@ -1,4 +1,4 @@
-//! Bulk traffic: connections that send all the time, as a file transfer does that never ends.
+//! Bulk traffic: connections that always send, like a file transfer that never ends.
 
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
@@ -9,7 +9,7 @@ use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_units::Instant;
 
-/// Connections that send all the time.
+/// Connections that always send.
 #[derive(Debug)]
 pub(crate) struct Bulk {
     plan: TrafficPlan,
@@ -48,7 +48,7 @@ impl App for Bulk {
         let Some((at, turn)) = self.connections.handle(desk, flow, end, event) else { return };
         let over = match turn {
             Turn::Opened => {
-                // It is the traffic's stop that ends it, not a time of its own.
+                // The stop of the traffic ends it, not a duration of its own.
                 let span = (Instant::START + self.plan.stop).saturating_since(desk.now());
                 self.connections.ask(desk, at, Amount::Time(span))
             }

@@ -1,4 +1,4 @@
-//! The connections of cross traffic: many, short-lived, each forgotten when it is over.
+//! The connections of cross traffic: many, short-lived, each dropped when it is over.
 
 use super::Desk;
 use super::arrived::Arrived;
@@ -9,7 +9,7 @@ use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_units::{Duration, Instant};
 
-/// A connection and what its application knows of it.
+/// A connection and its application's state.
 #[derive(Debug)]
 pub(super) struct Connection<T> {
     pub exchange: Exchange,
@@ -17,18 +17,18 @@ pub(super) struct Connection<T> {
     pub what: T,
 }
 
-/// What its application has to do about a connection.
+/// What its application has to do on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// To ask: it is open.
+    /// Send a request: it is open.
     Opened,
-    /// To ask for more, or to end it: what was asked for is there.
+    /// Send the next request, or end it: the response is complete.
     Complete,
-    /// To end it: it has failed.
+    /// End it: it has failed.
     Failed,
 }
 
-/// The connections under way, and the sum of those that are over.
+/// The current connections, and the sum of the finished ones.
 #[derive(Debug)]
 pub(super) struct Connections<T> {
     slots: Vec<Option<Connection<T>>>,
@@ -46,7 +46,7 @@ impl<T> Connections<T> {
         Self { slots, free, flows: 0, complete: 0, took: Duration::ZERO, arrived: Arrived::new() }
     }
 
-    /// Opens one over which `sender` will send; gives its place.
+    /// Opens one over which `sender` will send; returns its place.
     pub fn open(&mut self, desk: &mut Desk<'_>, connect: &Connect, sender: End, what: T) -> usize {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -59,8 +59,8 @@ impl<T> Connections<T> {
         at as usize
     }
 
-    /// What `end` of a connection was told; gives the connection's place and whose turn it is, if it is
-    /// the application's.
+    /// Processes an event of `end` of a connection; returns the connection's place and the
+    /// application's task, if there is one.
     pub fn handle(
         &mut self,
         desk: &mut Desk<'_>,
@@ -87,7 +87,7 @@ impl<T> Connections<T> {
         Some((at, turn))
     }
 
-    /// Asks for `amount` over a connection; whether that is there at once.
+    /// Requests `amount` over a connection; returns whether it is complete at once.
     pub fn ask(&mut self, desk: &mut Desk<'_>, at: usize, amount: Amount) -> bool {
         let now = desk.now();
         let Some(connection) = self.at(at) else { return false };
@@ -96,20 +96,20 @@ impl<T> Connections<T> {
         step.complete.is_some()
     }
 
-    /// The place of a connection that is under way.
+    /// The place of an open connection.
     fn find(&self, desk: &Desk<'_>, flow: FlowId) -> Option<usize> {
-        // A place may have been given on: what still comes of its first owner is nobody's business.
+        // A place may have been reused: later events of its first owner are ignored.
         let at = desk.hosts.tag(flow) as usize;
         let connection = self.slots.get(at)?.as_ref()?;
         (connection.exchange.flow == flow).then_some(at)
     }
 
-    /// A connection that is under way.
+    /// An open connection.
     pub fn at(&mut self, at: usize) -> Option<&mut Connection<T>> {
         self.slots.get_mut(at)?.as_mut()
     }
 
-    /// Ends a connection and forgets it; `complete` where it did all that it was to do.
+    /// Ends a connection and drops it; `complete` if it did everything it had to do.
     pub fn end(&mut self, desk: &mut Desk<'_>, at: usize, complete: bool) -> Option<T> {
         let connection = self.slots.get_mut(at)?.take()?;
         self.free.push(at as u32);
@@ -121,7 +121,7 @@ impl<T> Connections<T> {
         Some(connection.what)
     }
 
-    /// What they all did by `end`.
+    /// The totals by `end`.
     pub fn result(&self, plan: &TrafficPlan, end: Instant) -> TrafficResult {
         TrafficResult {
             name: plan.name.clone(),

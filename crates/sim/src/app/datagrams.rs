@@ -1,5 +1,5 @@
 //! UDP: datagrams at a constant rate, always or in bursts.
-//! When each leaves is [`Departures`]' to say.
+//! [`Departures`] decides when each leaves.
 
 use super::arrived::Arrived;
 use super::{App, Desk};
@@ -24,7 +24,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Packets of `size`, which leave as `departures` has them.
+    /// Packets of `size`, which leave at the times of `departures`.
     pub fn new(
         plan: &TrafficPlan,
         nodes: [NodeId; 2],
@@ -49,7 +49,7 @@ impl Datagrams {
         desk.wake_at(self.next.unwrap_or(Instant::NEVER));
     }
 
-    /// Sends all that is due by now, and sees when to come again.
+    /// Sends all datagrams due by now, and schedules the next call.
     fn go_on(&mut self, desk: &mut Desk<'_>, flow: FlowId) {
         while self.next.is_some_and(|next| next <= desk.now()) {
             desk.send(

@@ -1,12 +1,12 @@
-//! Request and answer over one connection, as the testbed's meter speaks them: the same messages, as
-//! long as there, so that a run here puts the same bytes on the wire.
+//! Request and response over one connection, as in the testbed's meter: the same messages, with the same
+//! lengths, so that a run here puts the same number of bytes on the wire.
 //!
 //! ```text
 //! download  opener: [preface] request             listener: accept, header, payload, end mark
 //! upload    opener: [preface] request, header,    listener: accept … received
 //!                   payload, end mark
 //! ```
-//! An end knows only how many bytes it has read; what they say follows from their number.
+//! An end knows only how many bytes it has read; their meaning follows from their number.
 
 use crate::host::Hosts;
 use crate::packet::{End, FlowId};
@@ -14,39 +14,39 @@ use midhop_units::{Duration, Instant};
 
 /// Opens a connection. Unit of all of these: bytes.
 const PREFACE: u64 = 15;
-/// Asks for something: the frame's header and its JSON.
+/// Requests something: the frame's header and its JSON.
 const REQUEST: u64 = 167;
-/// Says yes.
+/// Accepts.
 const ACCEPT: u64 = 94;
 /// Begins a data frame.
 const HEADER: u64 = 9;
 /// Ends the payload, with its hash.
 const END_MARK: u64 = 67;
-/// Tells after an upload what arrived.
+/// Reports after an upload what arrived.
 const RECEIVED: u64 = 132;
 
-/// How much is to be moved.
+/// The amount to transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Amount {
     /// So many bytes.
     Bytes(u64),
-    /// As much as passes in this time.
+    /// As much as possible in this time.
     Time(Duration),
 }
 
-/// What moves over the connection now.
+/// The item that the connection transfers now.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     amount: Amount,
-    /// What each end had read before, by [`End::index`].
+    /// How much each end had read before, by [`End::index`].
     read_before: [u64; 2],
-    /// What the sender writes before the payload.
+    /// The bytes that the sender writes before the payload.
     preamble: u64,
-    /// What the listener must have read to know the request.
+    /// The bytes that the listener must have read to know the request.
     request: u64,
-    /// The listener has answered.
+    /// The listener has responded.
     answered: bool,
-    /// The listener has told that all has arrived.
+    /// The listener has reported that everything has arrived.
     confirmed: bool,
     /// Payload, once the sender knows it.
     length: Option<u64>,
@@ -55,18 +55,18 @@ struct Item {
     arrived: u64,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Step {
-    /// Payload that has newly arrived.
+    /// Payload newly received.
     pub arrived: u64,
-    /// The item is complete, and its asker knows.
+    /// The item is complete, and the end that requested it knows.
     pub complete: Option<Moved>,
-    /// When [`Exchange::finish`] must be called: the sender has begun to send for a time.
+    /// When to call [`Exchange::finish`]: the sender has begun to send for a time.
     pub finish_at: Option<Instant>,
 }
 
-/// An item that is complete.
+/// A complete item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moved {
     /// Payload.
@@ -77,19 +77,19 @@ pub(super) struct Moved {
     pub last_byte: Instant,
 }
 
-/// A connection and what is asked for over it.
+/// A connection and its current request.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub flow: FlowId,
     sender: End,
-    /// What each end has read, by [`End::index`].
+    /// How much each end has read, by [`End::index`].
     read: [u64; 2],
     opened: bool,
     item: Option<Item>,
 }
 
 impl Exchange {
-    /// A connection just opened, over which `sender` sends.
+    /// A new connection, over which `sender` sends.
     pub fn new(flow: FlowId, sender: End) -> Self {
         Self { flow, sender, read: [0; 2], opened: false, item: None }
     }
@@ -99,7 +99,7 @@ impl Exchange {
         self.sender
     }
 
-    /// The opener asks for `amount`, or announces it where it sends itself.
+    /// The opener requests `amount`, or announces it where it sends itself.
     pub fn ask(&mut self, hosts: &mut Hosts, now: Instant, amount: Amount) -> Step {
         let preface = if self.opened { 0 } else { PREFACE };
         self.opened = true;
@@ -174,7 +174,7 @@ impl Exchange {
         step
     }
 
-    /// The sender writes all that belongs to the item, or begins to.
+    /// The sender writes everything of the item, or begins to.
     fn send(&mut self, hosts: &mut Hosts, now: Instant) -> Step {
         let Some(item) = &mut self.item else { return Step::default() };
         match item.amount {
@@ -191,10 +191,10 @@ impl Exchange {
         }
     }
 
-    /// The time to send is over: what is written is all.
+    /// The time to send is over: everything to send is written.
     pub fn finish(&mut self, hosts: &mut Hosts) {
         if let Some(item) = self.item.as_mut().filter(|item| item.length.is_none()) {
-            // A sender that has given up no longer knows what it wrote.
+            // A sender that has given up no longer knows how much it wrote.
             let written = hosts.write_no_more(self.flow, self.sender);
             item.length = Some(written.max(item.arrived));
             hosts.write(self.flow, self.sender, END_MARK);

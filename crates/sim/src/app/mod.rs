@@ -1,8 +1,8 @@
-//! Applications: what writes into connections and reads from them.
+//! Applications: they write into connections and read from them.
 //!
-//! An [`App`] is told what happens to its flows, at both of their ends, and acts through its [`Desk`].
-//! Both ends being one value makes it simple to know what was asked for, but no end acts on anything
-//! before the bytes that say it have arrived.
+//! An [`App`] receives the events of its flows, of both ends, and acts through its [`Desk`].
+//! One value for both ends makes it simple to know what was requested, but no end acts before the bytes of the
+//! request or response have arrived.
 
 mod arrivals;
 mod arrived;
@@ -33,7 +33,7 @@ use std::fmt;
 pub(crate) struct AppId(pub u16);
 
 impl AppId {
-    /// No application: what is between proxies.
+    /// No application: a flow between proxies.
     pub const NOBODY: Self = Self(u16::MAX);
 
     /// Its number.
@@ -44,38 +44,38 @@ impl AppId {
 
 /// An application.
 pub(crate) trait App: fmt::Debug {
-    /// Its time has come to begin.
+    /// Its start time has come.
     fn start(&mut self, desk: &mut Desk<'_>);
 
-    /// The time that it asked for with [`Desk::wake_at`] has come.
+    /// The time requested with [`Desk::wake_at`] has come.
     fn handle_timeout(&mut self, _desk: &mut Desk<'_>) {}
 
-    /// Something happened to one end of one of its connections.
+    /// An event of one end of one of its connections.
     fn handle(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _end: End, _event: SocketEvent) {}
 
     /// A datagram of one of its flows has arrived.
     fn handle_datagram(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {}
 
-    /// Time to note how things stand, as at `at`.
+    /// Samples the state, as at `at`.
     fn sample(&mut self, _desk: &mut Desk<'_>, _at: Instant) {}
 
-    /// Whether it has done all that it was to do; none of cross traffic, for which no run waits.
+    /// Whether it has finished; `None` for cross traffic, since no run waits for it.
     fn is_done(&self) -> Option<bool> {
         None
     }
 
-    /// What it achieved by `end`, and its curves, if it is a transfer.
+    /// Its results by `end`, and its curves, if it is a transfer.
     fn transfer_result(&mut self, _desk: &Desk<'_>) -> Option<(TransferResult, Vec<Series>)> {
         None
     }
 
-    /// What it did by `end`, if it is cross traffic.
+    /// Its totals by `end`, if it is cross traffic.
     fn traffic_result(&self, _end: Instant) -> Option<TrafficResult> {
         None
     }
 }
 
-/// Where an application meets the world.
+/// An application's interface to the simulation.
 #[derive(Debug)]
 pub(crate) struct Desk<'d> {
     pub(crate) engine: &'d mut Engine,
@@ -91,22 +91,22 @@ impl Desk<'_> {
         self.engine.now()
     }
 
-    /// Asks to be woken; the last wish counts.
+    /// Requests a wake-up; the last request counts.
     pub fn wake_at(&mut self, at: Instant) {
         self.engine.set(self.timer, at);
     }
 
-    /// Opens a connection. `tag` comes back with [`Hosts::tag`].
+    /// Opens a connection. [`Hosts::tag`] returns `tag`.
     pub fn connect(&mut self, connect: &Connect, tag: u32) -> FlowId {
         self.hosts.connect(self.engine, self.app, connect, tag)
     }
 
-    /// Numbers a flow of datagrams.
+    /// A number for a flow of datagrams.
     pub fn datagram_flow(&mut self, nodes: [NodeId; 2], port: u16, family: Family) -> FlowId {
         self.hosts.datagram_flow(self.app, nodes, port, family)
     }
 
-    /// Sends a packet from `node`, past all TCP.
+    /// Sends a packet from `node`, without TCP.
     pub fn send(&mut self, node: NodeId, packet: Packet) {
         self.network.send(self.engine, node, packet);
     }

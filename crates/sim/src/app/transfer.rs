@@ -1,7 +1,7 @@
-//! A transfer of the scenario: its flows, its objects, and what is measured of them.
+//! A transfer of the scenario: its flows, its objects, and its measurements.
 //!
-//! Where it may begin again what a broken connection has cut short, it is the opener that finds out, waits,
-//! and asks anew over another connection; what had arrived of that file is thrown away.
+//! Where a transfer may restart what a broken connection has cut short, the opener detects that, waits,
+//! and sends the request again over another connection; it discards the bytes of that file that had arrived.
 
 use super::exchange::{Amount, Exchange, Moved, Step};
 use super::{App, Desk};
@@ -18,38 +18,38 @@ use midhop_experiment::spec::Connections;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the record says of a flow that the run's end has cut.
+/// The record's text for a flow that was cut at the end of the run.
 const TIME_LIMIT: &str = "not finished when the time limit was reached";
 
-/// A transfer at work.
+/// A running transfer.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     plan: TransferPlan,
     connect: Connect,
     flows: Vec<Flow>,
-    /// Those that get curves of their own.
+    /// Flows with curves of their own.
     shown: Vec<Shown>,
     objects: Vec<ObjectResult>,
     restarts: Restarts,
-    /// What begins again, and when.
+    /// Restarts, and their times.
     broken: BTreeMap<Instant, Vec<Attempt>>,
-    /// The next object that nobody has asked for.
+    /// The next object that nobody has requested.
     next_object: usize,
-    /// When senders that send for a time are to finish, each with its flow.
+    /// When senders that send for a time must finish, each with its flow.
     finishes: BTreeSet<(Instant, u32)>,
     under_way: usize,
     arrived: u64,
     curve: ArrivalCurve,
 }
 
-/// A file or object to be asked for.
+/// A file or object to request.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     /// The number of the connection in the transfer.
     id: u32,
-    /// The object, if it is one, and when it was first asked for.
+    /// The object, if it is one, and when it was first requested.
     object: Option<(u32, Instant)>,
-    /// How often it has begun again.
+    /// How often it has restarted.
     restarts: u32,
 }
 
@@ -58,28 +58,28 @@ struct Attempt {
 struct Flow {
     /// Its number in the transfer.
     id: u32,
-    /// How often what is under way has begun again.
+    /// How often its current item has restarted.
     restarts: u32,
-    /// It broke, and what it had cut short began again elsewhere.
+    /// It broke, and the item that it had cut short restarted on another connection.
     replaced: bool,
     exchange: Exchange,
     start: Instant,
     /// When the last payload arrived.
     last_byte: Option<Instant>,
-    /// When all was over.
+    /// When everything was over.
     over: Option<Instant>,
-    /// The object under way and when it was asked for.
+    /// The current object and when it was requested.
     object: Option<(u32, Instant)>,
     arrived: u64,
-    /// Of that, what belongs to what is under way, and what was thrown away.
+    /// The part of it that belongs to the current item, and the part that was discarded.
     arrived_of_item: u64,
     discarded: u64,
-    /// What the sender had to say at the end.
+    /// The sender's record at the end.
     last: Option<Last>,
     error: Option<&'static str>,
 }
 
-/// What the record says of a flow's sender.
+/// The record of a flow's sender.
 #[derive(Debug, Clone, Copy)]
 struct Last {
     retransmissions: u64,
@@ -88,7 +88,7 @@ struct Last {
 }
 
 impl Last {
-    /// As one end of a flow stands; none once it is gone.
+    /// The state of one end of a flow; `None` once it is gone.
     fn of(hosts: &Hosts, now: Instant, flow: FlowId, end: End) -> Option<Self> {
         let Glance { retransmissions, rtt_min, .. } = hosts.glance(flow, end)?;
         Some(Self { retransmissions, rtt_min, phases: hosts.phases(now, flow, end)? })
@@ -98,14 +98,14 @@ impl Last {
 /// The curves of a flow.
 #[derive(Debug)]
 struct Shown {
-    /// Its place among the flows.
+    /// Its index among the flows.
     index: u32,
     curve: ArrivalCurve,
     sender: SenderCurves,
 }
 
 impl Transfer {
-    /// A transfer of the plan, over connections made as `connect` says.
+    /// A transfer of the plan, over connections that `connect` describes.
     pub fn new(plan: &TransferPlan, connect: Connect) -> Self {
         Self {
             plan: plan.clone(),
@@ -166,7 +166,7 @@ impl Transfer {
         !self.flows.is_empty() && self.under_way == 0 && self.broken.is_empty()
     }
 
-    /// Asks to be woken when something is to finish or to begin again.
+    /// Requests a wake-up for the next finish or restart.
     fn set_alarm(&self, desk: &mut Desk<'_>) {
         let finish = self.finishes.first().map_or(Instant::NEVER, |(at, _)| *at);
         let again = self.broken.first_key_value().map_or(Instant::NEVER, |(at, _)| *at);
@@ -182,7 +182,7 @@ impl Transfer {
         })
     }
 
-    /// How much a flow is to move next.
+    /// How much a flow transfers next.
     fn amount(&self, flow: &Flow) -> Amount {
         match &self.plan.work {
             Work::Objects { sizes, .. } => {
@@ -200,7 +200,7 @@ impl Transfer {
         self.follow(desk, index, step);
     }
 
-    /// Does what a step of an exchange leads to.
+    /// Processes the result of a step of an exchange.
     fn follow(&mut self, desk: &mut Desk<'_>, index: usize, step: Step) {
         let now = desk.now();
         if let Some(at) = step.finish_at {
@@ -222,7 +222,7 @@ impl Transfer {
         }
     }
 
-    /// An item has arrived and its asker knows.
+    /// An item is complete, and the end that requested it knows.
     fn complete(&mut self, desk: &mut Desk<'_>, index: usize, moved: Moved) {
         let now = desk.now();
         let after_start = |at: Instant| at.saturating_since(Instant::START);
@@ -255,14 +255,14 @@ impl Transfer {
         }
     }
 
-    /// An end of a connection was told that it was cut short.
+    /// An end of a connection was informed that it was cut short.
     fn break_off(&mut self, desk: &mut Desk<'_>, index: usize, end: End, why: &'static str) {
         let flow = &self.flows[index];
         let again = self.plan.restarts.filter(|it| flow.over.is_none() && flow.restarts < it.most);
         let Some(again) = again else {
             return self.end(desk.hosts, index, desk.now(), Some(why));
         };
-        // The other end only waits to be asked anew.
+        // The other end only waits for a new request.
         if end != End::Opener {
             return;
         }
@@ -278,7 +278,7 @@ impl Transfer {
         self.set_alarm(desk);
     }
 
-    /// How many connections there are where none breaks.
+    /// The number of connections if none breaks.
     fn connections_planned(&self) -> u32 {
         match &self.plan.work {
             Work::Objects { sizes, connections: Connections::New, .. } => sizes.len() as u32,

@@ -1,9 +1,9 @@
 //! Web-like traffic: users who load a page, read it, and load the next.
 //!
-//! A page is a main object; once that is there and parsed, the objects embedded in it come over up to
-//! six connections at once, that of the main object among them. Then the user reads.
+//! A page is a main object; once that is received and parsed, its embedded objects are transferred over up to
+//! six connections at once, including that of the main object. Then the user reads.
 //!
-//! How large and how many is [`midhop_experiment::traffic::page`]'s to say.
+//! [`midhop_experiment::traffic::page`] decides their sizes and number.
 
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
@@ -33,17 +33,17 @@ struct User {
     random: Random,
     /// The connection of the main object while that is parsed.
     parsing: Option<usize>,
-    /// Embedded objects that nobody has asked for.
+    /// Embedded objects that nobody has requested.
     left: Vec<u64>,
-    /// Objects under way.
+    /// Objects being transferred.
     under_way: usize,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Errand {
     user: u32,
-    /// The object to ask for when it is open.
+    /// The object to request when it is open.
     size: u64,
     main: bool,
 }
@@ -77,7 +77,7 @@ impl Web {
         desk.wake_at(if next < stop { next } else { Instant::NEVER });
     }
 
-    /// A user goes on: with the embedded objects, or with the next page.
+    /// A user continues: with the embedded objects, or with the next page.
     fn act(&mut self, desk: &mut Desk<'_>, number: u32) {
         let user = &mut self.users[number as usize];
         let Some(main) = user.parsing.take() else {
@@ -117,7 +117,7 @@ impl Web {
         }
     }
 
-    /// An object is there: its page goes on.
+    /// An object is complete: its page continues.
     fn go_on(&mut self, desk: &mut Desk<'_>, at: usize) {
         let Some(connection) = self.connections.at(at) else { return };
         let errand = connection.what;
@@ -134,12 +134,12 @@ impl Web {
         }
     }
 
-    /// A connection has nothing more to do; with the last one the page is there, as far as it came.
+    /// A connection has nothing more to do; with the last one the page is complete, as far as it arrived.
     fn end(&mut self, desk: &mut Desk<'_>, at: usize, complete: bool) {
         let Some(errand) = self.connections.end(desk, at, complete) else { return };
         let user = &mut self.users[errand.user as usize];
         if user.parsing == Some(at) {
-            // It is to go on anyhow, then with the next page.
+            // Continues in any case, then with the next page.
             user.parsing = None;
             return;
         }

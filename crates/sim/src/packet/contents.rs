@@ -1,6 +1,6 @@
-//! What datagrams contain that one proxy sends another. Packets are without bytes, and name these by a number.
+//! The contents of datagrams between two proxies. Packets have no bytes, and name their contents by a number.
 //!
-//! Invariant: every packet with contents under way holds them, once; whoever ends such a packet gives them back.
+//! Invariant: every packet in flight with contents owns them, once; the code that ends such a packet frees them.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ impl ContentsId {
     }
 }
 
-/// The contents of all datagrams under way.
+/// The contents of all datagrams in flight.
 #[derive(Debug, Default)]
 pub struct Contents {
     slots: Vec<(Bytes, u32)>,
@@ -26,10 +26,10 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Takes what one packet will contain.
+    /// Stores the contents of one packet.
     ///
     /// # Panics
-    /// When four thousand million are under way already.
+    /// When four thousand million are in flight already.
     pub fn insert(&mut self, bytes: Bytes) -> ContentsId {
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = (bytes, 1);
@@ -40,12 +40,12 @@ impl Contents {
         ContentsId(place)
     }
 
-    /// One more packet contains the same.
+    /// One more packet has the same contents.
     pub fn hold(&mut self, id: ContentsId) {
         self.slots[id.0 as usize].1 += 1;
     }
 
-    /// Gives out what a packet contains, for good.
+    /// Takes a packet's contents, for good.
     pub fn take(&mut self, id: ContentsId) -> Bytes {
         let (bytes, holders) = &mut self.slots[id.0 as usize];
         *holders -= 1;
@@ -56,7 +56,7 @@ impl Contents {
         std::mem::take(bytes)
     }
 
-    /// How many are under way.
+    /// How many are in flight.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -1,21 +1,21 @@
-//! Where packets under way are kept.
+//! Storage of packets in flight.
 //!
 //! A packet is written once into a slab and stays there from hop to hop; links and queues move its
-//! eight-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
-//! clones one: the copy arrives first and borrows the slot that the original gives back.
+//! eight-byte [`Handle`]. A clone is marked as a copy, because only a channel that delivers twice
+//! clones one: the copy arrives first and uses the slot that the original frees later.
 //!
-//! On a long way packets lie here for longer than the processor's caches remember, so that each costs
-//! its receiver a wait for memory. What every packet has is therefore one cache line; what few have, the
-//! options of a SYN, SACK blocks and XCP's header, lies apart.
+//! On a long path packets stay here longer than in the processor's caches, so that each costs
+//! its receiver a wait for memory. The fields of every packet are therefore one cache line; rare fields (the
+//! options of a SYN, SACK blocks and XCP's header) are stored separately.
 
 use super::{Body, ContentsId, End, FlowId, NodeId, Packet, Report, Xcp};
 use midhop_assist::Topic;
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
-/// What stands for a packet inside links. It tells where the packet goes and takes the marks of the
-/// way, so that the nodes between need not look at the packet itself, which a long way has driven out
-/// of the processor's caches.
+/// A packet inside links. The handle has the packet's destination and takes marks on the
+/// way, so that the nodes between need not read the packet itself, which is no longer in the
+/// processor's caches after a long path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Handle {
     slot: u32,
@@ -23,7 +23,7 @@ pub struct Handle {
     ecn: Ecn,
 }
 
-/// In a handle: it is a copy.
+/// Flag in a handle: it is a copy.
 const COPY: u32 = 1 << 31;
 
 impl Clone for Handle {
@@ -42,7 +42,7 @@ impl Handle {
         self.slot & COPY != 0
     }
 
-    /// Marks the packet as having met congestion, if its ends take marks; whether they do.
+    /// Marks the packet as congested, if its ends support marks; returns whether they do.
     pub fn mark(&mut self) -> bool {
         let takes = self.ecn != Ecn::NotCapable;
         if takes {
@@ -57,11 +57,11 @@ impl Handle {
     }
 }
 
-/// What every packet has.
+/// The fields of every packet.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Slot {
-    /// What it carries; nothing in a slot that is free.
+    /// Its payload kind; empty in a free slot.
     content: Content,
     towards: End,
     family: Family,
@@ -79,7 +79,7 @@ struct Slot {
     acknowledgment: u32,
     length: u32,
     timestamps: Option<Timestamps>,
-    /// Where the rest of it is; [`NOWHERE`] for most.
+    /// The place of the rest; [`NOWHERE`] for most.
     rare: u32,
 }
 
@@ -114,7 +114,7 @@ enum Content {
     Tunnel,
 }
 
-/// What few packets have.
+/// The rare fields of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Rare {
     xcp: Xcp,
@@ -122,10 +122,10 @@ struct Rare {
     syn: SynOptions,
 }
 
-/// The place of what a packet has not.
+/// The place for a packet without rare fields.
 const NOWHERE: u32 = u32::MAX;
 
-/// All packets under way.
+/// All packets in flight.
 #[derive(Debug, Default)]
 pub struct Packets {
     slots: Vec<Slot>,
@@ -135,10 +135,10 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// Takes a packet in.
+    /// Stores a packet.
     ///
     /// # Panics
-    /// When two thousand million are under way already.
+    /// When two thousand million are in flight already.
     #[inline]
     pub fn insert(&mut self, packet: &Packet) -> Handle {
         let rare = self.rest_of(packet);
@@ -154,10 +154,10 @@ impl Packets {
         Handle { slot, destination, ecn }
     }
 
-    /// Gives a packet out for good.
+    /// Takes a packet out for good.
     ///
     /// # Panics
-    /// When its slot was given back before: a handle was used twice.
+    /// When its slot was freed before: a handle was used twice.
     #[inline]
     pub fn take(&mut self, handle: Handle) -> Packet {
         let packet = self.look(&handle);
@@ -181,10 +181,10 @@ impl Packets {
         self.insert(&packet)
     }
 
-    /// A packet under way.
+    /// A packet in flight.
     ///
     /// # Panics
-    /// When it is not.
+    /// When it is not in flight.
     #[inline]
     pub fn look(&self, handle: &Handle) -> Packet {
         let slot = &self.slots[handle.index()];
@@ -197,7 +197,7 @@ impl Packets {
                 length: slot.length,
                 window: slot.window,
                 flags: slot.flags,
-                // As the way has left it.
+                // As marked on the way.
                 ecn: handle.ecn,
                 timestamps: slot.timestamps,
                 sack: rare.sack,
@@ -224,10 +224,10 @@ impl Packets {
         }
     }
 
-    /// Writes what a router answers into a packet under way.
+    /// Writes a router's feedback into a packet in flight.
     ///
     /// # Panics
-    /// When it is not.
+    /// When it is not in flight.
     pub fn write_xcp(&mut self, handle: &Handle, xcp: Xcp) {
         let packet = Packet { xcp, ..self.look(handle) };
         let slot = self.slots[handle.index()];
@@ -238,22 +238,22 @@ impl Packets {
         fill(&mut self.slots[handle.index()], &packet, rare);
     }
 
-    /// How many are under way.
+    /// How many are in flight.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether none is under way.
+    /// Whether none is in flight.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most that were ever under way at once.
+    /// The most that were ever in flight at once.
     pub fn most(&self) -> usize {
         self.slots.len()
     }
 
-    /// Puts apart what few packets have; where it is.
+    /// Stores the rare fields of a packet; returns their place.
     #[inline]
     fn rest_of(&mut self, packet: &Packet) -> u32 {
         let segment = match &packet.body {
@@ -280,7 +280,7 @@ impl Packets {
     }
 }
 
-/// Writes a packet into its slot, in place: one that is built elsewhere first is copied.
+/// Writes a packet into its slot, in place: a packet built elsewhere first is copied.
 #[inline]
 fn fill(slot: &mut Slot, packet: &Packet, rare: u32) {
     slot.towards = packet.towards;

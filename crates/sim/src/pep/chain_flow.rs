@@ -1,7 +1,7 @@
-//! One flow that goes from one tunnel into the next, at a proxy in the middle of a chain.
+//! One flow from one tunnel to the next, at a proxy in the middle of a chain.
 //!
-//! Nothing waits for the answer of the next proxy: what the flow's client sends is passed on at once. The answer is
-//! passed back, whichever it is.
+//! Nothing waits for the response of the next proxy: data of the flow's client is forwarded at once. Any response is
+//! passed back.
 
 use super::Shared;
 use super::flow::Ended;
@@ -28,34 +28,34 @@ pub(super) struct ChainFlow {
     pub id: FlowId,
     asked: AskedFlow,
     class: ClassPlan,
-    /// Towards the client, and towards the server.
+    /// The directions towards the client and towards the server.
     ends: [ChainEnd; 2],
     request: Option<Box<Request>>,
     granted: bool,
     broken: bool,
     standing: Standing,
-    /// It wants nothing of the clock.
+    /// It needs no timer.
     pub due: Instant,
 }
 
 /// One of its streams.
 #[derive(Debug)]
 struct ChainEnd {
-    /// By its place among the proxy's tunnels.
+    /// By its index among the proxy's tunnels.
     tunnel: usize,
     stream: Option<StreamId>,
-    /// Of what comes from it.
+    /// Of the bytes from it.
     state: Direction,
-    /// What was taken of it and is still to be passed on.
+    /// Bytes taken from it that are still to be forwarded.
     waiting: VecDeque<Bytes>,
-    /// Behind the flow's end its stream's has come.
+    /// The stream's end was received behind the flow's end.
     complete: bool,
-    /// The other end of the tunnel has all that was passed on to it.
+    /// The other end of the tunnel has all bytes forwarded to it.
     delivered: bool,
 }
 
 impl ChainFlow {
-    /// A flow that was asked for by a stream of the tunnel at `from`, and goes on by that at `to`.
+    /// A flow that was requested by a stream of the tunnel at `from`, and continues through the tunnel at `to`.
     pub fn new(
         asked: AskedFlow,
         (from, stream): (usize, StreamId),
@@ -84,7 +84,7 @@ impl ChainFlow {
         }
     }
 
-    /// It begins: the next proxy is asked.
+    /// It begins: sends the request to the next proxy.
     pub fn open(&mut self, now: Instant, shared: &mut Shared) -> Ended {
         self.standing.enter(&mut shared.counts);
         self.ask(now, shared);
@@ -99,7 +99,7 @@ impl ChainFlow {
         }
     }
 
-    /// Something has happened on the tunnel at `tunnel`.
+    /// An event of the tunnel at `tunnel`.
     pub fn on_carrier(
         &mut self,
         now: Instant,
@@ -175,7 +175,7 @@ impl ChainFlow {
         if gone { Ended::Yes } else { Ended::No }
     }
 
-    /// Passes on what has come from one end; whether there was anything.
+    /// Forwards received bytes from one end; returns whether there were any.
     fn pass_on(&mut self, now: Instant, from: End, shared: &mut Shared) -> bool {
         let [opener, listener] = &mut self.ends;
         let (from, to) = match from {
@@ -241,14 +241,14 @@ impl ChainFlow {
         }
     }
 
-    /// Whether it goes by the tunnel at `tunnel`.
+    /// Whether it uses the tunnel at `tunnel`.
     pub fn is_by(&self, tunnel: usize) -> bool {
         self.ends.iter().any(|end| end.tunnel == tunnel)
     }
 
-    // What the other kinds of flows have, and this one has not.
+    // Methods of the other kinds of flows, without effect here.
 
-    /// A segment of it is not for this proxy.
+    /// No segment of it is for this proxy.
     pub fn receive(
         &mut self,
         _: Instant,

@@ -1,4 +1,4 @@
-//! What a proxy's configuration decides: which flows are taken, and how their legs are made.
+//! Decisions from a proxy's configuration: which flows it takes, and how their legs are made.
 
 use super::leg::{LegContext, Model};
 use super::{Place, ProxyError};
@@ -11,32 +11,32 @@ use midhop_units::Duration;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What is to become of a new flow.
+/// The decision for a new flow.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It becomes two connections: the client's and the server's. Whether the client waits until the server has
-    /// accepted.
+    /// It becomes two connections: the client's and the server's. `waits`: whether the client waits until the
+    /// server has accepted.
     Split { waits: bool, legs: Box<[Model; 2]> },
-    /// It goes by a tunnel, of the peer called so. Whether the client waits, the leg to the client, and the flow's class.
+    /// It uses a tunnel of the named peer. Whether the client waits, the leg to the client, and the flow's class.
     Tunnelled { waits: bool, peer: String, leg: Box<Model>, class: ClassPlan },
     /// A rule lets it pass.
     Bypassed,
     /// A rule refuses it.
     Rejected,
-    /// There is no room for it, or no leg: it passes.
+    /// There is no room for it, or no leg: it passes by.
     Unserved,
 }
 
-/// How a flow goes on that has come by a tunnel.
+/// How a flow continues that has arrived through a tunnel.
 #[derive(Debug)]
 pub(super) enum Onwards {
     /// To its server.
     Leg(Box<Model>),
-    /// By the tunnel of the peer called so.
+    /// Through the tunnel of the named peer.
     Tunnel(String),
 }
 
-/// A configuration as `midhopd` reads it, and what it means in a simulation.
+/// A configuration as `midhopd` reads it, and its meaning in a simulation.
 #[derive(Debug)]
 pub(super) struct Configured {
     pub plan: Plan,
@@ -46,10 +46,10 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// What `pep` means, with its `tunnels`, at a node that reaches others as `places` tell.
+    /// The configuration `pep`, with its `tunnels`, at a node that reaches others as in `places`.
     ///
     /// # Errors
-    /// When it makes no sense, or asks for what a simulation has not.
+    /// When it is inconsistent, or needs something that a simulation does not have.
     pub fn new(
         (pep, tunnels): (&PepPlan, Option<&NodeTunnels>),
         places: &[Place],
@@ -61,7 +61,7 @@ impl Configured {
         }
         let mut plan = config.resolve().map_err(ProxyError::new)?;
         let context = LegContext::new(pep.leg_tables().clone(), &plan.legs, places);
-        // Also the legs as rules change them: no flow may find out too late.
+        // Also the legs as rules change them: errors must not appear only when a flow needs them.
         let model = |leg: &LegPlan| {
             Model::of(leg, &context).map_err(|message| ProxyError::of_leg(leg, message))
         };
@@ -70,14 +70,14 @@ impl Configured {
         Ok(Self { plan, models, context })
     }
 
-    /// Whether flows are taken that come over `interface`.
+    /// Whether it takes flows that arrive over `interface`.
     pub fn intercepts(&self, interface: &str) -> bool {
         self.plan.intercept.interfaces.iter().any(|name| name == interface)
     }
 
-    /// What becomes of the flow of `key`, whose two ends are behind `links`, while `live` flows are there and
-    /// the clients of `pending` wait. `accepts_lately`: whether its target has accepted a flow within a time. `toward` gives
-    /// the link on which the way to a peer begins to which there is a tunnel.
+    /// Decides on the flow of `key`, whose two ends are behind `links`, with `live` flows and
+    /// `pending` waiting clients. `accepts_lately`: whether its target has accepted a flow within a time. `toward`
+    /// gives the link on which the route to a peer with a tunnel begins.
     pub fn fate<'t>(
         &self,
         key: &FlowKey<'_>,
@@ -102,7 +102,7 @@ impl Configured {
         }
         if let Some(route) = self.plan.route(&decision) {
             let client = self.leg(&decision, source, links[0].as_deref());
-            // A tunnel that would carry it back to where it comes from is none.
+            // A tunnel that would carry it back to its source does not count.
             let turns_back =
                 toward(&route.peer).is_some_and(|link| links[0].as_deref() == Some(link));
             match (toward(&route.peer), route.otherwise, client) {
@@ -126,11 +126,11 @@ impl Configured {
         }
     }
 
-    /// What becomes of a flow that the peer called so asks for by a tunnel: how it goes on, over `link` where that is to
+    /// Decides on a flow that the named peer requests through a tunnel: how it continues, over `link` where that is to
     /// its server, and its class.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why it is refused.
     pub fn serve(
         &self,
         key: &FlowKey<'_>,
@@ -153,7 +153,7 @@ impl Configured {
         Ok((Onwards::Leg(Box::new(leg)), class))
     }
 
-    /// The model of a leg, with what the decision's rule changes.
+    /// The model of a leg, with the changes of the decision's rule.
     fn leg(
         &self,
         decision: &Decision,

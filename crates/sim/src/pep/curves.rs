@@ -1,6 +1,6 @@
-//! How a proxy's senders stand over time, all of one leg together, as the testbed's probe sees them.
+//! A proxy's senders over time, all senders of one leg together, as the testbed's probe samples them.
 //!
-//! Invariant: once each leg has been seen, a sample allocates nothing but room for itself.
+//! Invariant: once each leg has been seen, a sample allocates only its own memory.
 
 use super::relay::Leg;
 use crate::recorder::SenderCurves;
@@ -17,13 +17,13 @@ pub(super) struct LegCurves(BTreeMap<String, Together>);
 #[derive(Debug, Default)]
 struct Together {
     curves: SenderCurves,
-    /// Of the look under way: what they have together, and the phase of the first that has one.
+    /// The current sample: their sum, and the phase of the first that has one.
     sum: Option<Glance>,
     rtts: Vec<Duration>,
 }
 
 impl LegCurves {
-    /// Notes how `legs` stand; `books` has what those that are over did.
+    /// Samples the state of `legs`; `books` has the counts of finished ones.
     pub fn sample<'f>(
         &mut self,
         now: Instant,
@@ -73,7 +73,7 @@ impl Together {
         });
     }
 
-    /// Ends a look; none of whom it saw, nothing is noted.
+    /// Ends a sample; without any sender nothing is noted.
     fn sample(&mut self, now: Instant, resent_before: u64) {
         let Some(sum) = self.sum.take() else { return };
         self.rtts.sort_unstable();

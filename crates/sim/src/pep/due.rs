@@ -1,19 +1,19 @@
-//! When the flows of a proxy want to be looked at.
+//! The times at which a proxy's flows must be processed.
 //!
 //! A heap in which each flow knows its place, so that a flow's time moves without a search. An ordered
-//! set would do the same, but gives its memory back with its last entry and takes it again with the
+//! set would do the same, but frees its memory with its last entry and allocates it again with the
 //! next: for a proxy with one flow that is an allocation for each packet.
 //!
-//! Invariants: of flows of one time the one that began first comes first; once the heap has grown to
+//! Invariants: of flows with the same time the one that began first comes first; once the heap has grown to
 //! the number of flows, nothing is allocated.
 
 use crate::packet::FlowId;
 use midhop_units::Instant;
 
-/// The place of a flow that wants nothing.
+/// The place of a flow without a time.
 const NOWHERE: u32 = u32::MAX;
 
-/// The times of all flows that want to be looked at.
+/// The times of all flows that have one.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     heap: Vec<(Instant, FlowId)>,
@@ -27,7 +27,7 @@ impl Due {
         self.heap.first().copied()
     }
 
-    /// Sets a flow's time; [`Instant::NEVER`]: it wants nothing.
+    /// Sets a flow's time; [`Instant::NEVER`]: it has none.
     pub fn set(&mut self, flow: FlowId, at: Instant) {
         if self.places.len() <= flow.index() {
             self.places.resize(flow.index() + 1, NOWHERE);
@@ -51,7 +51,7 @@ impl Due {
         let (_, flow) = self.heap.swap_remove(place);
         self.places[flow.index()] = NOWHERE;
         if place < self.heap.len() {
-            // What was last may belong on either side of here.
+            // The entry moved from the end may belong above or below.
             self.sink(place);
             self.rise(place);
         }

@@ -1,6 +1,6 @@
-//! One flow through a proxy: two connections and what goes between them.
+//! One flow through a proxy: two connections and the data between them.
 //!
-//! Each end's way of ending is carried to the other: an end of stream after its last byte, a reset as a
+//! It carries each end's way of ending to the other: an end of stream after its last byte, a reset as a
 //! reset, a refused far side as a refusal, a silent one as silence.
 
 use super::leg::Model;
@@ -28,7 +28,7 @@ pub(super) enum Ended {
     No,
 }
 
-/// A flow. Its legs, like its directions, are called by the end of the flow that they are for: the leg
+/// A flow. Its legs, like its directions, have the name of the end of the flow that they face: the leg
 /// of the opener faces the client.
 #[derive(Debug)]
 pub(super) struct SplitFlow {
@@ -40,17 +40,17 @@ pub(super) struct SplitFlow {
     ports: [u16; 2],
     family: Family,
     legs: [Leg; 2],
-    /// What feeds each leg.
+    /// The directions that feed each leg.
     directions: [RelayDirection; 2],
-    /// Whether the client is answered only once the server has accepted.
+    /// Whether the client is accepted only once the server has accepted.
     waits: bool,
     /// The client's SYN, which waits for the far side.
     held: Option<Segment>,
-    /// The far side has been dialled.
+    /// The connection to the far side was opened.
     dialled: bool,
     broken: bool,
     standing: Standing,
-    /// When it was last said that it wants to be looked at.
+    /// The last time that was set for it.
     pub due: Instant,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn leg_packet(
 const CLIENT: usize = End::Opener.index();
 const SERVER: usize = End::Listener.index();
 
-/// From whose address to whose the connections of the legs go, between `nodes`: the proxy has each end's own.
+/// Source and destination of the legs' connections, between `nodes`: the proxy uses each end's own address.
 pub(super) const fn ways([client, server]: [NodeId; 2]) -> [Way; 2] {
     [[server, client], [client, server]]
 }
@@ -124,7 +124,7 @@ impl SplitFlow {
         }
     }
 
-    /// The flow begins: its client's SYN is answered, or waits for the far side to answer.
+    /// The flow begins: its client's SYN is answered, or waits for the far side.
     pub fn open(
         &mut self,
         now: Instant,
@@ -143,7 +143,7 @@ impl SplitFlow {
         self.settle(now, shared, actions)
     }
 
-    /// A segment of the flow has come in `packet`.
+    /// A segment of the flow was received in `packet`.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -154,7 +154,7 @@ impl SplitFlow {
     ) -> Ended {
         let towards = packet.towards;
         if towards == End::Listener && self.held.is_some() {
-            // The client asks again, or gives up.
+            // The client retransmits its SYN, or gives up.
             if segment.flags.contains(midhop_tcp::Flags::RST) {
                 self.held = None;
                 self.legs[CLIENT].endpoint.close();
@@ -164,7 +164,7 @@ impl SplitFlow {
         }
         let leg = &mut self.legs[towards.other().index()];
         if leg.connected && leg.endpoint.state() == State::Closed {
-            // The other leg waits for what is late; this one is gone, and who knows no connection sends on.
+            // The other leg waits for late segments; this one is gone, and a host without the connection forwards them.
             actions.send(*packet);
             return Ended::No;
         }
@@ -184,7 +184,7 @@ impl SplitFlow {
         leg.endpoint.congestion_control().on_queue(report);
     }
 
-    /// A moment that [`SplitFlow::timeout`] named has come.
+    /// A time that [`SplitFlow::timeout`] named has come.
     pub fn wake(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
         for (side, leg) in self.legs.iter_mut().enumerate() {
             let dialled = side == CLIENT || self.dialled;
@@ -207,7 +207,7 @@ impl SplitFlow {
         directions.chain(legs).min().unwrap_or(never)
     }
 
-    /// Does all that there is to do at this moment.
+    /// Does everything due at this time.
     fn settle(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
         loop {
             let mut again = false;
@@ -242,7 +242,7 @@ impl SplitFlow {
             let over = |leg: &Leg| states.contains(&leg.endpoint.state());
             over(&self.legs[CLIENT]) && (over(&self.legs[SERVER]) || !self.dialled)
         };
-        // The daemon's sockets are closed when its kernel waits for late segments.
+        // The daemon's sockets are closed while its kernel waits for late segments.
         if !in_each(&[State::Closed, State::TimeWait]) {
             return Ended::No;
         }
@@ -296,7 +296,7 @@ impl SplitFlow {
     /// One leg went away without ending its stream.
     fn on_broken(&mut self, side: usize, cause: Cause, shared: &mut Shared, actions: &mut Actions) {
         if let Some(syn) = self.held.take() {
-            // The far side has not accepted, so nobody does.
+            // The far side has not accepted, so the client is not accepted.
             if cause == Cause::TimedOut {
                 shared.counts.silent += 1;
             } else {
@@ -315,7 +315,7 @@ impl SplitFlow {
         self.legs[1 - side].endpoint.abort();
     }
 
-    /// The client has gone before the far side answered.
+    /// The client has gone before the far side responded.
     fn fail(&mut self, shared: &mut Shared) {
         self.standing.go_on(&mut shared.counts);
         shared.counts.reset += 1;
@@ -323,7 +323,7 @@ impl SplitFlow {
         self.legs[SERVER].endpoint.abort();
     }
 
-    /// There is no room for what it holds: both of its ends are told that it is over.
+    /// There is no room for its data: both of its ends are reset.
     pub fn overflow(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
         shared.counts.overflowed += u64::from(!self.broken);
         self.broken = true;
@@ -343,7 +343,7 @@ impl SplitFlow {
         leg_packet((self.id, self.maker), ends, side, segment, xcp)
     }
 
-    /// Gives back what it holds of what flows share, and leaves its figures: it is over.
+    /// Releases its part of shared limits, and adds its counts: it is over.
     pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
         self.standing.go_on(&mut shared.counts);
         self.standing.leave(&mut shared.counts);
@@ -355,12 +355,12 @@ impl SplitFlow {
         }
     }
 
-    /// The port that it was opened to.
+    /// The destination port.
     pub fn listener(&self) -> u16 {
         self.ports[1]
     }
 
-    /// What it holds in both directions, as last counted. Unit: bytes.
+    /// How much it holds in both directions, as last counted. Unit: bytes.
     pub fn held_bytes(&self) -> u64 {
         self.directions.iter().map(|direction| direction.held.held()).sum()
     }
@@ -370,7 +370,7 @@ impl SplitFlow {
         self.legs.iter().filter(|leg| leg.connected)
     }
 
-    /// Adds what its connections did to the books of their legs.
+    /// Adds its connections' counts to those of their legs.
     pub fn book(&self, now: Instant, books: &mut BTreeMap<String, LegResult>) {
         self.connected().for_each(|leg| leg.book(now, books));
     }

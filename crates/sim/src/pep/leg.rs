@@ -1,4 +1,4 @@
-//! One side of a flow: its endpoint, made as the leg's configuration asks.
+//! One side of a flow: its endpoint, made according to the leg's configuration.
 
 use super::Place;
 use crate::host::send_room;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 /// The congestion control of a leg that names none: the kernel's default.
 const DEFAULT: &str = Algorithm::Cubic.name();
 
-/// What a proxy's legs get besides what midhopd would read.
+/// Settings of a proxy's legs beyond those of midhopd.
 #[derive(Debug)]
 pub(super) struct LegContext {
-    /// What legs tell their congestion control besides its name.
+    /// Congestion control settings of legs besides the name.
     tables: BTreeMap<String, CongestionSpec>,
-    /// The legs of known rate, by name: all flows of one share it, whatever rule they are under.
+    /// The legs of known rate, by name: all flows of one share it, under any rule.
     known: BTreeMap<String, known_rate::Leg>,
     /// The legs whose flows divide their rate, likewise.
     pools: BTreeMap<String, Arc<Pool>>,
@@ -33,7 +33,7 @@ pub(super) struct LegContext {
 }
 
 impl LegContext {
-    /// For `legs` at a node that reaches others as `places` say.
+    /// For `legs` at a node that reaches others as in `places`.
     pub fn new(
         tables: BTreeMap<String, CongestionSpec>,
         legs: &[LegPlan],
@@ -54,7 +54,7 @@ impl LegContext {
         }
     }
 
-    /// What the leg's connections are told by the congestion control called `name`, if it can be had.
+    /// The congestion control `name` with the leg's settings, if it is available.
     fn tuning(&self, leg: &LegPlan, name: &str) -> Result<Tuning, String> {
         let link = leg.interface.as_deref().unwrap_or(&leg.name);
         let proxys = ProxyLeg {
@@ -65,7 +65,7 @@ impl LegContext {
             start_at_rate: leg.start == Start::Rate,
             answers_xcp: self.answering.contains(link),
         };
-        // A rule may name another one, and then by its name only.
+        // A rule may name another one, and then only by its name.
         let table = self.tables.get(&leg.name).filter(|table| table.algorithm == name);
         let written = table.cloned().unwrap_or_else(|| CongestionSpec::from(name));
         let tuning = proxys.tuning(&written).map_err(|error| error.message)?;
@@ -73,13 +73,13 @@ impl LegContext {
     }
 }
 
-/// What a naive proxy keeps back of what it could send, as long as more may come.
+/// The part of the data that a naive proxy holds back, as long as more may arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeps {
     Nothing,
-    /// What fills no segment: a cork.
+    /// Less than a full segment: a cork.
     Partial,
-    /// All, until its buffer is full: it stores and forwards.
+    /// Everything until its buffer is full: store and forward.
     All,
 }
 
@@ -89,30 +89,30 @@ pub(super) struct Model {
     /// The link that its connections use.
     pub link: String,
     pub rtt: Option<Duration>,
-    /// The fastest that one flow may send.
+    /// The maximum rate of one flow.
     pub pacing: Option<Rate>,
     pub shares: Shares,
     control: midhop_congestion::Settings,
     paced: bool,
-    /// By which the flows that send into the leg divide its rate; none: they do not.
+    /// The pool by which flows that send into the leg divide its rate; `None`: they do not.
     pub pool: Option<Arc<Pool>>,
-    /// Whether it belongs to a naive proxy, whose windows are what they are said to be.
+    /// Whether it belongs to a naive proxy, whose windows have their configured size.
     naive: bool,
-    /// Whether its window says nothing of what is held behind it, and all that comes is taken at once.
+    /// Whether its window ignores the data held behind it, and all received data is read at once.
     pub hoards: bool,
-    /// What is kept back of what could be sent, as long as more may come.
+    /// The part of the data that is held back, as long as more may arrive.
     pub keeps: Keeps,
     /// Whether its congestion control gets reports of the queue at the link.
     pub queue_feedback: bool,
-    /// What alone finds losses, if something does; only where it is naive.
+    /// The timer that alone detects losses, if there is one; only in a naive proxy.
     timer: Option<Duration>,
 }
 
 impl Model {
-    /// What a leg's connections are made with.
+    /// The settings of a leg's connections.
     ///
     /// # Errors
-    /// When its congestion control is not to be had, and neither is its fallback.
+    /// When neither its congestion control nor the fallback is available.
     pub fn of(leg: &LegPlan, context: &LegContext) -> Result<Self, String> {
         let wanted = context.tuning(leg, leg.congestion.as_deref().unwrap_or(DEFAULT));
         let tuning = match (wanted, &leg.fallback) {
@@ -139,7 +139,7 @@ impl Model {
             shares: Shares::of(leg.buffer).offering(leg.window),
             control,
             paced,
-            // What knows its rate divides it itself.
+            // An algorithm that knows its rate divides it itself.
             pool: (leg.share && !knows_its_rate)
                 .then(|| context.pools.get(&leg.name).cloned())
                 .flatten(),
@@ -151,7 +151,7 @@ impl Model {
         })
     }
 
-    /// The model of a naive proxy's leg called `name`, of connections that the proxy `opens` or accepts. All flows
+    /// The model of the naive proxy's leg `name`, for connections that the proxy `opens` or accepts. All flows
     /// of known rate of one model share it.
     pub fn of_naive(
         name: &str,
@@ -195,19 +195,19 @@ impl Model {
         self
     }
 
-    /// What a full segment of a connection carries on a host with such a TCP. Unit: bytes.
+    /// The payload of a full segment of a connection on a host with such a TCP. Unit: bytes.
     pub fn segment(tcp: &TcpPlan, family: Family) -> u64 {
         stack::settings(tcp, family).segment_payload().get()
     }
 
-    /// A new connection's end on a host with such a TCP; it dials, or it listens.
+    /// A new connection's end on a host with such a TCP; it opens, or it listens.
     pub fn endpoint(&self, tcp: &TcpPlan, family: Family, dials: bool, initial: u32) -> Endpoint {
         let mut host = stack::settings(tcp, family);
         if let Some(timer) = self.timer {
             (host.sack, host.undo, host.limited_transmit) = (false, false, false);
             (host.fast_retransmit, host.rto) = (false, RtoRule::Fixed(timer));
         }
-        // The kernel counts segments with their bookkeeping and offers half.
+        // The kernel counts segments with their overhead and offers half.
         let offered = |bytes: Bytes| if self.naive { bytes } else { Bytes::new(bytes.get() / 2) };
         let settings = Settings {
             receive_buffer: self.shares.receive.map_or(host.receive_buffer, offered),
@@ -220,7 +220,7 @@ impl Model {
             ..host
         };
         let mss = settings.segment_payload();
-        // Flows that probe must not do so all at the same moment.
+        // Probing flows must not all probe at the same time.
         let seed = Seed(initial.into()).derive("congestion");
         let mut control = midhop_congestion::Settings { mss, seed, ..self.control.clone() };
         if let Law::KnownRate(known) = &mut control.law {
@@ -235,7 +235,7 @@ impl Model {
         }
     }
 
-    /// How much of what is staged the connection's send queue takes now.
+    /// How much of the staged data the connection's send queue takes now.
     pub fn room(&self, endpoint: &Endpoint, written: u64) -> u64 {
         match (self.shares.send, self.shares.unsent) {
             (Some(_), Some(unsent)) => {

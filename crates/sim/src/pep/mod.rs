@@ -5,18 +5,18 @@
 //! addresses and ports; nothing of one leg's TCP is copied to the other.
 //!
 //! Differs from the daemon: explicit listeners, keep-alive and marks of interception have no meaning
-//! here; a buffer's bytes are payload where the kernel counts its bookkeeping too, so that of a
-//! configured receive buffer half is offered, as the kernel does. A leg may have any congestion control of
-//! ours, also such as no kernel has, and tell it more than its name
-//! ([`PepPlan::leg_tables`]); with `known-rate` it is the algorithm itself
-//! that divides the leg's rate among all flows.
+//! here. A buffer's bytes are payload, while the kernel also counts its overhead; so half of a
+//! configured receive buffer is offered, as in the kernel. A leg may have any congestion control of
+//! ours, including those that no kernel has, and settings besides its name
+//! ([`PepPlan::leg_tables`]); with `known-rate` the algorithm itself
+//! divides the leg's rate among all flows.
 //!
-//! A node may have a naive proxy instead ([`Proxy::naive`]), which is made of the same flows and legs and
-//! does without what keeps its store from overflowing.
+//! A node may have a naive proxy instead ([`Proxy::naive`]), which has the same flows and legs but
+//! not the limits that keep its store from overflowing.
 //!
-//! Invariants: no flow is reset for want of room, since windows close before; only a naive proxy resets
-//! them. Whatever is taken from one leg goes to the other, in order, once. An end of stream is carried over
-//! after the bytes before it, a reset at once: what waited behind it is lost, as it is in a kernel's buffers.
+//! Invariants: no flow is reset for lack of room, since windows close before; only a naive proxy resets
+//! flows. Data from one leg goes to the other, in order, once. An end of stream is carried over
+//! after the bytes before it, a reset at once: data that waited behind it is lost, as in a kernel's buffers.
 
 mod chain_flow;
 mod configured;
@@ -71,18 +71,18 @@ use std::sync::Arc;
 pub struct Place {
     /// The addresses of the node: IPv4, IPv6.
     pub addresses: [IpAddr; 2],
-    /// The link on which the way begins; none to what is unreachable, and to the proxy's own node.
+    /// The link on which the route begins; `None` to an unreachable node, and to the proxy's own node.
     pub link: Option<String>,
-    /// Whether the queue there answers XCP.
+    /// Whether the queue there is an XCP router.
     pub answers_xcp: bool,
 }
 
-/// Why a proxy cannot be had.
+/// Why a proxy is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ProxyError {
     message: String,
-    /// The leg whose congestion control it is about, and what there is instead.
+    /// The leg whose congestion control is at fault, and the available ones.
     leg: Option<(String, Option<String>)>,
 }
 
@@ -107,7 +107,7 @@ impl ProxyError {
         self.leg.as_ref().map(congestion).into_iter().flatten().collect()
     }
 
-    /// What there is instead, if that is known.
+    /// The available ones, if known.
     pub fn hint(&self) -> Option<&str> {
         self.leg.as_ref()?.1.as_deref()
     }
@@ -122,21 +122,21 @@ pub struct Proxy {
     places: Vec<Place>,
     tcp: TcpPlan,
     flows: Vec<Option<Box<ProxiedFlow>>>,
-    /// When flows want to be looked at.
+    /// When flows must be processed.
     due: Due,
     shared: Shared,
     random: Random,
     curves: LegCurves,
 }
 
-/// What decides about flows.
+/// The source of decisions about flows.
 #[derive(Debug)]
 enum Make {
     Configured(Box<Configured>),
     Naive(Box<Naive>),
 }
 
-/// What all flows of a proxy share.
+/// The shared state of all flows of a proxy.
 #[derive(Debug)]
 struct Shared {
     budget: Arc<Budget>,
@@ -144,9 +144,9 @@ struct Shared {
     /// By link.
     legs: BTreeMap<String, LegResult>,
     answered: Answered<ServerPlace, Instant>,
-    /// None where the proxy's host remembers none.
+    /// `None` where the proxy's host remembers none.
     thresholds: Option<Thresholds>,
-    /// Where transfers listen.
+    /// The ports of transfers.
     transfers: BTreeSet<u16>,
     tunnels: Vec<TunnelEnd>,
 }
@@ -164,14 +164,14 @@ impl Shared {
         }
     }
 
-    /// Whether the record has what a flow to this port did: as in the laboratory, those of transfers alone where
-    /// there are any, so that cross traffic does not stand among them.
+    /// Whether the record has the counts of a flow to this port: as in the laboratory only those of transfers, where
+    /// there are any, so that cross traffic is not among them.
     fn measures(&self, port: u16) -> bool {
         self.transfers.is_empty() || self.transfers.contains(&port)
     }
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ServerPlace {
     node: NodeId,
@@ -179,7 +179,7 @@ struct ServerPlace {
     family: Family,
 }
 
-/// What flows did, under the names of the record.
+/// The counts of flows, under the names of the record.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     live: u64,
@@ -199,11 +199,11 @@ struct Counts {
 }
 
 impl Proxy {
-    /// The proxy of a configuration with tunnels, if it has any, at `node`, called `name`. `places` tells how
-    /// each node of the network, by its number, is reached from there.
+    /// The proxy of a configuration with tunnels, if it has any, at `node`, called `name`. `places` gives
+    /// for each node of the network, by its number, how it is reached from there.
     ///
     /// # Errors
-    /// When the configuration makes no sense, or asks for what a simulation has not.
+    /// When the configuration is inconsistent, or needs something that a simulation does not have.
     pub fn new(
         node: NodeId,
         name: &str,
@@ -220,7 +220,7 @@ impl Proxy {
     /// A proxy that is naive on purpose, otherwise as [`Proxy::new`].
     ///
     /// # Errors
-    /// When a leg's congestion control is not to be had.
+    /// When a leg's congestion control is not available.
     pub fn naive(
         node: NodeId,
         name: &str,
@@ -261,12 +261,12 @@ impl Proxy {
         Self { tcp, shared: Shared { thresholds, ..self.shared }, ..self }
     }
 
-    /// The same where transfers listen at `ports`.
+    /// The same, with transfers that listen at `ports`.
     pub fn measuring(self, ports: BTreeSet<u16>) -> Self {
         Self { shared: Shared { transfers: ports, ..self.shared }, ..self }
     }
 
-    /// Takes a SYN that belongs to no flow here: what becomes of it.
+    /// Decides on a SYN that belongs to no flow here.
     fn on_new(&mut self, now: Instant, packet: Packet, segment: &Segment, actions: &mut Actions) {
         let key = Self::key(&self.places, &self.make, self.node, &packet);
         let Some((key, links)) = key else { return actions.send(packet) };
@@ -365,8 +365,8 @@ impl Proxy {
         }
     }
 
-    /// What the policy judges a flow by, and the links towards its two ends; none where the flow is not
-    /// one to be taken.
+    /// The data for the policy's decision on a flow, and the links towards its two ends; `None` if the flow cannot
+    /// be taken.
     fn key<'p>(
         places: &'p [Place],
         make: &Make,
@@ -393,7 +393,7 @@ impl Proxy {
         Some((key, [source.link.clone(), destination.link.clone()]))
     }
 
-    /// Resets those that hold the most until a naive proxy's store has room for the rest.
+    /// Resets the flows that hold the most until a naive proxy's store has room for the rest.
     fn make_room(&mut self, now: Instant, actions: &mut Actions) {
         let Make::Naive(made) = &self.make else { return };
         let Some(room) = made.store else { return };
@@ -411,7 +411,7 @@ impl Proxy {
         }
     }
 
-    /// What the connections of each leg did by `now`, those that are over and those that live.
+    /// The counts of the connections of each leg by `now`, finished and live ones.
     fn books(&self, now: Instant) -> BTreeMap<String, LegResult> {
         let mut books = self.shared.legs.clone();
         for flow in measured(&self.flows, &self.shared) {
@@ -420,7 +420,7 @@ impl Proxy {
         books
     }
 
-    /// Lets a flow act, and keeps its time.
+    /// Lets a flow act, and updates its time.
     fn with(
         &mut self,
         now: Instant,
@@ -560,7 +560,7 @@ impl Agent for Proxy {
     }
 }
 
-/// Those of `flows` whose doings the record has.
+/// The flows of `flows` whose counts the record has.
 fn measured<'f>(
     flows: &'f [Option<Box<ProxiedFlow>>],
     shared: &'f Shared,
@@ -569,7 +569,7 @@ fn measured<'f>(
     live.filter(|flow| shared.measures(either!(flow, flow => flow.listener())))
 }
 
-/// A packet that a proxy at `maker` answers another with, in its far end's name.
+/// A packet with which a proxy at `maker` answers another, in its far end's name.
 fn answer(maker: NodeId, to: &Packet, segment: &Segment, reply: Segment) -> Packet {
     Packet {
         source: to.destination,

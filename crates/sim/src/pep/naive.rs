@@ -1,29 +1,29 @@
-//! What is different in a proxy that is naive on purpose, for comparison with those that are not.
+//! The differences of a proxy that is naive on purpose, for comparison with others.
 //!
-//! It answers every SYN itself, offers the same window however much it holds, and so acknowledges what
-//! it may never deliver. What it holds of all flows has one store; once that is full, the flow that holds
-//! the most is reset on both sides. Modelled after what is said of satellite proxies of the 2000s: P. Sevcik,
+//! It answers every SYN itself and offers the same window however much it holds, so it acknowledges data that
+//! it may never deliver. It holds the data of all flows in one store. Once that is full, it resets the flow that holds
+//! the most on both sides. Modelled on published descriptions of satellite proxies of the 2000s: P. Sevcik,
 //! R. Wetzel, NetForecast NFR5132 (2019), "How PEP Protocols Can Hurt the User Experience", issues 3 and 4;
-//! RFC 3135 §4.1.1 warns of the premature acknowledgements. Where a leg has a timer, nothing but that
-//! repairs its losses, and all that is outstanding is sent again.
+//! RFC 3135 §4.1.1 warns of the premature acknowledgements. Where a leg has a timer, only that
+//! repairs its losses, and everything outstanding is retransmitted.
 //!
-//! Where each flow holds its own, it stops reading as the proxy proper does, and is like PEPsal in what it is told to be:
-//! when it answers, whose congestion control is whose, and whether what it opens is corked.
+//! Where each flow holds its own data, it stops reading as the real proxy does, and is like PEPsal in its options:
+//! when it accepts, which connections use the configured congestion control, and whether its outgoing ones are corked.
 //!
-//! Differs from the proxy proper in these alone: legs, their endpoints and how flows end are the same.
+//! Differs from the real proxy only in these points: legs, their endpoints and how flows end are the same.
 
 use super::leg::Model;
 use midhop_experiment::naive::{Holds, NaiveAccept, NaivePlan};
 use std::collections::BTreeMap;
 
-/// What a naive proxy is made of.
+/// The parts of a naive proxy.
 #[derive(Debug)]
 pub(super) struct Naive {
-    /// What its store holds at most of all flows; none where each has its own. Unit: bytes.
+    /// The maximum of its store for all flows; `None` where each has its own. Unit: bytes.
     pub store: Option<u64>,
     /// Whether the client waits until the server has accepted.
     pub waits: bool,
-    /// Of connections that it accepts, and of those that it opens.
+    /// For connections that it accepts, and for those that it opens.
     sides: [Side; 2],
 }
 
@@ -38,7 +38,7 @@ impl Naive {
     /// The proxy that `plan` describes.
     ///
     /// # Errors
-    /// When a leg's congestion control is not to be had.
+    /// When a leg's congestion control is not available.
     pub fn new(plan: &NaivePlan) -> Result<Self, String> {
         let side = |opens: bool| {
             let model = |name: &str, leg| Model::of_naive(name, leg, plan, opens);
@@ -53,7 +53,7 @@ impl Naive {
         })
     }
 
-    /// The legs of a flow over these links: the one that it accepts, and the one that it opens.
+    /// The legs of a flow over these links: the accepted one and the opened one.
     pub fn legs(&self, links: &[Option<String>; 2]) -> [Model; 2] {
         let leg = |side: &Side, link: Option<&str>| {
             let known = link.and_then(|link| side.legs.get(link));

@@ -1,11 +1,11 @@
-//! The flows of a proxy, of whichever kind.
+//! The flows of a proxy, of any kind.
 
 use super::chain_flow::ChainFlow;
 use super::flow::SplitFlow;
 use super::relay::Leg;
 use super::tunnel_flow::TunnelFlow;
 
-/// A flow of a proxy's.
+/// A flow of a proxy.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a box holds it")]
 pub(super) enum ProxiedFlow {
@@ -17,7 +17,7 @@ pub(super) enum ProxiedFlow {
     Chained(ChainFlow),
 }
 
-/// The same of all kinds.
+/// Common fields of all kinds.
 macro_rules! either {
     ($flow:expr, $own:ident => $do:expr) => {
         match $flow {
@@ -40,7 +40,7 @@ impl ProxiedFlow {
         two.into_iter().flatten().chain(one)
     }
 
-    /// Whether it goes by the tunnel at `tunnel`.
+    /// Whether it uses the tunnel at `tunnel`.
     pub fn is_by(&self, tunnel: usize) -> bool {
         match self {
             Self::Split(_) => false,

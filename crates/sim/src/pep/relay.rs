@@ -1,14 +1,14 @@
-//! One direction of a flow: bytes that one end sent, on their way to the other.
+//! One direction of a flow: bytes from one end, on their way to the other.
 //!
-//! What the far side cannot take yet waits here, and until it is gone nothing more is read: the
+//! Data that the far side cannot take yet waits here, and nothing more is read before it is gone: the
 //! sender's window closes by itself.
 //!
-//! A naive proxy that hoards reads on, whatever waits; that is all that makes it naive here. Others keep something
-//! back for a while: what fills no segment (a cork), or all of it until it is complete (store and forward).
+//! A naive proxy that hoards reads on in any case; this is its only difference here. Others hold data
+//! back for a while: less than a full segment (a cork), or everything until it is complete (store and forward).
 //!
-//! Invariants: the end of the stream is passed on only after the last byte. No more waits than the
+//! Invariants: the end of the stream is forwarded only after the last byte. The waiting data never exceeds the
 //! direction's stage, unless the proxy hoards. A direction that holds nothing may always move a little,
-//! however many bytes all flows hold, so that no flow stands still for good.
+//! however many bytes all flows hold, so that no flow stalls for good.
 
 use super::Shared;
 use super::leg::{Keeps, Model};
@@ -23,29 +23,29 @@ use midhop_units::{Bytes, Duration, Instant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Nothing else waits for a worker in virtual time.
+/// In virtual time no other work waits for a worker.
 pub(super) const TURN: Turn = Turn::new(u64::MAX);
-/// How long anything is kept back: of a corked connection that fills no segment (tcp(7), TCP_CORK), and of a bundle
-/// since more of it came.
+/// How long data is held back: less than a full segment of a corked connection (tcp(7), TCP_CORK), and a bundle
+/// since its last byte arrived.
 const KEPT: Duration = Duration::from_ms(200);
 
-/// One end of a flow: its connection and what was written to it.
+/// One end of a flow: its connection and the bytes written to it.
 #[derive(Debug)]
 pub(super) struct Leg {
     pub model: Model,
     pub endpoint: Endpoint,
     pub xcp: Dialogue,
     pub written: u64,
-    /// What a full segment carries. Unit: bytes.
+    /// The payload of a full segment. Unit: bytes.
     pub segment: u64,
     /// The handshake is over.
     pub connected: bool,
-    /// The far end sends no more.
+    /// The far end has ended its stream.
     pub peer_closed: bool,
 }
 
 impl Leg {
-    /// Adds what its connection did to the books of its leg.
+    /// Adds its connection's counts to those of its leg.
     pub fn book(&self, now: Instant, books: &mut BTreeMap<String, LegResult>) {
         let link = &self.model.link;
         let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
@@ -65,21 +65,21 @@ pub(super) struct RelayDirection {
     pub state: Direction,
     /// Read and not yet written. Unit: bytes.
     staged: u64,
-    /// What it holds, as last counted.
+    /// How much it holds, as last counted.
     pub held: BudgetPart,
     share: Option<Share>,
-    /// When it looks again, while it waits for the budget.
+    /// The next try, while it waits for the budget.
     waits: Instant,
-    /// Since when something is kept back; never: nothing is.
+    /// Since when data is held back; `NEVER`: nothing is.
     kept_since: Instant,
-    /// Where segments are counted from: what was written when they last were not full.
+    /// The start for counting segments: the bytes written when they last were not full.
     whole_from: u64,
-    /// What may go of what is staged, since the bundle is complete. Unit: bytes.
+    /// The part of the staged data that may go, since the bundle is complete. Unit: bytes.
     complete: u64,
 }
 
 impl RelayDirection {
-    /// The direction that feeds a leg, where flows hold what `budget` lets them.
+    /// The direction that feeds a leg, where `budget` limits what flows hold.
     pub fn feeding(leg: &Model, budget: &Arc<Budget>) -> Self {
         Self {
             state: Direction::default(),
@@ -93,7 +93,7 @@ impl RelayDirection {
         }
     }
 
-    /// Moves what can be moved now; whether anything was.
+    /// Moves all data that can be moved now; returns whether any was.
     pub fn go(&mut self, now: Instant, from: &mut Leg, to: &mut Leg, shared: &mut Shared) -> bool {
         let mut any = false;
         let hoards = to.model.hoards;
@@ -106,7 +106,7 @@ impl RelayDirection {
             match self.state.step(self.staged > kept, TURN, must_wait) {
                 Step::Write => {
                     any |= self.write(kept, to) > 0;
-                    // One that hoards reads on all the same.
+                    // A hoarding proxy reads on in any case.
                     if self.staged > kept && !(hoards && self.read(now, from, to) > 0) {
                         break;
                     }
@@ -138,7 +138,7 @@ impl RelayDirection {
         any
     }
 
-    /// Reads what there is room for. Unit: bytes.
+    /// Reads as much as there is room for. Unit: bytes.
     fn read(&mut self, now: Instant, from: &mut Leg, to: &mut Leg) -> u64 {
         let stage = if to.model.hoards { u64::MAX } else { to.model.shares.stage.get() };
         let room = stage.saturating_sub(self.staged).min(from.endpoint.readable());
@@ -156,7 +156,7 @@ impl RelayDirection {
         read
     }
 
-    /// Writes what there is room for, but for what is kept back. Unit: bytes.
+    /// Writes as much as there is room for, except data that is held back. Unit: bytes.
     fn write(&mut self, kept: u64, to: &mut Leg) -> u64 {
         let room = to.model.room(&to.endpoint, to.written);
         let taken = to.endpoint.write((self.staged - kept).min(room));
@@ -167,7 +167,7 @@ impl RelayDirection {
         taken
     }
 
-    /// What is kept back of what is staged.
+    /// The part of the staged data that is held back.
     fn kept_back(&mut self, now: Instant, from: &Leg, to: &Leg) -> u64 {
         let more_may_come = !from.peer_closed || from.endpoint.readable() > 0;
         let kept = match to.model.keeps {
@@ -194,7 +194,7 @@ impl RelayDirection {
         0
     }
 
-    /// Looks at its share, if it is time to.
+    /// Updates its share, if it is time to.
     pub fn follow(&mut self, now: Instant, to: &mut Leg) {
         if self.waits <= now {
             self.waits = Instant::NEVER;
@@ -205,7 +205,7 @@ impl RelayDirection {
         }
     }
 
-    /// When it wants to be looked at.
+    /// The time of its next call.
     pub fn due(&self) -> Instant {
         let released = match self.kept_since {
             Instant::NEVER => Instant::NEVER,
@@ -214,7 +214,7 @@ impl RelayDirection {
         self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits).min(released)
     }
 
-    /// Gives back what was counted: the flow is over.
+    /// Releases its counted bytes: the flow is over.
     pub fn leave(&mut self) {
         if let Some(share) = &mut self.share {
             share.withdraw();

@@ -1,4 +1,5 @@
-//! A direction's part in the rate of the leg that it feeds, where that is known: a [`Member`] of the leg's pool, in virtual time.
+//! A direction's part in the rate of the leg that it feeds, where that is known: a [`Member`] of the leg's pool, in
+//! virtual time.
 
 use super::leg::Model;
 use midhop_pep::rate_share::Member;
@@ -13,18 +14,18 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// A direction that feeds `leg`; none where nothing is divided.
+    /// A direction that feeds `leg`; `None` where no rate is divided.
     pub fn of(leg: &Model) -> Option<Self> {
         let member = Member::new(leg.pool.clone()?, leg.rtt, leg.pacing);
         Some(Self { member, look: Instant::NEVER })
     }
 
-    /// When [`Share::follow`] wants to be called.
+    /// The time of the next [`Share::follow`].
     pub fn due(&self) -> Instant {
         self.look
     }
 
-    /// Before `bytes` are written.
+    /// Call before `bytes` are written.
     pub fn before_write(&mut self, now: Instant, bytes: u64, to: &mut Endpoint) {
         pace(self.member.before_write(Bytes::new(bytes)), to);
         if self.look == Instant::NEVER {
@@ -32,7 +33,7 @@ impl Share {
         }
     }
 
-    /// Looks, if it is time to. `staged` bytes wait between the legs, `sent` have left.
+    /// Updates, if it is time to. `staged` bytes wait between the legs, `sent` have left.
     pub fn follow(&mut self, now: Instant, staged: u64, sent: u64, to: &mut Endpoint) {
         if self.look > now {
             return;
@@ -44,14 +45,14 @@ impl Share {
         pace(self.member.look(now, Bytes::new(sent)), to);
     }
 
-    /// Nothing more waits to be sent.
+    /// No data waits to be sent any more.
     pub fn withdraw(&mut self) {
         self.member.withdraw();
         self.look = Instant::NEVER;
     }
 }
 
-/// Paces a connection, where that changes.
+/// Sets a connection's pacing, where it changes.
 fn pace(rate: Option<Rate>, to: &mut Endpoint) {
     if let Some(rate) = rate {
         let control = to.congestion_control();

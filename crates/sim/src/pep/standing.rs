@@ -1,8 +1,8 @@
-//! What a flow takes of a proxy's limits: it lives, and its client may wait for the far side.
+//! A flow's part of a proxy's limits: it is live, and its client may wait for the far side.
 
 use super::Counts;
 
-/// Whether a flow counts as one that lives, and as one whose client waits.
+/// Whether a flow counts as live, and as one whose client waits.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     live: bool,
@@ -22,12 +22,12 @@ impl Standing {
         counts.pending += 1;
     }
 
-    /// Its client waits no more.
+    /// Its client no longer waits.
     pub fn go_on(&mut self, counts: &mut Counts) {
         counts.pending -= u64::from(std::mem::take(&mut self.pending));
     }
 
-    /// The flow counts no more.
+    /// The flow no longer counts.
     pub fn leave(&mut self, counts: &mut Counts) {
         counts.live -= u64::from(std::mem::take(&mut self.live));
     }

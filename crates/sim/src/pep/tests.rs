@@ -13,15 +13,15 @@ const DELAY: Duration = Duration::from_ms(5);
 const CLIENT: usize = 0;
 const SERVER: usize = 2;
 
-/// Client, proxy, server, and what is on its way between them.
+/// Client, proxy, server, and the packets between them.
 struct Rig {
     proxy: Proxy,
     ends: [Endpoint; 2],
     events: [Vec<Event>; 2],
-    /// Whether an end reads what comes.
+    /// Whether an end reads received data.
     reads: [bool; 2],
     read: [u64; 2],
-    /// Nobody is there any more.
+    /// The end no longer exists.
     deaf: [bool; 2],
     now: Instant,
     wire: Vec<(Instant, usize, Packet)>,
@@ -67,7 +67,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass until `done`, for at most a minute.
+    /// Advances time until `done`, for at most a minute.
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let limit = self.now + Duration::from_s(60);
         self.settle();
@@ -274,7 +274,7 @@ fn late_segments_go_to_the_leg_that_waits_or_to_the_far_end() {
     for side in [CLIENT, SERVER] {
         assert_eq!(meets(&mut rig, side), [Action::Send(late(side))]);
     }
-    // In order, the client first: the leg towards the server waits for what is late.
+    // In order, the client first: the leg towards the server waits for late segments.
     let mut rig = Rig::new("");
     rig.connect();
     rig.ends[0].close();
@@ -346,7 +346,7 @@ fn a_spent_budget_slows_flows_down_and_stops_none() {
     let table = "[limits]\nmemory = \"512 KiB\"\nflow_buffer = \"256 KiB\"\n\
         [legs.near]\nbuffer = \"4 MiB\"\n";
     let mut rig = Rig::new(table);
-    // What other flows hold already.
+    // The bytes that other flows hold already.
     rig.proxy.shared.budget = Arc::new(Budget::new(1));
     rig.connect();
     rig.ends[1].write(1_000_000);
@@ -382,12 +382,12 @@ fn a_naive_proxy_acknowledges_what_it_holds_until_its_store_is_full() {
             windows.insert(rig.ends[1].peer_window().get());
         }
     }
-    // An acknowledgement leaves before what it acknowledges is read.
+    // An acknowledgement leaves before the acknowledged data is read.
     assert!(windows.first() >= Some(&(20_000 - 2 * 1448)), "never less: {windows:?}");
     let acknowledged = rig.ends[1].acknowledged();
     rig.until("the client's end", |rig| rig.told(CLIENT, Event::Reset(Cause::Peer)));
     let arrived = rig.ends[0].readable();
-    // What the client has is in the store too, until it has said so.
+    // Data that the client has is in the store too, until the client has acknowledged it.
     assert!(acknowledged > arrived + buffer / 2, "{acknowledged} acknowledged, {arrived} arrived");
     assert!(acknowledged <= arrived + buffer + 20_000, "{acknowledged} and {arrived}");
     assert_eq!((rig.count("flows-reset-store-full"), rig.count("flows-reset")), (1, 0));

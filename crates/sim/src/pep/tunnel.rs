@@ -1,9 +1,9 @@
-//! A proxy's end of a tunnel to another proxy: the connection that the daemon's crate has ([`Carrier`]), in virtual time.
+//! A proxy's end of a tunnel to another proxy: the connection of the daemon's crate ([`Carrier`]), in virtual time.
 //!
-//! The connection is there before the run begins, as flows find it every day: the two ends
+//! The connection exists before the run begins, as flows find it in operation: the two ends
 //! [`rehearse`] over a path that loses nothing. Its datagrams travel as packets with contents.
 //!
-//! Differs from the daemon: a tunnel that is lost is not opened again, and TCP does not stand in for it.
+//! Differs from the daemon: a lost tunnel is not opened again, and TCP does not replace it.
 
 use crate::agent::Actions;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, UDP_HEADER, Xcp};
@@ -19,14 +19,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Timers fire at whole multiples of this, as those of the daemon's runtime do: its pacer lets datagrams go by them.
+/// Timers fire at whole multiples of this, as those of the daemon's runtime: its pacer releases datagrams by them.
 const TICK: Duration = Duration::from_ms(1);
-/// For how long two ends are connected before a run, in round trips and beside them: QUIC finds the size of the
-/// packets that pass.
+/// How long two ends are connected before a run, in round trips and in addition: QUIC finds the size of packets
+/// that pass.
 const LEAD_RTTS: u64 = 12;
 const LEAD: Duration = Duration::from_s(1);
 
-/// A flow that is asked for, as the simulator knows it: what addresses stand for elsewhere.
+/// A requested flow, in the simulator's terms: these stand for addresses elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AskedFlow {
     /// Its number.
@@ -39,7 +39,7 @@ pub struct AskedFlow {
     pub family: Family,
 }
 
-/// What both ends of a tunnel know without any packets: they are of one simulation.
+/// State that both ends of a tunnel share without packets: they are of one simulation.
 #[derive(Debug, Default)]
 struct Between {
     asked: RefCell<BTreeMap<StreamId, AskedFlow>>,
@@ -47,7 +47,7 @@ struct Between {
     received: [Cell<u64>; 2],
 }
 
-/// How an end's packets are addressed.
+/// The addresses of an end's packets.
 #[derive(Debug, Clone, Copy)]
 pub struct Addressing {
     /// The tunnel's own flow.
@@ -58,38 +58,38 @@ pub struct Addressing {
     pub ports: [u16; 2],
     /// The version of IP.
     pub family: Family,
-    /// Which end it is: the opener has gone to the listener.
+    /// Which end it is: the opener has connected to the listener.
     pub end: End,
 }
 
 /// One end of a tunnel.
 #[derive(Debug)]
 pub struct TunnelEnd {
-    /// What the proxy calls its peer.
+    /// The proxy's name for its peer.
     pub peer: String,
-    /// The peer's node and the link on which the way to it begins, by name.
+    /// The peer's node, and the link on which the route to it begins, by name.
     pub node: String,
-    /// The link on which the way to it begins.
+    /// The link on which the route to it begins.
     pub link: String,
     lone: Lone,
     addressing: Addressing,
     between: Rc<Between>,
-    /// For how long it was connected when the run began.
+    /// How long it was connected when the run began.
     lead: Duration,
-    /// What the rehearsal had cost.
+    /// The counts of the rehearsal.
     before: CarrierStats,
-    /// Whose streams they are.
+    /// The flows of its streams.
     pub flows: BTreeMap<StreamId, FlowId>,
     /// Unit: bytes. Payload of flows that was sent.
     sent: u64,
     /// Whether the connection is gone.
     pub lost: bool,
-    /// When it wants to be looked at.
+    /// When it must be processed.
     pub due: Instant,
 }
 
 impl TunnelEnd {
-    /// Both ends of a tunnel, the opener's first: who they are to each other, their carriers and addresses.
+    /// Both ends of a tunnel, the opener's first: their identities, carriers and addresses.
     pub fn pair(
         names: [[String; 3]; 2],
         ends: [Lone; 2],
@@ -118,7 +118,7 @@ impl TunnelEnd {
         ends.try_into().unwrap_or_else(|_| unreachable!("two of each"))
     }
 
-    /// Whether it is the end that went to the other: flows are asked for by that.
+    /// Whether it is the end that connected to the other: this end requests flows.
     pub fn opens(&self) -> bool {
         self.addressing.end == End::Opener
     }
@@ -128,27 +128,27 @@ impl TunnelEnd {
         (now + self.lead, self.lone.carrier())
     }
 
-    /// Whether a packet is one of the tunnel's that has come here.
+    /// Whether a packet is one of the tunnel's, received here.
     pub fn expects(&self, packet: &Packet) -> bool {
         packet.flow == self.addressing.flow && packet.destination == self.addressing.nodes[0]
     }
 
-    /// What has happened on it.
+    /// The events of it.
     pub fn poll_event(&mut self, now: Instant) -> Option<CarrierEvent> {
         self.lone.poll_event(now + self.lead)
     }
 
-    /// Takes a datagram that has come.
+    /// Processes a received datagram.
     pub fn receive(&mut self, now: Instant, datagram: Bytes) {
         self.lone.handle_datagram(now + self.lead, datagram, false);
     }
 
-    /// The time that it asked for has come.
+    /// The requested time has come.
     pub fn wake(&mut self, now: Instant) {
         self.lone.handle_timeout(now + self.lead);
     }
 
-    /// Sends what may leave; whether anything did.
+    /// Sends everything that may leave; returns whether anything did.
     pub fn send(&mut self, now: Instant, actions: &mut Actions) -> bool {
         let mut any = false;
         while let Some(datagram) = self.lone.poll_datagram(now + self.lead) {
@@ -172,7 +172,7 @@ impl TunnelEnd {
         any
     }
 
-    /// Finds out when it wants to be looked at: at the next tick.
+    /// Updates its next time: the next tick.
     pub fn settle(&mut self) {
         let due = self.lone.poll_timeout();
         self.due = due.map_or(Instant::NEVER, |at| {
@@ -181,8 +181,8 @@ impl TunnelEnd {
         });
     }
 
-    /// Asks the other end for a flow, which is a `request` until that was done. None: it was, or the other end takes no
-    /// more for now.
+    /// Requests a flow from the other end, and consumes `request`. `None`: there is no request left, or the other
+    /// end accepts no more for now.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -197,31 +197,31 @@ impl TunnelEnd {
         Some(stream)
     }
 
-    /// Forgets a flow. A half that has not ended is broken off with this code.
+    /// Drops a flow. A half that has not ended is reset with this code.
     pub fn forget(&mut self, stream: StreamId, code: Code) {
         self.flows.remove(&stream);
         self.lone.carrier().forget(stream, code);
     }
 
-    /// The flow that the other end has asked for by a stream.
+    /// The flow that the other end has requested by a stream.
     pub fn asked(&mut self, stream: StreamId) -> Option<AskedFlow> {
         let asked = self.between.asked.borrow_mut().remove(&stream)?;
         self.flows.insert(stream, asked.flow);
         Some(asked)
     }
 
-    /// So much payload was sent.
+    /// Counts sent payload.
     pub fn count_sent(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 
-    /// So much payload has come.
+    /// Counts received payload.
     pub fn count_received(&self, bytes: u64) {
         let own = &self.between.received[self.addressing.end.index()];
         own.set(own.get() + bytes);
     }
 
-    /// What it has done, for the record.
+    /// Its counts, for the record.
     pub fn result(&self, node: &str) -> LegResult {
         let [own, far] = [self.addressing.end, self.addressing.end.other()]
             .map(|end| self.between.received[end.index()].get());
@@ -240,10 +240,10 @@ impl TunnelEnd {
     }
 }
 
-/// Lets two ends talk for some time, over a path that loses nothing and takes `delay` each way.
+/// Connects two ends for some time, over a path that loses nothing and takes `delay` each way.
 fn rehearse(mut both: [Lone; 2], delay: Duration, time: Duration) -> [Lone; 2] {
     let end = Instant::START + time;
-    // What is on its way to each, in order.
+    // Packets in flight to each, in order.
     let mut ways: [std::collections::VecDeque<(Instant, Bytes)>; 2] = Default::default();
     let mut now = Instant::START;
     while now <= end {
@@ -263,7 +263,7 @@ fn rehearse(mut both: [Lone; 2], delay: Duration, time: Duration) -> [Lone; 2] {
         let arrivals: Vec<Instant> = arrivals.collect();
         let timers = both.iter_mut().filter_map(Lone::poll_timeout);
         let Some(next) = arrivals.into_iter().chain(timers).min() else { break };
-        // A timer that has fired and names the same moment again would stop the time.
+        // A timer that has fired and names the same time again would stop the clock.
         now = if next > now { next } else { now + Duration::from_us(1) };
     }
     both

@@ -1,8 +1,8 @@
 //! One flow between a TCP connection and a stream of a tunnel: the half of a flow that is split by two proxies.
 //!
-//! The end whose client opens it asks the other end for it, which opens a connection to the server. As in the daemon
-//! each way of ending is carried to the other end: an end of stream after its last byte, a reset as a reset, a
-//! refused far side as a refusal, a silent one as silence.
+//! The end whose client opens the flow requests it from the other end, which opens a connection to the server. As
+//! in the daemon it carries each way of ending to the other end: an end of stream after its last byte, a reset as
+//! a reset, a refused far side as a refusal, a silent one as silence.
 
 use super::flow::{Ended, leg_packet};
 use super::leg::Model;
@@ -28,25 +28,25 @@ use midhop_tunnel::quic::{CarrierEvent, FlowFault, StreamId};
 use midhop_units::Instant;
 use std::sync::Arc;
 
-/// What is read of a socket at once.
+/// How much is read from a socket at once.
 const PIECE: usize = 64 << 10;
 /// The payload of all flows.
 static ZEROS: [u8; PIECE] = [0; PIECE];
 
-/// What becomes of a flow that goes by a tunnel.
+/// The state of a flow through a tunnel.
 #[derive(Debug)]
 pub(super) struct TunnelFlow {
     pub id: FlowId,
     /// The proxy's.
     maker: NodeId,
     asked: AskedFlow,
-    /// Whose end the leg is for.
+    /// The end that the leg faces.
     end: End,
     leg: Leg,
-    /// By its place among the proxy's tunnels.
+    /// By its index among the proxy's tunnels.
     tunnel: usize,
     stream: Option<StreamId>,
-    /// How it is asked for.
+    /// The request for it.
     request: Option<Box<Request>>,
     class: ClassPlan,
     /// The client's SYN, which waits for the far side.
@@ -57,7 +57,7 @@ pub(super) struct TunnelFlow {
     out: OutOfTunnel,
     broken: bool,
     standing: Standing,
-    /// What it holds, as last counted.
+    /// How much it holds, as last counted.
     held_part: BudgetPart,
     pub due: Instant,
 }
@@ -76,15 +76,15 @@ struct OutOfTunnel {
     state: Direction,
     /// Taken and not yet written. Unit: bytes.
     staged: u64,
-    /// Behind the flow's end its stream's has come.
+    /// The stream's end was received behind the flow's end.
     complete: bool,
     share: Option<Share>,
-    /// When it looks again, while it waits for the budget.
+    /// The next try, while it waits for the budget.
     waits: Instant,
 }
 
 impl TunnelFlow {
-    /// A flow by the tunnel at `tunnel`, between it and a connection that the leg is for.
+    /// A flow through the tunnel at `tunnel`, between it and a connection on the leg.
     pub fn new(
         maker: NodeId,
         asked: AskedFlow,
@@ -153,7 +153,7 @@ impl TunnelFlow {
         self.settle(now, shared, actions)
     }
 
-    /// The server's end begins: the other has asked for it by a stream.
+    /// The server's end begins: the other end has requested it by a stream.
     pub fn dial(
         &mut self,
         now: Instant,
@@ -166,7 +166,7 @@ impl TunnelFlow {
         self.settle(now, shared, actions)
     }
 
-    /// Asks the other end for the flow, unless that was done or it takes no more for now.
+    /// Requests the flow from the other end, unless that was done or the other end accepts no more for now.
     fn ask(&mut self, now: Instant, shared: &mut Shared) {
         if self.stream.is_none() {
             let tunnel = &mut shared.tunnels[self.tunnel];
@@ -174,7 +174,7 @@ impl TunnelFlow {
         }
     }
 
-    /// A segment of the flow has come in `packet`.
+    /// A segment of the flow was received in `packet`.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -184,12 +184,12 @@ impl TunnelFlow {
         actions: &mut Actions,
     ) -> Ended {
         if packet.towards != self.end.other() {
-            // Past this proxy: its leg is the other way.
+            // It passes this proxy: its leg is in the other direction.
             actions.send(*packet);
             return Ended::No;
         }
         if self.held.is_some() {
-            // The client asks again, or gives up.
+            // The client retransmits its SYN, or gives up.
             if segment.flags.contains(Flags::RST) {
                 self.held = None;
                 self.standing.go_on(&mut shared.counts);
@@ -203,7 +203,7 @@ impl TunnelFlow {
         self.settle(now, shared, actions)
     }
 
-    /// Something has happened on its tunnel.
+    /// An event of its tunnel.
     pub fn on_carrier(
         &mut self,
         now: Instant,
@@ -235,7 +235,7 @@ impl TunnelFlow {
         self.settle(now, shared, actions)
     }
 
-    /// Whether the connection's host gets reports of the queue at the link that `packet` came by.
+    /// Whether the connection's host gets reports of the queue at the link over which `packet` arrived.
     pub fn minds_queue(&self, packet: &Packet) -> bool {
         packet.towards == self.end.other() && self.leg.model.queue_feedback
     }
@@ -245,7 +245,7 @@ impl TunnelFlow {
         self.leg.endpoint.congestion_control().on_queue(report);
     }
 
-    /// A moment that [`TunnelFlow::timeout`] named has come.
+    /// A time that [`TunnelFlow::timeout`] named has come.
     pub fn wake(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
         if self.held.is_none() && self.leg.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.leg.endpoint.handle_timeout(now);
@@ -268,7 +268,7 @@ impl TunnelFlow {
         leg.unwrap_or(Instant::NEVER).min(share).min(self.out.waits)
     }
 
-    /// Does all that there is to do at this moment.
+    /// Does everything due at this time.
     fn settle(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
         loop {
             let mut again = false;
@@ -328,7 +328,7 @@ impl TunnelFlow {
     /// The connection went away without ending its stream.
     fn on_reset(&mut self, now: Instant, cause: Cause, shared: &mut Shared, _: &mut Actions) {
         if self.end == End::Listener && !self.granted {
-            // The far side has not accepted, so nobody does.
+            // The far side has not accepted, so the client is not accepted.
             let (count, cause) = match cause {
                 Cause::TimedOut => (&mut shared.counts.silent, cause::Cause::TimedOut),
                 _ => (&mut shared.counts.refused, cause::Cause::Refused),
@@ -375,14 +375,14 @@ impl TunnelFlow {
         self.break_off(shared);
     }
 
-    /// Breaks the tunnel's side off.
+    /// Resets the tunnel's side.
     fn break_off(&mut self, shared: &mut Shared) {
         shared.counts.reset += u64::from(!self.broken);
         self.broken = true;
         self.forget(Code::CONNECT_ERROR, shared);
     }
 
-    /// Moves what has come from the connection into the tunnel; whether anything was.
+    /// Moves received data from the connection into the tunnel; returns whether there was any.
     fn move_into(&mut self, now: Instant, shared: &mut Shared) -> bool {
         let Some(stream) = self.stream else { return false };
         let tunnel = &mut shared.tunnels[self.tunnel];
@@ -423,7 +423,7 @@ impl TunnelFlow {
         any
     }
 
-    /// Moves what has come from the tunnel into the connection; whether anything was.
+    /// Moves received data from the tunnel into the connection; returns whether there was any.
     fn move_out(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> bool {
         let Some(stream) = self.stream else { return false };
         let mut any = false;
@@ -468,7 +468,7 @@ impl TunnelFlow {
         any
     }
 
-    /// Takes what has come from the tunnel; whether there was anything.
+    /// Takes received data from the tunnel; returns whether there was any.
     fn read(
         &mut self,
         now: Instant,
@@ -497,7 +497,7 @@ impl TunnelFlow {
         Ok(true)
     }
 
-    /// Writes what the connection has room for. Unit: bytes.
+    /// Writes as much as the connection has room for. Unit: bytes.
     fn write(&mut self) -> u64 {
         let room = self.leg.model.room(&self.leg.endpoint, self.leg.written);
         let taken = self.leg.endpoint.write(self.out.staged.min(room));
@@ -507,7 +507,7 @@ impl TunnelFlow {
         taken
     }
 
-    /// Lets go of the stream once both of its halves are over.
+    /// Drops the stream once both of its halves are over.
     fn leave_stream(&mut self, shared: &mut Shared) {
         let denied = self.broken && self.end == End::Listener && !self.granted;
         if self.into.delivered && (self.out.complete && self.out.state.is_done() || denied) {
@@ -531,7 +531,7 @@ impl TunnelFlow {
         leg_packet((flow, self.maker), (nodes, ports, family), self.end.index(), segment, xcp)
     }
 
-    /// Gives back what it holds of what flows share, and leaves its figures: it is over.
+    /// Releases its part of shared limits, and adds its counts: it is over.
     pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
         self.standing.go_on(&mut shared.counts);
         self.standing.leave(&mut shared.counts);
@@ -544,12 +544,12 @@ impl TunnelFlow {
         }
     }
 
-    /// The port that it was opened to.
+    /// The destination port.
     pub fn listener(&self) -> u16 {
         self.asked.ports[1]
     }
 
-    /// What it holds in both directions, as last counted. Unit: bytes.
+    /// How much it holds in both directions, as last counted. Unit: bytes.
     pub fn held_bytes(&self) -> u64 {
         self.held_part.held()
     }
@@ -559,12 +559,12 @@ impl TunnelFlow {
         Some(&self.leg).filter(|leg| leg.connected)
     }
 
-    /// Whether it goes by the tunnel at `tunnel`.
+    /// Whether it uses the tunnel at `tunnel`.
     pub fn is_by(&self, tunnel: usize) -> bool {
         self.tunnel == tunnel
     }
 
-    /// What goes into the tunnel is bounded by the tunnel's own window; what comes out of it is held here.
+    /// The tunnel's own window bounds data towards the tunnel; data from it is held here.
     fn count(&mut self) {
         let leg = &self.leg;
         let queued = leg.written - leg.endpoint.acknowledged().min(leg.written);

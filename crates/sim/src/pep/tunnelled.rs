@@ -1,4 +1,4 @@
-//! A proxy's flows by tunnels: those that it asks for, those that it is asked for, and what happens on the connections.
+//! A proxy's flows through tunnels: those that it requests, those requested from it, and the connections' events.
 
 use super::chain_flow::ChainFlow;
 use super::configured::Onwards;
@@ -21,7 +21,7 @@ use midhop_tunnel::target::Target;
 use midhop_units::Instant;
 
 impl Proxy {
-    /// Takes a SYN whose flow goes by a tunnel.
+    /// Takes a SYN whose flow uses a tunnel.
     pub(super) fn tunnel_off(
         &mut self,
         now: Instant,
@@ -49,7 +49,7 @@ impl Proxy {
         });
     }
 
-    /// The other end of a tunnel asks for a flow.
+    /// The other end of a tunnel requests a flow.
     fn serve(
         &mut self,
         now: Instant,
@@ -113,13 +113,13 @@ impl Proxy {
         self.shared.counts.rejected += 1;
     }
 
-    /// The tunnel by which flows may go to a peer.
+    /// The tunnel for flows to a peer.
     fn tunnel_to(&self, peer: &str) -> Option<usize> {
         let usable = |it: &TunnelEnd| it.peer == peer && it.opens() && !it.lost;
         self.shared.tunnels.iter().position(usable)
     }
 
-    /// Has all tunnels do what there is to do at this moment.
+    /// Lets all tunnels do everything due at this time.
     pub(super) fn run_tunnels(&mut self, now: Instant, actions: &mut Actions) {
         let mut again = !self.shared.tunnels.is_empty();
         while std::mem::take(&mut again) {
@@ -144,7 +144,7 @@ impl Proxy {
             | CarrierEvent::Settled
             | CarrierEvent::Leaving
             | CarrierEvent::Backlog(_) => return,
-            // It has all that it wants.
+            // It has everything that it needs.
             CarrierEvent::Stopped(_, code) if *code == Code::NO_ERROR => return,
             CarrierEvent::Granted(stream)
             | CarrierEvent::Readable(stream)
@@ -162,7 +162,7 @@ impl Proxy {
         };
         match self.shared.tunnels[at].flows.get(&stream) {
             Some(id) => self.report(now, (at, *id), event, actions),
-            // Of a flow that was denied.
+            // Event of a flow that was denied.
             None if matches!(event, CarrierEvent::Delivered(_)) => {
                 self.shared.tunnels[at].forget(stream, Code::NO_ERROR);
             }
@@ -170,7 +170,7 @@ impl Proxy {
         }
     }
 
-    /// Reports to a flow what has happened on the tunnel at `at`.
+    /// Reports an event of the tunnel at `at` to a flow.
     fn report(
         &mut self,
         now: Instant,

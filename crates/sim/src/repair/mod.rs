@@ -1,6 +1,6 @@
-//! Agents that repair losses on the path, by the sequence numbers of the TCP that passes.
+//! Agents that repair losses on the path, by the TCP sequence numbers that pass.
 //!
-//! Neither acknowledges anything: what an end reads as acknowledged has arrived at the other.
+//! Neither acknowledges anything: data that one end sees acknowledged has arrived at the other.
 
 mod d_proxy;
 #[cfg(test)]

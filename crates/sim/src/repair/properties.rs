@@ -1,5 +1,5 @@
-//! Whatever is lost, late or twice on any stretch, agents keep the ends' bargain: see
-//! [`rig`](super::rig) for what is checked.
+//! With any loss, delay or duplicate on any stretch, agents keep TCP's promises to the ends: see
+//! [`rig`](super::rig) for the checks.
 
 use super::rig::{Rig, Stretch};
 use super::{DProxyNode, SnoopNode};
@@ -10,16 +10,16 @@ use midhop_tcp::{DelayedAck, LossDetection, Settings};
 use midhop_units::{Bytes, Duration};
 use proptest::prelude::*;
 
-/// Who stands between the ends.
+/// The agents between the ends.
 #[derive(Debug, Clone, Copy)]
 enum Cast {
     Snoop,
-    /// With room for a few packets, and little patience.
+    /// With room for a few packets, and a short wait.
     TightSnoop,
     JudgingSnoop,
     TwoSnoops,
     DProxies,
-    /// With room for a few packets, and little patience.
+    /// With room for a few packets, and a short wait.
     TightDProxies,
     SnoopBeforeDProxies,
 }

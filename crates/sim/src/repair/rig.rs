@@ -1,5 +1,5 @@
-//! Two endpoints with agents between them, and ways that lose, repeat and reorder: whatever the agents
-//! do, all bytes arrive, and nothing is acknowledged that did not.
+//! Two endpoints with agents between them, over stretches that lose, duplicate and reorder. With any behaviour
+//! of the agents all bytes arrive, and nothing is acknowledged that did not.
 
 use crate::agent::{Action, Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
@@ -12,11 +12,11 @@ use midhop_tcp::{Endpoint, Event, Segment, Settings};
 use midhop_units::{Duration, Instant, Seed};
 use std::collections::BTreeMap;
 
-/// One stretch between neighbours, alike in both directions.
+/// One stretch between neighbours, the same in both directions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Stretch {
     pub delay: Duration,
-    /// What a packet takes longer at most.
+    /// The maximum extra delay of a packet.
     pub jitter: Duration,
     /// Of a thousand packets.
     pub lost: u32,
@@ -24,14 +24,14 @@ pub(super) struct Stretch {
     pub twice: u32,
 }
 
-/// One end of the connection, and what an onlooker knows of it.
+/// One end of the connection, and an observer's knowledge of it.
 struct Host {
     endpoint: Endpoint,
     initial: u32,
     to_write: u64,
     read: u64,
     ended: bool,
-    /// What has arrived, in positions from its peer's initial sequence number: disjoint spans.
+    /// Data that has arrived, in positions from its peer's initial sequence number: disjoint spans.
     arrived: Vec<(u64, u64)>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Rig {
     pub now: Instant,
     wire: BTreeMap<(Instant, u64), (usize, Packet)>,
     number: u64,
-    /// Drops the segments for which it says so.
+    /// Drops the segments for which it returns true.
     pub fate: Box<Fate>,
 }
 
@@ -64,7 +64,7 @@ impl Rig {
         let mut random = Random::new(Seed(seed), "rig");
         let control =
             || build(&midhop_congestion::Settings::of(Law::Cubic)).expect("cubic needs nothing");
-        // Soon after the beginning numbers wrap, in some runs.
+        // Sequence numbers wrap soon after the beginning, in some runs.
         let mut initial = || u32::MAX - random.word() % 200_000;
         let (opener, listener) = (initial(), initial());
         let host = |endpoint, initial, to_write| Host {
@@ -91,23 +91,23 @@ impl Rig {
         }
     }
 
-    /// What hosts on both ends usually are.
+    /// The usual settings of hosts on both ends.
     pub fn settings() -> Settings {
         stack::settings(&TcpPlan::default(), Family::Ipv4)
     }
 
-    /// How often the source sent something again.
+    /// How often the source retransmitted.
     pub fn retransmissions(&self, side: usize) -> u64 {
         self.hosts[side].endpoint.counters().retransmissions
     }
 
-    /// What agent `at` says it did.
+    /// A counter of agent `at`.
     pub fn count(&self, at: usize, what: &str) -> u64 {
         let counts = self.agents[at].counts();
         counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count)
     }
 
-    /// Lets time pass until both ends have all and know it.
+    /// Advances time until both ends have everything and know it.
     pub fn run(&mut self) {
         let limit = self.now + Duration::from_s(1200);
         self.settle();
@@ -185,7 +185,7 @@ impl Rig {
         }
     }
 
-    /// A packet has come to an end: the onlooker judges what it says.
+    /// A packet has reached an end: the observer checks its contents.
     fn receive(&mut self, side: usize, packet: &Packet) {
         let Body::Segment(segment) = &packet.body else { panic!("not for a host") };
         assert_eq!(packet.size, 20 + segment.size());

@@ -1,4 +1,4 @@
-//! Events as lines of CSV: what happens to windows, and what happens in queues.
+//! Events as lines of CSV: changes of windows, and events of queues.
 
 use super::{Glance, Sight, Watcher};
 use crate::hop::Hop;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Lines that go somewhere until something goes wrong.
+/// Lines to an output, until an error occurs.
 struct Lines {
     out: Box<dyn Write>,
     fault: Option<io::Error>,
@@ -42,7 +42,7 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// One line whenever window, phase, retransmissions or what is in flight have changed at one end of a
+/// One line whenever window, phase, retransmissions or the data in flight have changed at one end of a
 /// connection that has sent data.
 #[derive(Debug)]
 pub struct SenderLines {
@@ -89,7 +89,7 @@ impl Watcher for SenderLines {
     }
 }
 
-/// One line for each packet that enters a hop, leaves it, or is dropped there, with what waits then.
+/// One line for each packet that enters a hop, leaves it, or is dropped there, with the queue at that time.
 #[derive(Debug)]
 pub struct QueueLines(Lines);
 

@@ -1,7 +1,7 @@
-//! Packets in pcapng files, one for each end of each link: what a capture at that interface would see.
+//! Packets in pcapng files, one for each end of each link, as a capture at that interface would see them.
 //! Another file per link holds what the link dropped, each packet with its cause as a comment.
 //!
-//! A capture has the headers of each packet, and its whole length; the payload, which nobody made, is
+//! A capture has the headers of each packet, and its whole length; the payload, which does not exist, is
 //! cut off. Times count from the run's start, in nanoseconds.
 //!
 //! Source: draft-ietf-opsawg-pcapng; link type 101, raw IP.
@@ -44,7 +44,7 @@ pub struct Captures {
     fault: Option<io::Error>,
 }
 
-/// A file that captures go to.
+/// The output of captures.
 struct File(Box<dyn Write>);
 
 impl fmt::Debug for File {
@@ -54,11 +54,11 @@ impl fmt::Debug for File {
 }
 
 impl Captures {
-    /// Captures of the links of `plan`. `open` is asked for a place for each by its name, such as
-    /// `satellite@gateway` or `satellite.dropped`.
+    /// Captures of the links of `plan`. `open` gets the name of each capture, such as
+    /// `satellite@gateway` or `satellite.dropped`, and returns its output.
     ///
     /// # Errors
-    /// When a place cannot be had or written to.
+    /// When an output cannot be opened or written to.
     pub fn new(
         plan: &Plan,
         mut open: impl FnMut(&str) -> io::Result<Box<dyn Write>>,
@@ -161,12 +161,12 @@ impl Watcher for Captures {
     }
 }
 
-/// What a file begins with: its section, and its one interface.
+/// The beginning of a file: its section, and its one interface.
 fn opening(interface: &str) -> Vec<u8> {
     let mut section = Vec::new();
     section.extend(BYTE_ORDER.to_le_bytes());
     section.extend([1, 0, 0, 0]);
-    // How long it is nobody knows.
+    // The length is unknown.
     section.extend(u64::MAX.to_le_bytes());
     let mut own = Vec::new();
     own.extend(RAW_IP.to_le_bytes());
@@ -243,7 +243,7 @@ fn udp_headers(addresses: Addresses, size: u32, out: &mut Vec<u8>) {
     out.extend(addresses.destination.port().to_be_bytes());
     out.extend(length.to_be_bytes());
     pseudo.extend(&out[start..]);
-    // None stands for no checksum at all.
+    // Zero stands for no checksum.
     let sum = !fold(&pseudo);
     out.extend(if sum == 0 { u16::MAX } else { sum }.to_be_bytes());
     debug_assert_eq!(out.len() - start, UDP_HEADER as usize);

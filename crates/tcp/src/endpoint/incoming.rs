@@ -1,4 +1,4 @@
-//! A segment that has come: is it ours, what does it acknowledge, what does it carry.
+//! A received segment: whether it is ours, what it acknowledges, what it carries.
 //!
 //! Source: RFC 9293 §3.10.7.4, RFC 7323 §5 (PAWS), RFC 5961 (resets and SYNs out of place),
 //! RFC 2883 §4 (duplicates), RFC 3168 §6.1.3.
@@ -22,7 +22,7 @@ impl Endpoint {
             self.receiver.owed.at_once();
             return;
         }
-        // As lenient as Linux: everything that touches what we have not acknowledged, or the window.
+        // As lenient as Linux: every segment that touches unacknowledged data or the window.
         let edge = self.receiver.room.edge.max(nxt);
         if end < self.receiver.owed.acknowledged() || start > edge {
             if !reset {
@@ -32,12 +32,12 @@ impl Endpoint {
         }
         if reset {
             if start == nxt && matches!(self.life, Life::TimeWait(_)) {
-                // Both ends have all: whoever resets now has forgotten the connection already.
+                // Both ends have everything: an end that resets now has already forgotten the connection.
                 self.finish();
             } else if start == nxt {
                 self.die(Cause::Peer);
             } else {
-                // RFC 5961 §3.2: who really means it answers the challenge.
+                // RFC 5961 §3.2: a genuine sender answers the challenge.
                 self.receiver.owed.at_once();
             }
             return;
@@ -57,7 +57,7 @@ impl Endpoint {
                 .is_some_and(|stamps| (stamps.value.wrapping_sub(self.agreed.recent) as i32) < 0)
     }
 
-    /// Takes in a segment that is acceptable: what it acknowledges, then what it carries.
+    /// Processes an acceptable segment: what it acknowledges, then what it carries.
     pub(crate) fn take(&mut self, now: Instant, segment: &Segment, start: u64) {
         if !segment.flags.contains(Flags::ACK) {
             return;
@@ -70,7 +70,7 @@ impl Endpoint {
         let una = self.local.position(segment.acknowledgment, self.sender.una);
         match una {
             Some(una) if una > self.sender.nxt => {
-                // It acknowledges what was never sent (RFC 9293 §3.10.7.4).
+                // It acknowledges data that was never sent (RFC 9293 §3.10.7.4).
                 self.receiver.owed.at_once();
                 return;
             }
@@ -115,7 +115,7 @@ impl Endpoint {
             if start >= end || end > self.sender.nxt {
                 continue;
             }
-            // The first block may tell of a duplicate (RFC 2883 §4).
+            // The first block may report a duplicate (RFC 2883 §4).
             let within = segment.sack.as_slice().get(1).filter(|_| nth == 0).is_some_and(|next| {
                 self.local.position(next.start, una).is_some_and(|from| from <= start)
                     && self.local.position(next.end, una).is_some_and(|to| end <= to)
@@ -131,7 +131,7 @@ impl Endpoint {
         blocks.sort_by_key(|block| block.start);
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps).and_then(|stamps| {
             let age = stamp(now).wrapping_sub(stamps.echo);
-            // A stamp from the future was never ours; less than a tick counts as one, as Linux has it.
+            // A stamp from the future was never ours; less than a tick counts as one, as in Linux.
             let age = (age as i32 >= 0).then(|| Duration::from_ms(u64::from(age.max(1))))?;
             Some((stamps.echo, age))
         });
@@ -155,7 +155,7 @@ impl Endpoint {
         }
     }
 
-    /// RFC 3168 §6.1.3: congestion is echoed until the sender says that it has slowed down.
+    /// RFC 3168 §6.1.3: congestion is echoed until the sender confirms that it has slowed down.
     fn echo(&mut self, segment: &Segment) {
         if segment.flags.contains(Flags::CWR) {
             self.echo_congestion = false;

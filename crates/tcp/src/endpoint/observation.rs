@@ -1,4 +1,4 @@
-//! What an observer may ask of an endpoint, and a caller that moves contents.
+//! What an observer may read from an endpoint, and what a caller needs that moves contents.
 
 use midhop_congestion::{Controller, xcp};
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Endpoint {
-    /// Where the connection is.
+    /// The state of the connection.
     pub fn state(&self) -> State {
         let ours = self.sender.stream.is_closed();
         let known = ours && self.sender.is_drained();
@@ -32,12 +32,12 @@ impl Endpoint {
         }
     }
 
-    /// What the sender has counted.
+    /// The sender's counters.
     pub fn counters(&self) -> Counters {
         self.sender.counters
     }
 
-    /// How much may be in flight.
+    /// The limit of data in flight.
     pub fn window(&self) -> Bytes {
         Bytes::new(self.sender.window())
     }
@@ -47,18 +47,18 @@ impl Endpoint {
         Bytes::new(u64::from(self.sender.mss))
     }
 
-    /// The window at which slow start ends, and whether it is there yet; none while nothing has ended the first one.
+    /// The window at which slow start ends, and whether slow start has ended; `None` before the first reduction.
     pub fn slow_start_threshold(&self) -> Option<(Bytes, bool)> {
         let control = &self.sender.control;
         Some((control.slow_start_threshold()?, !control.is_in_slow_start()))
     }
 
-    /// What is in flight, as far as is known.
+    /// Data in flight, as far as known.
     pub fn in_flight(&self) -> Bytes {
         Bytes::new(self.sender.pipe())
     }
 
-    /// What has been sent and not acknowledged in sequence, lost or not: `SND.NXT` − `SND.UNA`.
+    /// What was sent and is not acknowledged in sequence, lost or not: `SND.NXT` − `SND.UNA`.
     pub fn outstanding(&self) -> Bytes {
         Bytes::new(self.sender.nxt.saturating_sub(self.sender.una))
     }
@@ -73,12 +73,12 @@ impl Endpoint {
         self.sender.rtt.smoothed
     }
 
-    /// The smallest round-trip time of late, as far back as Linux looks.
+    /// The smallest recent round-trip time, over the same period as in Linux.
     pub fn minimum_rtt(&self) -> Option<Duration> {
         self.sender.rtt.minimum()
     }
 
-    /// The retransmission timeout as it is now.
+    /// The current retransmission timeout.
     pub fn retransmission_timeout(&self) -> Duration {
         self.sender.rtt.backed_off(self.settings.rto)
     }
@@ -88,20 +88,20 @@ impl Endpoint {
         self.sender.control.pacing_rate().filter(|_| self.settings.pacing)
     }
 
-    /// The rate at which data was delivered lately; one that is small for want of data does not count.
+    /// The recent delivery rate; a low one of a sender that had too little data does not count.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.sender.sampler.latest
     }
 
-    /// What the sender is doing about its window; none while nothing is on its way.
+    /// What the sender does about its window; `None` while nothing is in flight.
     pub fn phase(&self) -> Option<SenderPhase> {
         self.sender.phases.phase()
     }
 
-    /// How long the sender was in which phase by `now`.
+    /// How long the sender was in each phase until `now`.
     pub fn phase_times(&self, now: Instant) -> PhaseTimes {
         match self.life {
-            // It may have been cut off with data on its way, and nobody has said when.
+            // It may have been cut off with data in flight, without a record of the time.
             Life::Closed => self.sender.phases.last_times(),
             _ => self.sender.phases.times(now),
         }
@@ -112,27 +112,27 @@ impl Endpoint {
         self.sender.una.min(self.sender.stream.end()).saturating_sub(1)
     }
 
-    /// How many bytes of the stream have never left.
+    /// How many bytes of the stream were never sent.
     pub fn unsent(&self) -> u64 {
         self.sender.stream.end().saturating_sub(self.sender.nxt.max(1))
     }
 
-    /// How many bytes of the peer's stream are there in order, read or not.
+    /// How many bytes of the peer's stream have arrived in order, read or not.
     pub fn received(&self) -> u64 {
         self.receiver.stream_end().saturating_sub(1)
     }
 
-    /// What the endpoint takes in memory, its parts on the heap included. Unit: bytes.
+    /// Memory of the endpoint, its parts on the heap included. Unit: bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.sender.memory() + self.receiver.reassembly.memory()
     }
 
-    /// What the congestion control would have written into the next segment's congestion header.
+    /// What the congestion control would write into the next segment's congestion header.
     pub fn xcp_header(&self) -> Option<xcp::Header> {
         self.sender.control.xcp_header()
     }
 
-    /// The congestion control, to tell it of things that no segment tells.
+    /// The congestion control, for events that no segment carries.
     pub fn congestion_control(&mut self) -> &mut Controller {
         self.quiet = Quiet::No;
         &mut self.sender.control
@@ -146,7 +146,7 @@ impl Endpoint {
         if !matches!(self.life, Life::Open | Life::SynReceived) || segment.length == 0 {
             return None;
         }
-        // Before the handshake is over, nothing but the peer's SYN has come.
+        // Before the end of the handshake only the peer's SYN has arrived.
         let nxt = self.receiver.nxt().max(1);
         let first = segment.flags.contains(Flags::SYN);
         let start = self.remote.position(segment.sequence, nxt)? + u64::from(first);

@@ -1,4 +1,4 @@
-//! What leaves: data where the sender has some, else an acknowledgement where one is owed.
+//! What leaves: data where the sender has some, else an acknowledgement where one is due.
 
 use midhop_units::Instant;
 
@@ -8,7 +8,7 @@ use crate::{
     send::{Departure, Idle},
 };
 
-/// What a segment carries and says of it, in positions of the sequence space.
+/// A segment's content and flags, in positions of the sequence space.
 struct Content {
     start: u64,
     /// Payload. Unit: bytes.
@@ -18,7 +18,7 @@ struct Content {
 }
 
 impl Endpoint {
-    /// Whether it is known without looking that no data is to leave.
+    /// Whether no data is to leave, known without looking.
     pub(super) fn is_quiet(&self) -> bool {
         match self.quiet {
             Quiet::No => false,
@@ -81,7 +81,7 @@ impl Endpoint {
         self.receiver.owed.is_due(now).then(|| self.segment(now, nothing))
     }
 
-    /// A segment with this content, which acknowledges all that has come.
+    /// A segment with this content, which acknowledges everything received.
     fn segment(&mut self, now: Instant, content: Content) -> Segment {
         let nxt = self.receiver.nxt();
         let edge = self.receiver.offer();
@@ -90,7 +90,7 @@ impl Endpoint {
             self.receiver.owed.on_sent(nxt);
         }
         let echo = if self.echo_congestion { Flags::ECE } else { Flags::default() };
-        // Written in one go: a segment that is built on the way is copied on the way.
+        // Written in one expression: a segment built in steps is copied in steps.
         Segment {
             offset: if content.length > 0 { content.start.saturating_sub(1) } else { 0 },
             sequence: self.local.wire(content.start),
@@ -108,8 +108,8 @@ impl Endpoint {
         }
     }
 
-    /// Reports what has come out of order, as far as there is room beside so many bytes of payload;
-    /// whether there was room for any.
+    /// Reports data received out of order, as far as there is room beside so many bytes of payload;
+    /// returns whether there was room for any.
     fn report(&mut self, payload: u32, sack: &mut SackBlocks) -> bool {
         if !self.sender.sack || !self.receiver.reassembly.has_report() {
             return true;

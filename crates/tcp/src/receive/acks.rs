@@ -8,11 +8,11 @@ use midhop_units::Instant;
 use super::reassembly::Arrival;
 use crate::settings::DelayedAck;
 
-/// Whether the peer is owed an acknowledgement.
+/// Whether the peer is due an acknowledgement.
 #[derive(Debug, Clone)]
 pub(crate) struct Owed {
     quick: u32,
-    /// The position up to which the last acknowledgement went.
+    /// The position up to which data was last acknowledged.
     acknowledged: u64,
     state: State,
 }
@@ -29,7 +29,7 @@ impl Owed {
         Self { quick: rule.quick, acknowledged: 0, state: State::Nothing }
     }
 
-    /// Data has arrived; everything below `nxt` is there now.
+    /// Data has arrived; everything below `nxt` was received.
     pub fn on_data(
         &mut self,
         now: Instant,
@@ -48,7 +48,7 @@ impl Owed {
         }
     }
 
-    /// The peer must hear from us at once.
+    /// An acknowledgement must leave at once.
     pub fn at_once(&mut self) {
         self.state = State::AtOnce;
     }
@@ -69,12 +69,12 @@ impl Owed {
         }
     }
 
-    /// The position up to which the last acknowledgement went.
+    /// The position up to which data was last acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Something has left that acknowledges everything below `nxt`.
+    /// A segment has left that acknowledges everything below `nxt`.
     pub fn on_sent(&mut self, nxt: u64) {
         self.acknowledged = nxt;
         self.state = State::Nothing;

@@ -16,7 +16,7 @@ use crate::{
     settings::{DelayedAck, Settings},
 };
 
-/// The receiving half: what arrived, what it is owed, what it has room for.
+/// The receiving half: received data, pending acknowledgements, and room.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pub reassembly: Reassembly,
@@ -28,15 +28,15 @@ pub(crate) struct Receiver {
     segment: u64,
     /// The shift of our window field.
     pub shift: u8,
-    /// The round-trip time as the receiver sees it: from echoes of its stamps, and never longer than one
-    /// window of data after another takes.
+    /// The round-trip time as the receiver measures it: from echoes of its stamps, and never longer than the time
+    /// of one window of data.
     rtt: Option<Duration>,
     /// The stamp that was echoed last.
     echoed: Option<u32>,
     rtt_mark: (u64, Instant),
 }
 
-/// What came of a segment's payload.
+/// The result of a segment's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// There is more to read.
@@ -61,7 +61,7 @@ impl Receiver {
         }
     }
 
-    /// The peer's SYN has come: its stream begins at position 1.
+    /// The peer's SYN was received: its stream begins at position 1.
     pub fn open(&mut self, now: Instant) {
         self.reassembly = Reassembly::new(1);
         self.rtt_mark = (1, now);
@@ -72,17 +72,17 @@ impl Receiver {
         self.reassembly.nxt
     }
 
-    /// The part of `span` that lies in the window that was offered.
+    /// The part of `span` that lies in the offered window.
     pub fn within(&self, span: Span) -> Span {
         Span { start: span.start, end: span.end.min(self.room.edge.max(self.nxt())) }
     }
 
-    /// Data from `start` has come, with a FIN behind it or not. Sequence numbers are acceptable.
+    /// Data from `start` was received, with or without a FIN behind it. Sequence numbers are acceptable.
     pub fn on_data(&mut self, now: Instant, rule: &DelayedAck, span: Span, fin: bool) -> Taken {
         let before = self.nxt();
         let payload = self.within(span);
         let whole = payload.end == span.end;
-        // Nothing follows a FIN: one before the end of what has come contradicts it, and is not believed.
+        // Nothing follows a FIN: a FIN before the end of the received data contradicts it, and is ignored.
         if fin && whole && self.fin.is_none() && span.end >= self.reassembly.end() {
             self.fin = Some(span.end);
         }
@@ -108,7 +108,7 @@ impl Receiver {
         Taken { readable: self.stream_end() > before, closed }
     }
 
-    /// Something came that is not acceptable: the peer is told what would be.
+    /// A segment was not acceptable: an acknowledgement reports what would be.
     pub fn note_outside(&mut self, span: Span) {
         if span.start < span.end && span.end <= self.nxt() {
             self.reassembly.note_duplicate(span);
@@ -116,7 +116,7 @@ impl Receiver {
         self.owed.at_once();
     }
 
-    /// Whether everything up to and with the FIN is there.
+    /// Whether everything up to and including the FIN was received.
     pub fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt() > fin)
     }
@@ -147,18 +147,18 @@ impl Receiver {
         taken
     }
 
-    /// The right edge to write into the next segment, which will be sent.
+    /// The right edge to write into the next segment. The segment must be sent.
     pub fn offer(&mut self) -> u64 {
         let (nxt, unit) = (self.nxt(), 1 << self.shift);
         let edge = self.room.offer(nxt, self.segment, self.shift);
-        // What the field cannot say is rounded up where there is room, or the edge would move back by
-        // less than a unit with every other segment that comes (RFC 7323 §2.4).
+        // An edge that the field cannot express is rounded up where there is room. Otherwise the edge would move
+        // back by less than a unit with every other segment received (RFC 7323 §2.4).
         let said = nxt + ((edge - nxt).div_ceil(unit) * unit).min(u64::from(u16::MAX) * unit);
         self.room.edge = if said <= self.room.read + self.room.buffer { said } else { edge };
         self.room.edge
     }
 
-    /// A segment of `length` has come with the echo of a stamp that left `age` milliseconds ago. Called
+    /// A segment of `length` was received, with the echo of a stamp that left `age` milliseconds ago. Call it
     /// before [`Receiver::on_data`].
     ///
     /// Source: net/ipv4/tcp_input.c, `tcp_rcv_rtt_measure_ts`: full segments only, one for each stamp;
@@ -190,7 +190,7 @@ impl Receiver {
     }
 
     /// # Errors
-    /// What is not as it should be.
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), String> {
         self.reassembly.check()?;
         if self.room.read > self.stream_end().max(1) {

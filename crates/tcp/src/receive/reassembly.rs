@@ -1,18 +1,18 @@
-//! What has arrived: in order, and beyond a gap. No bytes, only where they are.
+//! Received data: in order, and beyond a gap. It holds positions, not bytes.
 //!
-//! Source: RFC 9293 §3.10.7.4, RFC 2018 §4 for what is reported of it, RFC 2883 for duplicates.
+//! Source: RFC 9293 §3.10.7.4, RFC 2018 §4 for the reports, RFC 2883 for duplicates.
 
 use crate::{
     ranges::{Ranges, Span},
     segment::SackBlocks,
 };
 
-/// What became of an arriving segment.
+/// The effect of an arriving segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It carried nothing new.
     Duplicate,
-    /// It follows what is there, and nothing was or is missing.
+    /// It follows the data received, and nothing was or is missing.
     InOrder,
     /// It fills a gap, in whole or in part.
     Fills,
@@ -25,15 +25,15 @@ pub(crate) enum Arrival {
 pub(crate) struct Reassembly {
     /// The next position expected.
     pub nxt: u64,
-    /// What has come otherwise than in order, once anything has: apart, since most streams need none.
+    /// Data received out of order, once there is any: boxed, since most streams need none.
     disorder: Option<Box<Disorder>>,
 }
 
-/// What is to be known of a stream that did not come in order.
+/// State of a stream that did not arrive in order.
 #[derive(Debug, Clone, Default)]
 struct Disorder {
     beyond: Ranges,
-    /// A position in each of the ranges that were reported last, the latest first.
+    /// A position in each of the ranges reported last, the latest first.
     recent: [u64; SackBlocks::MAX],
     duplicate: Option<Span>,
 }
@@ -43,7 +43,7 @@ impl Reassembly {
         Self { nxt, disorder: None }
     }
 
-    /// Takes in what lies within the window.
+    /// Adds the data within the window.
     pub fn on_segment(&mut self, span: Span) -> Arrival {
         if span.end <= self.nxt {
             self.note_duplicate(span);
@@ -75,14 +75,14 @@ impl Reassembly {
         Arrival::Fills
     }
 
-    /// What to report, the latest first; a duplicate before all, once.
+    /// The ranges to report, the latest first; a duplicate before all, once.
     pub fn report(&mut self, limit: usize, each: impl FnMut(Span)) {
         if let Some(disorder) = &mut self.disorder {
             disorder.report(limit, each);
         }
     }
 
-    /// Something came that was there, and lies outside of what is taken in.
+    /// Received data was a duplicate, and lies outside of the accepted range.
     pub fn note_duplicate(&mut self, span: Span) {
         self.disorder.get_or_insert_default().duplicate = Some(span);
     }
@@ -94,21 +94,21 @@ impl Reassembly {
             .map_or(0, |disorder| disorder.beyond.len() + usize::from(disorder.duplicate.is_some()))
     }
 
-    /// What lies on the heap. Unit: bytes.
+    /// Memory on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
         self.disorder
             .as_ref()
             .map_or(0, |disorder| size_of::<Disorder>() + disorder.beyond.memory())
     }
 
-    /// Gives back memory that is not needed.
+    /// Frees memory that is not needed.
     pub fn release(&mut self) {
         if let Some(disorder) = &mut self.disorder {
             disorder.beyond.release();
         }
     }
 
-    /// Whether anything is missing below what has arrived.
+    /// Whether anything is missing below the received data.
     pub fn has_gap(&self) -> bool {
         self.disorder.as_ref().is_some_and(|disorder| !disorder.beyond.is_empty())
     }
@@ -119,14 +119,14 @@ impl Reassembly {
         self.disorder.as_deref().is_some_and(some)
     }
 
-    /// The position after the last that has arrived.
+    /// The position after the last received byte.
     pub fn end(&self) -> u64 {
         let last = self.disorder.as_ref().and_then(|disorder| disorder.beyond.last());
         last.map_or(self.nxt, |span| span.end)
     }
 
     /// # Errors
-    /// What is not as it should be.
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), String> {
         let mut end = self.nxt;
         for span in self.disorder.iter().flat_map(|disorder| disorder.beyond.iter()) {

@@ -1,28 +1,28 @@
 //! The window that the receiver offers.
 //!
-//! Source: RFC 9293 §3.8.6.2.2 (silly-window avoidance), RFC 7323 §2 (scaling); when an update is worth
-//! sending and how the window follows the application is Linux' (net/ipv4/tcp_input.c, dynamic
+//! Source: RFC 9293 §3.8.6.2.2 (silly-window avoidance), RFC 7323 §2 (scaling). When to send an update
+//! and how the window follows the application are Linux' (net/ipv4/tcp_input.c, dynamic
 //! right-sizing).
 //!
 //! Invariant: the right edge never moves back.
 
 use midhop_units::{Duration, Instant};
 
-/// What a sender sends in its first round trip (RFC 6928): what a window must have doubled by then.
+/// What a sender sends in its first round trip (RFC 6928): by then a window must have doubled.
 const FIRST_FLIGHT: u64 = 14_600;
 
 /// The room of one receiver, in positions of the sequence space.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
-    /// What may wait unread. Unit: bytes.
+    /// How much data may wait unread. Unit: bytes.
     pub buffer: u64,
     buffer_max: u64,
     /// The position up to which the application has read.
     pub read: u64,
-    /// The right edge that was offered.
+    /// The right edge that was offered last.
     pub edge: u64,
     tuning: Option<Tuning>,
-    /// Where it is tuned: the window reaches no further beyond what has come. Unit: bytes.
+    /// With tuning: the window reaches no further beyond the received data. Unit: bytes.
     threshold: u64,
 }
 
@@ -35,7 +35,7 @@ struct Tuning {
 }
 
 impl Room {
-    /// `initial`: the window offered first, where it is to follow the application.
+    /// `initial`: the window offered first, where the window is to follow the application.
     pub fn new(buffer: u64, initial: Option<u64>) -> Self {
         Self {
             buffer: initial.map_or(buffer, |initial| initial.min(buffer)),
@@ -55,25 +55,25 @@ impl Room {
     pub fn offer(&self, nxt: u64, mss: u64, shift: u8) -> u64 {
         let edge = (self.read + self.buffer).min(nxt.saturating_add(self.threshold)).max(nxt);
         let edge = edge.min(nxt + (u64::from(u16::MAX) << shift));
-        // Of what may be offered, not of all that there is: else a threshold below would never open.
+        // Relative to the smaller limit, not to the whole buffer: else a small threshold would never open the window.
         let silly = mss.min(self.buffer.min(self.threshold) / 2).max(1);
         if edge < self.edge + silly {
             return self.edge.max(nxt);
         }
-        // What the field cannot say is not offered.
+        // Does not offer what the field cannot express.
         let down = (1 << shift) - 1;
         (edge - (edge - nxt) % (down + 1)).max(self.edge)
     }
 
-    /// Whether the peer should hear that there is room again.
+    /// Whether to send a window update.
     pub fn is_worth_telling(&self, nxt: u64, mss: u64, shift: u8) -> bool {
         let now = self.edge.saturating_sub(nxt);
         let then = self.offer(nxt, mss, shift).saturating_sub(nxt);
         2 * now <= self.buffer && then > now && then >= 2 * now
     }
 
-    /// So many bytes have come: the window may open by twice as many, not at once to all of a buffer
-    /// that has been made larger (net/ipv4/tcp_input.c, tcp_grow_window).
+    /// So many bytes were received. The window may open by twice as many, but not at once to all of an
+    /// enlarged buffer (net/ipv4/tcp_input.c, tcp_grow_window).
     pub fn on_arrival(&mut self, bytes: u64) {
         if self.threshold < self.buffer {
             self.threshold = (self.threshold + 2 * bytes).min(self.buffer);
@@ -93,7 +93,7 @@ impl Room {
         tuning.read = position;
         if copied > before {
             tuning.space = copied;
-            // Twice what was read, to live through losses; more where it grows, as this is one round
+            // Twice the bytes read, to survive losses. More while the window grows: this measurement is one round
             // trip late and the sender doubles in slow start.
             let window = copied.saturating_mul(2);
             let grow = u128::from(window) * u128::from(copied - before) / u128::from(before);
@@ -102,7 +102,7 @@ impl Room {
         }
     }
 
-    /// Data lies up to `beyond` bytes behind what has arrived without a gap, and more may come before the
+    /// Data lies up to `beyond` bytes behind the data received in order, and more may arrive before the
     /// gap is filled.
     pub fn on_gap(&mut self, beyond: u64) {
         if let Some(tuning) = &self.tuning {

@@ -1,4 +1,4 @@
-//! What an acknowledgement tells: what has arrived, what is lost, where the repairs are.
+//! Processes an acknowledgement: what has arrived, what is lost, which repairs are outstanding.
 //!
 //! Source: RFC 6675 §5, RFC 6582 §3.2, RFC 8985 §6–7, RFC 5682 §2–3, RFC 3522, RFC 3708.
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{ranges::Span, settings::Settings};
 
-/// An acknowledgement, in positions of the sequence space. It acknowledges nothing that was not sent.
+/// An acknowledgement, in positions of the sequence space. It acknowledges only sent data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledgment<'a> {
     pub una: u64,
@@ -26,12 +26,12 @@ pub(crate) struct Acknowledgment<'a> {
     pub echo: Option<(u32, Duration)>,
     /// ECN echo.
     pub marked: bool,
-    /// It carries data of its own.
+    /// Whether it carries data.
     pub carries_data: bool,
 }
 
 impl Sender {
-    /// Takes in an acknowledgement.
+    /// Processes an acknowledgement.
     pub fn on_ack(&mut self, now: Instant, ack: &Acknowledgment<'_>, settings: &Settings) {
         if self.is_no_news(ack) {
             self.expiries = 0;
@@ -54,7 +54,7 @@ impl Sender {
             && !window_changed
             && before.outstanding > 0
             && delivery.bytes == 0;
-        // What duplicates have told of before, and this covers.
+        // Data that duplicates have reported before, and this covers.
         let mut counted = Counted::default();
         if !self.sack {
             counted = self.count_duplicates(duplicate, advanced, &delivery);
@@ -94,7 +94,7 @@ impl Sender {
         if let Some(prr) = &mut self.recovery.prr
             && begun_before != self.counters.recoveries
         {
-            // RecoverFS (RFC 9937 §6): what was outstanding and not yet selectively acknowledged.
+            // RecoverFS (RFC 9937 §6): data outstanding and not yet selectively acknowledged.
             let outstanding = u32::try_from(before.outstanding).unwrap_or(u32::MAX);
             prr.from = outstanding.saturating_sub(before.sacked).max(1);
         }
@@ -129,7 +129,7 @@ impl Sender {
         let delivered = if self.sack {
             delivery.segments
         } else {
-            // RFC 9937 §5, DeliveredData: without those that the duplicates stood for.
+            // RFC 9937 §5, DeliveredData: without the data that the duplicates stood for.
             (delivery.segments - counted.segments).max(u32::from(duplicate))
         };
         self.reduce(delivered, advanced && newly_lost == 0);
@@ -145,8 +145,8 @@ impl Sender {
         self.note_phase(now);
     }
 
-    /// Whether an acknowledgement says what was known to a sender that has nothing outstanding and
-    /// repairs nothing: as every segment does that the receiver of a download gets.
+    /// Whether an acknowledgement reports nothing new to a sender that has nothing outstanding and
+    /// repairs nothing. This is every segment that the receiver of a download gets.
     fn is_no_news(&self, ack: &Acknowledgment<'_>) -> bool {
         self.board.is_empty()
             && ack.una == self.una
@@ -159,12 +159,12 @@ impl Sender {
             && self.probe.is_none()
     }
 
-    /// Takes in the peer's window; returns whether it changed.
+    /// Takes the peer's window; returns whether it changed.
     fn take_window(&mut self, ack: &Acknowledgment<'_>) -> bool {
         let changed = ack.edge != self.edge;
         if ack.una >= self.una {
             let opened = ack.edge > self.edge;
-            // A peer may take back what it offered; what was sent stays sent.
+            // A peer may shrink its window; data already sent stays sent.
             self.edge = ack.edge;
             self.edge_max = self.edge_max.max(ack.edge);
             self.window_max = self.window_max.max(ack.edge.saturating_sub(ack.una));
@@ -172,7 +172,7 @@ impl Sender {
                 self.unguard_window();
             }
         }
-        // Any answer to a window probe shows that the peer lives.
+        // Any response to a window probe shows that the peer lives.
         if self.board.is_empty() {
             self.expiries = 0;
         }
@@ -191,8 +191,8 @@ impl Sender {
         }
     }
 
-    /// Without selective acknowledgements each duplicate tells of one segment that has arrived. Returns
-    /// what of this delivery they had told of.
+    /// Without selective acknowledgements each duplicate reports one segment that has arrived. Returns
+    /// the part of this delivery that duplicates had reported.
     fn count_duplicates(
         &mut self,
         duplicate: bool,
@@ -207,7 +207,7 @@ impl Sender {
         if !advanced {
             return Counted::default();
         }
-        // One of those covered was the one missing; the others had been counted.
+        // One of the covered segments was the missing one; the others had been counted.
         let covered = delivery.segments.saturating_sub(1);
         let counted = Counted {
             segments: covered.min(recovery.duplicates),
@@ -223,11 +223,11 @@ impl Sender {
         counted
     }
 
-    /// What the congestion control is to be told has arrived, by duplicates. Unit: bytes.
+    /// The delivery to report to the congestion control for duplicates. Unit: bytes.
     ///
-    /// In a recovery only, in which no window grows. Were it told when the hole is filled, the window
-    /// would grow by a whole flight in the moment in which the recovery ends. Duplicates that came to
-    /// nothing are never told: what they stood for counts when it is acknowledged.
+    /// Only during a recovery, in which no window grows. If it were reported when the hole is filled, the window
+    /// would grow by a whole flight at the end of the recovery. Duplicates that lead to no
+    /// recovery are never reported: the data that they stood for counts when it is acknowledged.
     fn tell_duplicates(&mut self, duplicate: bool) -> u64 {
         let recovery = &mut self.recovery;
         if self.sack || !duplicate || recovery.mode != Mode::Recovery {
@@ -238,14 +238,14 @@ impl Sender {
         u64::from(more) * u64::from(self.mss)
     }
 
-    /// Measures the round-trip time; returns what the congestion control is told.
+    /// Measures the round-trip time; returns the sample for the congestion control.
     fn measure(
         &mut self,
         now: Instant,
         ack: &Acknowledgment<'_>,
         delivery: &Delivery,
     ) -> Option<Duration> {
-        // Karn: a segment that was sent twice measures nothing, but its timestamp does.
+        // Karn: a segment that was retransmitted gives no sample, but its timestamp does.
         let measured = delivery.originals.filter(|_| !delivery.retransmitted).or(delivery.selected);
         let (first, last) = match measured {
             Some((first, last)) => (now.saturating_since(first), now.saturating_since(last)),
@@ -272,7 +272,7 @@ impl Sender {
         self.rack.on_reached(highest.unwrap_or(0).max(self.una), delivery.original_start);
     }
 
-    /// Finds what is lost, and takes it out of what is in flight.
+    /// Finds lost segments, and takes them out of the data in flight.
     pub(super) fn detect(&mut self, now: Instant, settings: &Settings) {
         let with = self.surroundings();
         let by_duplicates = settings.fast_retransmit
@@ -281,8 +281,8 @@ impl Sender {
             && (self.una > self.recovery.point || !settings.newreno);
         let mut told = losses(now, &mut self.control, &mut self.sampler);
         let found = if !self.sack {
-            // RFC 6582: the first segment is lost at the third duplicate, if something beyond the last
-            // recovery is acknowledged: duplicates of less may answer what was sent again for nothing.
+            // RFC 6582: the first segment is lost at the third duplicate, if data beyond the last recovery
+            // is acknowledged: earlier duplicates may respond to needless retransmissions.
             if by_duplicates { self.board.lose(0, &mut told) } else { Found::default() }
         } else if settings.loss_detection.is_rack() {
             let (found, again) = self.rack.detect(now, &mut self.board, with, &mut told);
@@ -298,7 +298,7 @@ impl Sender {
         self.found.add(found);
     }
 
-    /// Follows a recovery that is under way.
+    /// Continues a recovery.
     fn follow_repairs(
         &mut self,
         now: Instant,
@@ -308,14 +308,14 @@ impl Sender {
         advanced: bool,
     ) {
         let echo = ack.echo.map(|(value, _)| value);
-        // What was sent again is acknowledged, and by its timestamp for an original (RFC 3522).
+        // A retransmission is acknowledged, and by its timestamp the original (RFC 3522).
         let early = delivery.retransmitted && self.recovery.undo.is_answered_early(echo);
         if settings.undo && (early || self.recovery.undo.all_duplicates()) {
             return self.undo(now);
         }
         match self.recovery.mode {
             Mode::Open => {}
-            // Something beyond must be acknowledged: it tells the receiver of the reduction.
+            // Data beyond must be acknowledged: the CWR flag informs the receiver of the reduction.
             Mode::Reduced if self.una > self.recovery.point => self.recovery.end(),
             Mode::Recovery if self.una >= self.recovery.point => {
                 if ack.duplicate.is_none() {
@@ -345,17 +345,17 @@ impl Sender {
         }
     }
 
-    /// F-RTO (RFC 5682): whether an original has arrived that the timeout had given up; and what to do
+    /// F-RTO (RFC 5682): whether an original has arrived that the timeout had declared lost, and what to do
     /// to find out.
     fn is_spurious(&mut self, delivery: &Delivery, advanced: bool) -> bool {
         self.recovery.prefer_new = false;
         let original = delivery.original_start.is_some_and(|start| start < self.recovery.point);
-        // Without selective acknowledgements a retransmission may have uncovered what was there.
+        // Without selective acknowledgements a retransmission may have filled a gap before received data.
         if original && (self.sack || !delivery.retransmitted) {
             return true;
         }
         if self.nxt > self.recovery.point {
-            // New data was sent, and what comes is not an answer to an original.
+            // New data was sent, and this acknowledgement is not for an original.
             self.recovery.frto = advanced && delivery.selected.is_none();
         } else if advanced && self.una < self.recovery.point {
             self.recovery.point = self.nxt;
@@ -365,7 +365,7 @@ impl Sender {
         false
     }
 
-    /// The last reduction was for nothing.
+    /// The last reduction was spurious.
     fn undo(&mut self, now: Instant) {
         self.counters.undone += 1;
         self.recovery.undo.disarm();
@@ -376,8 +376,8 @@ impl Sender {
         self.control.on_spurious(&Spurious { now });
     }
 
-    /// Begins a recovery if something was found lost. Where one has ended and something is outstanding still that
-    /// was found lost, the next begins in the same moment, whether that was sent again or not: as Linux does, whose
+    /// Begins a recovery if a segment was found lost. If a recovery has ended and a segment found lost is still
+    /// outstanding, retransmitted or not, the next begins at once: as in Linux, whose
     /// `tcp_time_to_recover` looks at `lost_out`.
     pub(super) fn begin_if_lost(&mut self, now: Instant, settings: &Settings) {
         let found = std::mem::take(&mut self.found);
@@ -400,7 +400,7 @@ impl Sender {
         let to = self.segments(self.control.window().get());
         self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, settings.prr);
         if !settings.prr && !self.control.governs_recovery() {
-            // RFC 5681 §3.2, step 3: the first repair leaves whatever the window says; a proportional
+            // RFC 5681 §3.2, step 3: the first retransmission ignores the window; a proportional
             // reduction lets one out by itself.
             self.forced = Some(Forced::Head);
         }
@@ -440,7 +440,7 @@ impl Sender {
         u32::try_from(bytes / u64::from(self.mss.max(1))).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Spends the reduction, if one is under way.
+    /// Continues the reduction, if one is in progress.
     pub(super) fn reduce(&mut self, delivered: u32, safe: bool) {
         if self.recovery.prr.is_none() {
             return;
@@ -451,7 +451,7 @@ impl Sender {
     }
 }
 
-/// Tells the congestion control of each segment that is found lost.
+/// Reports each segment found lost to the congestion control.
 pub(super) fn losses(
     now: Instant,
     control: &mut Controller,
@@ -474,16 +474,16 @@ pub(super) fn losses(
     }
 }
 
-/// What of a delivery duplicates had told of before. Unit: segments.
+/// The part of a delivery that duplicates had reported before. Unit: segments.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
-    /// That was taken out of what is in flight.
+    /// Taken out of the data in flight.
     segments: u32,
-    /// Of which the congestion control knows.
+    /// Reported to the congestion control.
     told: u32,
 }
 
-/// What was before the acknowledgement.
+/// The state before the acknowledgement.
 struct Before {
     una: u64,
     outstanding: usize,

@@ -1,4 +1,4 @@
-//! What the application has offered to send: offsets and lengths, no bytes.
+//! The data that the application has offered: offsets and lengths, no bytes.
 
 /// The stream from the application, in positions of the sequence space.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ impl Stream {
         Self { end: 1, limit, closed: false, starved: false }
     }
 
-    /// Takes as many of `bytes` as there is room for, given what is acknowledged.
+    /// Takes as many of `bytes` as there is room for, given the acknowledged position.
     pub fn write(&mut self, bytes: u64, una: u64) -> u64 {
         if self.closed {
             return 0;
@@ -32,7 +32,7 @@ impl Stream {
         self.limit.saturating_sub(self.end - una.clamp(1, self.end))
     }
 
-    /// Whether so much room is free that it is worth telling: a third, as in Linux.
+    /// Whether enough room is free for an event: a third, as in Linux.
     pub fn has_room_again(&self, una: u64) -> bool {
         self.starved && self.room(una) >= self.limit.div_ceil(3)
     }

@@ -18,27 +18,27 @@ pub(crate) struct Departure {
     pub fin: bool,
     pub push: bool,
     pub retransmission: bool,
-    /// The first new segment since the window was reduced for congestion that the path marked.
+    /// The first new segment since a reduction for an ECN mark.
     pub reduced: bool,
 }
 
 /// Why nothing leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// There is nothing to send, or it waits for company.
+    /// There is nothing to send, or a small segment waits for more.
     Nothing,
     /// The congestion window is full.
     Window,
     /// The peer's window is full.
     PeerWindow,
-    /// It is not time yet.
+    /// Pacing holds it back.
     Paced(Instant),
 }
 
 impl Sender {
-    /// The next segment to leave, already booked as sent; or why there is none.
+    /// The next segment to leave, already recorded as sent; or why there is none.
     ///
-    /// `room`: how much of a segment its other options take. `stamp`: its timestamp.
+    /// `room`: the room that other options of a segment take. `stamp`: its timestamp.
     pub fn depart(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl Sender {
         self.paced(now, settings, Some(departure))
     }
 
-    /// Duplicate acknowledgements have come, too few for a recovery.
+    /// Duplicate acknowledgements were received, too few for a recovery.
     fn is_disordered(&self) -> bool {
         self.recovery.mode == Mode::Open
             && (self.board.sacked_segments() > 0 || self.recovery.duplicates > 0)
@@ -113,7 +113,7 @@ impl Sender {
         }
     }
 
-    /// The segment at `index` once more.
+    /// Retransmits the segment at `index`.
     fn again(&self, index: usize) -> Option<Departure> {
         let sent = self.board.get(index)?;
         // Only a FIN stands behind the last byte.
@@ -143,7 +143,7 @@ impl Sender {
             return Err(if waiting > 0 { Idle::PeerWindow } else { Idle::Nothing });
         }
         if !rest && length < full {
-            // The peer's window cuts a segment short: worth it only if that is half of all it has.
+            // The peer's window cuts a segment short: sent only if the window is half of its largest.
             let worth = length >= (self.window_max / 2).max(1) && self.board.is_empty();
             if !worth {
                 return Err(Idle::PeerWindow);
@@ -191,7 +191,7 @@ impl Sender {
                     reduced: false,
                 })
             }
-            // Nothing at an old place, which the peer must answer, as Linux does.
+            // An empty segment at an old position, which the peer must answer, as in Linux.
             Forced::Window => Some(Departure {
                 start: self.una.saturating_sub(1),
                 length: 0,
@@ -203,7 +203,7 @@ impl Sender {
         }
     }
 
-    /// Nothing is in flight and something is about to leave.
+    /// Nothing is in flight and a segment is about to leave.
     fn restart(&mut self, now: Instant, settings: &Settings) {
         let app_limited = self.sampler.is_app_limited();
         self.control.on_restart(&Restart { now, app_limited });
@@ -215,7 +215,7 @@ impl Sender {
         let mut idle = now.saturating_since(self.last_sent);
         let restarts = settings.slow_start_after_idle && !self.control.governs_recovery();
         if restarts && idle > timeout {
-            // Half for each timeout that passed, not below where it began, as Linux does.
+            // Half for each timeout that passed, not below the initial window, as in Linux.
             let mut restart = self.control.window().get();
             while idle > timeout && restart > self.first_window {
                 restart /= 2;
@@ -226,14 +226,14 @@ impl Sender {
         }
     }
 
-    /// What has arrived widens the cap that idle time has set, until the window is below it.
+    /// Arrived data widens the cap that idle time has set, until the window is below it.
     pub(super) fn widen_restart(&mut self, arrived: u64) {
         let window = self.control.window().get();
         let widened = self.restart.map(|cap| cap + arrived);
         self.restart = widened.filter(|cap| *cap < window);
     }
 
-    /// Books a segment as sent.
+    /// Records a segment as sent.
     fn book(
         &mut self,
         now: Instant,
@@ -267,12 +267,12 @@ impl Sender {
         }
         self.recovery.on_send();
         if settings.pacing {
-            // Without headers, as Linux paces (net/ipv4/tcp_output.c, tcp_update_skb_after_send): a rate
-            // is one of payload, for BBR's is what it saw delivered.
+            // Without headers, as Linux paces (net/ipv4/tcp_output.c, tcp_update_skb_after_send): the rate
+            // counts payload, since BBR's is its measured delivery rate.
             let spread = self.una <= 1 && self.control.spreads();
             self.pacer.on_send(now, departure.length.into(), self.control.pacing_rate(), spread);
         }
-        // The first segment's repair has its own time to be answered (RFC 6675 §6), as in Linux.
+        // The retransmission of the first segment restarts the timer (RFC 6675 §6), as in Linux.
         let repairs_first = departure.retransmission && departure.start == self.una;
         if was_idle || repairs_first || matches!(self.timer, Timer::Off | Timer::Persist(_)) {
             self.arm(now, settings);

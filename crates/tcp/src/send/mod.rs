@@ -1,4 +1,4 @@
-//! The sending half of an endpoint: what may leave, what an acknowledgement tells, what the timers do.
+//! The sending half of an endpoint: what may leave, what acknowledgements report, what the timers do.
 
 mod answer;
 pub(crate) mod buffer;
@@ -52,7 +52,7 @@ pub(crate) struct Sender {
     pub window_max: u64,
     /// The payload of a full segment. Unit: bytes.
     pub mss: u32,
-    /// Whether the peer takes and sends selective acknowledgements.
+    /// Whether both ends use selective acknowledgements.
     pub sack: bool,
     pub rtt: RoundTrip,
     pub rack: Rack,
@@ -64,35 +64,35 @@ pub(crate) struct Sender {
     timer: Timer,
     /// When to look for late segments again.
     reorder_at: Instant,
-    /// A timer has decided that something leaves whatever the window says.
+    /// A timer has decided to send a segment regardless of the window.
     forced: Option<Forced>,
-    /// The tail loss probe that is not answered.
+    /// The unanswered tail loss probe.
     probe: Option<Probe>,
     /// An RTT sample has come since the last probe.
     probe_allowed: bool,
-    /// The position up to which a small segment was sent, for Nagle as Minshall has it.
+    /// The position up to which a small segment was sent, for Nagle's rule as Minshall changed it.
     small_end: u64,
     usage: Usage,
-    /// What the window was before anything was sent. Unit: bytes.
+    /// The window before anything was sent. Unit: bytes.
     first_window: u64,
-    /// After idle time: no more than so much of the window; it grows by what arrives, until it is no less
+    /// After idle time: a cap on the window; it grows with arriving data, until it is no less
     /// than the window. Unit: bytes.
     restart: Option<u64>,
     /// How often in a row the retransmission or persist timer has fired.
     pub expiries: u32,
     last_sent: Instant,
-    /// A window reduction is to be told to the peer.
+    /// A window reduction is to be reported to the peer.
     reduced: bool,
-    /// Losses that the scoreboard has found and the congestion control has not been told of.
+    /// Losses that the scoreboard has found and that are not yet reported to the congestion control.
     found: Found,
 }
 
-/// What a connection's sender has counted.
+/// Counters of a connection's sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Segments with data or a FIN that were sent, retransmissions among them.
     pub segments_sent: u64,
-    /// Of them, those that were sent before.
+    /// Retransmissions among them.
     pub retransmissions: u64,
     /// Recoveries begun without a timeout.
     pub recoveries: u32,
@@ -100,9 +100,9 @@ pub struct Counters {
     pub timeouts: u32,
     /// Tail loss probes.
     pub probes: u32,
-    /// Recoveries and timeouts that were found to be for nothing, and undone.
+    /// Recoveries and timeouts that were spurious, and undone.
     pub undone: u32,
-    /// Segments that the peer had twice.
+    /// Duplicates that the peer received.
     pub duplicates: u32,
     /// Round trips in which the path marked congestion.
     pub marked_rounds: u32,
@@ -112,7 +112,7 @@ pub struct Counters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
     Off,
-    /// Nothing acknowledged for too long.
+    /// Nothing was acknowledged for too long.
     Retransmission(Instant),
     /// The tail may be lost.
     Probe(Instant),
@@ -120,7 +120,7 @@ enum Timer {
     Persist(Instant),
 }
 
-/// Leaves whatever the congestion window says.
+/// A segment to send regardless of the congestion window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forced {
     /// The first segment outstanding, or the first lost.
@@ -134,16 +134,16 @@ enum Forced {
 /// An unanswered tail loss probe.
 #[derive(Debug, Clone, Copy)]
 struct Probe {
-    /// What was sent when it left.
+    /// The end of the sent data when it left.
     end: u64,
     retransmission: bool,
 }
 
-/// Whether the window was what held the sender back (net/ipv4/tcp_output.c, tcp_cwnd_validate).
+/// Whether the window limited the sender (net/ipv4/tcp_output.c, tcp_cwnd_validate).
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     limited: bool,
-    /// The most that was in flight in the round. Unit: bytes.
+    /// The maximum in flight in the round. Unit: bytes.
     most: u64,
     /// The round ends when this is acknowledged.
     until: u64,
@@ -216,7 +216,7 @@ impl Sender {
             && self.expiries == 0
     }
 
-    /// What counts as in flight. Unit: bytes.
+    /// Data that counts as in flight. Unit: bytes.
     pub fn pipe(&self) -> u64 {
         // Without selective acknowledgements each duplicate stands for a segment that arrived.
         let arrived = u64::from(self.recovery.duplicates) * u64::from(self.mss);
@@ -227,7 +227,7 @@ impl Sender {
         self.board.segments_in_flight().saturating_sub(self.recovery.duplicates)
     }
 
-    /// How much may be in flight.
+    /// The limit of data in flight.
     pub fn window(&self) -> u64 {
         let allowed = self.recovery.window.unwrap_or_else(|| self.control.window().get());
         self.restart.map_or(allowed, |restart| restart.min(allowed))
@@ -249,7 +249,7 @@ impl Sender {
         }
     }
 
-    /// Whether the window is what limits the sender: else it must not grow.
+    /// Whether the window limits the sender: otherwise it must not grow.
     fn is_window_limited(&self) -> bool {
         if self.restart.is_some() {
             return false;
@@ -258,7 +258,7 @@ impl Sender {
         self.usage.limited || (never_reduced && self.window() < 2 * self.usage.most)
     }
 
-    /// What lies on the heap. Unit: bytes.
+    /// Memory on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
         self.board.memory() + self.control.memory()
     }
@@ -272,13 +272,13 @@ impl Sender {
         timer.min(self.reorder_at)
     }
 
-    /// How long a timer lasts that has been doubled as often as it fired.
+    /// The length of a timer that was doubled at each expiry.
     fn backed_off(&self, settings: &Settings) -> Duration {
         self.rtt.backed_off(settings.rto)
     }
 
     /// # Errors
-    /// What is not as it should be.
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), String> {
         self.board.check()?;
         let ends = [
@@ -309,7 +309,7 @@ impl Sender {
 
     /// A FIN needs no room.
     fn slack(&self) -> u64 {
-        // A scaled window may take back less than its unit, the largest of which is 2^14 (RFC 7323 §2.4).
+        // A scaled window may shrink by less than its unit, the largest of which is 2^14 (RFC 7323 §2.4).
         u64::from(self.stream.is_closed()) + (1 << 14)
     }
 }

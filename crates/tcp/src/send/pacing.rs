@@ -1,7 +1,7 @@
 //! When the next segment may leave, given a rate.
 //!
 //! Source: Linux' internal pacing (net/ipv4/tcp_output.c): segments leave in bursts of a millisecond's
-//! worth, at least two, and the first ten of a connection leave as they come.
+//! worth, at least two, and the first ten of a connection are not paced.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -13,7 +13,7 @@ const UNPACED: u32 = 10;
 pub(crate) struct Pacer {
     /// Before this moment only the rest of a burst leaves.
     next: Instant,
-    /// What is left of the burst. Unit: bytes.
+    /// The rest of the burst. Unit: bytes.
     burst: u64,
     departed: u32,
 }
@@ -24,7 +24,7 @@ impl Pacer {
         (self.burst == 0 && now < self.next).then_some(self.next)
     }
 
-    /// A segment of `size` leaves. Where `each` keeps the rate, no burst does not.
+    /// A segment of `size` leaves. With `each` every segment keeps the rate, and there are no bursts.
     pub fn on_send(&mut self, now: Instant, size: u64, rate: Option<Rate>, each: bool) {
         if each {
             self.departed = UNPACED;

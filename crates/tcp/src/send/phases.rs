@@ -1,10 +1,10 @@
-//! How long a sender was where in its congestion control, while anything of its was on the way.
+//! How long a sender was in each phase of its congestion control, while it had data in flight.
 
 use midhop_units::{Duration, Instant};
 
 use super::{Mode, Sender};
 
-/// Time with data on its way, by what the sender was doing about its window.
+/// Time with data in flight, by what the sender was doing about its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PhaseTimes {
     /// Looking for the path's capacity from below.
@@ -13,7 +13,7 @@ pub struct PhaseTimes {
     pub avoidance: Duration,
     /// Repairing without a timeout, or reducing for a mark.
     pub recovery: Duration,
-    /// After a timeout, until what was on its way then has arrived.
+    /// After a timeout, until the data then in flight has arrived.
     pub loss: Duration,
 }
 
@@ -42,7 +42,7 @@ impl SenderPhase {
     }
 }
 
-/// The sum so far, and what has been going on since when.
+/// The sum so far, and the current phase with its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     times: PhaseTimes,
@@ -51,7 +51,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What is going on; none while nothing is on its way.
+    /// The current phase; `None` while nothing is in flight.
     pub fn phase(&self) -> Option<SenderPhase> {
         self.now.map(|(phase, _)| phase)
     }
@@ -71,7 +71,7 @@ impl Tally {
         times
     }
 
-    /// The sum up to when the sender last did something.
+    /// The sum until the sender last did something.
     pub fn last_times(&self) -> PhaseTimes {
         self.times(self.seen)
     }
@@ -86,7 +86,7 @@ impl Tally {
 }
 
 impl Sender {
-    /// Notes what the sender is doing now; nothing counts while nothing is on its way.
+    /// Notes the sender's current phase; nothing counts while nothing is in flight.
     pub(super) fn note_phase(&mut self, now: Instant) {
         let phase = match self.recovery.mode {
             _ if self.board.is_empty() => None,

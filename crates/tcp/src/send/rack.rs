@@ -1,8 +1,8 @@
-//! Losses found by time: what was sent a reordering window before something that has arrived is lost.
+//! Loss detection by time: a segment is lost if it was sent a reordering window before one that has arrived.
 //!
-//! Source: RFC 8985 §6; differs: segments are ordered by the count of transmissions, which is exactly
-//! what the RFC's pair of time and sequence number stands for; the reordering timer waits for the
-//! latest transmission that is known to have arrived, as Linux does, and not for each segment.
+//! Source: RFC 8985 §6. Differences: segments are ordered by the count of transmissions, which is exactly
+//! what the RFC's pair of time and sequence number stands for. The reordering timer waits for the
+//! latest transmission that is known to have arrived, as in Linux, and not for each segment.
 
 use midhop_units::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const PERSIST: u32 = 16;
 /// RFC 8985 §6.2, DupThresh.
 const DUP_THRESH: u32 = 3;
 
-/// What arrived last, by the time of sending.
+/// The latest arrival, by the time of sending.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rack {
     latest: Option<Latest>,
@@ -37,7 +37,7 @@ struct Latest {
     rtt: Duration,
 }
 
-/// What the reordering window depends on besides.
+/// Other inputs of the reordering window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings {
     pub rtt_min: Option<Duration>,
@@ -57,7 +57,7 @@ impl Rack {
         }
     }
 
-    /// Everything below `end` was reached; the lowest segment that arrived and was sent only once
+    /// Everything below `end` was acknowledged; the lowest segment that arrived and was sent only once
     /// began at `original`.
     pub fn on_reached(&mut self, end: u64, original: Option<u64>) {
         if original.is_some_and(|start| start < self.fack) {
@@ -66,7 +66,7 @@ impl Rack {
         self.fack = self.fack.max(end);
     }
 
-    /// The receiver had a segment twice: what was taken for lost was late.
+    /// The receiver received a segment twice: a segment found lost was only late.
     pub fn on_duplicate(&mut self, una: u64, nxt: u64) {
         if una >= self.dsack_round {
             self.multiplier = (self.multiplier + 1).min(64);
@@ -76,7 +76,7 @@ impl Rack {
         self.reordering = true;
     }
 
-    /// What was taken for the latest arrival was an earlier transmission of the same segment.
+    /// The latest arrival was an earlier transmission of the same segment.
     pub fn forget(&mut self) {
         self.latest = None;
     }
@@ -100,7 +100,7 @@ impl Rack {
         (rtt_min / 4 * (u64::from(self.multiplier) + 1)).min(smoothed)
     }
 
-    /// Takes for lost what is late; returns when to look again, if ever.
+    /// Marks late segments as lost; returns when to look again, if ever.
     pub fn detect(
         &self,
         now: Instant,

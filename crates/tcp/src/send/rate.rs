@@ -1,16 +1,16 @@
-//! Delivery-rate samples: how fast data has lately arrived.
+//! Delivery-rate samples: how fast data has recently arrived.
 //!
 //! Source: draft-ietf-ccwg-bbr, delivery rate estimation; counted in positions of the sequence space.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// What a segment remembers of the moment it left.
+/// The state that a segment records when it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Snapshot {
     /// Delivered by then. Unit: bytes.
     pub delivered: u64,
     pub delivered_at: Instant,
-    /// When the flight that is being measured began to leave.
+    /// When the measured flight began to leave.
     pub first_sent_at: Instant,
     /// Found lost by then. Unit: bytes.
     pub lost: u64,
@@ -24,11 +24,11 @@ pub(crate) struct Snapshot {
 pub(crate) struct Sample {
     /// `None` where the time is too short to measure anything.
     pub rate: Option<Rate>,
-    /// What arrived during it. Unit: bytes.
+    /// Data that arrived during it. Unit: bytes.
     pub delivered: u64,
-    /// Over how long.
+    /// Its duration.
     pub interval: Duration,
-    /// What the newest segment that arrived remembers.
+    /// The record of the newest segment that arrived.
     pub snapshot: Snapshot,
     /// When that segment left.
     pub sent: Instant,
@@ -48,12 +48,12 @@ pub(crate) struct Sampler {
     app_limited_until: u64,
     next_round: u64,
     pub round: u64,
-    /// The last rate that tells of the path.
+    /// The last rate that measures the path.
     pub latest: Option<Rate>,
 }
 
 impl Sampler {
-    /// A segment of `length` leaves while `in_flight` bytes are on their way.
+    /// A segment of `length` leaves while `in_flight` bytes are in flight.
     pub fn on_send(&mut self, now: Instant, in_flight: u64, length: u32) -> Snapshot {
         if in_flight == 0 {
             self.first_sent_at = now;
@@ -76,12 +76,12 @@ impl Sampler {
 
     /// Whether the sender has run out of data.
     ///
-    /// Also after a silence, until something that was sent after it has arrived.
+    /// Also after an idle period, until data sent after it has arrived.
     pub fn is_app_limited(&self) -> bool {
         self.app_limited_until > 0
     }
 
-    /// `bytes` have arrived; the newest of the segments left at `sent_at` and remembers `snapshot`.
+    /// `bytes` have arrived; the newest of the segments left at `sent_at` and recorded `snapshot`.
     pub fn on_delivery(
         &mut self,
         now: Instant,
@@ -104,10 +104,10 @@ impl Sampler {
         let acking = now.saturating_since(snapshot.delivered_at);
         let interval = sending.max(acking);
         let delivered = self.delivered - snapshot.delivered;
-        // Shorter than any round trip: the acknowledgements were squeezed together.
+        // Shorter than any round trip: the acknowledgements were compressed.
         let valid = !interval.is_zero() && rtt_min.is_none_or(|rtt_min| interval >= rtt_min);
         let rate = valid.then(|| Rate::of(Bytes::new(delivered), interval));
-        // One that is small for want of data says nothing, as Linux has it (net/ipv4/tcp_rate.c).
+        // A low rate of a sender that had too little data shows nothing, as in Linux (net/ipv4/tcp_rate.c).
         if rate.is_some() && (!snapshot.app_limited || rate > self.latest) {
             self.latest = rate;
         }
@@ -171,7 +171,7 @@ mod tests {
         assert!(marked.app_limited);
         sampler.on_delivery(now, 2000, Some((now, marked)), None);
         assert!(!sampler.on_send(now, 0, 1000).app_limited);
-        // Silent, with nothing in flight: the first flight after that is marked.
+        // Idle, with nothing in flight: the first flight after that is marked.
         sampler.on_app_limited(0);
         let first = sampler.on_send(now, 0, 1000);
         assert!(first.app_limited && sampler.on_send(now, 1000, 1000).app_limited);

@@ -1,11 +1,11 @@
-//! Where the sender is with its repairs, and how much it may have in flight meanwhile.
+//! The sender's recovery state, and how much it may have in flight meanwhile.
 //!
-//! Source: RFC 6675 §5 and RFC 6582 §3.2 for when a recovery begins and ends, RFC 9937 for the window in
-//! between, RFC 5682 and RFC 3522 for those that need not have been.
+//! Source: RFC 6675 §5 and RFC 6582 §3.2 for the beginning and end of a recovery, RFC 9937 for the window in
+//! between, RFC 5682 and RFC 3522 for spurious ones.
 
 use midhop_congestion::{Phase, prr::Prr};
 
-/// Where the sender is.
+/// The state of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
     #[default]
@@ -18,7 +18,7 @@ pub(crate) enum Mode {
     Loss,
 }
 
-/// The state of the repairs.
+/// The state of a recovery.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recovery {
     pub mode: Mode,
@@ -27,31 +27,31 @@ pub(crate) struct Recovery {
     pub prr: Option<Prr>,
     /// Whether the congestion control has set the window itself so far.
     pub governed: bool,
-    /// What may be in flight while it lasts, where it says so. Unit: bytes.
+    /// The limit of data in flight during it, where it sets one. Unit: bytes.
     pub window: Option<u64>,
     /// Duplicate acknowledgements since the last new one, where there are no selective ones.
     pub duplicates: u32,
-    /// Of what duplicates stood for and is not acknowledged, what the congestion control knows of.
+    /// The part of the unacknowledged data behind duplicates that is reported to the congestion control.
     pub duplicates_told: u32,
     pub undo: Undo,
     /// Whether the last timeout may still turn out to have been spurious (RFC 5682).
     pub frto: bool,
-    /// New data goes before what is lost, to see what the receiver makes of it (RFC 5682 §2.1, 2b).
+    /// New data goes before lost data, to see how the receiver responds (RFC 5682 §2.1, 2b).
     pub prefer_new: bool,
     /// Everything below was judged by count (RFC 6675).
     pub judged: u64,
 }
 
-/// What tells whether a reduction was for nothing.
+/// Detects whether a reduction was spurious.
 ///
-/// A recovery may begin while what an earlier one sent again is still on its way. An answer to that is
-/// no answer to an original, so the moment that counts is the first since anything sent again has been
+/// A recovery may begin while retransmissions of an earlier one are still in flight. A response to those is
+/// no response to an original, so the moment that counts is the first since any retransmission has been
 /// outstanding (retrans_stamp in net/ipv4/tcp_input.c).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Undo {
-    /// A reduction that could be undone.
+    /// A reduction that can be undone.
     pub armed: bool,
-    /// Retransmissions that are outstanding or came since, less those that the receiver had already.
+    /// Retransmissions outstanding or received since, less those that the receiver had already.
     pub unproven: i64,
     pub retransmitted: bool,
     /// The timestamp of the first of them.
@@ -59,7 +59,7 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    /// A reduction begins, while so many segments that were sent again are outstanding.
+    /// A reduction begins, while so many retransmitted segments are outstanding.
     pub fn arm(&mut self, outstanding: u32) {
         *self = Self {
             armed: true,
@@ -69,12 +69,12 @@ impl Undo {
         };
     }
 
-    /// There is nothing to undo any more.
+    /// Nothing can be undone any more.
     pub fn disarm(&mut self) {
         self.armed = false;
     }
 
-    /// Something is sent again, while so many segments that were are outstanding.
+    /// A retransmission leaves, while so many retransmitted segments are outstanding.
     pub fn on_retransmission(&mut self, stamp: Option<u32>, outstanding: u32) {
         if outstanding == 0 {
             self.first_stamp = stamp;
@@ -91,12 +91,12 @@ impl Undo {
         }
     }
 
-    /// Whether all that was sent again had arrived already.
+    /// Whether all retransmitted segments had arrived already.
     pub fn all_duplicates(&self) -> bool {
         self.armed && self.retransmitted && self.unproven <= 0
     }
 
-    /// Whether the peer echoes a moment before anything was sent again: it answers an original.
+    /// Whether the peer echoes a moment before any retransmission: it responds to an original.
     pub fn is_answered_early(&self, echo: Option<u32>) -> bool {
         let (Some(first), Some(echo)) = (self.first_stamp, echo) else { return false };
         self.armed && (echo.wrapping_sub(first) as i32) < 0
@@ -104,7 +104,7 @@ impl Undo {
 }
 
 impl Recovery {
-    /// Nothing is being repaired or reduced, and no reduction could still be undone.
+    /// No repair or reduction is in progress, and no reduction can still be undone.
     pub fn is_at_rest(&self) -> bool {
         self.mode == Mode::Open && !self.undo.armed
     }
@@ -117,7 +117,7 @@ impl Recovery {
         }
     }
 
-    /// Begins to spend a reduction: `from` segments were outstanding, `to` are to be.
+    /// Begins a reduction from `from` outstanding segments to `to`.
     pub fn begin(&mut self, mode: Mode, point: u64, from: u32, to: u32, prr: bool) {
         self.mode = mode;
         self.point = point;
@@ -134,8 +134,8 @@ impl Recovery {
         self.prefer_new = false;
     }
 
-    /// An acknowledgement during a reduction: how much may be in flight now. As long as the congestion control
-    /// `governs` nothing is said of it, but what has come counts for a reduction to its `goal` later.
+    /// An acknowledgement during a reduction: sets the new limit in flight. While the congestion control
+    /// `governs` there is none, but the delivered data counts for a later reduction to its `goal`.
     pub fn on_ack(&mut self, delivered: u32, pipe: Pipe, safe: bool, governs: bool, goal: u32) {
         let Some(prr) = &mut self.prr else { return };
         if std::mem::replace(&mut self.governed, governs) && !governs {
@@ -160,7 +160,7 @@ impl Recovery {
     }
 }
 
-/// What is in flight.
+/// Data in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pipe {
     pub segments: u32,

@@ -1,7 +1,7 @@
-//! The round-trip time and the retransmission timeout made of it.
+//! The round-trip time and the retransmission timeout from it.
 //!
-//! Source: RFC 6298 §2 and §5; Linux' floor lies under the variance, not under the whole
-//! (net/ipv4/tcp_input.c), which is what keeps a timeout away from a path whose delay steps.
+//! Source: RFC 6298 §2 and §5. Linux' floor is for the variance, not for the whole
+//! (net/ipv4/tcp_input.c); so a path whose delay steps causes no timeout.
 
 use midhop_units::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::settings::RtoRule;
 
 /// RFC 6298 §2.1.
 pub(crate) const INITIAL: Duration = Duration::from_s(1);
-/// How long a minimum of the round-trip time is believed; Linux' `tcp_min_rtt_wlen`.
+/// How long a minimum of the round-trip time is valid; Linux' `tcp_min_rtt_wlen`.
 const MIN_LIFETIME: Duration = Duration::from_s(300);
 
 /// The smoothed round-trip time of one connection.
@@ -24,7 +24,7 @@ pub(crate) struct RoundTrip {
 
 impl RoundTrip {
     pub fn sample(&mut self, now: Instant, rtt: Duration) {
-        // No clock is finer than its tick, and a round trip of nothing would divide by it.
+        // No clock is finer than its tick, and a round trip of zero would cause a division by zero.
         let rtt = rtt.max(Duration::from_ns(1));
         let expired = |at: Instant| now.saturating_since(at) > MIN_LIFETIME;
         if self.minimum.is_none_or(|(minimum, at)| rtt <= minimum || expired(at)) {

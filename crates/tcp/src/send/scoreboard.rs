@@ -1,12 +1,12 @@
-//! The segments that are sent and not acknowledged, and what is known of each.
+//! The segments that are sent and not acknowledged, and the state of each.
 //!
-//! Source: the pipe and scoreboard of RFC 6675 §2–4, the transmission order of RFC 8985; differs: a
-//! retransmission takes the place of the original in what is in flight, so each byte counts once.
+//! Source: the pipe and scoreboard of RFC 6675 §2–4, the transmission order of RFC 8985. Difference: a
+//! retransmission takes the place of the original in the data in flight, so each byte counts once.
 //!
-//! Segments stand in a ring in the order of their sequence. Those sent once were sent in that order too,
-//! those sent again stand besides in a queue in the order in which they were, those found lost wait in a
-//! heap by sequence. So an acknowledgement costs what it newly covers and newly shows to be lost, never
-//! what is outstanding.
+//! Segments stand in a ring in the order of their sequence. Segments sent once were sent in that order too.
+//! Retransmitted ones also stand in a queue in the order of their retransmission, lost ones in a
+//! heap by sequence. So an acknowledgement costs time for the segments that it newly covers or shows to be
+//! lost, and never for all outstanding ones.
 
 use std::{
     cmp::Reverse,
@@ -21,33 +21,33 @@ use super::{
 };
 use crate::ranges::{Ranges, Span};
 
-/// Room for so many segments stays with a connection that falls idle for the first time.
+/// Room for so many segments stays with a connection that becomes idle for the first time.
 const KEPT: usize = 2;
-/// Up to so many segments the room doubles; beyond, it grows by a quarter: all of a ring comes into use as
+/// Up to so many segments the room doubles; beyond, it grows by a quarter, since a ring uses all of its room as
 /// it turns.
 const DOUBLES_TO: usize = 1024;
 
-/// What is outstanding.
+/// The outstanding segments.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     ring: VecDeque<Sent>,
-    /// How many segments have left the ring at its front: a segment's place is so many plus its index,
+    /// How many segments have left the ring at its front: a segment's place is this number plus its index,
     /// and stays the same while the ring moves on.
     gone: u64,
     /// No segment before this place is in flight and was sent only once.
     sent_once: u64,
-    /// What is to be known once a segment was not the next to arrive: apart, since few connections of
-    /// many have any such.
+    /// State that exists once a segment was not the next to arrive: boxed, since few of many connections
+    /// have any.
     trouble: Option<Box<Trouble>>,
-    /// That of the next transmission.
+    /// The number of the next transmission.
     order: Order,
     in_flight: u64,
     segments_in_flight: u32,
     lost_bytes: u64,
     sacked_segments: u32,
-    /// Segments that were sent again and are not covered cumulatively.
+    /// Retransmitted segments that are not covered cumulatively.
     resent: u32,
-    /// Segments that were found lost and have not arrived, sent again or not.
+    /// Segments found lost that have not arrived, retransmitted or not.
     missed: u32,
     /// The length of the longest segment. Unit: positions.
     typical: u32,
@@ -55,14 +55,14 @@ pub(crate) struct Scoreboard {
     kept: u32,
 }
 
-/// What was lost, sent again, or has arrived before others.
+/// Segments that were lost, retransmitted, or arrived before others.
 #[derive(Debug, Default)]
 struct Trouble {
-    /// Starts of segments that were found lost; those that are lost no more are passed over.
+    /// Starts of segments found lost; segments that are no longer lost are skipped.
     lost: BinaryHeap<Reverse<u64>>,
     sacked: Ranges,
-    /// Places of what was sent again, by the order in which it was; what is no more in flight, or was
-    /// sent yet again, is passed over.
+    /// Places of retransmitted segments, in the order of retransmission; segments no longer in flight, or
+    /// retransmitted again, are skipped.
     sent_again: VecDeque<(u64, Order)>,
 }
 
@@ -73,7 +73,7 @@ impl Trouble {
         self.sent_again.clear();
     }
 
-    /// Gives back the memory of more than so many segments.
+    /// Frees the memory beyond so many segments.
     fn release(&mut self, kept: usize) {
         if self.lost.capacity() > kept {
             self.lost = BinaryHeap::new();
@@ -126,7 +126,7 @@ impl Scoreboard {
         self.enter_flight(length);
     }
 
-    /// The segment at `index` leaves again.
+    /// The segment at `index` is retransmitted.
     pub fn resend(&mut self, index: usize, now: Instant, rate: Snapshot) {
         let sent = &mut self.ring[index];
         let length = sent.length;
@@ -138,7 +138,7 @@ impl Scoreboard {
         let sent = &mut self.ring[index];
         self.resent += u32::from(!sent.retransmitted);
         sent.leave_again(now, self.order, rate);
-        // Looks at the queue's front, and so keeps it as short as what is in flight.
+        // Looks at the queue's front, and so keeps it as short as the data in flight.
         self.oldest_sent_again();
         let place = self.gone + index as u64;
         self.trouble.get_or_insert_default().sent_again.push_back((place, self.order));
@@ -146,7 +146,7 @@ impl Scoreboard {
         self.enter_flight(length);
     }
 
-    /// Takes in a cumulative acknowledgement of everything below `una`.
+    /// Processes a cumulative acknowledgement of everything below `una`.
     pub fn acknowledge(&mut self, una: u64, delivery: &mut Delivery) {
         while let Some(&first) = self.ring.front() {
             if first.start >= una {
@@ -201,7 +201,7 @@ impl Scoreboard {
         delivery.bytes += cut;
     }
 
-    /// Takes in a selective acknowledgement; segments that it covers in part stay as they are.
+    /// Processes a selective acknowledgement; segments that it covers in part stay as they are.
     pub fn select(&mut self, block: Span, delivery: &mut Delivery) {
         if self.trouble.as_ref().is_some_and(|trouble| trouble.sacked.covers(block)) {
             return;
@@ -240,7 +240,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the segment at `index` for lost, if it is in flight; `told` hears of each that is.
+    /// Marks the segment at `index` as lost, if it is in flight; calls `told` with each one.
     pub fn lose(&mut self, index: usize, told: &mut impl FnMut(&Sent)) -> Found {
         let Some(sent) = self.ring.get(index).copied() else { return Found::default() };
         if sent.state != SegmentState::InFlight {
@@ -259,9 +259,9 @@ impl Scoreboard {
         }
     }
 
-    /// Takes for lost what was last sent at `until` or before, and before transmission `order`.
+    /// Marks as lost every segment last sent at `until` or before, and before transmission `order`.
     ///
-    /// Returns besides whether anything sent before `order` is still in flight.
+    /// Also returns whether a segment sent before `order` is still in flight.
     pub fn lose_sent_before(
         &mut self,
         order: Order,
@@ -282,7 +282,7 @@ impl Scoreboard {
         (found, false)
     }
 
-    /// Takes for lost what lies from `from` to `to` and was sent only once.
+    /// Marks as lost every segment from `from` to `to` that was sent only once.
     pub fn lose_first_sent(&mut self, from: u64, to: u64, told: &mut impl FnMut(&Sent)) -> Found {
         let mut found = Found::default();
         let mut index = self.at_or_after(from);
@@ -295,14 +295,14 @@ impl Scoreboard {
         found
     }
 
-    /// Takes everything that is in flight for lost.
+    /// Marks every segment in flight as lost.
     pub fn lose_all(&mut self, told: &mut impl FnMut(&Sent)) {
         while let Some(index) = self.oldest() {
             self.lose(index, told);
         }
     }
 
-    /// Takes nothing for lost any more: it was all still on its way. Rare, so it may cost a sort.
+    /// No segment is lost any more: all were still in flight. Rare, so it may cost a sort.
     pub fn forgive(&mut self) {
         let Some(trouble) = &mut self.trouble else { return };
         trouble.lost.clear();
@@ -346,7 +346,7 @@ impl Scoreboard {
         trouble.sacked.clear();
     }
 
-    /// The lowest segment that was found lost and not sent again.
+    /// The lowest segment found lost and not retransmitted.
     pub fn next_lost(&mut self) -> Option<usize> {
         if self.lost_bytes == 0 {
             return None;
@@ -362,7 +362,7 @@ impl Scoreboard {
         None
     }
 
-    /// Positions above which at least `bytes` or `spans` ranges were selectively acknowledged.
+    /// The position above which at least `bytes` or `spans` ranges were selectively acknowledged.
     pub fn below_sacked(&self, bytes: u64, spans: usize) -> Option<u64> {
         let mut above = 0;
         for (nth, span) in self.trouble.as_ref()?.sacked.iter().rev().enumerate() {
@@ -380,7 +380,7 @@ impl Scoreboard {
         if position <= first.start {
             return 0;
         }
-        // Segments are mostly as long as each other: guess, and look around.
+        // Most segments have the same length: guess, and look around.
         let guess = ((position - first.start) / u64::from(self.typical.max(1))) as usize;
         if let Some(sent) = self.ring.get(guess) {
             if sent.start == position {
@@ -427,7 +427,7 @@ impl Scoreboard {
         self.segments_in_flight
     }
 
-    /// What was found lost and not sent again. Unit: positions.
+    /// Data found lost and not retransmitted. Unit: positions.
     pub fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
@@ -436,19 +436,19 @@ impl Scoreboard {
         self.sacked_segments
     }
 
-    /// Segments that were sent again and are not covered cumulatively.
+    /// Retransmitted segments that are not covered cumulatively.
     pub fn resent_segments(&self) -> u32 {
         self.resent
     }
 
-    /// Segments that were found lost and have not arrived, sent again or not.
+    /// Segments found lost that have not arrived, retransmitted or not.
     pub fn missed_segments(&self) -> u32 {
         self.missed
     }
 
-    /// Gives back the memory of a burst, when nothing is outstanding.
+    /// When nothing is outstanding, frees the memory of a burst.
     ///
-    /// Each time twice as much is kept: who sends in bursts soon has room for them for good.
+    /// Each time it keeps twice as much: a sender of bursts soon keeps room for them.
     pub fn release(&mut self) {
         let kept = self.kept as usize;
         if self.ring.is_empty() {
@@ -462,7 +462,7 @@ impl Scoreboard {
         }
     }
 
-    /// What lies on the heap. Unit: bytes.
+    /// Memory on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
         let trouble = self.trouble.as_ref().map_or(0, |trouble| trouble.memory());
         self.ring.capacity() * size_of::<Sent>() + trouble
@@ -478,7 +478,7 @@ impl Scoreboard {
         self.segments_in_flight -= 1;
     }
 
-    /// Of what is in flight, what was last sent before all else.
+    /// Of the segments in flight, the one last sent before all others.
     fn oldest(&mut self) -> Option<usize> {
         let (once, again) = (self.oldest_sent_once(), self.oldest_sent_again());
         match (once, again) {
@@ -517,7 +517,7 @@ impl Scoreboard {
         None
     }
 
-    /// Recounts everything slowly.
+    /// Recounts everything from scratch.
     ///
     /// # Errors
     /// The first count that is not what it should be.

@@ -1,10 +1,10 @@
-//! A segment that was sent and is not acknowledged, and what acknowledgements tell of such.
+//! A segment that was sent and is not acknowledged, and what acknowledgements report about it.
 
 use midhop_units::Instant;
 
 use super::rate::Snapshot;
 
-/// Where a segment is, as far as is known.
+/// The known state of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentState {
     InFlight,
@@ -20,15 +20,15 @@ pub(crate) struct Sent {
     /// Unit: positions; a FIN takes one.
     pub length: u32,
     pub state: SegmentState,
-    /// Whether it was ever sent again.
+    /// Whether it was ever retransmitted.
     pub retransmitted: bool,
-    /// Whether it was found lost, sent again since or not.
+    /// Whether it was found lost, retransmitted since or not.
     pub missed: bool,
     pub sent_at: Instant,
-    /// Which transmission of the connection its last one was.
+    /// The number of its last transmission in the connection.
     pub order: Order,
-    // The snapshot of when it left, in parts: the whole has room between them that a window's records
-    // would pay for.
+    // The snapshot of when it left, in parts: the whole has padding, which would cost memory for each record
+    // of a window.
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
@@ -59,7 +59,7 @@ impl Sent {
         }
     }
 
-    /// It leaves once more.
+    /// It is retransmitted.
     pub fn leave_again(&mut self, sent_at: Instant, order: Order, rate: Snapshot) {
         let again = Self::new(self.start, self.length, sent_at, order, rate);
         *self = Self { retransmitted: true, missed: self.missed, ..again };
@@ -69,7 +69,7 @@ impl Sent {
         self.start + u64::from(self.length)
     }
 
-    /// What it remembers of the moment it left.
+    /// The state recorded when it left.
     pub fn rate(&self) -> Snapshot {
         let Self { delivered, delivered_at, first_sent_at, lost, in_flight, app_limited, .. } =
             *self;
@@ -77,8 +77,8 @@ impl Sent {
     }
 }
 
-/// The how-manieth transmission of a connection, modulo 2³²: those of segments that are outstanding at
-/// once are far fewer than 2³¹ apart.
+/// The number of a transmission in a connection, modulo 2³²: the numbers of segments outstanding at
+/// the same time are far less than 2³¹ apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Order(u32);
 
@@ -87,7 +87,7 @@ impl Order {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// How many transmissions came from it up to a later one.
+    /// How many transmissions there were from it up to a later one.
     pub fn until(self, later: Self) -> u32 {
         later.0.wrapping_sub(self.0)
     }
@@ -103,17 +103,17 @@ pub(crate) struct Delivery {
     /// Unit: positions.
     pub bytes: u64,
     pub segments: u32,
-    /// The latest sent of what arrived.
+    /// The latest sent of the arrived segments.
     pub newest: Option<Sent>,
-    /// When the first and last segment that were sent only once and are now covered cumulatively left.
+    /// When the first and last segment left that were sent only once and are now covered cumulatively.
     pub originals: Option<(Instant, Instant)>,
     /// The same for those covered selectively.
     pub selected: Option<(Instant, Instant)>,
     /// The highest position up to which a segment that was sent only once has now arrived.
     pub original_end: u64,
-    /// The lowest position at which one begins.
+    /// The lowest position at which such a segment begins.
     pub original_start: Option<u64>,
-    /// Whether a segment that was sent again is now covered cumulatively.
+    /// Whether a retransmitted segment is now covered cumulatively.
     pub retransmitted: bool,
 }
 
@@ -136,11 +136,11 @@ impl Delivery {
     }
 }
 
-/// Segments that were just found lost.
+/// Segments just found lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub bytes: u64,
-    /// What was in flight when the first of them was sent.
+    /// Data in flight when the first of them was sent.
     pub in_flight_at_send: Option<u64>,
 }
 

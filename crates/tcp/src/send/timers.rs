@@ -1,4 +1,4 @@
-//! What the sender does when nothing comes: retransmission timeout, tail loss probe, window probe.
+//! The sender's timers: retransmission timeout, tail loss probe, window probe.
 //!
 //! Source: RFC 6298 §5, RFC 8985 §7 (TLP), RFC 9293 §3.8.6.1 (zero-window probing), RFC 5682 (F-RTO).
 
@@ -8,12 +8,12 @@ use midhop_units::{Bytes, Duration, Instant};
 use super::{Forced, Mode, Probe, Sender, Timer, answer::losses, rack::Surroundings, rto::INITIAL};
 use crate::settings::{LossDetection, Settings};
 
-/// The peer has not answered for too long.
+/// The peer has not responded for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GivenUp;
 
 impl Sender {
-    /// Starts the timer over: something new was acknowledged, or the first segment has left.
+    /// Restarts the timer: new data was acknowledged, or the first segment has left.
     pub(super) fn arm(&mut self, now: Instant, settings: &Settings) {
         if self.board.is_empty() {
             self.timer = Timer::Off;
@@ -46,14 +46,14 @@ impl Sender {
         smoothed * 2 + if alone { Duration::from_ms(200) } else { Duration::from_ms(2) }
     }
 
-    /// The peer's window holds everything back and nothing is in flight.
+    /// The peer's window holds back all data and nothing is in flight.
     pub(super) fn guard_window(&mut self, now: Instant, settings: &Settings) {
         if self.board.is_empty() && !matches!(self.timer, Timer::Persist(_)) {
             self.timer = Timer::Persist(now + self.backed_off(settings));
         }
     }
 
-    /// The window has opened, or what guarded it is needed no more.
+    /// The window has opened, or the probe is no longer needed.
     pub(super) fn unguard_window(&mut self) {
         if matches!(self.timer, Timer::Persist(_)) {
             self.timer = Timer::Off;
@@ -63,7 +63,7 @@ impl Sender {
     }
 
     /// # Errors
-    /// The peer has not answered for too long.
+    /// The peer has not responded for too long.
     pub fn on_timeout(&mut self, now: Instant, settings: &Settings) -> Result<(), GivenUp> {
         if self.reorder_at <= now {
             self.reorder_at = Instant::NEVER;
@@ -71,7 +71,7 @@ impl Sender {
             let open = self.recovery.mode != Mode::Recovery;
             self.begin_if_lost(now, settings);
             if open && self.recovery.mode == Mode::Recovery {
-                // No acknowledgement lets the first retransmission out, so the timer does.
+                // No acknowledgement triggers the first retransmission, so the timer does.
                 self.reduce(1, false);
             }
         }
@@ -95,7 +95,7 @@ impl Sender {
     }
 
     fn on_persist(&mut self, now: Instant, settings: &Settings) -> Result<(), GivenUp> {
-        // A peer that answers with a closed window lives (RFC 9293 §3.8.6.1): answers reset the count.
+        // A peer that responds with a closed window lives (RFC 9293 §3.8.6.1): responses reset the count.
         if self.expiries >= settings.retries {
             return Err(GivenUp);
         }
@@ -116,7 +116,7 @@ impl Sender {
         }
         self.counters.timeouts += 1;
         let in_flight = Bytes::new(self.pipe());
-        // The receiver has dropped what it said it had (RFC 2018 §8).
+        // The receiver has dropped data that it had reported (RFC 2018 §8).
         if self.board.first().is_some_and(|sent| sent.state == super::sent::SegmentState::Sacked) {
             self.board.renege();
         }

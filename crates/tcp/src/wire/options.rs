@@ -11,10 +11,10 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
-/// As much as a header's length field can say.
+/// The maximum that a header's length field can express.
 const SPACE: usize = 40;
 
-/// The options of a segment, padded to words; and how many bytes they take.
+/// The options of a segment, padded to words; and their length in bytes.
 ///
 /// SACK blocks that find no room are left out, the oldest first.
 pub(super) fn write(segment: &Segment) -> ([u8; SPACE], usize) {
@@ -61,7 +61,7 @@ impl Out {
     }
 }
 
-/// Reads what it knows, passes over what it does not, and stops where the lengths make no sense.
+/// Reads the options that it knows, skips unknown ones, and stops where the lengths are invalid.
 pub(super) fn read(mut options: &[u8], segment: &mut Segment) {
     let syn = segment.flags.contains(crate::segment::Flags::SYN);
     while let Some((&kind, rest)) = options.split_first() {

@@ -1,13 +1,13 @@
-//! How much more is acknowledged at once than the measured rate explains.
+//! How much more arrives in one acknowledgement than the measured rate explains.
 //!
-//! A path that gathers acknowledgements and hands them over in batches leaves silences, in which a window
-//! of two products runs dry. What was acknowledged in excess is added to the window.
+//! A path that aggregates acknowledgements and delivers them in batches has gaps, in which a window
+//! of two products runs out. The bytes acknowledged in excess are added to the window.
 
 use midhop_units::{Duration, Instant, Rate};
 
-/// The window of the maximum: so many rounds at least, twice as many at most.
+/// The window of the maximum: at least so many rounds, at most twice as many.
 const ROUNDS: u32 = 5;
-/// The excess counts up to what the rate carries in this time.
+/// The excess counts up to the bytes that the rate carries in this time.
 const MAX: Duration = Duration::from_ms(100);
 
 /// The excess over the measured rate, and its recent maximum. Unit: bytes.
@@ -15,13 +15,13 @@ const MAX: Duration = Duration::from_ms(100);
 pub(super) struct Aggregation {
     since: Instant,
     acked: u64,
-    /// The largest of this window of rounds and of the one before.
+    /// The largest in this window of rounds and in the one before.
     largest: [u64; 2],
     rounds: u32,
 }
 
 impl Aggregation {
-    /// Begins to compare at `now`.
+    /// Starts comparing at `now`.
     pub fn restart(&mut self, now: Instant) {
         self.since = now;
         self.acked = 0;
@@ -36,7 +36,7 @@ impl Aggregation {
         }
     }
 
-    /// `acked` more has arrived on a path of `bandwidth`, with a window of `cwnd`.
+    /// `acked` more bytes have arrived on a path of `bandwidth`, with a window of `cwnd`.
     pub fn on_ack(&mut self, now: Instant, acked: u64, bandwidth: Rate, cwnd: u64) {
         let mut expected = bandwidth.bytes_in(now.saturating_since(self.since)).get();
         if self.acked <= expected {
@@ -48,7 +48,7 @@ impl Aggregation {
         self.largest[0] = self.largest[0].max(excess);
     }
 
-    /// What the window is to have on top.
+    /// The amount to add to the window.
     pub fn bonus(&self, bandwidth: Rate) -> u64 {
         let [current, previous] = self.largest;
         current.max(previous).min(bandwidth.bytes_in(MAX).get())

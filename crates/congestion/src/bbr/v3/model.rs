@@ -1,4 +1,4 @@
-//! What is known of the path: rates, volumes, round trips, and what losses say of them.
+//! The model of the path: rates, volumes, round trips, and the effect of losses on them.
 //!
 //! Source: draft-ietf-ccwg-bbr-06 §5.5 and §5.3.1.2.
 
@@ -12,7 +12,7 @@ use crate::{
 };
 use midhop_units::{Instant, Rate};
 
-/// What the current round trip says of congestion.
+/// Congestion signals of the current round trip.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Signals {
     pub lost: bool,
@@ -25,10 +25,10 @@ pub(super) struct Signals {
     pub inflight_latest: u64,
 }
 
-/// What to come back to where losses turn out to be none.
+/// The state to restore when losses turn out to be spurious.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Undo {
-    /// Whether what follows was saved for losses that are not repaired yet.
+    /// Whether it was saved for losses that are not repaired yet.
     pub armed: bool,
     pub state: Option<State>,
     pub bw_shortterm: Rate,
@@ -46,7 +46,7 @@ pub(super) struct Full {
 }
 
 impl Full {
-    /// Begins to look again, from `bw`.
+    /// Starts the search again, from `bw`.
     pub fn reset(&mut self, bw: Rate) {
         *self = Self { bw, reached: self.reached, ..Self::default() };
     }
@@ -171,7 +171,7 @@ impl BbrV3 {
         self.probe_rtt_expired = since(self.probe_rtt_min_at) > PROBE_RTT_INTERVAL;
         let Some(rtt) = ack.rtt else { return };
         let renewed = match self.path_since {
-            // The old path's.
+            // The value of the old path.
             Some(path_since) if sample.sent < path_since => return,
             renewed => renewed.is_some(),
         };
@@ -188,8 +188,8 @@ impl BbrV3 {
         }
     }
 
-    /// The first loss of a round begins the round that is judged by it; the first of a recovery saves
-    /// what to come back to.
+    /// The first loss of a round begins the round that is judged by it; the first loss of a recovery saves
+    /// the state to restore.
     pub(super) fn note_loss(&mut self) {
         if !self.signals.lost {
             self.signals.round_end = self.delivered;
@@ -214,12 +214,12 @@ impl BbrV3 {
         }
     }
 
-    /// Whether so much was lost since a segment was sent that what was in flight then was too much.
+    /// Whether so much was lost since a segment was sent that too much was in flight then.
     pub(super) fn is_too_high(&self, lost: u64, tx_in_flight: u64) -> bool {
         exceeds_threshold(lost, tx_in_flight) || (lost > 0 && !self.selective_acks)
     }
 
-    /// Reacts to losses of a probe, once per probe.
+    /// Responds to losses of a probe, once per probe.
     pub(super) fn handle_too_high(&mut self, now: Instant, inflight: u64, app_limited: bool) {
         self.prev_probe_too_high = true;
         self.probe_sample = false;
@@ -232,7 +232,7 @@ impl BbrV3 {
         }
     }
 
-    /// The losses were none: bounds come back, and the probe that they broke off.
+    /// The losses were spurious: bounds are restored, and the probe that they ended continues.
     pub(super) fn undo_losses(&mut self) {
         self.signals.lost = false;
         self.full.reset(Rate::ZERO);

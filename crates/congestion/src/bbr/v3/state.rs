@@ -1,4 +1,4 @@
-//! What a flow does, and when it goes on to something else.
+//! The states of a flow, and when it changes from one to the next.
 //!
 //! Source: draft-ietf-ccwg-bbr-06 §5.3.
 
@@ -6,31 +6,31 @@ use super::{BbrV3, INFINITE, PROBE_RTT_TIME};
 use crate::{Ack, bbr::Sample};
 use midhop_units::{Duration, Instant, Rate};
 
-/// Reno's rounds between two losses on the paths it is meant to live on.
+/// Reno's rounds between two losses on the paths where BBR should coexist with it.
 const RENO_ROUNDS_MAX: u64 = 63;
 const DRAIN_ROUNDS_MAX: u64 = 3;
 
-/// What a flow is doing.
+/// The state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Doubling the rate each round.
     Startup,
-    /// Emptying the queue that doubling left.
+    /// Emptying the queue that the start left.
     Drain,
     /// After a probe: leaving room.
     ProbeBwDown,
-    /// Sending what is delivered.
+    /// Sending at the delivery rate.
     ProbeBwCruise,
     /// Filling the path before a probe.
     ProbeBwRefill,
-    /// Sending more, to see whether more is delivered.
+    /// Sending more, to measure whether more is delivered.
     ProbeBwUp,
-    /// Half the product in flight, to see the path without a queue.
+    /// Half the product in flight, to measure the path without a queue.
     ProbeRtt,
 }
 
 impl State {
-    /// How fast data leaves. Unit: percent of the measured rate.
+    /// The pacing gain. Unit: percent of the measured rate.
     pub const fn pacing_gain_percent(self) -> u64 {
         match self {
             Self::Startup => 277,
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// How much may be in flight. Unit: percent of the product of rate and round-trip time.
+    /// The limit in flight. Unit: percent of the product of rate and round-trip time.
     pub const fn cwnd_gain_percent(self) -> u64 {
         match self {
             Self::ProbeBwUp => 225,
@@ -63,7 +63,7 @@ impl State {
     }
 }
 
-/// What acknowledgements tell of a probe: they lag behind the states by a round.
+/// The phase of a probe by its acknowledgements: they lag behind the states by a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AckPhase {
     Init,
@@ -174,14 +174,14 @@ impl BbrV3 {
             return true;
         }
         if ack.cwnd_limited && self.cwnd >= self.inflight_longterm {
-            // The bound limits the rate, not the path.
+            // The limit is the bound, not the path.
             self.full.reset(sample.rate.unwrap_or(Rate::ZERO));
             return false;
         }
         self.full.now
     }
 
-    /// Follows what acknowledgements say of a probe, and moves the long-term bound.
+    /// Follows the acknowledgements of a probe, and moves the long-term bound.
     ///
     /// Returns whether the state has changed.
     fn adapt_long_term(&mut self, ack: &Ack, sample: &Sample) -> bool {
@@ -195,7 +195,7 @@ impl BbrV3 {
                 if !sample.app_limited {
                     self.advance_max_bw();
                 }
-                // The careful probe went well: the next one may persist.
+                // The careful probe succeeded: the next one may persist.
                 if self.prev_probe_precautionary && !self.prev_probe_too_high {
                     self.start_refill();
                     return true;

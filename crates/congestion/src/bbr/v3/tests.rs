@@ -55,9 +55,9 @@ fn the_start_is_paced_at_the_gain_times_the_window_per_round_trip() {
 fn the_volume_at_a_loss_lies_within_the_segment_that_crossed_the_threshold() {
     // Nothing lost before the 100th of 100: two hundredths of 99 segments more.
     assert_eq!(inflight_at_loss(100_000, 1000, 1000), 99_000 + 1980 * 100 / 98);
-    // As much lost before as is allowed: nothing of the segment fits.
+    // As much was lost before as is allowed: nothing of the segment fits.
     assert_eq!(inflight_at_loss(51_000, 2000, 1000), 50_000);
-    // More than that lost already: what was in flight before it, no less.
+    // More than that was lost already: the data in flight before it, no less.
     assert_eq!(inflight_at_loss(51_000, 20_000, 1000), 50_000);
 }
 

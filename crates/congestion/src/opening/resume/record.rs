@@ -1,4 +1,4 @@
-//! A saved record, of which one connection at a time makes use.
+//! A saved record, which one connection at a time uses.
 
 use super::Saved;
 use std::sync::{
@@ -10,7 +10,7 @@ const FREE: u8 = 0;
 const CLAIMED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What an earlier connection found out, for all connections over the same path that hold this handle or
+/// What an earlier connection measured, for all connections over the same path that hold this handle or
 /// a clone of it.
 ///
 /// Source: RFC 9959, Reconnaissance Phase (one connection uses a set of saved parameters) and Safe
@@ -25,12 +25,12 @@ struct Shared {
 }
 
 impl Record {
-    /// A record of what was `saved`.
+    /// A record of `saved`.
     pub fn new(saved: Saved) -> Self {
         Self(Arc::new(Shared { saved, state: AtomicU8::new(FREE) }))
     }
 
-    /// What was saved; `None` once a connection had to retreat from it.
+    /// The saved values; `None` once a connection had to retreat from them.
     pub fn saved(&self) -> Option<Saved> {
         (self.0.state.load(Relaxed) != FAILED).then_some(self.0.saved)
     }
@@ -51,12 +51,12 @@ impl PartialEq for Record {
 
 impl Eq for Record {}
 
-/// A connection's use of a record; gives it back when it is dropped.
+/// A connection's use of a record; releases it when it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim(Record);
 
 impl Claim {
-    /// What was saved is not what the path carries: nobody is to use it again.
+    /// The path does not carry the saved window: no connection may use it again.
     pub fn fail(self) {
         self.0.0.state.store(FAILED, Relaxed);
     }

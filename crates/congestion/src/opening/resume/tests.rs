@@ -74,7 +74,7 @@ fn jumped(resume: &mut Windowed) {
 fn a_jump_that_arrives_is_where_slow_start_goes_on() {
     let mut resume = reno(saved(1000, 600));
     jumped(&mut resume);
-    // A round trip later everything is out; what was sent before comes back first.
+    // A round trip later everything has been sent; data sent before is acknowledged first.
     acks(&mut resume, 2 * RTT_MS, 19, 500);
     assert!(matches!(phase(&resume), Phase::Validating { .. }), "{:?}", phase(&resume));
     assert_eq!(window(&resume), 518, "it grows by what arrives, less the one that ended the phase");
@@ -85,7 +85,7 @@ fn a_jump_that_arrives_is_where_slow_start_goes_on() {
 
 #[test]
 fn another_path_is_told_by_its_round_trip_time() {
-    // More than half of what was saved, and up to ten times as long.
+    // More than half of the saved round trip, and up to ten times as long.
     for (saved_ms, jumps) in [(59, false), (60, true), (1199, true), (1200, false)] {
         let mut resume = reno(saved(1000, saved_ms));
         acks(&mut resume, RTT_MS, 10, 10);
@@ -101,7 +101,7 @@ fn another_path_is_told_by_its_round_trip_time() {
 fn a_jump_that_was_not_used_is_taken_back() {
     let mut resume = reno(saved(1000, 600));
     jumped(&mut resume);
-    // Nothing more was sent; a round trip later the nineteen come back.
+    // Nothing more was sent; a round trip later the nineteen are acknowledged.
     acks(&mut resume, 2 * RTT_MS, 1, 19);
     assert_eq!(phase(&resume), Phase::Normal);
     assert_eq!(window(&resume), 19);
@@ -233,7 +233,7 @@ fn the_example_with_a_loss_goes_back_to_half_of_66_packets() {
     acks(&mut resume, 2 * RTT_MS, 29, 150);
     acks(&mut resume, 2 * RTT_MS, 34, 121);
     assert!(matches!(phase(&resume), Phase::Validating { leap, .. } if leap.pipe == 63 * MSS));
-    // Packet 64 is missed when three after it have come.
+    // Packet 64 is found missing when three after it have arrived.
     acks(&mut resume, 2 * RTT_MS, 3, 87);
     lose(&mut resume, 1);
     assert!(matches!(phase(&resume), Phase::Retreat { leap, .. } if leap.pipe == 66 * MSS));

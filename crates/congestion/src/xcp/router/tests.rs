@@ -20,7 +20,7 @@ fn at(us: u64) -> Instant {
 }
 
 /// Sends `headers` in turn, `count` segments evenly over an interval of 600 ms that begins at
-/// `from_us`; returns what each header got in all. Unit: bytes.
+/// `from_us`; returns the total for each header. Unit: bytes.
 fn interval(
     router: &mut Router,
     headers: &[Header],
@@ -68,7 +68,7 @@ fn spare_rate_goes_to_all_flows_alike_and_sums_up_to_phi() {
     for flow in &got {
         assert!((flow - 15_000.0).abs() < 1.0, "{got:?}");
     }
-    // Two hundred bytes each, but for the last, which finds a residue of nothing but roundings.
+    // Two hundred bytes each, except for the last, which finds only roundings in the residue.
     assert!((got.iter().sum::<f64>() - 150_000.0).abs() < 1.0, "{got:?}");
 }
 
@@ -136,8 +136,8 @@ fn a_router_left_alone_begins_anew() {
 }
 
 proptest! {
-    /// Whatever flows there are, in whatever order: what an interval gives out is φ, to a hundredth of
-    /// all that changes hands.
+    /// With any flows in any order an interval distributes φ, to a hundredth of
+    /// all changes.
     #[test]
     fn feedback_is_conserved(
         windows in prop::collection::vec(20_000..2_000_000_u64, 1..8),
@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// A sender over a way of its own to the shared port.
+/// A sender with its own path to the shared port.
 struct Flow {
     xcp: Xcp,
     receiver: Receiver,

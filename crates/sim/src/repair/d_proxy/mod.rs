@@ -11,10 +11,10 @@ use midhop_experiment::agents;
 use midhop_experiment::limit::Family;
 use midhop_units::Instant;
 
-/// What a report says: what it is, the flow by its addresses and ports, and from where to where.
+/// The size of a report: its kind, the flow by its addresses and ports, and its range.
 /// Unit: bytes, padded to words, by [`Family`].
 const REPORT: [u32; 2] = [24, 48];
-/// Where the agents talk to each other.
+/// The agents' port.
 const PORT: u16 = 7;
 
 /// One of the two agents.
@@ -29,8 +29,8 @@ pub struct DProxyNode {
 }
 
 impl DProxyNode {
-    /// An agent at `node` whose peer is at `peer`; `beyond` marks the nodes, by their numbers, to which
-    /// the way leads over the peer, the peer's own included.
+    /// An agent at `node` whose peer is at `peer`; `beyond` marks the nodes, by their numbers, whose
+    /// route leads over the peer, including the peer's own.
     pub fn new(settings: &agents::DProxy, node: NodeId, peer: NodeId, beyond: Vec<bool>) -> Self {
         Self { agent: DProxy::new(settings.into()), node, peer, beyond, wanted: Default::default() }
     }

@@ -14,8 +14,8 @@ fn pair(settings: &agents::DProxy) -> Vec<Box<dyn Agent>> {
     vec![Box::new(near), Box::new(far)]
 }
 
-/// 200 kB over 50 ms, 5 ms between the agents, and 1 ms. `fate` gets the stretch, and which of the
-/// data segments or messages that the first end's side sends over it this is, repeats included.
+/// 200 kB over 50 ms, 5 ms between the agents, and 1 ms. `fate` gets the stretch, and the number of the
+/// data segment or message among those that the first end's side sends over it, repeats included.
 fn rig(settings: &agents::DProxy, fate: impl Fn(usize, What, u32) -> bool + 'static) -> Rig {
     let stretch = |delay| Stretch { delay: Duration::from_ms(delay), ..Stretch::default() };
     let stretches = vec![stretch(50), stretch(5), stretch(1)];

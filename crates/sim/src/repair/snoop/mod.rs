@@ -20,7 +20,7 @@ pub struct SnoopNode {
 }
 
 impl SnoopNode {
-    /// An agent that caches what goes to the nodes that `lossy` marks, by their numbers.
+    /// An agent that caches packets to the nodes that `lossy` marks, by their numbers.
     pub fn new(settings: &agents::Snoop, lossy: Vec<bool>) -> Self {
         Self { agent: Snoop::new(settings.into()), lossy, wanted: Default::default() }
     }

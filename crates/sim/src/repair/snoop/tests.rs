@@ -1,4 +1,4 @@
-//! Packets fed to a snoop agent by hand: what it sends again, what it keeps from the source.
+//! Packets given to a snoop agent by hand: what it retransmits, and what it hides from the source.
 
 use super::*;
 use crate::agent::Action;
@@ -13,7 +13,7 @@ const LENGTH: u32 = 1000;
 /// From the agent to the receiver and back.
 const ROUND_TRIP: Duration = Duration::from_ms(20);
 
-/// Segments are called by their number from 0, each of [`LENGTH`] bytes.
+/// Segments are numbered from 0, each of [`LENGTH`] bytes.
 struct Bench {
     snoop: SnoopNode,
     now: Instant,
@@ -35,7 +35,7 @@ impl Bench {
         }
     }
 
-    /// One that has seen segments 0 and 1 pass, and their acknowledgements come back.
+    /// An agent that has seen segments 0 and 1 pass, and their acknowledgements return.
     fn begun(settings: agents::Snoop, origin: u32) -> Self {
         let mut bench = Self::new(settings, origin);
         for number in 0..2 {
@@ -86,7 +86,7 @@ impl Bench {
         }
     }
 
-    /// The acknowledgement of all before segment `next`, and of those between the pairs of `blocks`.
+    /// The acknowledgement of everything before segment `next`, and of the segments between the pairs of `blocks`.
     fn acknowledgement(&self, next: u32, blocks: &[(u32, u32)]) -> Segment {
         let mut segment = Segment {
             sequence: 77,
@@ -102,7 +102,7 @@ impl Bench {
         segment
     }
 
-    /// What the agent sends on when it gets a segment.
+    /// The packets that the agent forwards when it gets a segment.
     fn give(&mut self, towards: End, segment: Segment) -> Vec<Segment> {
         let packet = self.packet(towards, segment);
         let mut actions = Actions::default();
@@ -127,7 +127,7 @@ impl Bench {
         segments.collect()
     }
 
-    /// Lets segments pass, each of which must be sent on as it is.
+    /// Lets segments pass; each must be forwarded unchanged.
     fn data(&mut self, number: u32) {
         let segment = self.segment(number);
         assert_eq!(self.give(End::Listener, segment), [segment]);
@@ -138,8 +138,8 @@ impl Bench {
         self.give(End::Opener, segment)
     }
 
-    /// Lets the agent's timer fire until it sends something, and gives when it did and what it sent;
-    /// nothing when that would take longer than flows are remembered.
+    /// Lets the agent's timer fire until it sends something, and returns the time and the packets;
+    /// `None` when that would take longer than flows are remembered.
     fn timer(&mut self) -> (Instant, Vec<Segment>) {
         let idle = self.now + Duration::from_s(100);
         loop {
@@ -165,7 +165,7 @@ impl Bench {
         counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count)
     }
 
-    /// What the agent sends again at an acknowledgement.
+    /// The agent's retransmissions at an acknowledgement.
     fn repairs(&mut self, next: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
         let sent = self.ack(next, blocks);
         self.numbers(&sent)
@@ -177,7 +177,7 @@ impl Bench {
     }
 }
 
-/// Sequence numbers in the middle, and such that wrap within the test.
+/// Sequence numbers in the middle, and some that wrap within the test.
 const ORIGINS: [u32; 2] = [5000, u32::MAX - 5500];
 
 #[test]
@@ -203,13 +203,13 @@ fn a_repair_that_is_lost_too_is_found_by_duplicates_or_by_the_timer() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
-    // 2 is lost; 3 to 7 arrive, and 3 more come after the repair.
+    // 2 is lost; 3 to 7 arrive, and 3 more arrive after the repair.
     let sent: Vec<_> = (3..8).flat_map(|_| bench.ack(2, &[])).collect();
     assert_eq!(bench.numbers(&sent), [2]);
     (8..11).for_each(|number| bench.data(number));
     let sent: Vec<_> = (8..11).flat_map(|_| bench.ack(2, &[])).collect();
     assert_eq!(bench.numbers(&sent), [2], "three that were sent after the repair");
-    // Nothing more comes: the timer, then the timer doubled.
+    // Nothing more arrives: the timer, then the timer doubled.
     let (resent, (first, sent)) = (bench.now, bench.timer());
     assert_eq!(first - resent, Duration::from_ms(100), "the floor, round trips being 20 ms");
     assert_eq!(bench.numbers(&sent), [2]);
@@ -232,7 +232,7 @@ fn selective_acknowledgements_find_each_loss_and_show_the_source_none() {
         assert!(bench.ack(2, &[(7, 8), (3, 6)]).is_empty());
         assert!(bench.ack(2, &[(7, 9), (3, 6)]).is_empty());
         assert_eq!(bench.repairs(2, &[(7, 10), (3, 6)]), [6]);
-        // The first repair arrives: the source sees progress, and not what is missing above.
+        // The first repair arrives: the source sees progress, and not the gap above.
         bench.wait(ROUND_TRIP);
         let sent = bench.ack(6, &[(7, 12)]);
         assert_eq!(sent, [bench.acknowledgement(6, &[])]);
@@ -257,7 +257,7 @@ fn a_selectively_reported_loss_of_a_repair_is_repaired_again() {
 fn what_was_lost_before_the_agent_is_the_sources() {
     for blocks in [true, false] {
         let mut bench = Bench::begun(agents::Snoop::default(), 5000);
-        // 4 never comes by.
+        // 4 never passes.
         [2, 3, 5, 6, 7, 8].into_iter().for_each(|number| bench.data(number));
         bench.wait(ROUND_TRIP);
         assert_eq!(bench.ack(4, &[]).len(), 1);
@@ -267,7 +267,7 @@ fn what_was_lost_before_the_agent_is_the_sources() {
             let expected = bench.acknowledgement(4, blocks);
             assert_eq!(bench.ack(4, blocks), [expected]);
         }
-        // What the source sends in its place is the source's to watch over.
+        // The source's retransmission in its place is the source's responsibility.
         bench.data(4);
         assert_eq!(bench.ack(4, &[(5, 9)]).len(), 1);
         assert_eq!((bench.count("acks-suppressed"), bench.count("segments-resent")), (0, 0));
@@ -277,7 +277,7 @@ fn what_was_lost_before_the_agent_is_the_sources() {
 #[test]
 fn of_two_losses_the_source_hears_of_its_own() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
-    // 3 never comes by; 6 is lost behind the agent.
+    // 3 never passes; 6 is lost behind the agent.
     [2, 4, 5, 6, 7, 8, 9].into_iter().for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     let sent = bench.ack(3, &[(7, 10), (4, 6)]);
@@ -318,7 +318,7 @@ fn copies_and_late_segments_are_told_from_what_the_source_sends_again() {
         bench.wait(Duration::from_ms(2));
         stamped.push(bench.segment(number));
     }
-    // 3 is overtaken by 4, and 2 comes twice.
+    // 3 is overtaken by 4, and 2 arrives twice.
     for number in [0, 1, 2, 4, 2, 3] {
         assert_eq!(bench.give(End::Listener, stamped[number]).len(), 1);
     }
@@ -353,10 +353,10 @@ fn only_the_agents_own_needless_copies_are_hushed_up() {
     assert_eq!(bench.repairs(2, &[(3, 6)]), [2]);
     assert_eq!(bench.ack(6, &[]).len(), 1);
     assert!(bench.ack(6, &[(2, 3)]).is_empty());
-    // A copy of 4 is none of the agent's.
+    // A copy of 4 is not the agent's.
     let sent = bench.ack(6, &[(4, 5)]);
     assert_eq!(sent, [bench.acknowledgement(6, &[(4, 5)])]);
-    // On what says more it is only left out.
+    // On an acknowledgement with more information it is only left out.
     assert_eq!(bench.ack(7, &[(2, 3)]), [bench.acknowledgement(7, &[])]);
 }
 
@@ -374,7 +374,7 @@ fn congestion_marks_and_windows_come_through() {
     assert_eq!(sent, [Segment { sack: Default::default(), ..first }], "the echo, not the loss");
     let second = echo(&bench, 5);
     assert!(bench.give(End::Opener, second).is_empty(), "the source knows");
-    // The same acknowledgement with another window is none that is duplicate.
+    // The same acknowledgement with another window is not a duplicate.
     let update = Segment { window: 900, ..bench.acknowledgement(2, &[(3, 5)]) };
     assert_eq!(bench.give(End::Opener, update), [Segment { sack: Default::default(), ..update }]);
 }
@@ -434,7 +434,7 @@ fn what_the_queue_refused_the_source_hears_of() {
     bench.wait(ROUND_TRIP);
     assert_eq!(bench.ack(3, &[]).len(), 1);
     for end in 5..9 {
-        // 4 to 7 are there.
+        // 4 to 7 have arrived.
         let sent = bench.ack(3, &[(4, end)]);
         assert_eq!(sent.len(), 1, "to the source");
     }
@@ -518,7 +518,7 @@ fn flows_are_few_and_forgotten() {
     assert_eq!(bench.give(End::Opener, last), [last]);
     assert_eq!((bench.snoop.agent.flows(), bench.snoop.agent.cached().get()), (0, 0));
     assert_eq!(bench.snoop.poll_timeout(), None);
-    // A third falls silent.
+    // A third becomes silent.
     bench.flow = FlowId(2);
     bench.data(0);
     let (at, sent) = (bench.now, bench.fire());
@@ -535,7 +535,7 @@ fn what_the_timer_has_sent_again_proves_nothing() {
     assert_eq!(bench.numbers(&sent), [2]);
     bench.wait(ROUND_TRIP * 2);
     assert_eq!(bench.ack(3, &[]), [bench.acknowledgement(3, &[])], "the rest may come as well");
-    // Where it does not, the timer goes on.
+    // If it does not, the timer continues.
     let (_, sent) = bench.timer();
     assert_eq!(bench.numbers(&sent), [3]);
 }
@@ -543,7 +543,7 @@ fn what_the_timer_has_sent_again_proves_nothing() {
 #[test]
 fn what_was_kept_back_is_told_later_from_below() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
-    // 2 and 5 never come by; 4 is lost behind the agent, and 7 and 9 are lost nowhere but late.
+    // 2 and 5 never pass; 4 is lost behind the agent, and 7 and 9 are only late.
     [3, 4, 6, 8, 10, 12].into_iter().for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     let sent = bench.ack(2, &[(3, 4)]);
@@ -556,8 +556,8 @@ fn what_was_kept_back_is_told_later_from_below() {
     // The repair of 4 arrives, and the receiver has room for a few blocks only.
     let sent = bench.ack(2, &[(3, 5), (12, 13), (10, 11)]);
     let lowest = [(10, 11), (8, 9), (6, 7), (3, 5)];
-    // What one acknowledgement has no room for follows it: it may be the last that comes, since a source whose window is
-    // full sends nothing before it knows.
+    // Blocks that do not fit in one acknowledgement follow it: it may be the last one, since a source whose window is
+    // full sends nothing before it has these reports.
     let rest = [(12, 13)];
     assert_eq!(sent, [bench.acknowledgement(2, &lowest), bench.acknowledgement(2, &rest)]);
     assert_eq!(bench.count("acks-sent"), 1);
@@ -581,12 +581,12 @@ fn who_looks_on_passes_on_what_it_gets() {
 fn a_needless_copy_of_the_sources_proves_nothing() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..5).for_each(|number| bench.data(number));
-    // The source sends 2 again, behind a queue of others.
+    // The source retransmits 2, behind a queue of others.
     (5..15).for_each(|number| bench.data(number));
     bench.data(2);
     bench.wait(ROUND_TRIP);
     bench.wait(ROUND_TRIP);
-    // It is the first transmission that is acknowledged: nothing of the rest is late.
+    // The first transmission is acknowledged: nothing of the rest is late.
     let sent = bench.ack(3, &[]);
     assert_eq!(sent, [bench.acknowledgement(3, &[])]);
     assert!(bench.ack(3, &[(4, 5)]).is_empty());
