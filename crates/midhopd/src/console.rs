@@ -49,10 +49,13 @@ pub struct Asking {
     json: bool,
 }
 
+/// Names the control socket where no option does; `midhop lab exec` sets it to that of the node's proxy.
+const SOCKET_VARIABLE: &str = "MIDHOPD_SOCKET";
+
 /// Which daemon is asked.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Its control socket; that of the only daemon in /run/midhopd when not given
+    /// Its control socket; when not given that of MIDHOPD_SOCKET, or of the only daemon in /run/midhopd
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     socket: Option<PathBuf>,
     /// Its configuration, which names the socket

@@ -40,7 +40,10 @@ impl Daemon {
                         .hint("take it out, or name a path, and restart the daemon")
                 })
             }
-            (None, None) => Self::only(Control::directory()),
+            (None, None) => match std::env::var_os(super::SOCKET_VARIABLE) {
+                Some(path) => Ok(Self(path.into())),
+                None => Self::only(Control::directory()),
+            },
         }
     }
 

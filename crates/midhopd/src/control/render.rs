@@ -55,11 +55,19 @@ pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> Status {
 
 fn leg(leg: LegSnapshot, name: &str, plan: &Plan) -> Leg {
     let configured = plan.legs.iter().find(|it| it.name == name);
+    // What goes through a tunnel is counted under its peer's name.
+    let peer = plan.peers.iter().find(|it| it.name == name);
     Leg {
         congestion: leg.congestion,
         connections: leg.connections,
-        rate_bit_s: configured.and_then(|it| it.rate).map(Rate::bits_per_s),
-        rate_in_bit_s: configured.and_then(|it| it.rate_in).map(Rate::bits_per_s),
+        rate_bit_s: configured
+            .and_then(|it| it.rate)
+            .or(peer.and_then(|it| it.rate))
+            .map(Rate::bits_per_s),
+        rate_in_bit_s: configured
+            .and_then(|it| it.rate_in)
+            .or(peer.and_then(|it| it.rate_in))
+            .map(Rate::bits_per_s),
         sent_bytes_total: leg.sent_total.get(),
         received_bytes_total: leg.received_total.get(),
         retransmissions_total: leg.retransmissions_total,

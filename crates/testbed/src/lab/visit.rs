@@ -130,8 +130,16 @@ pub fn visit(init: i32, state: &Path, node: &str, program: &[OsString]) -> Resul
     terminal.add(Signal::SIGINT);
     terminal.add(Signal::SIGQUIT);
     let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&terminal), None);
-    let status = Command::new(name).args(arguments).status().map_err(|source| {
-        VisitError::Program { program: name.to_string_lossy().into_owned(), source }
+    let mut command = Command::new(name);
+    command.args(arguments);
+    let socket = state.join(format!("{node}.sock"));
+    if socket.exists() {
+        // So that `midhopd status` asks the proxy of this node.
+        command.env("MIDHOPD_SOCKET", socket);
+    }
+    let status = command.status().map_err(|source| VisitError::Program {
+        program: name.to_string_lossy().into_owned(),
+        source,
     })?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))

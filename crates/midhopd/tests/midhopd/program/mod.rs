@@ -103,7 +103,11 @@ impl Drop for Removed {
 pub fn midhopd() -> Command {
     let own = || env!("CARGO_BIN_EXE_midhopd").into();
     let mut command = Command::new(std::env::var_os("MIDHOPD").unwrap_or_else(own));
-    command.stdin(Stdio::null()).env_remove("MIDHOPD_LOG").env_remove("NOTIFY_SOCKET");
+    command
+        .stdin(Stdio::null())
+        .env_remove("MIDHOPD_LOG")
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("MIDHOPD_SOCKET");
     command
 }
 
