@@ -1,8 +1,8 @@
 //! The configuration as resolved: what the daemon works from, with nothing left to check.
 
 use super::{
-    Admin, Assist, ClassPlan, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start,
-    TunnelPlan,
+    Admin, Assist, ClassPlan, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan,
+    Sources, Start, TunnelPlan,
 };
 use crate::policy::{Decision, Policy, Route};
 use ipnet::IpNet;
@@ -24,6 +24,8 @@ pub struct Plan {
     pub explicit: Explicit,
     /// What the whole daemon may hold.
     pub limits: Limits,
+    /// Which clients are counted, and limited, as one.
+    pub sources: Sources,
     /// Metrics and the status page.
     pub admin: Admin,
     /// What is logged, and how.
@@ -212,6 +214,7 @@ impl Plan {
             explicit.http_connect,
             explicit.socks5,
             admin.listen,
+            admin.names,
             tunnel.listen,
             tunnel.fallback,
             log.format,
