@@ -98,7 +98,7 @@ impl Admission {
         if self.flows.fetch_add(1, Relaxed) + 1 == self.flows_max.load(Relaxed) {
             self.edge.notify_one();
         }
-        Ticket { admission: self.clone(), source }
+        Ticket { admission: self.clone(), source: source.map(Box::new) }
     }
 
     /// The same, counted by its client's source.
@@ -143,15 +143,15 @@ impl Admission {
 #[derive(Debug)]
 pub struct Ticket {
     admission: Arc<Admission>,
-    /// Its source, where that was counted.
-    source: Option<IpNet>,
+    /// Its source, where that was counted. Boxed: most flows have none, and idle ones are to be small.
+    source: Option<Box<IpNet>>,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         let admission = &self.admission;
-        if let Some(source) = self.source {
-            admission.sources().places.leave(source);
+        if let Some(source) = self.source.as_deref() {
+            admission.sources().places.leave(*source);
         }
         if admission.flows.fetch_sub(1, Relaxed) == admission.flows_max.load(Relaxed) {
             admission.edge.notify_one();

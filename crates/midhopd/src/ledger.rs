@@ -167,9 +167,7 @@ impl Ledger {
 
     /// Books a flow whose two sides are open.
     pub fn open(&self, mut book: FlowBook) -> Arc<FlowBook> {
-        book.prefix = self.prefixes.book(book.ends.client.ip());
-        book.prefix.flows.add(1);
-        book.prefix.started.add(1);
+        book.prefix = self.prefixes.enter(book.ends.client.ip());
         let book = Arc::new(book);
         for party in [&book.client_leg, &book.server_leg] {
             self.with_leg(&party.name, |leg| leg.connections += 1);

@@ -55,18 +55,22 @@ impl Prefixes {
         }
     }
 
-    /// The counters of a client.
-    pub fn book(&self, client: IpAddr) -> Arc<PrefixBook> {
+    /// Counts a flow of a client. Returns the counters of its prefix.
+    pub fn enter(&self, client: IpAddr) -> Arc<PrefixBook> {
         let mut state = self.lock();
         let prefix = state.sources.of(client);
-        if let Some(book) = state.books.get(&prefix) {
-            return book.clone();
+        if !state.books.contains_key(&prefix) {
+            state.make_room();
         }
-        state.make_room();
-        if state.books.len() >= PREFIXES_MAX {
-            return self.others.clone();
-        }
-        state.books.entry(prefix).or_default().clone()
+        let book = match state.books.get(&prefix) {
+            Some(book) => book.clone(),
+            None if state.books.len() >= PREFIXES_MAX => self.others.clone(),
+            None => state.books.entry(prefix).or_default().clone(),
+        };
+        // Under the lock: a prefix with a flow is never forgotten.
+        book.flows.add(1);
+        book.started.add(1);
+        book
     }
 
     /// Each prefix with its counters, and those of all others.
@@ -111,15 +115,14 @@ mod tests {
         let sources = Sources { prefixes: OneOrMany(vec![listed]), ..Sources::default() };
         prefixes.follow(&sources);
         let client = |number: u16| IpAddr::from([10, (number >> 8) as u8, number as u8, 1]);
-        let books: Vec<_> = (0..1000).map(|number| prefixes.book(client(number))).collect();
-        books.iter().for_each(|book| book.flows.add(1));
+        let books: Vec<_> = (0..1000).map(|number| prefixes.enter(client(number))).collect();
         let (all, others) = prefixes.all();
         assert_eq!(all.len(), PREFIXES_MAX);
         assert!(all.iter().any(|(prefix, _)| *prefix == listed));
         assert_eq!(others.flows.value(), 1000 - (PREFIXES_MAX as u64 - 1), "all are counted");
         // One whose flows have ended makes room for one that comes.
         books[5].flows.sub(1);
-        let late = prefixes.book("192.0.2.1".parse().expect("an address"));
+        let late = prefixes.enter("192.0.2.1".parse().expect("an address"));
         assert!(!Arc::ptr_eq(&late, &others));
         let (all, _) = prefixes.all();
         assert_eq!(all.len(), PREFIXES_MAX);
