@@ -41,6 +41,10 @@ pub struct TcpInfo {
     pub data_segments_received: u32,
     /// Unit: segments. How many of these arrived out of order; 0 before Linux 5.4.
     pub out_of_order: u32,
+    /// Unit: segments. Sent with data, again or for the first time: what `retransmissions` is a part of.
+    pub data_segments_sent: u32,
+    /// Unit: microseconds. How long a closed window of the far end has kept data from being sent; 0 before Linux 4.10.
+    pub window_limited_us: u64,
     /// Unit: bytes. Acknowledged by the far end; SYN and FIN count.
     pub acknowledged_bytes: u64,
     /// Unit: bytes. Received in order.
@@ -88,6 +92,8 @@ impl TcpInfo {
             retransmissions: word(100)?,
             segments_sent: word(136)?,
             data_segments_received: word(152)?,
+            data_segments_sent: word(156)?,
+            window_limited_us: long(176).unwrap_or(0),
             out_of_order: word(224).unwrap_or(0),
             acknowledged_bytes: long(120)?,
             received_bytes: long(128)?,

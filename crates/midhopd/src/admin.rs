@@ -4,7 +4,13 @@
 //! `CONNECTION_TIME`, with at most `HEAD_BYTES_MAX` of its bytes. It cannot affect the data plane, from which this
 //! server only takes snapshots.
 
-use crate::{health::Health, metrics, snapshot::Snapshot};
+mod host;
+
+use crate::{
+    health::Health,
+    metrics,
+    snapshot::{Snapshot, history::History},
+};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -39,9 +45,17 @@ const HEAD_TIME: time::Duration = time::Duration::from_secs(5);
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const PAGE: &str = include_str!("admin/page.html");
-/// The page is self-contained, and loads nothing from elsewhere.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-    script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
+const STYLE: &str = include_str!("admin/page.css");
+/// The parts of the page's script, in their order.
+const SCRIPT: &str = concat!(
+    include_str!("admin/quantity.js"),
+    include_str!("admin/chart.js"),
+    include_str!("admin/page.js")
+);
+/// The page loads nothing from elsewhere, sends nothing elsewhere, and runs nothing that stands in it: whatever text got into
+/// it would be shown, and never executed.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+    img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The daemon as its status page shows it.
 #[derive(Debug, Clone, Serialize)]
@@ -70,6 +84,10 @@ pub struct AnswerSources {
     pub health: Arc<Health>,
     /// Whether the daemon takes no new flows.
     pub draining: Arc<AtomicBool>,
+    /// The last hour.
+    pub history: Arc<History>,
+    /// Names that clients may ask by, besides addresses and `localhost`.
+    pub names: Arc<[String]>,
 }
 
 /// Serves until it is dropped.
@@ -125,7 +143,20 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
+    if !host::is_own(request, &source.names) {
+        // Neither answers nor errors tell a page of others what runs here.
+        return plain(
+            StatusCode::MISDIRECTED_REQUEST,
+            "ask by an address or localhost, or list the name in admin.names\n",
+        );
+    }
     match request.uri().path() {
+        "/page.css" => typed("text/css; charset=utf-8", STYLE),
+        "/page.js" => typed("text/javascript; charset=utf-8", SCRIPT),
+        "/history.json" => match serde_json::to_vec(&source.history.view(after(request))) {
+            Ok(json) => typed("application/json", json),
+            Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "history not rendered\n"),
+        },
         "/" => {
             let mut page = typed("text/html; charset=utf-8", PAGE);
             let policy = HeaderValue::from_static(PAGE_POLICY);
@@ -135,7 +166,8 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
         "/metrics" => {
             let status = (source.status)();
             let uptime = Duration::from_s_f64(status.uptime_s);
-            match metrics::render(status.data_plane, uptime, source.health.clone()) {
+            match metrics::render(status.data_plane, uptime, status.draining, source.health.clone())
+            {
                 Ok(text) => typed(metrics::MEDIA_TYPE, text),
                 Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered\n"),
             }
@@ -145,8 +177,16 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
             Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "status not rendered\n"),
         },
         "/healthz" => healthz(source),
-        _ => plain(StatusCode::NOT_FOUND, "see /, /metrics, /status.json, /healthz\n"),
+        _ => {
+            plain(StatusCode::NOT_FOUND, "see /, /metrics, /status.json, /history.json, /healthz\n")
+        }
     }
+}
+
+/// From when on samples are asked for, `?after=SECONDS` since the start; all of them where nothing sensible is said.
+fn after(request: &Request<Incoming>) -> f64 {
+    let asked = request.uri().query().and_then(|query| query.strip_prefix("after="));
+    asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(-1.0)
 }
 
 /// Builds no status: the cost of a probe must not grow with the number of flows, and it must not wait for any thread.

@@ -289,7 +289,10 @@ impl Daemon {
             status: daemon.status_source(),
             health: daemon.data_plane.health().clone(),
             draining: daemon.draining.clone(),
+            history: Arc::default(),
+            names: daemon.plan.admin.names.iter().cloned().collect(),
         };
+        tokio::spawn(source.history.clone().follow(snapshot::Source::of(&daemon.data_plane)));
         for listener in admin {
             let served = tokio::net::TcpListener::from_std(listener).map_err(|error| {
                 Failure::run("the admin server cannot be served").because(error)

@@ -12,6 +12,7 @@ use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate};
 use crate::keeper::{Keeper, line::STOCK_MAX};
 use crate::ledger::Ledger;
 use crate::leg;
+use crate::prefixes::Prefixes;
 use crate::relay::Pools;
 use crate::tunnel;
 use crate::tunnel::directory::Tunnels;
@@ -101,6 +102,7 @@ pub struct DataPlane {
     hold: Arc<Hold>,
     pools: Arc<Pools>,
     ledgers: Vec<Arc<Ledger>>,
+    prefixes: Arc<Prefixes>,
     handover: Handover,
     tunnels: Arc<Tunnels>,
     health: Arc<Health>,
@@ -157,11 +159,13 @@ impl DataPlane {
             hold: hold.clone(),
             pools: Arc::default(),
             ledgers: Vec::new(),
+            prefixes: Arc::default(),
             tunnels: Arc::new(tunnels),
             health: Health::new(usize::from(workers)),
             identity,
             threads: Vec::new(),
         };
+        this.follow_sources(&plan);
         let mut all_doors = (0..workers)
             .map(
                 |number| {
@@ -193,7 +197,7 @@ impl DataPlane {
             doors.waiting = Some(waiting.clone());
             doors.tunnels = tunnels;
             handed.push(sender);
-            let ledger = Arc::new(Ledger::default());
+            let ledger = Arc::new(Ledger::with_prefixes(this.prefixes.clone()));
             this.ledgers.push(ledger.clone());
             let worker_plan = plan_receiver.clone();
             let admission = this.admission.clone();
@@ -241,6 +245,16 @@ impl DataPlane {
     /// The counters of each worker.
     pub fn ledgers(&self) -> &[Arc<Ledger>] {
         &self.ledgers
+    }
+
+    /// The counters of source prefixes.
+    pub fn prefixes(&self) -> &Arc<Prefixes> {
+        &self.prefixes
+    }
+
+    /// This daemon's identity, and its changes; none where it has no tunnels.
+    pub fn identity(&self) -> Option<watch::Receiver<Arc<Identity>>> {
+        self.identity.as_ref().map(watch::Sender::subscribe)
     }
 
     /// Hands over flows that clients requested.
@@ -304,6 +318,7 @@ impl DataPlane {
         }
         // The following steps cannot fail.
         self.budget.set_limit(memory_max(&plan));
+        self.follow_sources(&plan);
         if let Some((current, next)) = next {
             // Open tunnels keep their plan, unless their peers may not stay.
             current.send_replace(next);
@@ -313,6 +328,11 @@ impl DataPlane {
         // Last, as it makes the gate of the new table follow.
         self.admission.set_limit(flows_max(&plan, self.workers()));
         Ok(())
+    }
+
+    fn follow_sources(&self, plan: &Plan) {
+        self.prefixes.follow(&plan.sources);
+        self.admission.limit_sources(&plan.sources, plan.limits.flows_per_source);
     }
 
     fn workers(&self) -> u16 {

@@ -89,7 +89,7 @@ impl Flow {
         let (stream, ticket) = match self.known.far.take() {
             Some(Far { side: FarSide::Tunnel(stream), ticket, .. }) => (*stream, ticket),
             _ => {
-                let ticket = worker.admission.enter();
+                let ticket = worker.admission.enter_from(self.ends.client.ip());
                 // The client has been accepted: its first bytes need not wait for the response.
                 match carry::begin(&self.plan, &link, &self.request()).await {
                     Ok(stream) => (stream, ticket),
@@ -167,7 +167,7 @@ impl Flow {
             early => {
                 let (bound, ticket) = match early {
                     Some(Far { side: FarSide::Bound(bound), ticket, .. }) => (Some(bound), ticket),
-                    _ => (None, self.worker.admission.enter()),
+                    _ => (None, self.worker.admission.enter_from(self.ends.client.ip())),
                 };
                 let leaving = self.known.departure.ends;
                 match self.open(bound).await {

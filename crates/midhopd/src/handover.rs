@@ -11,6 +11,7 @@ use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
 use std::io;
+use std::net::IpAddr;
 use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,10 +51,10 @@ impl Handover {
         Self { workers, next: Arc::default(), admission }
     }
 
-    /// A place for one more flow; `None` beyond the limit. Then a requesting client must be refused, as it cannot
+    /// A place for one more flow of a client; `None` beyond a limit. Then a requesting client must be refused, as it cannot
     /// pass by.
-    pub fn admit(&self) -> Option<Ticket> {
-        self.admission.try_enter()
+    pub fn admit(&self, client: IpAddr) -> Option<Ticket> {
+        self.admission.try_enter_from(client).ok()
     }
 
     /// Gives a flow to a worker. Both sockets have to be non-blocking.

@@ -28,7 +28,7 @@ use crate::ends::Ends;
 use crate::intercept::conntrack::{Legs, TrackedConnection, Tracker};
 use crate::intercept::{self, Injector, Origins, Queue, REFUSED, Segment, syn};
 use crate::keeper::line::line;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Limit};
 use crate::leg::{Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
 use crate::tunnel::error_mapping::NoFlow;
 use crate::worker::Worker;
@@ -216,7 +216,7 @@ impl Holder {
     fn opening_segment(self: &Rc<Self>, packet: &Packet, segment: &Segment) -> Option<Verdict> {
         let hold = &self.worker.hold;
         let Some(opener) = self.opener(packet, segment) else {
-            self.worker.ledger.bypassed_by_limit.add(1);
+            self.worker.ledger.book_limit(Limit::Unknown);
             return Some(Verdict::Undecided);
         };
         let plan = self.worker.plan();
@@ -566,7 +566,7 @@ impl Holder {
         } else {
             tracing::warn!(?ends, %error, "a flow passes by: its far side cannot be opened");
         }
-        self.worker.ledger.bypassed_by_limit.add(1);
+        self.worker.ledger.book_limit(Limit::Host);
         Verdict::PassBy
     }
 

@@ -2,9 +2,16 @@
 //!
 //! Invariant: a reader holds a lock that a worker needs for at most `SLICE` flows at a time, however many there are.
 
+mod leg;
+mod limit;
+
+pub use leg::{LegBook, Segments, SideBook, Speed};
+pub use limit::{Limit, LimitsReached};
+
 use crate::ends::RelayOutcome;
 use crate::ends::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
+use crate::prefixes::{PrefixBook, Prefixes};
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
@@ -38,6 +45,11 @@ impl Counter {
     /// Sets it; for measurements.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
+    }
+
+    /// Sets it; returns what it was.
+    pub fn replace(&self, value: u64) -> u64 {
+        self.0.swap(value, Relaxed)
     }
 
     /// Its value.
@@ -94,6 +106,8 @@ pub struct Ledger {
     pub bypassed_by_rule: Counter,
     /// Flows that passed by because a limit was reached, or descriptors or ports were missing.
     pub bypassed_by_limit: Counter,
+    /// Which limit that was.
+    pub limits: LimitsReached,
     /// Flows that passed by because flows did not come about, or this one's far side did not respond.
     pub bypassed_by_watchdog: Counter,
     /// Flows that pass by and are assisted.
@@ -122,12 +136,25 @@ pub struct Ledger {
     pub datagrams: Counter,
     /// Those of them that belonged to other workers' connections.
     pub handed_datagrams: Counter,
+    /// Where clients are counted by their prefixes.
+    prefixes: Arc<Prefixes>,
     legs: Mutex<BTreeMap<String, LegBook>>,
     peers: Mutex<BTreeMap<String, PeerBook>>,
     live: Mutex<BTreeMap<usize, Arc<FlowBook>>>,
 }
 
 impl Ledger {
+    /// A ledger that counts clients with others'.
+    pub fn with_prefixes(prefixes: Arc<Prefixes>) -> Self {
+        Self { prefixes, ..Self::default() }
+    }
+
+    /// Books a flow that passes by because a limit was reached.
+    pub fn book_limit(&self, limit: Limit) {
+        self.bypassed_by_limit.add(1);
+        self.limits.of(limit).add(1);
+    }
+
     /// Books a far side that did not accept.
     pub fn book_failure(&self, failure: &Failure) {
         match failure.refusal {
@@ -139,7 +166,8 @@ impl Ledger {
     }
 
     /// Books a flow whose two sides are open.
-    pub fn open(&self, book: FlowBook) -> Arc<FlowBook> {
+    pub fn open(&self, mut book: FlowBook) -> Arc<FlowBook> {
+        book.prefix = self.prefixes.enter(book.ends.client.ip());
         let book = Arc::new(book);
         for party in [&book.client_leg, &book.server_leg] {
             self.with_leg(&party.name, |leg| leg.connections += 1);
@@ -151,18 +179,13 @@ impl Ledger {
     /// Books the kernel's statistics of a flow's socket on one side, now and then and at its end.
     pub fn sample(&self, book: &FlowBook, side: Side, stream: &TcpStream) -> Option<Sample> {
         let sample = Sample::of(stream)?;
-        let resent = match side {
-            Side::Client => &book.client_resent,
-            Side::Server => &book.server_resent,
-        };
         if sample.is_measured() {
-            let fresh = u64::from(sample.retransmissions).saturating_sub(resent.value());
-            resent.add(fresh);
+            let (resent, fresh) = book.measured(side).follow(&sample, book.since.elapsed());
             if book.party(side.other()).is_tunnel {
                 book.source.follow(&sample, book.since.elapsed());
             }
             self.with_leg(&book.party(side).name, |leg| {
-                leg.add(sample.rtt_us, sample.rtt_min_us, fresh)
+                leg.add(sample.rtt_us, sample.rtt_min_us, resent, fresh)
             });
         }
         Some(sample)
@@ -173,13 +196,20 @@ impl Ledger {
     pub fn measured(&self, peer: &str, number: u64, at: Tunnel) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let before = with(&self.peers, peer, |book| book.open.insert(number, at.clone()));
-        let lost = at.lost_packets.saturating_sub(before.map_or(0, |before| before.lost_packets));
-        self.with_leg(peer, |leg| leg.add(micros(at.rtt), micros(at.rtt_min), lost));
+        let (sent, lost) = before.map_or((0, 0), |it| (it.sent_packets, it.lost_packets));
+        let lost = at.lost_packets.saturating_sub(lost);
+        let fresh = Segments { sent: at.sent_packets.saturating_sub(sent), ..Segments::default() };
+        self.with_leg(peer, |leg| leg.add(micros(at.rtt), micros(at.rtt_min), lost, fresh));
     }
 
     /// Books the carrier of new flows to a peer.
     pub fn carried_by(&self, peer: &str, carrier: Carrier) {
         with(&self.peers, peer, |book| book.carrier = Some(carrier));
+    }
+
+    /// Books until when the certificates are valid that a peer has shown. Unit: seconds since 1970.
+    pub fn showed(&self, peer: &str, until: Option<i64>) {
+        with(&self.peers, peer, |book| book.certificate_until = until);
     }
 
     /// Books that a tunnel was ended because its peer broke a rule.
@@ -219,6 +249,7 @@ impl Ledger {
             }
         }
         drop(legs);
+        book.prefix.flows.sub(1);
         let how = match &carried.outcome {
             Ok(_) => &self.ended,
             Err(broken) => match (broken.error.kind(), broken.side) {
@@ -233,6 +264,13 @@ impl Ledger {
     /// The present flows. Those that begin or end meanwhile may be missing, or still included.
     pub fn live(&self) -> Vec<Arc<FlowBook>> {
         self.slices().flatten().collect()
+    }
+
+    /// Measures the speed of each live flow since the last call, for the one who observes them at intervals.
+    pub fn observe(&self) {
+        for book in self.slices().flatten() {
+            book.speed.observe(book.up.value(), book.down.value(), book.since.elapsed());
+        }
     }
 
     /// Each leg that a flow has used, by name, with what live flows have carried so far.
@@ -322,10 +360,12 @@ pub struct FlowBook {
     settled_up: Counter,
     /// The same of `down`.
     settled_down: Counter,
-    /// Unit: segments. Retransmitted to the client, as last sampled.
-    client_resent: Counter,
-    /// Unit: segments. Retransmitted to the server, as last sampled.
-    server_resent: Counter,
+    /// How fast it is.
+    pub speed: Speed,
+    /// What was measured on the client's side, and on the server's.
+    sides: [SideBook; 2],
+    /// The counters of its client's prefix.
+    prefix: Arc<PrefixBook>,
 }
 
 impl FlowBook {
@@ -342,8 +382,9 @@ impl FlowBook {
             source: SourceBook::default(),
             settled_up: Counter::default(),
             settled_down: Counter::default(),
-            client_resent: Counter::default(),
-            server_resent: Counter::default(),
+            speed: Speed::default(),
+            sides: Default::default(),
+            prefix: Arc::default(),
         }
     }
 
@@ -361,13 +402,21 @@ impl FlowBook {
         }
     }
 
+    /// What was measured on one side, where that is no tunnel.
+    pub fn measured(&self, side: Side) -> &SideBook {
+        match side {
+            Side::Client => &self.sides[0],
+            Side::Server => &self.sides[1],
+        }
+    }
+
     /// The peer whose tunnel the flow goes through, if it does.
     pub fn peer(&self) -> Option<&str> {
         let party = [&self.client_leg, &self.server_leg].into_iter().find(|it| it.is_tunnel)?;
         Some(&party.name)
     }
 
-    /// Adds the bytes since the last call to its legs' books: each byte once, for any caller.
+    /// Adds the bytes since the last call to its legs' books, and its prefix's: each byte once, for any caller.
     fn settle(&self, legs: &mut BTreeMap<String, LegBook>) {
         let fresh = |count: &Counter, settled: &Counter| {
             let now = count.value();
@@ -377,6 +426,8 @@ impl FlowBook {
         };
         let up = fresh(&self.up, &self.settled_up);
         let down = fresh(&self.down, &self.settled_down);
+        self.prefix.up.add(up);
+        self.prefix.down.add(down);
         for (party, sent, received) in [(&self.client_leg, down, up), (&self.server_leg, up, down)]
         {
             if let Some(leg) = legs.get_mut(&*party.name) {
@@ -423,35 +474,6 @@ impl SourceBook {
     }
 }
 
-/// What one leg carried.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LegBook {
-    /// Live connections.
-    pub connections: u64,
-    /// Unit: bytes. Sent into the leg.
-    pub sent: u64,
-    /// Unit: bytes. Received from the leg.
-    pub received: u64,
-    /// Unit: segments. Retransmitted.
-    pub retransmissions: u64,
-    /// Unit: microseconds. Smoothed over the last samples, newest weighing an eighth.
-    pub rtt_us: Option<u64>,
-    /// Unit: microseconds. The shortest seen.
-    pub rtt_min_us: Option<u64>,
-    /// Round-trip times sampled.
-    pub samples: u64,
-}
-
-impl LegBook {
-    fn add(&mut self, rtt_us: u32, rtt_min_us: u32, resent: u64) {
-        let (rtt, least) = (u64::from(rtt_us), u64::from(rtt_min_us));
-        self.retransmissions += resent;
-        self.rtt_us = Some(self.rtt_us.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
-        self.rtt_min_us = Some(self.rtt_min_us.map_or(least, |min| min.min(least)));
-        self.samples += 1;
-    }
-}
-
 /// The tunnels to one peer.
 #[derive(Debug, Clone, Default)]
 pub struct PeerBook {
@@ -467,6 +489,8 @@ pub struct PeerBook {
     pub carrier: Option<Carrier>,
     /// Tunnels that this end has closed because the peer broke a rule.
     pub violations: u64,
+    /// Unit: seconds since 1970. The end of the certificates that it showed last, the first to end.
+    pub certificate_until: Option<i64>,
 }
 
 /// The carrier of new flows to a peer, with the reason.

@@ -54,6 +54,7 @@ pub mod metrics;
 pub mod networks;
 pub mod notify;
 pub mod pki;
+pub mod prefixes;
 pub mod privileges;
 pub mod relay;
 pub mod snapshot;

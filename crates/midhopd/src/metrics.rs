@@ -1,5 +1,7 @@
 //! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
 
+mod watched;
+
 use crate::health::Health;
 use crate::ledger::Carrier;
 use crate::snapshot::{ConditionSnapshot, LegSnapshot, PeerSnapshot, Snapshot, WorkerSnapshot};
@@ -15,19 +17,26 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 /// The media type of what [`render`] gives.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Legs, peers and workers that have series of their own, the first by name. Every other label has values that the
+/// code lists, or a bound of its own ([`crate::prefixes::PREFIXES_MAX`]), so the number of series is bounded, whoever
+/// connects and however often the configuration changes.
+pub const NAMES_MAX: usize = 1000;
+
 /// Renders a snapshot, and the delays of the workers' loops.
 ///
 /// # Errors
 /// Only where text cannot be put together at all.
 pub fn render(
-    snapshot: Snapshot,
+    mut snapshot: Snapshot,
     uptime: Duration,
+    draining: bool,
     health: Arc<Health>,
 ) -> Result<String, fmt::Error> {
+    let unnamed = bound_names(&mut snapshot);
     let mut registry = Registry::with_prefix("midhop");
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "The program that runs", build);
-    registry.register_collector(Box::new(Source { snapshot, uptime, health }));
+    registry.register_collector(Box::new(Source { snapshot, uptime, draining, unnamed, health }));
     let mut rendered = String::new();
     text::encode(&mut rendered, &registry)?;
     Ok(rendered)
@@ -37,7 +46,21 @@ pub fn render(
 struct Source {
     snapshot: Snapshot,
     uptime: Duration,
+    draining: bool,
+    /// Legs, peers and workers without series.
+    unnamed: [(&'static str, u64); 3],
     health: Arc<Health>,
+}
+
+/// Removes names beyond [`NAMES_MAX`]. Returns how many were removed, by label.
+fn bound_names(snapshot: &mut Snapshot) -> [(&'static str, u64); 3] {
+    fn bound<S>(named: &mut BTreeMap<String, S>) -> u64 {
+        let first = named.keys().nth(NAMES_MAX).cloned();
+        first.map_or(0, |first| named.split_off(&first).len() as u64)
+    }
+    let workers = snapshot.workers.len().saturating_sub(NAMES_MAX) as u64;
+    snapshot.workers.truncate(NAMES_MAX);
+    [("leg", bound(&mut snapshot.legs)), ("peer", bound(&mut snapshot.peers)), ("worker", workers)]
 }
 
 impl Collector for Source {
@@ -50,6 +73,11 @@ impl Collector for Source {
             gauge.encode(encoder)
         };
         gauge("uptime", "Since the start", Some(Unit::Seconds), self.uptime.as_s_f64())?;
+        let is_healthy = self.health.illness().is_none();
+        let help = "Whether nothing is lost, stuck or failed, as /healthz says";
+        gauge("healthy", help, None, f64::from(u8::from(is_healthy)))?;
+        let draining = f64::from(u8::from(self.draining));
+        gauge("draining", "Whether no new flows are taken", None, draining)?;
         gauge("flows", "Live flows", None, at.flows as f64)?;
         gauge("flows_max", "Flows that may live at a time", None, at.flows_max as f64)?;
         gauge("held_syns", "Clients waiting for the far side", None, at.held_syns as f64)?;
@@ -115,7 +143,8 @@ impl Collector for Source {
             ("memory_waits", "Waits because all flows together held the limit", None),
             [([("scope", "all")], ConstCounter::new(at.memory_waits_total))],
         )?;
-        let delays = self.health.delays().enumerate();
+        self.encode_watched(&mut encoder)?;
+        let delays = self.health.delays().enumerate().take(NAMES_MAX);
         family(
             &mut encoder,
             (
@@ -200,7 +229,8 @@ impl Source {
             encoder,
             ("leg_share_bits_per_second", "What each of them may send at most", None),
             |leg| Some(ConstGauge::new(leg.share?.bits_per_s())),
-        )
+        )?;
+        self.encode_leg_rates(encoder)
     }
 
     fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -380,6 +410,7 @@ fn family<L: EncodeLabelSet, M: EncodeMetric>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::PrefixSnapshot;
     use midhop_units::{Bytes, Rate};
 
     /// A snapshot in which nothing is left out.
@@ -390,6 +421,9 @@ mod tests {
             rtt_min: millisecond,
             senders: Some(1),
             share: Some(Rate::from_mbit_per_s(1)),
+            rate_bit_per_s: Some(1),
+            rate_in_bit_per_s: Some(1),
+            waiting: BTreeMap::from([("window", 1)]),
             ..LegSnapshot::default()
         };
         let peer = PeerSnapshot {
@@ -398,6 +432,7 @@ mod tests {
             carrier: Some(Carrier::Quic),
             protected_total: Bytes::new(1),
             loss: Some(0.0),
+            certificate_expires_unix_s: Some(1),
             conditions: BTreeMap::from([(
                 "far-idle",
                 ConditionSnapshot { flows: 1, bandwidth_ratio: Some(0.5) },
@@ -411,13 +446,17 @@ mod tests {
             assist_total: once.clone(),
             peers_denied_total: once.clone(),
             claims_ignored_total: 1,
+            limits_reached_total: once.clone(),
+            waiting: once.clone(),
+            source_prefixes: BTreeMap::from([("x".to_owned(), PrefixSnapshot::default())]),
+            certificates_expire_unix_s: BTreeMap::from([("own".to_owned(), 1)]),
             ended_total: once,
             workers: vec![WorkerSnapshot::default()],
             legs: BTreeMap::from([("x".to_owned(), leg)]),
             peers: BTreeMap::from([("x".to_owned(), peer)]),
             ..Snapshot::default()
         };
-        render(snapshot, Duration::ZERO, Health::new(1)).expect("rendered")
+        render(snapshot, Duration::ZERO, false, Health::new(1)).expect("rendered")
     }
 
     /// A table row per metric, no more and no fewer.
@@ -464,6 +503,34 @@ mod tests {
         midhop_testkit::pages::assert_page("metrics.md", &page);
     }
 
+    /// However many legs, peers and workers there are: the labels of one family stay bounded.
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        fn many<S: Clone>(one: S) -> BTreeMap<String, S> {
+            (0..3 * NAMES_MAX).map(|number| (format!("name{number}"), one.clone())).collect()
+        }
+        let snapshot = Snapshot {
+            workers: vec![WorkerSnapshot::default(); 3 * NAMES_MAX],
+            legs: many(LegSnapshot::default()),
+            peers: many(PeerSnapshot { carrier: Some(Carrier::Quic), ..PeerSnapshot::default() }),
+            ..Snapshot::default()
+        };
+        let rendered =
+            render(snapshot, Duration::ZERO, false, Health::new(2 * NAMES_MAX)).expect("rendered");
+        let mut series: BTreeMap<&str, usize> = BTreeMap::new();
+        for line in rendered.lines().filter(|line| !line.starts_with('#')) {
+            *series.entry(line.split(['{', ' ']).next().expect("a name")).or_default() += 1;
+        }
+        let buckets = series.remove("midhop_worker_delay_seconds_bucket").expect("buckets");
+        assert!(buckets <= NAMES_MAX * 32, "{buckets}");
+        for (name, count) in series {
+            let bound = if name == "midhop_peer_carrier" { Carrier::ALL.len() } else { 1 };
+            assert!(count <= NAMES_MAX * bound, "{name}: {count}");
+        }
+        let unnamed = format!("midhop_unnamed{{label=\"leg\"}} {}", 2 * NAMES_MAX);
+        assert!(rendered.lines().any(|line| line == unnamed), "what is left out is counted");
+    }
+
     #[test]
     fn a_snapshot_is_rendered_whole() {
         let leg = LegSnapshot {
@@ -482,7 +549,8 @@ mod tests {
             legs: BTreeMap::from([("sat\"0".to_owned(), leg)]),
             ..Snapshot::default()
         };
-        let rendered = render(snapshot, Duration::from_ms(1500), Health::new(0)).expect("rendered");
+        let rendered =
+            render(snapshot, Duration::from_ms(1500), false, Health::new(0)).expect("rendered");
         for line in [
             "midhop_flows 7.0",
             "midhop_uptime_seconds 1.5",

@@ -3,28 +3,35 @@
 //! Invariant: a counter (`…_total`) never falls while the daemon lives; everything else is a gauge.
 
 mod flows;
+pub mod history;
+mod legs;
+mod listing;
+mod prefixes;
 mod sources;
 
+pub use flows::{FlowSnapshot, SideSnapshot};
+pub use legs::LegSnapshot;
+pub use prefixes::PrefixSnapshot;
 pub use sources::{ConditionSnapshot, SourceSnapshot};
 
 use crate::{
     admission::Admission,
     data_plane::DataPlane,
     firewall::Passed,
-    ledger::{Carrier, Counter, FlowBook, Ledger, LegBook, PeerBook, Repaired},
+    ledger::{Carrier, Counter, Ledger, Limit, PeerBook, Repaired},
+    prefixes::Prefixes,
     relay::Pools,
+    tunnel::identity::Identity,
 };
+use legs::LegLoad;
 use midhop_pep::budget::Budget;
 use midhop_pep::config::Plan;
 use midhop_pep::source::Condition;
 use midhop_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 use sources::Sources;
-use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
-
-/// The number of live flows that are shown.
-const BUSIEST: usize = 20;
 
 /// The sources of snapshots: what the threads of a data plane record about themselves.
 #[derive(Debug, Clone)]
@@ -35,6 +42,8 @@ pub struct Source {
     passed: Option<Passed>,
     pools: Arc<Pools>,
     plan: watch::Receiver<Arc<Plan>>,
+    prefixes: Arc<Prefixes>,
+    identity: Option<watch::Receiver<Arc<Identity>>>,
 }
 
 impl Source {
@@ -47,6 +56,8 @@ impl Source {
             passed: data_plane.passed(),
             pools: data_plane.pools().clone(),
             plan: data_plane.plan(),
+            prefixes: data_plane.prefixes().clone(),
+            identity: data_plane.identity(),
         }
     }
 
@@ -70,10 +81,21 @@ impl Source {
             .filter_map(|book| Some((book.peer()?.to_owned(), sources.source(book, &peers)?)));
         let measured: Vec<_> = measured.collect();
         sources::count(measured.into_iter(), &mut peers);
-        let busiest = busiest(&live, &sources, &peers);
+        let mut legs = self.legs(&plan);
+        let mut waiting = named(&[("far-side", 0), ("window", 0), ("rate", 0), ("path", 0)]);
+        for (name, load) in legs::loads(&live) {
+            if let Some(leg) = legs.get_mut(&name) {
+                leg.load(&load, &mut waiting);
+            }
+        }
+        let busiest = flows::busiest(
+            &live,
+            &flows::Context { sources: &sources, peers: &peers, legs: &legs },
+        );
         let sum = |count: fn(&Ledger) -> &Counter| -> u64 {
             self.ledgers.iter().map(|ledger| count(ledger).value()).sum()
         };
+        waiting.insert("far-side".to_owned(), sum(|ledger| &ledger.held));
         Snapshot {
             flows: self.admission.flows(),
             held_syns: sum(|ledger| &ledger.held),
@@ -84,6 +106,10 @@ impl Source {
             bypassed_by_rule_total: sum(|ledger| &ledger.bypassed_by_rule),
             bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),
             bypassed_by_watchdog_total: sum(|ledger| &ledger.bypassed_by_watchdog),
+            limits_reached_total: self.limits(),
+            waiting,
+            source_prefixes: prefixes::all(&self.prefixes),
+            certificates_expire_unix_s: self.certificates(),
             firewall_passed_total: self.passed.as_ref().map_or_else(BTreeMap::new, |it| it.total()),
             assisted_total: sum(|ledger| &ledger.assisted),
             assist_flows: sum(|ledger| &ledger.assist.flows),
@@ -111,10 +137,31 @@ impl Source {
             down_total: Bytes::new(sum(|ledger| &ledger.bytes_down)),
             memory_waits_total: sum(|ledger| &ledger.memory_waits),
             workers: self.workers(),
-            legs: self.legs(),
+            legs,
             peers,
             busiest,
         }
+    }
+
+    /// What waits of live flows, by leg.
+    fn loads(&self) -> BTreeMap<String, LegLoad> {
+        let live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
+        legs::loads(&live)
+    }
+
+    /// Flows that each limit let pass by.
+    fn limits(&self) -> BTreeMap<String, u64> {
+        let count = |limit: Limit| -> u64 {
+            self.ledgers.iter().map(|ledger| ledger.limits.of(limit).value()).sum()
+        };
+        Limit::ALL.into_iter().map(|limit| (limit.name().to_owned(), count(limit))).collect()
+    }
+
+    /// The ends of this daemon's certificates.
+    fn certificates(&self) -> BTreeMap<String, i64> {
+        let until = self.identity.as_ref().map_or([None; 2], |identity| identity.borrow().until);
+        let named = ["own", "authority"].into_iter().zip(until);
+        named.filter_map(|(name, until)| Some((name.to_owned(), until?))).collect()
     }
 
     /// Each worker's part of the tunnels.
@@ -128,15 +175,23 @@ impl Source {
     }
 
     /// Every leg of the plan, used or not, over all workers.
-    fn legs(&self) -> BTreeMap<String, LegSnapshot> {
-        let plan = self.plan.borrow().clone();
+    fn legs(&self, plan: &Plan) -> BTreeMap<String, LegSnapshot> {
         let mut legs: BTreeMap<String, LegSnapshot> = BTreeMap::new();
         for leg in &plan.legs {
             let congestion = leg.congestion.clone().unwrap_or_default();
-            legs.insert(leg.name.clone(), LegSnapshot { congestion, ..LegSnapshot::default() });
+            let bits = |rate: Rate| rate.bits_per_s();
+            let at = LegSnapshot {
+                congestion,
+                rate_bit_per_s: leg.rate.map(bits),
+                rate_in_bit_per_s: leg.rate_in.map(bits),
+                flow_rate_bit_per_s: leg.pacing.map(bits),
+                ..LegSnapshot::default()
+            };
+            legs.insert(leg.name.clone(), at);
         }
         for (name, book) in self.ledgers.iter().flat_map(|ledger| ledger.legs()) {
-            legs.entry(name).or_default().add(&book);
+            let leg = legs.entry(name).or_insert_with_key(|name| legs::of_peer(name, plan));
+            leg.add(&book);
         }
         for (name, pool) in self.pools.all() {
             if let Some(leg) = legs.get_mut(&name) {
@@ -156,18 +211,6 @@ impl Source {
         }
         peers
     }
-}
-
-/// The live flows that have moved most bytes.
-fn busiest(
-    live: &[Arc<FlowBook>],
-    sources: &Sources<'_>,
-    peers: &BTreeMap<String, PeerSnapshot>,
-) -> Vec<FlowSnapshot> {
-    let mut live: Vec<_> = live.iter().collect();
-    live.sort_by_cached_key(|book| Reverse(book.up.value() + book.down.value()));
-    live.truncate(BUSIEST);
-    live.into_iter().map(|book| FlowSnapshot::of(book, sources, peers)).collect()
 }
 
 fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -204,6 +247,15 @@ pub struct Snapshot {
     pub bypassed_by_rule_total: u64,
     /// Flows that were let pass because a limit was reached.
     pub bypassed_by_limit_total: u64,
+    /// Of these, those that each limit let pass (`flows`, `source`, `pending`, `host`, `unknown`).
+    pub limits_reached_total: BTreeMap<String, u64>,
+    /// Who waits now, by what for: clients for the `far-side`; sides of flows for the far end's `window`, for their part
+    /// of a leg's `rate`, or for the `path`'s congestion control.
+    pub waiting: BTreeMap<String, u64>,
+    /// Clients, by source prefix; the last of them are counted together as `other`.
+    pub source_prefixes: BTreeMap<String, PrefixSnapshot>,
+    /// Until when this daemon's `own` certificate and its `authority`'s are valid.
+    pub certificates_expire_unix_s: BTreeMap<String, i64>,
     /// Flows that were let pass because flows did not come about here, or their far side did not answer.
     pub bypassed_by_watchdog_total: u64,
     /// SYNs that the firewall let pass on its own, by why (`multipath`, `signed`, `rule`, `limit`); one that its client sent again counts again.
@@ -239,51 +291,8 @@ pub struct Snapshot {
     pub legs: BTreeMap<String, LegSnapshot>,
     /// Each peer by name.
     pub peers: BTreeMap<String, PeerSnapshot>,
-    /// Some of the live flows, those that moved most first.
+    /// Some of the live flows, the fastest first, and of equals those that moved most.
     pub busiest: Vec<FlowSnapshot>,
-}
-
-/// One leg at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct LegSnapshot {
-    /// Congestion control by name; empty: the kernel's default.
-    pub congestion: String,
-    /// Live connections.
-    pub connections: u64,
-    /// Bytes sent into the leg.
-    pub sent_total: Bytes,
-    /// Bytes received from the leg.
-    pub received_total: Bytes,
-    /// Segments retransmitted, as the kernel counted them.
-    pub retransmissions_total: u64,
-    /// Smoothed round-trip time over recent samples of its connections; none before the first.
-    pub rtt: Option<Duration>,
-    /// The shortest round-trip time seen.
-    pub rtt_min: Option<Duration>,
-    /// Round-trip times sampled.
-    pub rtt_samples_total: u64,
-    /// Where its rate is divided: flows that have more to send into it than they may.
-    pub senders: Option<u64>,
-    /// What each of them may send at most.
-    pub share: Option<Rate>,
-}
-
-impl LegSnapshot {
-    /// Adds what one worker has booked. Round-trip times are weighed by how often each was sampled.
-    fn add(&mut self, book: &LegBook) {
-        if let Some(rtt) = book.rtt_us.map(Duration::from_us) {
-            let share = book.samples as f64 / (self.rtt_samples_total + book.samples).max(1) as f64;
-            let before = self.rtt.unwrap_or(rtt);
-            self.rtt = Some(before.scale(1.0 - share) + rtt.scale(share));
-        }
-        let least = book.rtt_min_us.map(Duration::from_us);
-        self.rtt_min = self.rtt_min.into_iter().chain(least).min();
-        self.rtt_samples_total += book.samples;
-        self.connections += book.connections;
-        self.sent_total += Bytes::new(book.sent);
-        self.received_total += Bytes::new(book.received);
-        self.retransmissions_total += book.retransmissions;
-    }
 }
 
 /// The tunnels to one peer at one moment.
@@ -323,6 +332,8 @@ pub struct PeerSnapshot {
     pub repair_total: Bytes,
     /// The part of the datagrams to it that is lost lately, before repairs; none where it is not counted.
     pub loss: Option<f64>,
+    /// Until when the certificates are valid that it showed last.
+    pub certificate_expires_unix_s: Option<i64>,
     /// Its flows, by condition: the four are always there once a tunnel was measured.
     pub conditions: BTreeMap<&'static str, ConditionSnapshot>,
 }
@@ -334,6 +345,8 @@ impl PeerSnapshot {
         self.lost_packets_total += book.lost_packets;
         self.carrier = book.carrier.or(self.carrier);
         self.violations_total += book.violations;
+        self.certificate_expires_unix_s =
+            book.certificate_until.or(self.certificate_expires_unix_s);
         self.add_repaired(&book.repaired);
         for tunnel in book.open.values() {
             let time = |time: std::time::Duration| {
@@ -371,31 +384,4 @@ impl PeerSnapshot {
         let protected = self.protected_total.get();
         (protected > 0).then(|| self.repair_total.get() as f64 / protected as f64)
     }
-}
-
-/// One live flow.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FlowSnapshot {
-    /// The client.
-    pub client: SocketAddr,
-    /// The server.
-    pub server: SocketAddr,
-    /// The leg towards the client.
-    pub client_leg: String,
-    /// The leg towards the server.
-    pub server_leg: String,
-    /// Since the client's SYN.
-    pub age: Duration,
-    /// From client to server.
-    pub up: Bytes,
-    /// From server to client.
-    pub down: Bytes,
-    /// The peer whose tunnel it goes through.
-    pub tunnel: Option<String>,
-    /// The rule that decided, from 0, in the plan that it began with; none: the default.
-    pub rule: Option<usize>,
-    /// The interface on which it arrived; none: it was requested, here or by a peer.
-    pub interface: Option<String>,
-    /// Its end on this side of a tunnel, where it goes through one.
-    pub source: Option<SourceSnapshot>,
 }

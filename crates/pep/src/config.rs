@@ -13,6 +13,7 @@ mod loops;
 mod name;
 mod plan;
 mod resolve;
+mod sources;
 mod tunnel;
 
 pub use assist::{AckDecimation, AckSpacing, Assist, AssistPeer, Repairer};
@@ -22,6 +23,7 @@ pub use intercept::{Accept, Conntrack, Hooks, Intercept};
 pub use list::{Dscp, OneOrMany, Ports};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
+pub use sources::{PREFIXES_MAX, Sources};
 pub use tunnel::{Credentials, Fallback, Peer, PeerPlan, Repair, RequestForm, Tunnel, TunnelPlan};
 
 use ipnet::IpNet;
@@ -43,6 +45,8 @@ pub struct Config {
     pub explicit: Explicit,
     /// What the whole daemon may hold.
     pub limits: Limits,
+    /// Which clients are counted, and limited, as one.
+    pub sources: Sources,
     /// Metrics and the status page.
     pub admin: Admin,
     /// The socket of `midhopd status` and the other commands that ask a running daemon.
@@ -206,6 +210,10 @@ pub struct Limits {
     pub memory: Bytes,
     /// Flows at a time; beyond it new flows pass by.
     pub flows: u32,
+    /// Flows at a time of one source, as `[sources]` has it; beyond it its new flows pass by. Unset: as many as
+    /// `flows`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows_per_source: Option<u32>,
     /// What every flow may hold at least, in each direction.
     pub flow_buffer: Bytes,
     /// Clients waiting for the far side to answer at a time; beyond it new flows pass by.
@@ -219,6 +227,7 @@ impl Default for Limits {
         Self {
             memory: Bytes::new(1 << 30),
             flows: 20_000,
+            flows_per_source: None,
             flow_buffer: Bytes::new(256 << 10),
             pending: 4096,
             linger: Duration::from_s(60),
@@ -232,11 +241,18 @@ impl Default for Limits {
 pub struct Admin {
     /// Where they are served over HTTP; none: nowhere.
     pub listen: OneOrMany<SocketAddr>,
+    /// Names by which they may be asked for, besides addresses and `localhost`: a page elsewhere cannot have a
+    /// browser ask by a name of its own.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub names: OneOrMany<String>,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: OneOrMany(vec![SocketAddr::from(([127, 0, 0, 1], 9310))]) }
+        Self {
+            listen: OneOrMany(vec![SocketAddr::from(([127, 0, 0, 1], 9310))]),
+            names: OneOrMany::default(),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod config;
 pub mod credit;
 pub mod fair_queue;
 pub mod ingress_shaper;
+pub mod places;
 pub mod policy;
 pub mod rate_share;
 pub mod relay;

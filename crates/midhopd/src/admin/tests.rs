@@ -30,7 +30,13 @@ async fn start() -> Server {
             data_plane: Snapshot { flows: 42, ..Snapshot::default() },
         }
     });
-    let sources = AnswerSources { status, health: health.clone(), draining: draining.clone() };
+    let sources = AnswerSources {
+        status,
+        health: health.clone(),
+        draining: draining.clone(),
+        history: Arc::default(),
+        names: Arc::from(["gateway.example".to_owned()]),
+    };
     tokio::spawn(serve(listener, sources));
     Server { address, draining, health, asked }
 }
@@ -46,8 +52,11 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> String {
-        self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
-            .await
+        self.ask(
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        )
+        .await
     }
 }
 
@@ -58,6 +67,9 @@ async fn every_path_answers() {
         ("/", "200", "<title>midhopd</title>"),
         ("/metrics", "200", "\nmidhop_flows 42.0\n"),
         ("/status.json", "200", "\"flows\":42"),
+        ("/history.json", "200", "\"recent\":{\"age_s\":[]"),
+        ("/page.css", "200", "text/css"),
+        ("/page.js", "200", "text/javascript"),
         ("/healthz", "200", "ok"),
         ("/other", "404", "/metrics"),
     ] {
@@ -88,9 +100,44 @@ async fn health_names_what_is_wrong_and_builds_no_status() {
 
 #[tokio::test]
 async fn the_page_needs_nothing_from_elsewhere() {
-    let answer = start().await.get("/").await;
-    assert!(answer.contains("content-security-policy: default-src 'none'"));
-    assert!(!answer.contains("http://") && !answer.contains("https://"), "an external resource");
+    let server = start().await;
+    let page = server.get("/").await;
+    assert!(page.contains("content-security-policy: default-src 'none'"));
+    assert!(!page.contains("unsafe-inline") && !page.contains("style="), "{page}");
+    for path in ["/", "/page.css", "/page.js"] {
+        let answer = server.get(path).await;
+        // The name of SVG's elements, which nobody loads.
+        let answer = answer.replace("http://www.w3.org/2000/svg", "");
+        assert!(!answer.contains("http://") && !answer.contains("https://"), "{path}");
+        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(
+                !answer.contains(sink),
+                "{path} has {sink}, which would parse what clients say"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_its_own_is_refused() {
+    let server = start().await;
+    for (host, status) in [
+        ("evil.example", "421"),
+        ("127.0.0.1.evil.example:9310", "421"),
+        ("gateway.example", "200"),
+        ("127.0.0.1:9310", "200"),
+        ("[::1]:9310", "200"),
+    ] {
+        for path in ["/", "/metrics", "/status.json", "/history.json", "/healthz"] {
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            let answer = server.ask(request.as_bytes()).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}{path}: {answer}");
+            assert!(status == "200" || !answer.contains("midhop_"), "{answer}");
+        }
+    }
+    let answer = server.ask(b"GET /healthz HTTP/1.0\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.0 200 "), "a probe that names nobody: {answer}");
 }
 
 #[tokio::test]
@@ -99,7 +146,7 @@ async fn wrong_requests_are_refused_and_the_next_client_is_served() {
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(64 << 10));
     for (request, status) in [
         (
-            &b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"[..],
+            &b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"[..],
             "405",
         ),
         (b"nonsense\r\n\r\n", "400"),

@@ -1,19 +1,18 @@
 //! `midhopd top`: legs and flows with the rates of the last moments.
 //!
-//! The daemon only counts. Rates are differences between two looks, divided by the time between them.
+//! Rates of legs are differences between two looks, divided by the time between them; those of flows are the daemon's.
 
 use super::ask::Daemon;
-use super::figures::{age, bytes, percent, rate};
-use super::tables::{aligned, headline, laid_out, side};
-use crate::control::answer::{Flow, Flows, FlowsQuery, Status};
+use super::figures::{bytes, percent, rate};
+use super::tables::{aligned, flow_table, headline, laid_out};
+use crate::control::answer::{Flows, FlowsQuery, Status};
 use crate::failure::Failure;
-use std::collections::HashMap;
+use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::time;
 
-/// The most flows that are looked at: rates of the others are not known.
+/// The most flows that are looked at, those that moved most.
 const FLOWS: u64 = 2000;
 /// Lines where the terminal's height is not known.
 const LINES: usize = 40;
@@ -124,7 +123,7 @@ fn page(last: &Look, now: &Look, lines: usize) -> String {
             name.clone(),
             leg.connections.to_string(),
             rate(sending),
-            leg.rate_bit_s
+            leg.rate_bit_per_s
                 .map_or_else(|| "–".to_owned(), |whole| percent(sending / whole.max(1) as f64)),
             bits(leg.received_bytes_total, was.received_bytes_total),
             format!("{:.1}", per_s(leg.retransmissions_total, was.retransmissions_total)),
@@ -133,38 +132,14 @@ fn page(last: &Look, now: &Look, lines: usize) -> String {
     text += &laid_out(&table);
     text.push('\n');
     let left = lines.saturating_sub(text.lines().count() + 2).max(1);
-    text + &flows(last, now, passed_s, left)
+    text + &flows(&now.flows, left)
 }
 
 /// The fastest flows.
-fn flows(last: &Look, now: &Look, passed_s: f64, most: usize) -> String {
-    let known: HashMap<(SocketAddr, SocketAddr), &Flow> =
-        last.flows.flows.iter().map(|flow| ((flow.client, flow.server), flow)).collect();
-    let speeds = |flow: &Flow| {
-        // One that is younger than the last look has begun since, though its ends may have had another before.
-        let was = known.get(&(flow.client, flow.server)).filter(|_| flow.age_s >= passed_s);
-        let (up, down) = was.map_or((0, 0), |was| (was.up_bytes, was.down_bytes));
-        let span = flow.age_s.clamp(1e-3, passed_s);
-        let speed = |now: u64, was: u64| now.saturating_sub(was) as f64 * 8.0 / span;
-        (speed(flow.up_bytes, up), speed(flow.down_bytes, down))
-    };
-    let mut shown: Vec<_> = now.flows.flows.iter().map(|flow| (speeds(flow), flow)).collect();
-    shown.sort_by(|((up_a, down_a), _), ((up_b, down_b), _)| {
-        (up_b + down_b).total_cmp(&(up_a + down_a))
+fn flows(flows: &Flows, most: usize) -> String {
+    let mut shown: Vec<_> = flows.flows.iter().collect();
+    shown.sort_by_key(|flow| {
+        Reverse((flow.up_bit_per_s + flow.down_bit_per_s, flow.up_bytes + flow.down_bytes))
     });
-    let mut table =
-        aligned(&["CLIENT", "SERVER", "FROM", "TO", "AGE", "UP", "DOWN", "TOTAL"], &[4, 5, 6, 7]);
-    for ((up, down), flow) in shown.into_iter().take(most) {
-        table.add_row([
-            flow.client.to_string(),
-            flow.server.to_string(),
-            side(&flow.client_leg, flow),
-            side(&flow.server_leg, flow),
-            age(flow.age_s),
-            rate(up),
-            rate(down),
-            bytes(flow.up_bytes + flow.down_bytes),
-        ]);
-    }
-    laid_out(&table)
+    laid_out(&flow_table(shown.into_iter().take(most)))
 }

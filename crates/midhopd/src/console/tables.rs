@@ -2,7 +2,7 @@
 
 use super::figures::{age, bytes, percent, rate, time};
 use super::outcome;
-use crate::control::answer::{Flow, Flows, Leg, Peer, Status, Why, WhyQuery};
+use crate::control::answer::{Flow, FlowSide, Flows, Leg, Peer, Status, Why, WhyQuery};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,9 +18,6 @@ pub(super) fn status(status: &Status) -> String {
     };
     lines.add_row(["interfaces", &interfaces]);
     lines.add_row(["flows", &format!("{} of at most {}", status.flows, status.flows_max)]);
-    if status.held_syns > 0 {
-        lines.add_row(["waiting SYNs", &status.held_syns.to_string()]);
-    }
     let held =
         format!("{} of at most {}", bytes(status.buffered_bytes), bytes(status.buffered_max_bytes));
     lines.add_row(["buffered", &held]);
@@ -33,6 +30,7 @@ pub(super) fn status(status: &Status) -> String {
     lines.add_row(["carried", &moved]);
     for (name, counts) in [
         ("passed by", &status.bypassed_total),
+        ("limits", &status.limits_reached_total),
         ("not accepted", &status.refused_total),
         ("ended", &status.ended_total),
     ] {
@@ -42,6 +40,9 @@ pub(super) fn status(status: &Status) -> String {
     }
     if status.rejected_total > 0 {
         lines.add_row(["rejected", &status.rejected_total.to_string()]);
+    }
+    if let Some(counts) = listed(&status.waiting) {
+        lines.add_row(["waiting", &counts]);
     }
     if status.memory_waits_total > 0 {
         lines.add_row(["memory waits", &status.memory_waits_total.to_string()]);
@@ -94,14 +95,16 @@ pub(super) fn legs(status: &Status) -> String {
         "SENT",
         "RECEIVED",
         "SENT AGAIN",
+        "OUT OF ORDER",
+        "QUEUED",
         "RTT",
         "LEAST RTT",
     ];
-    let mut table = aligned(&head, &[2, 3, 4, 5, 6, 7, 8, 9]);
+    let mut table = aligned(&head, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     let is_used =
         |leg: &Leg| leg.connections > 0 || leg.sent_bytes_total + leg.received_bytes_total > 0;
     for (name, leg) in status.legs.iter().filter(|(name, leg)| *name != "other" || is_used(leg)) {
-        let share = match (leg.share_bit_s, leg.senders) {
+        let share = match (leg.share_bit_per_s, leg.senders) {
             (Some(share), Some(senders)) if senders > 0 => {
                 format!("{senders} × {}", rate(share as f64))
             }
@@ -111,11 +114,13 @@ pub(super) fn legs(status: &Status) -> String {
             name.clone(),
             or_dash(Some(leg.congestion.clone()).filter(|name| !name.is_empty())),
             leg.connections.to_string(),
-            or_dash(leg.rate_bit_s.map(|it| rate(it as f64))),
+            or_dash(leg.rate_bit_per_s.map(|it| rate(it as f64))),
             share,
             bytes(leg.sent_bytes_total),
             bytes(leg.received_bytes_total),
-            leg.retransmissions_total.to_string(),
+            lost(leg.retransmissions_total, leg.sent_segments_total),
+            lost(leg.out_of_order_segments_total, leg.received_segments_total),
+            bytes(leg.queued_bytes),
             or_dash(leg.rtt_s.map(time)),
             or_dash(leg.rtt_min_s.map(time)),
         ]);
@@ -146,7 +151,7 @@ pub(super) fn peers(status: &Status) -> String {
             name.clone(),
             state(peer),
             peer.flows.to_string(),
-            or_dash(peer.rate_bit_s.map(|it| rate(it as f64))),
+            or_dash(peer.rate_bit_per_s.map(|it| rate(it as f64))),
             bytes(peer.in_flight_bytes),
             bytes(peer.window_bytes),
             or_dash(peer.rtt_s.map(time)),
@@ -156,6 +161,11 @@ pub(super) fn peers(status: &Status) -> String {
         ]);
     }
     laid_out(&table)
+}
+
+/// A part of segments.
+fn lost(some: u64, all: u64) -> String {
+    or_dash((all > 0).then(|| percent(some as f64 / all as f64)))
 }
 
 fn state(peer: &Peer) -> String {
@@ -176,6 +186,16 @@ pub(super) fn flows(flows: &Flows) -> String {
     if flows.flows.is_empty() {
         return "There are no such flows.\n".to_owned();
     }
+    let mut text = laid_out(&flow_table(flows.flows.iter()));
+    let hidden = flows.matching.saturating_sub(flows.flows.len() as u64);
+    if hidden > 0 {
+        let _ = writeln!(text, "and {hidden} more: --limit 0 lists all");
+    }
+    text
+}
+
+/// A row for each flow.
+pub(super) fn flow_table<'a>(flows: impl Iterator<Item = &'a Flow>) -> Table {
     let head = [
         "CLIENT",
         "SERVER",
@@ -185,12 +205,13 @@ pub(super) fn flows(flows: &Flows) -> String {
         "AGE",
         "UP",
         "DOWN",
-        "SOURCE RTT",
-        "LOSS",
-        "CONDITION",
+        "UP/S",
+        "DOWN/S",
+        "WAITS FOR",
+        "SOURCE",
     ];
     let mut table = aligned(&head, &[4, 5, 6, 7, 8, 9]);
-    for flow in &flows.flows {
+    for flow in flows {
         let source = flow.source.as_ref();
         table.add_row([
             flow.client.to_string(),
@@ -201,17 +222,24 @@ pub(super) fn flows(flows: &Flows) -> String {
             age(flow.age_s),
             bytes(flow.up_bytes),
             bytes(flow.down_bytes),
-            or_dash(source.map(|it| time(it.rtt_s))),
-            or_dash(source.map(|it| percent(it.loss_ratio))),
-            or_dash(source.map(|it| it.condition.clone())),
+            rate(flow.up_bit_per_s as f64),
+            rate(flow.down_bit_per_s as f64),
+            waits(flow),
+            or_dash(source.map(|it| format!("{} ({})", it.condition, time(it.rtt_s)))),
         ]);
     }
-    let mut text = laid_out(&table);
-    let hidden = flows.matching.saturating_sub(flows.flows.len() as u64);
-    if hidden > 0 {
-        let _ = writeln!(text, "and {hidden} more: --limit 0 lists all");
-    }
-    text
+    table
+}
+
+/// What its two sides wait for.
+fn waits(flow: &Flow) -> String {
+    let of = |name: &str, side: &Option<FlowSide>| {
+        let why = side.as_ref()?.waits_for.as_ref()?;
+        Some(format!("{why} ({name})"))
+    };
+    let both = [of("to client", &flow.to_client), of("to server", &flow.to_server)];
+    let both: Vec<_> = both.into_iter().flatten().collect();
+    or_dash((!both.is_empty()).then(|| both.join(", ")))
 }
 
 /// The name of a leg, or of the tunnel to a peer.

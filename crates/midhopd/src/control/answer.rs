@@ -58,10 +58,32 @@ pub struct Status {
     pub down_bytes_total: u64,
     /// How often a direction began to wait for memory.
     pub memory_waits_total: u64,
+    /// What waits now: clients for the `far-side`; sides of flows for the far end's `window`, for their part of a leg's
+    /// `rate`, or for the `path`.
+    pub waiting: BTreeMap<String, u64>,
+    /// Flows that passed by at a limit, by limit.
+    pub limits_reached_total: BTreeMap<String, u64>,
+    /// Clients by source prefix; those beyond what is counted each are `other`.
+    pub sources: BTreeMap<String, SourcePrefix>,
+    /// Until when the `own` certificate and that of its `authority` are valid.
+    pub certificates_expire_unix_s: BTreeMap<String, i64>,
     /// The legs, by name.
     pub legs: BTreeMap<String, Leg>,
     /// The peers, by name.
     pub peers: BTreeMap<String, Peer>,
+}
+
+/// The clients of one source prefix.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourcePrefix {
+    /// Live flows.
+    pub flows: u64,
+    /// Flows that have begun.
+    pub started_total: u64,
+    /// From these clients.
+    pub up_bytes_total: u64,
+    /// To them.
+    pub down_bytes_total: u64,
 }
 
 /// One leg.
@@ -72,15 +94,23 @@ pub struct Leg {
     /// Live connections.
     pub connections: u64,
     /// The configured rate away from this host.
-    pub rate_bit_s: Option<u64>,
+    pub rate_bit_per_s: Option<u64>,
     /// The configured rate towards this host.
-    pub rate_in_bit_s: Option<u64>,
+    pub rate_in_bit_per_s: Option<u64>,
     /// Sent into the leg.
     pub sent_bytes_total: u64,
     /// Received from it.
     pub received_bytes_total: u64,
-    /// Segments sent again.
+    /// Segments with data sent, again or for the first time; of a tunnel, packets.
+    pub sent_segments_total: u64,
+    /// Of these, those sent again; of a tunnel, those that were lost.
     pub retransmissions_total: u64,
+    /// Segments with data received.
+    pub received_segments_total: u64,
+    /// Of these, those that arrived out of order: after a loss on the way here, or overtaken.
+    pub out_of_order_segments_total: u64,
+    /// What waits in this host's sockets to be sent into it.
+    pub queued_bytes: u64,
     /// Smoothed round-trip time over its connections.
     pub rtt_s: Option<f64>,
     /// The shortest one seen.
@@ -88,7 +118,7 @@ pub struct Leg {
     /// Flows that have more to send than their share.
     pub senders: Option<u64>,
     /// The share of each of them.
-    pub share_bit_s: Option<u64>,
+    pub share_bit_per_s: Option<u64>,
 }
 
 /// The tunnels to one peer.
@@ -111,7 +141,7 @@ pub struct Peer {
     /// What is in flight.
     pub in_flight_bytes: u64,
     /// The send rate, headers included; none: only the window limits it.
-    pub rate_bit_s: Option<u64>,
+    pub rate_bit_per_s: Option<u64>,
     /// The part of the datagrams to it that is lost, before repairs.
     pub loss_ratio: Option<f64>,
     /// What repairs add to what they cover.
@@ -171,8 +201,35 @@ pub struct Flow {
     pub up_bytes: u64,
     /// Moved from server to client.
     pub down_bytes: u64,
+    /// Speed from client to server over the last second or so.
+    pub up_bit_per_s: u64,
+    /// Speed from server to client.
+    pub down_bit_per_s: u64,
+    /// The most that its faster direction may have now; none where nothing is configured.
+    pub limit_bit_per_s: Option<u64>,
+    /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
+    pub to_client: Option<FlowSide>,
+    /// Its socket towards the server.
+    pub to_server: Option<FlowSide>,
     /// What is known of its end on this side of a tunnel.
     pub source: Option<FlowSource>,
+}
+
+/// One socket of a flow, as last sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowSide {
+    /// Smoothed round-trip time.
+    pub rtt_s: f64,
+    /// Written into it, and not sent yet.
+    pub queued_bytes: u64,
+    /// Sent, and neither acknowledged nor taken for lost.
+    pub in_flight_bytes: u64,
+    /// Segments with data sent, again or for the first time.
+    pub sent_segments: u64,
+    /// Of these, those sent again.
+    pub retransmitted_segments: u64,
+    /// What its queue waits for: the far end's `window`, its part of the leg's `rate`, or the `path`.
+    pub waits_for: Option<String>,
 }
 
 /// The end of a tunnel's flow on this side.
@@ -183,7 +240,7 @@ pub struct FlowSource {
     /// The part of its segments that arrived out of order.
     pub loss_ratio: f64,
     /// Its recent send rate.
-    pub rate_bit_s: u64,
+    pub rate_bit_per_s: u64,
     /// The condition of its flow: `near-idle`, `near-congested`, `far-idle` or `far-congested`.
     pub condition: String,
     /// The part of the configured rate of its tunnel that its flow gets.

@@ -1,8 +1,10 @@
 //! The internal snapshot as the control socket's answers have it.
 
-use super::answer::{Flow, FlowSource, Leg, Peer, Status, VERSION};
+use super::answer::{Flow, FlowSide, FlowSource, Leg, Peer, SourcePrefix, Status, VERSION};
 use crate::ledger::Carrier;
-use crate::snapshot::{FlowSnapshot, LegSnapshot, PeerSnapshot, Snapshot};
+use crate::snapshot::{
+    FlowSnapshot, LegSnapshot, PeerSnapshot, PrefixSnapshot, SideSnapshot, Snapshot,
+};
 use midhop_pep::config::Plan;
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -41,40 +43,52 @@ pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> Status {
         up_bytes_total: snapshot.up_total.get(),
         down_bytes_total: snapshot.down_total.get(),
         memory_waits_total: snapshot.memory_waits_total,
-        legs: snapshot
-            .legs
+        waiting: snapshot.waiting,
+        limits_reached_total: snapshot.limits_reached_total,
+        sources: snapshot
+            .source_prefixes
             .into_iter()
-            .map(|(name, it)| {
-                let shown = leg(it, &name, plan);
-                (name, shown)
-            })
+            .map(|(name, it)| (name, source(it)))
             .collect(),
+        certificates_expire_unix_s: snapshot.certificates_expire_unix_s,
+        legs: snapshot.legs.into_iter().map(|(name, it)| (name, leg(it))).collect(),
         peers: snapshot.peers.into_iter().map(|(name, it)| (name, peer(&it))).collect(),
     }
 }
 
-fn leg(leg: LegSnapshot, name: &str, plan: &Plan) -> Leg {
-    let configured = plan.legs.iter().find(|it| it.name == name);
-    // What goes through a tunnel is counted under its peer's name.
-    let peer = plan.peers.iter().find(|it| it.name == name);
+fn source(prefix: PrefixSnapshot) -> SourcePrefix {
+    let PrefixSnapshot { flows, started_total, up_bytes_total, down_bytes_total } = prefix;
+    SourcePrefix { flows, started_total, up_bytes_total, down_bytes_total }
+}
+
+fn side(side: SideSnapshot) -> FlowSide {
+    FlowSide {
+        rtt_s: side.rtt_s,
+        queued_bytes: side.queued_bytes,
+        in_flight_bytes: side.in_flight_bytes,
+        sent_segments: side.sent_segments,
+        retransmitted_segments: side.retransmitted_segments,
+        waits_for: side.waits_for.map(str::to_owned),
+    }
+}
+
+fn leg(leg: LegSnapshot) -> Leg {
     Leg {
         congestion: leg.congestion,
         connections: leg.connections,
-        rate_bit_s: configured
-            .and_then(|it| it.rate)
-            .or(peer.and_then(|it| it.rate))
-            .map(Rate::bits_per_s),
-        rate_in_bit_s: configured
-            .and_then(|it| it.rate_in)
-            .or(peer.and_then(|it| it.rate_in))
-            .map(Rate::bits_per_s),
+        rate_bit_per_s: leg.rate_bit_per_s,
+        rate_in_bit_per_s: leg.rate_in_bit_per_s,
         sent_bytes_total: leg.sent_total.get(),
         received_bytes_total: leg.received_total.get(),
+        sent_segments_total: leg.sent_segments_total,
         retransmissions_total: leg.retransmissions_total,
+        received_segments_total: leg.received_segments_total,
+        out_of_order_segments_total: leg.out_of_order_segments_total,
+        queued_bytes: leg.queued_bytes,
         rtt_s: leg.rtt.map(Duration::as_s_f64),
         rtt_min_s: leg.rtt_min.map(Duration::as_s_f64),
         senders: leg.senders,
-        share_bit_s: leg.share.map(Rate::bits_per_s),
+        share_bit_per_s: leg.share.map(Rate::bits_per_s),
     }
 }
 
@@ -88,7 +102,7 @@ fn peer(peer: &PeerSnapshot) -> Peer {
         rtt_min_s: peer.rtt_min.map(Duration::as_s_f64),
         window_bytes: peer.window.get(),
         in_flight_bytes: peer.in_flight.get(),
-        rate_bit_s: peer.rate.map(Rate::bits_per_s),
+        rate_bit_per_s: peer.rate.map(Rate::bits_per_s),
         loss_ratio: peer.loss,
         repair_overhead_ratio: peer.repair_overhead(),
         sent_packets_total: peer.sent_packets_total,
@@ -116,10 +130,15 @@ pub(super) fn flow(flow: FlowSnapshot) -> Flow {
         age_s: flow.age.as_s_f64(),
         up_bytes: Bytes::get(flow.up),
         down_bytes: Bytes::get(flow.down),
+        up_bit_per_s: flow.up_bit_per_s,
+        down_bit_per_s: flow.down_bit_per_s,
+        limit_bit_per_s: flow.limit_bit_per_s,
+        to_client: flow.to_client.map(side),
+        to_server: flow.to_server.map(side),
         source: flow.source.map(|source| FlowSource {
             rtt_s: source.rtt.as_s_f64(),
             loss_ratio: source.loss,
-            rate_bit_s: source.rate.bits_per_s(),
+            rate_bit_per_s: source.rate.bits_per_s(),
             condition: source.condition.name().to_owned(),
             bandwidth_ratio: source.bandwidth_ratio,
         }),

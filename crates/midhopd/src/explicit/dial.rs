@@ -68,7 +68,7 @@ pub(super) async fn dial(
     let resolve = plan.explicit.resolve;
     let host = networks::host_of(source).to_string();
     let found = desk.resolver.look_up(target, resolve, &host).await?;
-    let ticket = desk.handover.admit().ok_or(Cause::Full)?;
+    let ticket = desk.handover.admit(source).ok_or(Cause::Full)?;
     let wish = Wish { plan, desk, peer };
     let opened = tokio::select! {
         opened = wish.open(found) => opened?,

@@ -11,6 +11,7 @@ use crate::ends::Ends;
 use crate::intercept::conntrack::{EntryStart, FLOWS_MAX};
 use crate::keeper::entering::AnswerWatch;
 use crate::keeper::line::line;
+use crate::ledger::Limit;
 use crate::leg;
 use std::future::pending;
 use std::io;
@@ -62,10 +63,17 @@ impl Holder {
         let is_early = is_early(plan, &decision, &hold.entries, target);
         // Asked before anything is opened: a flood costs little.
         let has_place = hold.entries.has_place(&opener.connection.ends, limit, Instant::now());
-        let ticket = if has_place { self.worker.admission.try_enter() } else { None };
-        let Some(ticket) = ticket else {
-            self.worker.ledger.bypassed_by_limit.add(1);
-            return Some(Verdict::PassBy);
+        let client = opener.connection.ends.client.ip();
+        let ticket = match has_place {
+            true => self.worker.admission.try_enter_from(client),
+            false => Err(Limit::Pending),
+        };
+        let ticket = match ticket {
+            Ok(ticket) => ticket,
+            Err(limit) => {
+                self.worker.ledger.book_limit(limit);
+                return Some(Verdict::PassBy);
+            }
         };
         let Opener { connection, departure, interface, class } = opener;
         let mut known = Known::new(decision, interface, departure, class, Instant::now());
@@ -79,7 +87,7 @@ impl Holder {
         let Waiting { packet, mark, .. } = waiting;
         let server = TrackedConnection { ends: known.departure.ends, mark: connection.mark };
         let full = || {
-            self.worker.ledger.bypassed_by_limit.add(1);
+            self.worker.ledger.book_limit(Limit::Pending);
             Some(Verdict::PassBy)
         };
         if is_early {

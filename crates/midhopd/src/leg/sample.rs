@@ -24,6 +24,10 @@ pub struct Sample {
     pub out_of_order: u32,
     /// Unit: segments. Sent, again or for the first time.
     pub sent_segments: u32,
+    /// Unit: segments. Of these, those with data, of which `retransmissions` is a part.
+    pub sent_data_segments: u32,
+    /// Unit: microseconds. How long the far end's window has kept data from being sent.
+    pub window_limited_us: u64,
     /// Unit: bytes. What may be in flight.
     pub window: u64,
     /// Unit: bytes. What is.
@@ -46,6 +50,8 @@ impl Sample {
             segments: info.data_segments_received,
             out_of_order: info.out_of_order,
             sent_segments: info.segments_sent,
+            sent_data_segments: info.data_segments_sent,
+            window_limited_us: info.window_limited_us,
             window: info.cwnd_bytes(),
             in_flight: info.in_flight_bytes(),
             closed: info.is_closed(),

@@ -137,6 +137,8 @@ pub struct Identity {
     secret: [u8; 32],
     /// The problem of our own certificate, where it can be loaded but has one.
     pub doubt: Option<Doubt>,
+    /// Unit: seconds since 1970. The end of our own certificate, and of the first of its authority's to end.
+    pub until: [Option<i64>; 2],
     /// Whose certificates are not good any more, although their time is not over.
     revoked: Arc<Revoked>,
     /// For peers that connect to this daemon.
@@ -210,7 +212,9 @@ impl Identity {
         let chain = certificates(&credentials.certificate)?;
         let key = private_key(&credentials.key)?;
         let mut roots = RootCertStore::empty();
-        for authority in certificates(&credentials.authority)? {
+        let authorities = certificates(&credentials.authority)?;
+        let until = [end_of(&chain), end_of(&authorities)];
+        for authority in authorities {
             roots.add(authority)?;
         }
         let roots = Arc::new(roots);
@@ -230,6 +234,7 @@ impl Identity {
         Ok(Self {
             secret,
             doubt,
+            until,
             revoked,
             tcp_server: Arc::new(tcp_server),
             tcp_client: Arc::new(tcp_client),
@@ -250,6 +255,15 @@ impl Identity {
     pub fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
         chain.iter().any(|certificate| self.revoked.has(certificate))
     }
+}
+
+/// The end of the first of several certificates to end. Unit: seconds since 1970.
+pub fn end_of(certificates: &[CertificateDer<'_>]) -> Option<i64> {
+    let ends = certificates.iter().filter_map(|one| {
+        let (_, read) = X509Certificate::from_der(one).ok()?;
+        Some(read.validity().not_after.timestamp())
+    });
+    ends.min()
 }
 
 /// Reads the key from a file that nobody else can read.

@@ -117,6 +117,7 @@ async fn welcome(
         tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
         return connection.close(Code(0));
     }
+    worker.ledger.showed(&peer.name, standing.until());
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has ended.

@@ -64,6 +64,11 @@ impl Standing {
         Self { peer: peer.clone(), chain, until, plan, identity }
     }
 
+    /// Unit: seconds since 1970. The end of the shortest-lived certificate.
+    pub fn until(&self) -> Option<i64> {
+        self.until.map(OffsetDateTime::unix_timestamp)
+    }
+
     /// The configured name of the peer.
     pub fn peer_name(&self) -> &str {
         &self.peer.name

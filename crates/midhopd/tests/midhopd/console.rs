@@ -47,7 +47,7 @@ fn it_shows_live_flows_and_legs() {
     (&server).read_exact(&mut heard).expect("reading");
     let status: Status = answer(&stage, &desk, &["status"]);
     assert_eq!((status.flows, status.up_bytes_total, status.pid), (1, 100_000, running.id()));
-    assert_eq!(status.legs["wan0"].rate_bit_s, Some(50_000_000));
+    assert_eq!(status.legs["wan0"].rate_bit_per_s, Some(50_000_000));
     assert_eq!(status.legs["wan0"].connections, 1);
     let (from, to) = (client.local_addr().expect("an end"), client.peer_addr().expect("an end"));
     let flows: Flows = answer(&stage, &desk, &["flows"]);

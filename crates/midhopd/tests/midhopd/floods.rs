@@ -25,7 +25,9 @@ fn status(stage: &Stage) -> Value {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(SocketAddr::from(ADMIN))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /status.json HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+        stream.write_all(
+            b"GET /status.json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+        )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)

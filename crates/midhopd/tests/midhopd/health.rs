@@ -15,7 +15,8 @@ fn health(namespace: &midhop_testbed::namespace::Namespace) -> String {
     let ask = || {
         let address = SocketAddr::from(([127, 0, 0, 1], 9310));
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map(|_| answer)
     };

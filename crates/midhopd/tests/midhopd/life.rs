@@ -24,7 +24,7 @@ fn status(stage: &Stage, path: &str) -> String {
         .run(|| {
             let mut stream = TcpStream::connect("127.0.0.1:9310").expect("the admin server");
             stream.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 .expect("a request");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).expect("an answer");

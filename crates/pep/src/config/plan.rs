@@ -2,7 +2,7 @@
 
 use super::{
     Action, Admin, Assist, ClassPlan, Control, Daemon, Explicit, Intercept, Keepalive, Limits, Log,
-    PeerPlan, Start, TunnelPlan,
+    PeerPlan, Sources, Start, TunnelPlan,
 };
 use crate::policy::{Decision, Policy, Route};
 use ipnet::IpNet;
@@ -24,6 +24,8 @@ pub struct Plan {
     pub explicit: Explicit,
     /// What the whole daemon may hold.
     pub limits: Limits,
+    /// Which clients are counted, and limited, as one.
+    pub sources: Sources,
     /// Metrics and the status page.
     pub admin: Admin,
     /// The socket of commands that ask a running daemon.
@@ -227,6 +229,7 @@ impl Plan {
             admin.listen,
             control.socket,
             control.group,
+            admin.names,
             tunnel.listen,
             tunnel.fallback,
             log.format,

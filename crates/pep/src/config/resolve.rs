@@ -68,6 +68,7 @@ impl Config {
         self.check_listeners()?;
         self.check_limits()?;
         self.control.check()?;
+        self.sources.check()?;
         let mut legs = Vec::with_capacity(self.legs.len() + 1);
         for (name, leg) in &self.legs {
             let key = KeyPath::of(["legs", name.as_str()]);
@@ -94,6 +95,7 @@ impl Config {
             assist: self.assist,
             explicit: self.explicit,
             limits: self.limits,
+            sources: self.sources,
             admin: self.admin,
             control: self.control,
             log: self.log,
@@ -164,6 +166,10 @@ impl Config {
         let key = KeyPath::of(["limits"]);
         let limits = &self.limits;
         positive(&key.join("flows"), limits.flows, 0, "to proxy nothing, stop the daemon")?;
+        if let Some(flows) = limits.flows_per_source {
+            let key = key.join("flows_per_source");
+            positive(&key, flows, 0, "leave it out to limit no source")?;
+        }
         positive(&key.join("pending"), limits.pending, 0, "every flow waits for its far side")?;
         if limits.linger > LINGER_MAX {
             return fault(

@@ -83,6 +83,7 @@ async fn welcome(
     if let Some(why) = standing.dismissal() {
         return tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
     }
+    worker.ledger.showed(&peer.name, standing.until());
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has ended.

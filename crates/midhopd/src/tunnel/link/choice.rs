@@ -400,7 +400,9 @@ impl<'a> Choice<'a> {
     /// What the peer's staying depends on, given what it has shown.
     fn standing(&self, chain: &[CertificateDer<'_>]) -> Standing {
         let LinkKeeper { peer, identity, .. } = self.keeper;
-        Standing::new(peer, chain, self.worker.plans(), identity.clone())
+        let standing = Standing::new(peer, chain, self.worker.plans(), identity.clone());
+        self.worker.ledger.showed(&peer.name, standing.until());
+        standing
     }
 
     fn head_start(&self) -> Duration {

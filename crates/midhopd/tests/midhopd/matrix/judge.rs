@@ -184,7 +184,8 @@ fn total(router: &Router, treatment: Treatment) -> u64 {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect("127.0.0.1:9310")?;
         stream.set_read_timeout(Some(crate::stage::PATIENCE))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)

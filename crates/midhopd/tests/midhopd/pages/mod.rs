@@ -12,7 +12,7 @@ pub fn page(namespace: &Namespace, path: &str) -> String {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(SocketAddr::from(ADMIN))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)

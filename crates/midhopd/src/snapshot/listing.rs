@@ -1,0 +1,47 @@
+//! The live flows that are asked for, one by one.
+
+use super::flows::Context;
+use super::sources::Sources;
+use super::{FlowSnapshot, Source};
+use crate::ledger::{FlowBook, Ledger};
+use midhop_pep::config::Match;
+use midhop_pep::policy::FlowKey;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+impl Source {
+    /// The live flows that `wanted` covers, those that moved most bytes first, at most `limit` of them, and how many
+    /// there are.
+    pub fn flows(&self, wanted: &Match, limit: usize) -> (u64, Vec<FlowSnapshot>) {
+        let plan = self.plan.borrow().clone();
+        let live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
+        // The share of a source depends on all of its peer's flows.
+        let sources = Sources::of(&plan, live.iter().map(Arc::as_ref));
+        let (peers, legs) = (self.peers(&plan), self.legs(&plan));
+        let context = Context { sources: &sources, peers: &peers, legs: &legs };
+        let mut matching: Vec<_> = live.iter().filter(|book| wanted.covers(&key(book))).collect();
+        let count = matching.len() as u64;
+        matching.sort_by_cached_key(|book| Reverse(book.up.value() + book.down.value()));
+        matching.truncate(limit);
+        (count, matching.into_iter().map(|book| context.flow(book)).collect())
+    }
+
+    /// Whether a tunnel to this peer is open.
+    pub fn is_reachable(&self, peer: &str) -> bool {
+        let open = |ledger: &Arc<Ledger>| {
+            ledger.peers().get(peer).is_some_and(|book| !book.open.is_empty())
+        };
+        self.ledgers.iter().any(open)
+    }
+}
+
+/// A live flow as rules see it.
+fn key(book: &FlowBook) -> FlowKey<'_> {
+    FlowKey {
+        source: book.ends.client,
+        destination: book.ends.server,
+        interface: book.origin.interface.as_deref(),
+        peer: book.client_leg.is_tunnel.then_some(&*book.client_leg.name),
+        dscp: book.origin.dscp,
+    }
+}
