@@ -9,7 +9,8 @@ use crate::{
     keeper, logging, pki,
     tunnel::{Doubt, Identity},
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use midhop_manual::{Section, Words};
 use midhop_pep::config::{Config, Plan};
 use std::{
     io::Write,
@@ -49,6 +50,9 @@ enum Command {
     /// Do what takes privileges, for the `midhopd run` that starts it
     #[command(hide = true)]
     Keeper(RunArguments),
+    /// Write the man pages and the completions of shells, for packages
+    #[command(hide = true)]
+    Manual(ManualArguments),
     /// Tell what this host supports, and prove interception with a real connection
     Doctor(DoctorArguments),
 }
@@ -68,6 +72,13 @@ struct CheckArguments {
     /// Print JSON instead of TOML
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ManualArguments {
+    /// Where
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -127,6 +138,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => daemon::run(&arguments.config).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Keeper(arguments) => return keeper::main(&arguments.config),
+        Command::Manual(arguments) => manual(&arguments.directory).map(|()| ExitCode::SUCCESS),
         Command::Schema => schema().map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
@@ -165,6 +177,21 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
 fn schema() -> Result<(), Failure> {
     let schema = serde_json::to_string_pretty(&Config::schema());
     print(schema.map(|json| json + "\n").map_err(|e| e.to_string()), "the schema")
+}
+
+fn manual(directory: &Path) -> Result<(), Failure> {
+    const WORDS: Words<'_> = Words {
+        section: Section::Administration,
+        exit_codes: &[
+            (0, "It was done. A daemon ended because it was asked to."),
+            (1, "It could not be done, or not to its end."),
+            (USAGE, "The command line or the configuration is wrong."),
+        ],
+        see_also: &["midhop(1)", "systemctl(1)", "nft(8)"],
+    };
+    midhop_manual::write_all(Arguments::command(), &WORDS, directory).map_err(|error| {
+        Failure::run(format!("{} cannot be written", directory.display())).because(error)
+    })
 }
 
 fn print(printed: Result<String, String>, what: &str) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ use crate::{
     explicit::{self, Explicit},
     failure::Failure,
     hold::Hold,
+    idle,
     keeper::Keeper,
     logging::Logging,
     notify::{self, Notice},
@@ -43,7 +44,9 @@ const DRAIN_TICK: Duration = Duration::from_millis(50);
 pub fn run(config: &Path) -> Result<(), Failure> {
     let (plan, text) = cli::read(config)?;
     let logging = Logging::start(&plan.log)?;
-    check_host(&plan)?;
+    let Some((plan, text)) = idle::until_asked(config, plan, text, &logging)? else {
+        return Ok(());
+    };
     // Before there is any thread. Where nothing takes privileges, there are none to separate.
     let keeper = match privileges::has_any() {
         true => Some(Keeper::start(config, &text)?),
@@ -106,15 +109,8 @@ fn serve(
 }
 
 /// Checks what the plan requires of this host.
-fn check_host(plan: &Plan) -> Result<(), Failure> {
+pub(crate) fn check_host(plan: &Plan) -> Result<(), Failure> {
     let intercepts = !plan.intercept.interfaces.is_empty();
-    let asked = !plan.explicit.http_connect.is_empty() || !plan.explicit.socks5.is_empty();
-    if !intercepts && !asked && plan.tunnel.listen.is_empty() {
-        return Err(Failure::usage("the configuration proxies nothing").hint(
-            "list interfaces in [intercept], or addresses in explicit.http_connect, explicit.socks5 or \
-             tunnel.listen",
-        ));
-    }
     note_interfaces(plan);
     if plan.stands_for_others() {
         privileges::check_interception()?;
@@ -135,6 +131,18 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// Reports that a configuration was read again and is not followed.
+pub(crate) fn not_reloaded(failure: &Failure) {
+    // One line: the excerpt from the file is for the user of `midhopd check`.
+    let error = failure.to_string();
+    tracing::error!(
+        error = %error.lines().next().unwrap_or_default(),
+        cause = failure.source().map(tracing::field::display),
+        hint = failure.hint_text(),
+        "configuration not reloaded, the old one stays"
+    );
 }
 
 /// Reports missing interfaces: their flows are taken once they appear.
@@ -283,16 +291,7 @@ impl Daemon {
             Ok(()) => {
                 tracing::info!("configuration reloaded; live flows keep what they began with")
             }
-            Err(failure) => {
-                // One line: the excerpt from the file is for the user of `midhopd check`.
-                let error = failure.to_string();
-                tracing::error!(
-                    error = %error.lines().next().unwrap_or_default(),
-                    cause = failure.source().map(tracing::field::display),
-                    hint = failure.hint_text(),
-                    "configuration not reloaded, the old one stays"
-                );
-            }
+            Err(failure) => not_reloaded(&failure),
         }
     }
 
