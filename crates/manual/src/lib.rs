@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_its_exit_codes_and_names_the_page_above_it() {
+    fn a_page_lists_its_exit_codes_and_names_the_page_above_it() {
         let files = written();
         let page = &files["man/one-show.8"];
         assert!(

@@ -38,7 +38,7 @@ pub fn until_asked(
     let failed = |error: nix::Error| Failure::run("signals cannot be waited for").because(error);
     let signals: SigSet = [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(failed)?;
-    tell();
+    warn();
     notify::send(Notice::Ready);
     let asked = loop {
         match signals.wait().map_err(failed)? {
@@ -46,7 +46,7 @@ pub fn until_asked(
                 Ok((plan, text)) if proxies(&plan) => break Some((plan, text)),
                 Ok(_) => {
                     tracing::info!("configuration reloaded");
-                    tell();
+                    warn();
                 }
                 Err(failure) => daemon::not_reloaded(&failure),
             },
@@ -60,7 +60,7 @@ pub fn until_asked(
     Ok(asked)
 }
 
-fn tell() {
+fn warn() {
     tracing::warn!(
         hint = "list them in [intercept], then `systemctl reload midhopd`, or send SIGHUP",
         "Nothing is intercepted until you set `interfaces`."

@@ -107,7 +107,7 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
 
 /// As a package installs it: it takes nothing until the administrator says from where, and that takes no restart.
 #[test]
-fn what_is_shipped_idles_until_it_is_told_interfaces() {
+fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     let Some(stage) = Stage::set() else { return };
     let shipped = include_str!("../../../../packaging/midhopd.toml");
     let desk = Desk::new(shipped);
