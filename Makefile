@@ -29,7 +29,7 @@ RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p'
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 book book-commands recipes clean
+.PHONY: help prepare build demo dist dist-twice test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 book book-commands recipes clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,16 @@ build: prepare ## Build both programs, optimised
 demo: build ## The main job: a page, a file and four flows over an emulated GEO satellite
 	@scripts/prepare run
 	@$(PROGRAMS)/midhop demo $(if $(SHORT),--set load=page --set links.satellite.down.loss='0 %' --set 'transfers.page.objects=["50 kB"]' )--out $(RESULTS)/demo
+
+dist: ## Debian packages, tarballs, bills of materials and checksums of both programs, for amd64 and arm64
+	@scripts/prepare dist
+	@$(if $(SHORT),$(CARGO) $(BUILD))
+	@SHORT=$(SHORT) CARGO=$(CARGO) scripts/dist $(TARGET)/dist
+
+dist-twice: ## The same in two folders of different names, compared byte for byte (PROFILE=dev is faster)
+	@scripts/prepare dist
+	@$(if $(SHORT),$(CARGO) $(BUILD))
+	@SHORT=$(SHORT) CARGO=$(CARGO) scripts/dist-twice
 
 test: prepare ## Every test: units, properties, vectors, namespaces end to end
 	@scripts/prepare test

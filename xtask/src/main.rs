@@ -1,14 +1,19 @@
 //! Chores of the repository.
 
+mod bill;
 mod circles;
 mod hardening;
 mod layers;
+mod linked;
 mod names;
 mod recipes;
+mod third_party;
 mod tidy;
 mod vetted;
 
+use anyhow::Context;
 use clap::Parser;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Chores of the repository.
@@ -19,11 +24,37 @@ enum Chore {
     Tidy,
     /// Check that every dependency is in the record of what we trust.
     Vet,
+    /// Print what a program is linked with, for a target: its bill of materials (CycloneDX), or the licences of others.
+    Linked {
+        /// The program's package
+        program: String,
+        /// The target
+        triple: String,
+        /// Print the licences
+        #[arg(long)]
+        licences: bool,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Chore::parse() {
         Chore::Tidy => tidy::run(),
         Chore::Vet => vetted::run(&tidy::root()?),
+        Chore::Linked { program, triple, licences } => {
+            let root = tidy::root()?;
+            let linked = linked::Linked::ask(&root, &program, &triple)?;
+            let text = match licences {
+                true => third_party::text(&linked)?,
+                // The time that all of a package has.
+                false => bill::text(&root, &linked, env_number("SOURCE_DATE_EPOCH")?)?,
+            };
+            std::io::stdout().write_all(text.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
+}
+
+fn env_number(name: &str) -> anyhow::Result<Option<u64>> {
+    let text = std::env::var(name).ok();
+    text.map(|text| text.parse().with_context(|| format!("{name}={text}"))).transpose()
 }

@@ -9,7 +9,8 @@ use crate::{
     keeper, logging, pki,
     tunnel::{Doubt, Identity},
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use midhop_manual::{Section, Words};
 use midhop_pep::config::{Config, Plan};
 use std::{
     io::Write,
@@ -51,6 +52,9 @@ enum Command {
     /// Do what takes privileges, for the `midhopd run` that starts it
     #[command(hide = true)]
     Keeper(RunArguments),
+    /// Write the man pages and the completions of shells, for packages
+    #[command(hide = true)]
+    Manual(ManualArguments),
     /// Tell what this host supports, and prove interception with a real connection
     Doctor(DoctorArguments),
 }
@@ -93,6 +97,13 @@ enum Subject {
     Flows,
     /// The answer of `midhopd why --json`
     Why,
+}
+
+#[derive(Debug, Args)]
+struct ManualArguments {
+    /// Where
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -153,6 +164,7 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Keeper(arguments) => return keeper::main(&arguments.config),
         Command::Question(question) => console::run(question),
+        Command::Manual(arguments) => manual(&arguments.directory).map(|()| ExitCode::SUCCESS),
         Command::Schema(arguments) => schema(arguments.of).map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
@@ -200,6 +212,21 @@ fn schema(of: Subject) -> Result<(), Failure> {
     };
     let schema = serde_json::to_string_pretty(&schema);
     print(schema.map(|json| json + "\n").map_err(|e| e.to_string()), "the schema")
+}
+
+fn manual(directory: &Path) -> Result<(), Failure> {
+    const WORDS: Words<'_> = Words {
+        section: Section::Administration,
+        exit_codes: &[
+            (0, "It was done. A daemon ended because it was asked to."),
+            (1, "It could not be done, or not to its end."),
+            (USAGE, "The command line or the configuration is wrong."),
+        ],
+        see_also: &["midhop(1)", "systemctl(1)", "nft(8)"],
+    };
+    midhop_manual::write_all(Arguments::command(), &WORDS, directory).map_err(|error| {
+        Failure::run(format!("{} cannot be written", directory.display())).because(error)
+    })
 }
 
 fn print(printed: Result<String, String>, what: &str) -> Result<(), Failure> {

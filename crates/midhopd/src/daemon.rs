@@ -16,6 +16,7 @@ use crate::{
     explicit::{self, Explicit},
     failure::Failure,
     hold::Hold,
+    idle,
     keeper::Keeper,
     logging::Logging,
     notify::{self, Notice},
@@ -49,7 +50,9 @@ const DRAIN_TICK: Duration = Duration::from_millis(50);
 pub fn run(config: &Path) -> Result<(), Failure> {
     let (plan, text) = cli::read(config)?;
     let logging = Logging::start(&plan.log)?;
-    check_host(&plan)?;
+    let Some((plan, text)) = idle::until_asked(config, plan, text, &logging)? else {
+        return Ok(());
+    };
     // Before there is any thread. Where nothing takes privileges, there are none to separate.
     let keeper = match privileges::has_any() {
         true => Some(Keeper::start(config, &text)?),
@@ -119,15 +122,8 @@ fn serve(
 }
 
 /// Checks what the plan requires of this host.
-fn check_host(plan: &Plan) -> Result<(), Failure> {
+pub(crate) fn check_host(plan: &Plan) -> Result<(), Failure> {
     let intercepts = !plan.intercept.interfaces.is_empty();
-    let asked = !plan.explicit.http_connect.is_empty() || !plan.explicit.socks5.is_empty();
-    if !intercepts && !asked && plan.tunnel.listen.is_empty() {
-        return Err(Failure::usage("the configuration proxies nothing").hint(
-            "list interfaces in [intercept], or addresses in explicit.http_connect, explicit.socks5 or \
-             tunnel.listen",
-        ));
-    }
     note_interfaces(plan);
     if plan.stands_for_others() {
         privileges::check_interception()?;
@@ -164,6 +160,20 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// Reports that a configuration was read again and is not followed. Returns what is reported to who asked for it.
+pub(crate) fn not_reloaded(failure: &Failure) -> Refusal {
+    // One line: the excerpt from the file is for the user who asked.
+    let error = failure.to_string();
+    tracing::error!(
+        error = %error.lines().next().unwrap_or_default(),
+        cause = failure.source().map(tracing::field::display),
+        hint = failure.hint_text(),
+        "configuration not reloaded, the old one stays"
+    );
+    let cause = failure.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Refusal { error: error + &cause, hint: failure.hint_text().map(str::to_owned) }
 }
 
 /// Reports missing interfaces: their flows are taken once they appear.
@@ -365,21 +375,7 @@ impl Daemon {
                 tracing::info!("configuration reloaded; live flows keep what they began with");
                 Reload { error: None, kept }
             }
-            Err(failure) => {
-                let error = failure.to_string();
-                let cause = failure.source().map(ToString::to_string);
-                // One line: the excerpt from the file is for the user who asked.
-                tracing::error!(
-                    error = %error.lines().next().unwrap_or_default(),
-                    cause,
-                    hint = failure.hint_text(),
-                    "configuration not reloaded, the old one stays"
-                );
-                let error =
-                    cause.into_iter().fold(error, |error, cause| format!("{error}: {cause}"));
-                let hint = failure.hint_text().map(str::to_owned);
-                Reload { error: Some(Refusal { error, hint }), kept: Vec::new() }
-            }
+            Err(failure) => Reload { error: Some(not_reloaded(&failure)), kept: Vec::new() },
         };
         *self.last_reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
         result

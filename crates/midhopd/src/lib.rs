@@ -42,6 +42,7 @@ pub mod happy_eyeballs;
 pub mod health;
 mod histogram;
 pub mod hold;
+mod idle;
 pub mod intercept;
 pub mod keeper;
 pub mod key_file;

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod demo;
 pub mod formulas;
 pub mod lab;
+pub mod manual;
 pub mod meter;
 pub mod orbit;
 mod origin;
@@ -46,6 +47,9 @@ pub enum Command {
     Compare(compare::Compare),
     /// Print the JSON Schema of a scenario or a study, by which editors complete and check keys
     Schema(schema::Schema),
+    /// Write the man pages and the completions of shells, for packages
+    #[command(hide = true)]
+    Manual(manual::Manual),
 }
 
 impl Command {
@@ -63,6 +67,7 @@ impl Command {
             Self::Report(command) => command.run(),
             Self::Compare(command) => command.run(),
             Self::Schema(command) => command.run(),
+            Self::Manual(command) => command.run(),
         }
     }
 }

@@ -41,11 +41,12 @@ const CELLS: [(&str, &str); 5] = [
 ];
 /// What a sentence names without what it needs.
 const NAMES: [&str; 1] = ["midhop orbit trace"];
-/// What `crates/midhopd/tests/{book,installed}.rs` run, or ask of a daemon that they run.
-const OF_THE_DAEMON: [&str; 7] = [
+/// What `crates/midhopd/tests/{book,installed,packages}.rs` run, or ask of a daemon that they run.
+const OF_THE_DAEMON: [&str; 8] = [
     "midhopd ",
     "target/release/midhopd ",
     "curl -s http://127.0.0.1:9310/",
+    "apt ",
     "install ",
     "systemctl ",
     "useradd ",

@@ -59,7 +59,7 @@ impl Daemon {
                     .hint(format!("name one by --socket: {}", names.join(", "))))
             }
             _ => Err(Failure::run(format!("no daemon has a control socket in {}", directory.display()))
-                .hint("start it (`midhopd run`), or name its socket by --socket or its configuration by --config")),
+                .hint("start it (`midhopd run`), or name its socket by --socket or its configuration by --config; one whose configuration asks for no flow has none")),
         }
     }
 

@@ -85,13 +85,6 @@ fn a_wrong_configuration_is_told_by_file_line_and_key() {
     }
 }
 
-#[test]
-fn a_configuration_that_proxies_nothing_is_refused() {
-    let desk = Desk::new("");
-    let output = desk.command().output().expect("starting the program");
-    assert_error(&output, 64, &["proxies nothing", "hint: "]);
-}
-
 /// Such as ppp0 at boot: the daemon serves, says so, and takes its flows from when it is there.
 #[test]
 fn an_interface_that_is_not_there_yet_is_waited_for() {

@@ -105,6 +105,48 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
     assert!(status(&stage, "/status.json").contains("\"busiest\":[]"));
 }
 
+/// As a package installs it: it takes nothing until the administrator says from where, and that takes no restart.
+#[test]
+fn what_is_shipped_idles_until_it_is_asked_for_flows() {
+    let Some(stage) = Stage::set() else { return };
+    let shipped = include_str!("../../../../packaging/midhopd.toml");
+    let desk = Desk::new(shipped);
+    let idle =
+        || log_of(&desk).matches("Nothing is intercepted until you set `interfaces`.").count();
+    let running = Running::start(&stage, &desk);
+    until("it says so", || idle() == 1);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"past it");
+    assert_eq!(traces(&stage.gateway), [""; 0], "it has put something into the system");
+
+    running.signal(Signal::SIGHUP);
+    until("it still idles", || idle() == 2);
+    desk.rewrite("[limits]\nflosw = 3\n");
+    running.signal(Signal::SIGHUP);
+    until("the wrong one is told", || log_of(&desk).contains("configuration not reloaded"));
+
+    desk.rewrite(CONFIG);
+    running.signal(Signal::SIGHUP);
+    until("it serves", || log_of(&desk).contains("serving"));
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"through it");
+    assert_eq!(metric(&stage, "midhop_flows"), 1.0);
+    drop((client, server));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn an_idle_one_ends_at_once() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new("");
+    let running = Running::start(&stage, &desk);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
 /// Neither the rules nor anything else of a configuration is followed that the firewall refuses.
 #[test]
 fn what_the_firewall_refuses_leaves_all_as_it_was() {

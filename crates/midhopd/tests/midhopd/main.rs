@@ -49,6 +49,7 @@ mod limits;
 mod log_injection;
 mod many_peers;
 mod odd_packets;
+mod packages;
 mod packaging;
 mod panics;
 mod passes_by;

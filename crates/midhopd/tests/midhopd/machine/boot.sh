@@ -40,6 +40,8 @@ exec unshare --pid --cgroup --net --uts --ipc --fork --kill-child=KILL sh -eu -c
     done
     ip link set lo up
     rm -rf etc/systemd/system
+    # Packages put their units here.
+    mount -t tmpfs -o mode=755 none lib/systemd/system
     mkdir -p etc/systemd/system/midhopd.service.d
     for target in sysinit basic shutdown machine; do
         echo "[Unit]" > "etc/systemd/system/$target.target"
@@ -47,7 +49,7 @@ exec unshare --pid --cgroup --net --uts --ipc --fork --kill-child=KILL sh -eu -c
     printf "[Service]\nStandardOutput=append:/said\nStandardError=append:/said\n" \
         > etc/systemd/system/midhopd.service.d/log.conf
     touch machine-of-a-test
-    export container=midhop SYSTEMD_UNIT_PATH=/etc/systemd/system
+    export container=midhop SYSTEMD_UNIT_PATH=/etc/systemd/system:/lib/systemd/system
     # Only once it has its own root can it be entered.
     exec chroot . sh -c "
         echo $pid >&3
