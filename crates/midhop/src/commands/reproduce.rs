@@ -2,29 +2,24 @@
 //!
 //! Standard output carries data only: tables, or JSON with `--json`. Progress goes to standard error.
 
-mod asked;
 mod beside;
 mod chosen;
-mod outcome;
 mod pages;
-mod shipped;
 
 use super::lab::progress::spoken;
 use super::lab::session::{Isolated, outlook as lab_outlook};
 use super::records::check_place;
-use super::sim::batch::{Simulator, processors, run_all};
+use super::sim::batch::run_all;
 use super::sim::outlook::outlook as sim_outlook;
 use super::{arguments, origin, output};
 use anyhow::Context;
-use asked::Asked;
-use chosen::Prepared;
 use midhop_campaign::{Files, Naming, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_study::{Judgement, Measured, Place, Study, Verdict, Whose};
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
-use outcome::{Outcome, Read};
+use midhop_workbench::{Asked, Outcome, Prepared, Read, Simulator, processors};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -189,7 +184,7 @@ impl Reproduce {
         let mut outcome = Outcome::of(study, ran.results);
         outcome.unwritten = ran.unwritten;
         outcome.took = began.elapsed();
-        outcome.tell();
+        tell(&outcome);
         Ok(outcome)
     }
 
@@ -325,6 +320,20 @@ impl Reproduce {
             "faults": outcome.faults,
         });
         Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
+    }
+}
+
+/// Says on standard error what went wrong.
+fn tell(outcome: &Outcome) {
+    let Outcome { runs, finished, unwritten, .. } = outcome;
+    for fault in &outcome.faults {
+        eprintln!("invalid: {fault}");
+    }
+    if finished < runs {
+        eprintln!("error: {} of {runs} runs gave no record", runs - finished);
+    }
+    if *unwritten > 0 {
+        eprintln!("error: {unwritten} of {runs} records were not written");
     }
 }
 

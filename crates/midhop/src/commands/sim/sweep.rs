@@ -8,7 +8,7 @@
 //! A sweep that goes on in a directory runs only what is missing there: a record counts when its plan
 //! is the one that would run and the same build of this program made it.
 
-use super::batch::{Simulator, processors, run_all};
+use super::batch::run_all;
 use crate::commands::records::{announce, check_place, judge, judge_unwritten, print};
 use crate::commands::scenario::ScenarioArguments;
 use crate::commands::{arguments, origin};
@@ -16,9 +16,8 @@ use crate::failure;
 use anyhow::Context;
 use midhop_campaign::{Executor, Lines, Resumed, without_bulk};
 use midhop_experiment::record::Record;
-use midhop_report::Columns;
 use midhop_testbed::signals::Interrupts;
-use std::fs;
+use midhop_workbench::{Simulator, processors, write_tables};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,24 +76,7 @@ impl Sweep {
     }
 
     fn write_tables(&self, records: &[Record]) -> anyhow::Result<()> {
-        let tables = [
-            ("runs", midhop_report::runs(records)),
-            ("cells", midhop_report::cells(records, self.confidence)),
-        ];
-        for (name, columns) in tables {
-            let write = |extension: &str, bytes: &[u8]| {
-                let path = self.out.join(format!("{name}.{extension}"));
-                let draft = self.out.join(format!("{name}.{extension}.new"));
-                fs::write(&draft, bytes)
-                    .and_then(|()| fs::rename(&draft, &path))
-                    .inspect_err(|_| {
-                        let _ = fs::remove_file(&draft);
-                    })
-                    .with_context(|| format!("cannot write {}", path.display()))
-            };
-            write("csv", columns.csv()?.as_bytes())?;
-            write("parquet", &Columns::parquet(&columns)?)?;
-        }
+        write_tables(&self.out, records, self.confidence)?;
         eprintln!("wrote runs and cells as CSV and Parquet to {}", self.out.display());
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! What came of a study: what its runs gave, and what became of its claims.
 
-use super::chosen::Prepared;
-use crate::failure;
+use crate::studies::Prepared;
 use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::{Plan, Scenario};
+use midhop_failure as failure;
 use midhop_report::{Plans, Seeds, Trace};
 use midhop_study::{Judgement, Measured, Reading, Verdict};
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use std::time::Duration;
 const UNMET: u8 = 2;
 
 /// What one run gave.
+#[derive(Debug)]
 pub struct Read {
     reading: Reading,
     /// Why it is not to be believed.
@@ -45,12 +46,17 @@ impl Read {
 /// What came of a study.
 #[derive(Debug, Default)]
 pub struct Outcome {
+    /// Runs that were asked for.
     pub runs: usize,
+    /// Runs that gave a record.
     pub finished: usize,
     /// Records that could not be written.
     pub unwritten: usize,
+    /// Why some are not to be believed.
     pub faults: Vec<String>,
+    /// What they gave, figure by figure.
     pub measured: Measured,
+    /// What became of the claims.
     pub judgements: Vec<Judgement>,
     /// Of what is published cell by cell.
     pub cells: Vec<Verdict>,
@@ -64,6 +70,7 @@ pub struct Outcome {
     pub environment: Option<Environment>,
     /// One run of each cell over time.
     pub traces: Vec<Trace>,
+    /// How long it all took.
     pub took: Duration,
 }
 
@@ -101,19 +108,6 @@ impl Outcome {
         }
         outcome.cells = bundle.study.verdicts(&outcome.measured);
         outcome
-    }
-
-    /// Says on standard error what went wrong.
-    pub fn tell(&self) {
-        for fault in &self.faults {
-            eprintln!("invalid: {fault}");
-        }
-        if self.finished < self.runs {
-            eprintln!("error: {} of {} runs gave no record", self.runs - self.finished, self.runs);
-        }
-        if self.unwritten > 0 {
-            eprintln!("error: {} of {} records were not written", self.unwritten, self.runs);
-        }
     }
 
     /// The exit code.
