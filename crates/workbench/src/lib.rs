@@ -10,6 +10,7 @@
 
 mod asked;
 mod outcome;
+mod place;
 mod scenario;
 mod shipped;
 mod simulator;
@@ -18,6 +19,7 @@ mod tables;
 
 pub use asked::Asked;
 pub use outcome::{Outcome, Read};
+pub use place::check_place;
 pub use scenario::{Changes, Source, runnable_plans, simulable_plans, supply_files};
 pub use shipped::{Bundle, find, names};
 pub use simulator::{Simulator, Watchers, processors, weight};

@@ -5,7 +5,8 @@ use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::{Plan, Scenario};
 use midhop_failure as failure;
 use midhop_report::{Plans, Seeds, Trace};
-use midhop_study::{Judgement, Measured, Reading, Verdict};
+use midhop_study::{Judgement, Measured, Reading, Study, Verdict};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -121,4 +122,51 @@ impl Outcome {
             (true, false) => 0,
         }
     }
+    /// What came of it, for programs: each figure cell by cell, and each claim with what became of it.
+    pub fn to_json(&self, study: &Prepared) -> Value {
+        let bundle = &study.bundle;
+        json!({
+            "study": bundle.name,
+            "in": study.place,
+            "left_out": study.left_out,
+            "title": bundle.study.title,
+            "source": bundle.study.source,
+            "confidence": bundle.study.confidence,
+            "runs": self.runs,
+            "finished": self.finished,
+            "took_s": self.took.as_secs_f64(),
+            "figures": figures(&bundle.study, &self.measured),
+            "claims": self.judgements,
+            "faults": self.faults,
+        })
+    }
+}
+
+fn figures(study: &Study, measured: &Measured) -> Vec<Value> {
+    let mut figures = Vec::new();
+    let level = study.level_of_points(measured);
+    for figure in &study.figures {
+        for value in measured.cells(&figure.name) {
+            let published = figure.published.iter().find(|published| {
+                published.at.iter().all(|(axis, label)| value.cell.get(axis) == Some(label))
+            });
+            figures.push(json!({
+                "figure": figure.name,
+                "metric": figure.metric,
+                "take": figure.take,
+                "relative_to": figure.relative_to,
+                "unit": figure.unit(),
+                "cell": value.cell,
+                "published": published.map(|published| published.value),
+                "allowed": published.and_then(|published| figure.allowance(published.value)),
+                "verdict": published
+                    .and_then(|published| figure.judge(published, measured, level)),
+                "here": value.estimate(study.confidence),
+                "values": value.values,
+                "efficiencies": value.efficiencies,
+                "limits": value.limits,
+            }));
+        }
+    }
+    figures
 }

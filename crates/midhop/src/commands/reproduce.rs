@@ -8,7 +8,6 @@ mod pages;
 
 use super::lab::progress::spoken;
 use super::lab::session::{Isolated, outlook as lab_outlook};
-use super::records::check_place;
 use super::sim::batch::run_all;
 use super::sim::outlook::outlook as sim_outlook;
 use super::{arguments, origin, output};
@@ -16,11 +15,10 @@ use anyhow::Context;
 use midhop_campaign::{Files, Naming, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
-use midhop_study::{Judgement, Measured, Place, Study, Verdict, Whose};
+use midhop_study::{Judgement, Place, Verdict, Whose};
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
-use midhop_workbench::{Asked, Outcome, Prepared, Read, Simulator, processors};
-use serde_json::json;
+use midhop_workbench::{Asked, Outcome, Prepared, Read, Simulator, check_place, processors};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -305,21 +303,7 @@ impl Reproduce {
             let ours = claims(Whose::Ours, "our claims");
             return Ok(format!("{tables}{printed}{studys}{ours}{runs}\n"));
         }
-        let value = json!({
-            "study": bundle.name,
-            "in": study.place,
-            "left_out": study.left_out,
-            "title": bundle.study.title,
-            "source": bundle.study.source,
-            "confidence": bundle.study.confidence,
-            "runs": outcome.runs,
-            "finished": outcome.finished,
-            "took_s": took.as_secs_f64(),
-            "figures": figures(&bundle.study, measured),
-            "claims": judgements,
-            "faults": outcome.faults,
-        });
-        Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
+        Ok(serde_json::to_string(&outcome.to_json(study)).context("cannot print a study")? + "\n")
     }
 }
 
@@ -360,35 +344,6 @@ fn summed(what: &str, verdicts: &[Verdict]) -> String {
         });
     let counted = counted.collect::<Vec<_>>().join(", ");
     if counted.is_empty() { counted } else { format!("{what}: {counted}\n") }
-}
-
-fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
-    let mut figures = Vec::new();
-    let level = study.level_of_points(measured);
-    for figure in &study.figures {
-        for value in measured.cells(&figure.name) {
-            let published = figure.published.iter().find(|published| {
-                published.at.iter().all(|(axis, label)| value.cell.get(axis) == Some(label))
-            });
-            figures.push(json!({
-                "figure": figure.name,
-                "metric": figure.metric,
-                "take": figure.take,
-                "relative_to": figure.relative_to,
-                "unit": figure.unit(),
-                "cell": value.cell,
-                "published": published.map(|published| published.value),
-                "allowed": published.and_then(|published| figure.allowance(published.value)),
-                "verdict": published
-                    .and_then(|published| figure.judge(published, measured, level)),
-                "here": value.estimate(study.confidence),
-                "values": value.values,
-                "efficiencies": value.efficiencies,
-                "limits": value.limits,
-            }));
-        }
-    }
-    figures
 }
 
 /// A study's directory among the records: its name without what leads to it.

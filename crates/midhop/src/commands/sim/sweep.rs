@@ -9,7 +9,7 @@
 //! is the one that would run and the same build of this program made it.
 
 use super::batch::run_all;
-use crate::commands::records::{announce, check_place, judge, judge_unwritten, print};
+use crate::commands::records::{announce, judge, judge_unwritten, print};
 use crate::commands::scenario::ScenarioArguments;
 use crate::commands::{arguments, origin};
 use crate::failure;
@@ -17,7 +17,7 @@ use anyhow::Context;
 use midhop_campaign::{Executor, Lines, Resumed, without_bulk};
 use midhop_experiment::record::Record;
 use midhop_testbed::signals::Interrupts;
-use midhop_workbench::{Simulator, processors, write_tables};
+use midhop_workbench::{Simulator, check_place, processors, write_tables};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
