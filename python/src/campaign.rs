@@ -12,7 +12,7 @@ use midhop_experiment::record::{Record, Runner};
 use midhop_failure::Failure;
 use midhop_workbench::{Changes, Simulator, check_place, processors, weight, write_tables};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,19 +45,17 @@ impl Campaign {
     fn new(
         py: Python<'_>,
         source: &Source,
-        set: Vec<(String, Bound<'_, PyAny>)>,
-        vary: Vec<(String, Vec<Bound<'_, PyAny>>)>,
+        set: Vec<Bound<'_, PyAny>>,
+        vary: Vec<Bound<'_, PyAny>>,
         seeds: Option<u32>,
         out: Option<PathBuf>,
         series: bool,
         whole: bool,
     ) -> PyResult<Self> {
-        let set: PyResult<Vec<String>> =
-            set.iter().map(|(key, value)| assignment(key, value)).collect();
+        let set: PyResult<Vec<String>> = set.iter().map(|it| change(it, assignment)).collect();
         let mut set = set?;
         set.extend(seeds.map(|seeds| format!("seeds={seeds}")));
-        let vary: PyResult<Vec<String>> =
-            vary.iter().map(|(key, values)| varied(key, values)).collect();
+        let vary: PyResult<Vec<String>> = vary.iter().map(|it| change(it, varied)).collect();
         let vary = vary?;
         let source = &source.0;
         let plans =
@@ -186,9 +184,27 @@ impl Campaign {
     }
 }
 
+/// What is changed: as the command line has it, or a key and what `written` makes of its value.
+fn change(
+    change: &Bound<'_, PyAny>,
+    written: impl Fn(&str, &Bound<'_, PyAny>) -> PyResult<String>,
+) -> PyResult<String> {
+    if let Ok(text) = change.cast::<PyString>() {
+        return Ok(text.to_str()?.to_owned());
+    }
+    let (key, value): (String, Bound<'_, PyAny>) = change.extract()?;
+    written(&key, &value)
+}
+
 /// Values as `--vary KEY=VALUE,…` takes them.
-fn varied(key: &str, values: &[Bound<'_, PyAny>]) -> PyResult<String> {
-    let values: PyResult<Vec<String>> = values.iter().map(|value| written(value, key)).collect();
+fn varied(key: &str, values: &Bound<'_, PyAny>) -> PyResult<String> {
+    let parted = |value: Bound<'_, PyAny>| {
+        let text = written(&value, key)?;
+        // A string with a comma in it is one value.
+        let one = text.contains(',') && value.cast::<PyString>().is_ok();
+        Ok(if one { toml::Value::String(text).to_string() } else { text })
+    };
+    let values: PyResult<Vec<String>> = values.try_iter()?.map(|value| parted(value?)).collect();
     Ok(format!("{key}={}", values?.join(",")))
 }
 

@@ -1,6 +1,6 @@
 //! Failures as the package's one exception.
 
-use midhop_failure::Failure;
+use midhop_failure::{Failure, USAGE};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -14,16 +14,18 @@ pub fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
         causes.push(error.to_string());
         cause = error.source();
     }
-    error(py, &failure.to_string(), failure.hint_text(), causes)
+    made(py, (failure.to_string(), failure.hint_text(), causes, failure.code()))
 }
 
-/// `midhop.Error`.
+/// `midhop.Error` for what a caller has given wrong.
 pub fn error(py: Python<'_>, message: &str, hint: Option<&str>, causes: Vec<String>) -> PyErr {
+    made(py, (message.to_owned(), hint, causes, USAGE))
+}
+
+fn made(py: Python<'_>, arguments: (String, Option<&str>, Vec<String>, u8)) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let made = CLASS
-        .import(py, "midhop._errors", "Error")
-        .and_then(|class| class.call1((message, hint, causes)));
-    match made {
+    let class = CLASS.import(py, "midhop._errors", "Error");
+    match class.and_then(|class| class.call1(arguments)) {
         Ok(value) => PyErr::from_value(value),
         Err(error) => error,
     }

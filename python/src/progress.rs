@@ -57,6 +57,10 @@ pub fn watched<T: Send>(
     watch: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce() -> T + Send,
 ) -> (T, PyResult<()>) {
+    if let Some(Err(error)) = watch.map(|it| it.call1((0, whole))) {
+        stop.store(true, Ordering::Relaxed);
+        return (work(), Err(error));
+    }
     let watch = watch.map(|it| it.clone().unbind());
     py.detach(|| {
         std::thread::scope(|scope| {
@@ -67,7 +71,7 @@ pub fn watched<T: Send>(
                 let _ = ended.send(());
                 value
             });
-            let mut shown = usize::MAX;
+            let mut shown = 0;
             let mut raised = Ok(());
             loop {
                 let over = end.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout);

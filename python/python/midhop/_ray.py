@@ -40,7 +40,7 @@ def run(
 ) -> None:
     """Run what is left of a campaign on a cluster."""
     if jobs is not None and jobs < 1:
-        raise Error("`jobs` must be at least 1")
+        raise Error("`jobs` must be at least 1", code=64)
     left = campaign.left()
     if not left:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -63,7 +63,7 @@ def run(
 def sweep(
     scenario: Scenario,
     *,
-    vary: Mapping[str, Sequence[object]] | None = None,
+    vary: Mapping[str, Iterable[object]] | Iterable[str] | None = None,
     seeds: int | None = None,
     set: Changes = None,  # noqa: A002
     jobs: int | None = None,
@@ -78,7 +78,8 @@ def sweep(
 
     Args:
         scenario: As `run` takes it.
-        vary: What is varied: dotted key to values, or the name of an axis to some of its labels.
+        vary: What is varied: dotted key to values, or the name of an axis to some of its labels; a
+            list of "KEY=VALUE,…" is taken too.
         seeds: How many seeds each cell runs with, whatever the scenario says.
         set: What is changed, as `run` takes it.
         jobs: Runs at a time; all processors when not given. On a cluster, at most so many.
@@ -101,16 +102,18 @@ def sweep(
         raise Error(
             f"{os.fspath(out)} has records already",
             "resume=True goes on from them; another directory keeps apart",
+            code=64,
         )
     if engine is not None and engine != "ray" and not engine.startswith("ray://") and (
         ":" not in engine
     ):
-        raise Error(f"no engine is called `{engine}`", 'there are None, "ray" and "ray://HOST:PORT"')
-    varied = [(key, list(values)) for key, values in (vary or {}).items()]
+        raise Error(
+            f"no engine is called `{engine}`", "there are ray, ray://HOST:PORT and HOST:PORT", code=64
+        )
     campaign = _native.Campaign(
         source(scenario),
         set=changed(set),
-        vary=varied,
+        vary=changed(vary),
         seeds=seeds,
         out=out,
         series=series,
@@ -144,17 +147,15 @@ def source(scenario: Scenario) -> _native.Source:
     return _native.Source.file(scenario)
 
 
-def changed(changes: Changes) -> list[tuple[str, object]]:
-    """Take what is changed apart into keys and values."""
+def changed(
+    changes: Mapping[str, Any] | Iterable[str] | None,
+) -> list[str | tuple[str, object]]:
+    """Return what is changed as a list: of keys with values, or of what the command line has."""
     if changes is None:
         return []
     if isinstance(changes, Mapping):
         return list(changes.items())
-    pairs: list[tuple[str, object]] = []
-    for change in [changes] if isinstance(changes, str) else changes:
-        key, _, value = change.partition("=")
-        pairs.append((key, value))
-    return pairs
+    return [changes] if isinstance(changes, str) else list(changes)
 
 
 def finished(campaign: _native.Campaign) -> Records:
