@@ -28,6 +28,11 @@ impl ScenarioArguments {
         Ok(Source::file(&self.file)?.simulable_plans(Changes { set: &set, vary })?)
     }
 
+    /// What is changed, as it was given.
+    pub fn set(&self) -> &[String] {
+        &self.set
+    }
+
     fn set_with(&self, more: &[String]) -> Vec<String> {
         self.set.iter().chain(more).cloned().collect()
     }
