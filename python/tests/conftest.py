@@ -33,7 +33,9 @@ def program() -> Program:
 
 def but_environment(lines: str) -> list[str]:
     """Return records without the part in which two runs of one plan may differ."""
-    cut = [re.sub(r'"environment":\{.*?\},"validity"', '"validity"', it) for it in lines.splitlines()]
+    cut = [
+        re.sub(r'"environment":\{.*?\},"validity"', '"validity"', it) for it in lines.splitlines()
+    ]
     assert all('"environment"' not in line for line in cut)
     return cut
 

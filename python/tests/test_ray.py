@@ -133,7 +133,10 @@ def test_what_a_worker_refuses_is_raised(cluster: Any, monkeypatch: pytest.Monke
 
 
 def test_the_program_runs_a_sweep_on_a_cluster(
-    cluster: Any, program: Program, expected: list[str], tmp_path: Path,
+    cluster: Any,
+    program: Program,
+    expected: list[str],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = Path(sys.executable).parent
@@ -161,7 +164,8 @@ def test_a_node_that_dies_costs_its_batch_only(
 ) -> None:
     victim = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    # The victim holds the first batch that it gets, and all others wait for that: there is one to lose.
+    # The victim holds the first batch that it gets, and all others wait for that: there is one
+    # to lose.
     node_id, held = victim.node_id, tmp_path / "held"
 
     def holding(batch: bytes) -> tuple[bytes, float]:

@@ -24,7 +24,9 @@ def test_a_study_is_the_programs(program: Program, tmp_path: Path) -> None:
     assert study.figure(name)
     # What is there is not run again.
     seen: list[tuple[int, int]] = []
-    midhop.study(STUDY, quick=True, cells=[CELL], out=tmp_path, progress=lambda *it: seen.append(it))
+    midhop.study(
+        STUDY, quick=True, cells=[CELL], out=tmp_path, progress=lambda *it: seen.append(it)
+    )
     assert seen == [(0, 0)]
 
 

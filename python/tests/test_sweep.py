@@ -19,7 +19,9 @@ def test_a_sweep_writes_what_the_program_writes(program: Program, tmp_path: Path
     assert len(ours) == 12
     assert but_environment(ours.to_json()) == but_environment(theirs.stdout)
     for table in ("runs.csv", "cells.csv", "runs.parquet", "cells.parquet"):
-        assert (tmp_path / "ours" / table).read_bytes() == (tmp_path / "theirs" / table).read_bytes()
+        assert (tmp_path / "ours" / table).read_bytes() == (
+            tmp_path / "theirs" / table
+        ).read_bytes()
     lines = [(tmp_path / of / "records.jsonl").read_text() for of in ("ours", "theirs")]
     assert sorted(but_environment(lines[0])) == sorted(but_environment(lines[1]))
 
@@ -27,9 +29,7 @@ def test_a_sweep_writes_what_the_program_writes(program: Program, tmp_path: Path
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     first = midhop.sweep(QUICK, vary={"links.link.loss": [0, 0.01]}, out=tmp_path)
-    more = midhop.sweep(
-        QUICK, vary=VARY, out=tmp_path, progress=lambda *told: seen.append(told)
-    )
+    more = midhop.sweep(QUICK, vary=VARY, out=tmp_path, progress=lambda *told: seen.append(told))
     assert seen[0][1] == 6
     assert min(done for done, _ in seen) == 2
     assert (len(first), len(more)) == (2, 6)

@@ -4,9 +4,9 @@
 >>> records = midhop.run("scenarios/quick.toml")
 >>> records[0].transfers[0].goodput_mbit_per_s
 
-What a scenario may say, what is run and what is refused is what the program `midhop` takes, runs and
-refuses: a record of `midhop.run` is that of `midhop sim run`, byte for byte but for `environment`, which
-says when and how long it ran.
+What a scenario may say, what is run and what is refused is what the program `midhop` takes, runs
+and refuses: a record of `midhop.run` is that of `midhop sim run`, byte for byte but for
+`environment`, which says when and how long it ran.
 """
 
 from midhop._errors import Error

@@ -20,7 +20,7 @@ class Error(Exception):
     causes: tuple[str, ...]
     """Why, the nearest cause first."""
     code: int
-    """The exit code that the program would end with: 1 it failed, 64 a file or an argument is wrong."""
+    """The program's exit code: 1 it failed, 64 a file or an argument is wrong."""
     records: Records | None
     """The records that there are nevertheless, where some runs of a sweep have failed."""
 

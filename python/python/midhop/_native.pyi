@@ -6,7 +6,23 @@ from typing import Any, final
 
 from matplotlib.axes import Axes
 
-Watch = Callable[[int, int], object]
+__all__ = [
+    "Campaign",
+    "Curve",
+    "Flow",
+    "Link",
+    "Record",
+    "Records",
+    "Source",
+    "StudyRun",
+    "Table",
+    "Transfer",
+    "build",
+    "run_batch",
+    "studies",
+]
+
+_Watch = Callable[[int, int], object]
 
 def build() -> str:
     """Return what tells this build of the package from any other."""
@@ -44,7 +60,7 @@ class Campaign:
         cls,
         source: Source,
         *,
-        set: Sequence[str | tuple[str, object]],
+        set: Sequence[str | tuple[str, object]],  # noqa: A002
         vary: Sequence[str | tuple[str, object]],
         seeds: int | None,
         out: str | PathLike[str] | None,
@@ -54,7 +70,7 @@ class Campaign:
     def __len__(self) -> int: ...
     def left(self) -> list[int]: ...
     def weights(self, places: Sequence[int]) -> list[int]: ...
-    def run(self, jobs: int | None = None, watch: Watch | None = None) -> None: ...
+    def run(self, jobs: int | None = None, watch: _Watch | None = None) -> None: ...
     def batch(self, places: Sequence[int]) -> bytes: ...
     def accept(self, answer: bytes) -> None: ...
     def fail(self, places: Sequence[int], why: str) -> None: ...
@@ -89,7 +105,7 @@ class StudyRun:
         cells: Sequence[str],
         out: str | PathLike[str] | None,
         jobs: int | None,
-        watch: Watch | None,
+        watch: _Watch | None,
     ) -> StudyRun: ...
     def to_json(self) -> str: ...
     def shown(self, columns: int) -> str: ...
@@ -237,8 +253,8 @@ class Table:
     """A table: columns with names, which carry the units.
 
     Whatever knows the Arrow PyCapsule interface takes it without a copy: `polars.DataFrame(table)`,
-    `pyarrow.table(table)`, `pandas.DataFrame.from_arrow(table)`, and DuckDB in `FROM` by the name of
-    the variable that holds `pyarrow.table(table)`.
+    `pyarrow.table(table)`, `pandas.DataFrame.from_arrow(table)`, and DuckDB by the name of the
+    variable that holds it, as in `duckdb.sql("FROM table")`.
     """
 
     column_names: list[str]

@@ -56,7 +56,8 @@ def cells(records: Records, y: str, x: str | None, confidence: float, ax: Axes |
         parts += [f"{name} {values[row]}" for name, values in others]
         groups.setdefault(", ".join(parts), []).append(row)
     lines = {
-        label: [(at[row], means[row], halves[row]) for row in rows] for label, rows in groups.items()
+        label: [(at[row], means[row], halves[row]) for row in rows]
+        for label, rows in groups.items()
     }
     ax = draw(axes(ax), lines)
     ax.set(xlabel=along, ylabel=named(y))
@@ -69,9 +70,7 @@ def figure(study: Study, name: str, x: str | None, ax: Axes | None) -> Axes:
     """Draw a figure of a study, and as crosses what is published of it."""
     found = study.figure(name)
     varied = [
-        axis
-        for axis in found[0]["cell"]
-        if len({cell["cell"].get(axis) for cell in found}) > 1
+        axis for axis in found[0]["cell"] if len({cell["cell"].get(axis) for cell in found}) > 1
     ]
     if x is not None and x not in found[0]["cell"]:
         raise Error(f"no axis is called `{x}`", f"there are {', '.join(found[0]['cell'])}")
@@ -90,7 +89,7 @@ def figure(study: Study, name: str, x: str | None, ax: Axes | None) -> Axes:
     for label, points in published.items():
         ax.plot(
             [at for at, _, _ in points],
-            [value for _, value, _ in points],
+            [float(value) for _, value, _ in points if value is not None],
             "x",
             color=colours.get(label),
             label=f"{label}, published" if len(here) > 1 else "published",
@@ -100,9 +99,7 @@ def figure(study: Study, name: str, x: str | None, ax: Axes | None) -> Axes:
     return ax
 
 
-def draw(
-    ax: Axes, lines: dict[str, list[tuple[Any, float | None, float | None]]]
-) -> Axes:
+def draw(ax: Axes, lines: dict[str, list[tuple[Any, float | None, float | None]]]) -> Axes:
     """Draw lines of points with intervals; what is not known is left out."""
     for label, points in lines.items():
         known = [(at, mean, half or 0.0) for at, mean, half in points if mean is not None]

@@ -8,6 +8,7 @@ goes out again, to whoever is there.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
@@ -74,7 +75,7 @@ def connected(engine: str) -> Iterator[Any]:
             ray.init(
                 address=None if engine == "ray" else engine,
                 log_to_driver=False,
-                logging_level="error",
+                logging_level=logging.ERROR,
                 configure_logging=True,
             )
         except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:

@@ -31,9 +31,11 @@ class Records(Sequence[Record]):
     def __getitem__(self, place: int | slice) -> Record | Records:
         if isinstance(place, slice):
             return Records(self[at] for at in range(*place.indices(len(self))))
-        record = self._native.at(place + len(self) if place < 0 else place) if (
-            -len(self) <= place < len(self)
-        ) else None
+        record = (
+            self._native.at(place + len(self) if place < 0 else place)
+            if (-len(self) <= place < len(self))
+            else None
+        )
         if record is None:
             raise IndexError(f"no record {place}: there are {len(self)}")
         return record

@@ -13,7 +13,7 @@ from midhop._errors import Error
 from midhop._records import Records
 
 Scenario: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
-"""A scenario: a path to a file; its text, which has several lines; or a dictionary of its tables."""
+"""A scenario: a path; a text, which has several lines; or a dictionary of its tables."""
 
 Changes: TypeAlias = "Mapping[str, object] | Iterable[str] | None"
 Progress: TypeAlias = "bool | Callable[[int, int], object] | None"
@@ -47,6 +47,7 @@ def run(
     Raises:
         Error: In the program's words, with a hint, when the scenario or a change is wrong, or a run
             fails; then the exception's `records` are those that there are.
+
     """
     changes = changed(set)
     if seed is not None:
@@ -97,6 +98,7 @@ def sweep(
     Raises:
         Error: As `run`.
         KeyboardInterrupt: By Ctrl-C. With `out`, the same call goes on from there.
+
     """
     if out is not None and not resume and (Path(out) / "records.jsonl").exists():
         raise Error(
@@ -104,11 +106,16 @@ def sweep(
             "resume=True goes on from them; another directory keeps apart",
             code=64,
         )
-    if engine is not None and engine != "ray" and not engine.startswith("ray://") and (
-        ":" not in engine
+    if (
+        engine is not None
+        and engine != "ray"
+        and not engine.startswith("ray://")
+        and (":" not in engine)
     ):
         raise Error(
-            f"no engine is called `{engine}`", "there are ray, ray://HOST:PORT and HOST:PORT", code=64
+            f"no engine is called `{engine}`",
+            "there are ray, ray://HOST:PORT and HOST:PORT",
+            code=64,
         )
     campaign = _native.Campaign(
         source(scenario),

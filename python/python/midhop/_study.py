@@ -100,6 +100,7 @@ def study(
 
     Raises:
         Error: When there is no such study or cell, or a run fails.
+
     """
     with Watch(progress) as watch:
         ran = _native.StudyRun(
