@@ -11,7 +11,7 @@ and refuses: a record of `midhop.run` is that of `midhop sim run`, byte for byte
 
 from midhop._errors import Error
 from midhop._native import Curve, Flow, Link, Record, Table, Transfer, studies
-from midhop._records import Records
+from midhop._records import Records, read
 from midhop._run import Scenario, run, sweep
 from midhop._study import Study, study
 
@@ -26,6 +26,7 @@ __all__ = [
     "Study",
     "Table",
     "Transfer",
+    "read",
     "run",
     "studies",
     "study",

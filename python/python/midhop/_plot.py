@@ -94,7 +94,8 @@ def figure(study: Study, name: str, x: str | None, ax: Axes | None) -> Axes:
             color=colours.get(label),
             label=f"{label}, published" if len(here) > 1 else "published",
         )
-    ax.set(xlabel=along, ylabel=f"{found[0]['metric']} ({found[0]['unit']})", title=name)
+    unit = f" ({found[0]['unit']})" if found[0]["unit"] else ""
+    ax.set(xlabel=along, ylabel=f"{found[0]['metric']}{unit}", title=name)
     ax.legend()
     return ax
 

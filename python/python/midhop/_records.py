@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from midhop import _native
+from midhop._errors import Error
 from midhop._native import Record, Table
 
 if TYPE_CHECKING:
@@ -102,3 +105,51 @@ class Records(Sequence[Record]):
         from midhop import _plot
 
         return _plot.cells(self, y, x, confidence, ax)
+
+
+def read(*places: str | os.PathLike[str]) -> Records:
+    """Read the records that the program or a sweep has left.
+
+    Args:
+        places: Directories of `midhop sim run --out`, `midhop lab run --out`, `midhop sim sweep`
+            and `midhop.sweep`, or files: of one record, or of one on each line. Of runs that are there
+            twice, in this order, the last counts.
+
+    Raises:
+        Error: When a place cannot be read, has no records, or what is there is none.
+
+    """
+    found: dict[tuple[str, str, str, int], Record] = {}
+    for place in map(Path, places):
+        records = [record for file in files(place) for record in parsed(file)]
+        if not records:
+            raise Error(
+                f"{place} has no records", "name what a run has written with --out", code=64
+            )
+        for record in records:
+            runner = str(record.environment["runner"])
+            cell = str(sorted(record.cell.items()))
+            found[(record.title, runner, cell, record.seed)] = record
+    return Records(found.values())
+
+
+def files(place: Path) -> list[Path]:
+    """Return the files of records at a place."""
+    if not place.is_dir():
+        return [place]
+    lines = place / "records.jsonl"
+    return [lines] if lines.exists() else sorted(place.glob("*.json"))
+
+
+def parsed(file: Path) -> Iterator[Record]:
+    """Read the records of a file; a line that a crash has cut short is passed over."""
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise Error(f"cannot read {file}: {error.strerror}", code=64) from error
+    if file.suffix != ".jsonl":
+        yield Record.from_json(text)
+        return
+    for line in text.splitlines():
+        if line.endswith("}"):
+            yield Record.from_json(line)
