@@ -29,7 +29,7 @@ RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p'
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
-.PHONY: help prepare build demo dist dist-twice test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 book book-commands recipes clean
+.PHONY: help prepare build demo dist dist-twice test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 python book book-commands recipes clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,10 @@ reference: build ## 54 cells on Debian's kernel in virtual time, simulated, and 
 ns3: build ## Cells of two studies in ns-3 (from PyPI) and in the simulator, side by side
 	@scripts/prepare run
 	@SHORT=$(SHORT) scripts/beside-ns3 $(PROGRAMS) $(RESULTS)/ns3 $(NS3_SEEDS)
+
+python: build ## The Python package: wheel, sdist, types, tests, notebooks, a Ray cluster (from PyPI)
+	@scripts/prepare python
+	@CARGO=$(CARGO) MIDHOP=$(abspath $(PROGRAMS)/midhop) scripts/python $(SHORT_FLAG)
 
 book: prepare ## Build the book into target/book
 	@scripts/prepare book

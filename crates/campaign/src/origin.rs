@@ -4,6 +4,7 @@ use crate::key::Key;
 use crate::store::{StoreError, at};
 use midhop_experiment::record::{Record, Runner};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -40,6 +41,12 @@ impl Build {
     /// The build of two programs that work together.
     pub fn and(self, other: &Self) -> Self {
         Self(format!("{}-{}", self.0, other.0))
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

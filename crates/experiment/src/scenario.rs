@@ -12,7 +12,7 @@ use midhop_units::Seed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most plans one scenario may give.
-const PLANS_MAX: usize = 20_000;
+const PLANS_MAX: usize = 100_000;
 
 /// A scenario file, parsed but not yet read: what it varies is still open.
 #[derive(Debug, Clone)]

@@ -50,6 +50,11 @@ impl Failure {
         self
     }
 
+    /// The exit code that it ends a program with.
+    pub const fn code(&self) -> u8 {
+        self.code
+    }
+
     /// What the user can do about it.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()

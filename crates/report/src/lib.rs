@@ -27,6 +27,7 @@ mod page;
 mod parquet_file;
 mod reproduction;
 mod runs;
+mod samples;
 mod shell;
 mod study;
 mod summary;
@@ -41,6 +42,7 @@ pub use page::{Options, html};
 pub use reproduction::{
     Beside, CellSeeds, Plans, Reproduction, Seeds, Trace, overview, study_columns, study_page,
 };
+pub use samples::samples;
 pub use study::{study, verdict_name};
 pub use summary::{Row, rows, rows_at};
 pub use terminal::{table, table_in};

@@ -3,7 +3,6 @@
 use super::lab::check_daemon;
 use super::lab::session::{Isolated, Session};
 use super::records::{numbered, print};
-use super::scenario::runnable_plans;
 use super::{arguments, origin};
 use crate::failure::Failure;
 use anyhow::Context;
@@ -12,6 +11,7 @@ use midhop_experiment::Scenario;
 use midhop_experiment::plan::Plan;
 use midhop_report::Options;
 use midhop_testbed::runner::LATENESS;
+use midhop_workbench::runnable_plans;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

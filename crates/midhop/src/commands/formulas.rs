@@ -2,8 +2,7 @@
 //!
 //! Standard output carries data only: the table, or JSON with `--json`. Progress goes to standard error.
 
-use super::scenario::{runnable_plans, supply_files};
-use super::sim::batch::{Simulator, processors, run_all};
+use super::sim::batch::run_all;
 use super::{arguments, output};
 use crate::failure::{self, Failure};
 use anyhow::Context;
@@ -12,6 +11,7 @@ use midhop_experiment::record::Record;
 use midhop_experiment::{Plan, Scenario};
 use midhop_report::Formulas;
 use midhop_testbed::signals::Interrupts;
+use midhop_workbench::{Simulator, processors, runnable_plans, supply_files};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -97,7 +97,7 @@ impl CheckFormulas {
         if let Some(file) = &self.file {
             supply_files(&mut scenario, file)?;
         }
-        runnable_plans(&scenario)
+        Ok(runnable_plans(&scenario)?)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Records: on standard output, as files, and what they say of how the runs went.
 
 use super::output;
-use crate::failure::{self, Failure};
+use crate::failure;
 use anyhow::Context;
-use midhop_campaign::{Files, Naming, Origin, Resumed, StoreError, try_directory};
+use midhop_campaign::{Files, Naming, Origin, Resumed, StoreError};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
+use midhop_workbench::check_place;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,16 +23,6 @@ pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
         text = midhop_report::table(records).trim_end().to_owned() + "\n";
     }
     output::print(&text)
-}
-
-/// Makes a directory for records and tries it: better refused now than after an hour of runs.
-pub fn check_place(directory: &Path) -> anyhow::Result<()> {
-    try_directory(directory).map_err(|error| {
-        Failure::usage(format!("no records can be written to {}", directory.display()))
-            .because(error)
-            .hint("give another directory with --out, or make room in this one")
-            .into()
-    })
 }
 
 /// The files, named by number, of a scenario's records in `directory`, which is made and tried first.

@@ -2,30 +2,23 @@
 //!
 //! Standard output carries data only: tables, or JSON with `--json`. Progress goes to standard error.
 
-mod asked;
 mod beside;
 mod chosen;
-mod outcome;
 mod pages;
-mod shipped;
 
 use super::lab::progress::spoken;
 use super::lab::session::{Isolated, outlook as lab_outlook};
-use super::records::check_place;
-use super::sim::batch::{Simulator, processors, run_all};
+use super::sim::batch::run_all;
 use super::sim::outlook::outlook as sim_outlook;
 use super::{arguments, origin, output};
 use anyhow::Context;
-use asked::Asked;
-use chosen::Prepared;
 use midhop_campaign::{Files, Naming, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
-use midhop_study::{Judgement, Measured, Place, Study, Verdict, Whose};
+use midhop_study::{Judgement, Place, Verdict, Whose};
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
-use outcome::{Outcome, Read};
-use serde_json::json;
+use midhop_workbench::{Asked, Outcome, Prepared, Read, Simulator, check_place, processors};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -189,7 +182,7 @@ impl Reproduce {
         let mut outcome = Outcome::of(study, ran.results);
         outcome.unwritten = ran.unwritten;
         outcome.took = began.elapsed();
-        outcome.tell();
+        tell(&outcome);
         Ok(outcome)
     }
 
@@ -310,21 +303,21 @@ impl Reproduce {
             let ours = claims(Whose::Ours, "our claims");
             return Ok(format!("{tables}{printed}{studys}{ours}{runs}\n"));
         }
-        let value = json!({
-            "study": bundle.name,
-            "in": study.place,
-            "left_out": study.left_out,
-            "title": bundle.study.title,
-            "source": bundle.study.source,
-            "confidence": bundle.study.confidence,
-            "runs": outcome.runs,
-            "finished": outcome.finished,
-            "took_s": took.as_secs_f64(),
-            "figures": figures(&bundle.study, measured),
-            "claims": judgements,
-            "faults": outcome.faults,
-        });
-        Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
+        Ok(serde_json::to_string(&outcome.to_json(study)).context("cannot print a study")? + "\n")
+    }
+}
+
+/// Says on standard error what went wrong.
+fn tell(outcome: &Outcome) {
+    let Outcome { runs, finished, unwritten, .. } = outcome;
+    for fault in &outcome.faults {
+        eprintln!("invalid: {fault}");
+    }
+    if finished < runs {
+        eprintln!("error: {} of {runs} runs gave no record", runs - finished);
+    }
+    if *unwritten > 0 {
+        eprintln!("error: {unwritten} of {runs} records were not written");
     }
 }
 
@@ -351,35 +344,6 @@ fn summed(what: &str, verdicts: &[Verdict]) -> String {
         });
     let counted = counted.collect::<Vec<_>>().join(", ");
     if counted.is_empty() { counted } else { format!("{what}: {counted}\n") }
-}
-
-fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
-    let mut figures = Vec::new();
-    let level = study.level_of_points(measured);
-    for figure in &study.figures {
-        for value in measured.cells(&figure.name) {
-            let published = figure.published.iter().find(|published| {
-                published.at.iter().all(|(axis, label)| value.cell.get(axis) == Some(label))
-            });
-            figures.push(json!({
-                "figure": figure.name,
-                "metric": figure.metric,
-                "take": figure.take,
-                "relative_to": figure.relative_to,
-                "unit": figure.unit(),
-                "cell": value.cell,
-                "published": published.map(|published| published.value),
-                "allowed": published.and_then(|published| figure.allowance(published.value)),
-                "verdict": published
-                    .and_then(|published| figure.judge(published, measured, level)),
-                "here": value.estimate(study.confidence),
-                "values": value.values,
-                "efficiencies": value.efficiencies,
-                "limits": value.limits,
-            }));
-        }
-    }
-    figures
 }
 
 /// A study's directory among the records: its name without what leads to it.

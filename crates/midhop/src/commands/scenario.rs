@@ -1,9 +1,8 @@
 //! Scenarios from files and from the command line, as plans.
 
-use crate::failure::Failure;
-use midhop_experiment::pep::LegCongestion;
-use midhop_experiment::{Plan, Scenario};
-use std::path::{Path, PathBuf};
+use midhop_experiment::Plan;
+use midhop_workbench::{Changes, Source};
+use std::path::PathBuf;
 
 /// A scenario and what is changed in it.
 #[derive(Debug, clap::Args)]
@@ -19,76 +18,22 @@ pub struct ScenarioArguments {
 impl ScenarioArguments {
     /// Reads the scenario and resolves it into the plans of all its runs.
     pub fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
-        self.not_none(runnable_plans(&self.scenario(&[], more)?)?)
+        let set = self.set_with(more);
+        Ok(Source::file(&self.file)?.runnable_plans(Changes { set: &set, vary: &[] })?)
     }
 
     /// The same with axes from the command line, when the simulator can run them.
     pub fn simulable_plans(&self, vary: &[String], more: &[String]) -> anyhow::Result<Vec<Plan>> {
-        self.not_none(simulable_plans(&self.scenario(vary, more)?)?)
+        let set = self.set_with(more);
+        Ok(Source::file(&self.file)?.simulable_plans(Changes { set: &set, vary })?)
     }
 
-    fn scenario(&self, vary: &[String], more: &[String]) -> anyhow::Result<Scenario> {
-        let name = self.file.display().to_string();
-        let text = std::fs::read_to_string(&self.file).map_err(|error| {
-            Failure::usage(format!("cannot read {name}: {error}"))
-                .hint("name a scenario file; `midhop lab list` shows those nearby")
-        })?;
-        let mut scenario = Scenario::parse(&name, &text).map_err(Failure::from)?;
-        for assignment in self.set.iter().chain(more) {
-            scenario.set(assignment).map_err(Failure::from)?;
-        }
-        for assignment in vary {
-            scenario.vary(assignment).map_err(Failure::from)?;
-        }
-        supply_files(&mut scenario, &self.file)?;
-        Ok(scenario)
+    /// What is changed, as it was given.
+    pub fn set(&self) -> &[String] {
+        &self.set
     }
 
-    fn not_none(&self, plans: Vec<Plan>) -> anyhow::Result<Vec<Plan>> {
-        if plans.is_empty() {
-            let name = self.file.display();
-            return Err(Failure::usage(format!("{name} gives nothing to run")).into());
-        }
-        Ok(plans)
+    fn set_with(&self, more: &[String]) -> Vec<String> {
+        self.set.iter().chain(more).cloned().collect()
     }
-}
-
-/// Reads the files that a scenario names, which lie beside its own.
-pub fn supply_files(scenario: &mut Scenario, own: &Path) -> Result<(), Failure> {
-    let directory = own.parent().unwrap_or(Path::new("."));
-    for name in scenario.files()? {
-        let file = directory.join(&name);
-        let text = std::fs::read_to_string(&file).map_err(|error| {
-            Failure::usage(format!("cannot read {}: {error}", file.display()))
-                .hint(format!("{} names it; paths count from where the scenario is", own.display()))
-        })?;
-        scenario.supply(&name, text);
-    }
-    Ok(())
-}
-
-/// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.
-pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
-    plans_with(scenario, LegCongestion::Names)
-}
-
-fn plans_with(scenario: &Scenario, legs: LegCongestion) -> anyhow::Result<Vec<Plan>> {
-    let plans = scenario.plans().map_err(Failure::from)?;
-    scenario.check_peps(legs).map_err(Failure::from)?;
-    Ok(plans)
-}
-
-/// The same, when the simulator can run them: what it cannot is told with its place in the scenario.
-pub fn simulable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
-    let plans = plans_with(scenario, LegCongestion::NamesAndTables)?;
-    for plan in &plans {
-        let Err(error) = midhop_sim::check(plan) else { continue };
-        let hint = error.hint().map(str::to_owned);
-        let failure = match error.key() {
-            Some(key) => scenario.fault(plan, &key, error.to_string(), hint).into(),
-            None => Failure::usage(format!("{}: {error}", plan.label())),
-        };
-        return Err(failure.into());
-    }
-    Ok(plans)
 }

@@ -1,11 +1,11 @@
 //! `midhop lab list`.
 
 use crate::commands::output;
-use crate::commands::scenario::supply_files;
 use crate::failure::Failure;
 use midhop_experiment::Scenario;
 use midhop_path::presets;
 use midhop_testbed::state;
+use midhop_workbench::supply_files;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,7 +2,6 @@
 
 use super::progress::LabProgress;
 use crate::commands::records::{announce, judge, judge_unwritten, numbered};
-use crate::commands::sim::batch::processors;
 use crate::commands::{origin, own_program};
 use anyhow::Context;
 use midhop_campaign::pace::{batches, time};
@@ -15,6 +14,7 @@ use midhop_testbed::runner::{RunError, RunOptions, execute, late};
 use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
 use midhop_units::Duration;
+use midhop_workbench::processors;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;

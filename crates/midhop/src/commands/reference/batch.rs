@@ -3,11 +3,12 @@
 use super::super::arguments;
 use super::super::records::{announce, judge, judge_unwritten, numbered, print, warn_of_others};
 use super::super::scenario::ScenarioArguments;
-use super::super::sim::batch::{processors, run_all};
+use super::super::sim::batch::run_all;
 use anyhow::Context;
 use midhop_campaign::{Executor, Origin, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_testbed::signals::Interrupts;
+use midhop_workbench::processors;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -3,7 +3,6 @@
 
 use super::batch::ReferenceBatch;
 use crate::commands::origin::own_build;
-use crate::commands::sim::progress::weight;
 use crate::failure::Failure;
 use midhop_campaign::{Executor, Origin};
 use midhop_experiment::Plan;
@@ -22,6 +21,7 @@ use midhop_pep::config::LegPlan;
 use midhop_testbed::bystander::Bystander;
 use midhop_testbed::netem;
 use midhop_units::{Bytes, Duration, Rate};
+use midhop_workbench::weight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;

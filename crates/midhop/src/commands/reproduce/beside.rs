@@ -1,11 +1,9 @@
 //! The simulator beside the laboratory: the cells that have run in both.
 
 use super::Reproduce;
-use super::chosen::Prepared;
-use super::outcome::{Outcome, Read};
-use super::shipped;
 use midhop_campaign::Store;
 use midhop_study::Place;
+use midhop_workbench::{Outcome, Prepared, Read};
 use std::fmt::Write as _;
 
 /// Which of `studies` is that of `number` in the other place.
@@ -19,7 +17,7 @@ impl Reproduce {
     /// that is nothing, or nothing of it could run there.
     pub(super) fn earlier(&self, study: &Prepared) -> Option<Outcome> {
         self.out.as_ref()?;
-        let bundle = shipped::find(&study.bundle.name).ok()?;
+        let bundle = midhop_workbench::find(&study.bundle.name).ok()?;
         let there = self.prepared(bundle, study.place.other()).ok()?;
         let store = self.store(&there).ok()??;
         let left = |plan| Some(Read::of(&there, plan, &store.finished(plan)?, false));

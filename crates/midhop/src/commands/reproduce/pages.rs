@@ -1,10 +1,9 @@
 //! The report of `midhop reproduce`: a page for each study, one that leads to them, and files for other
 //! programs.
 
-use super::chosen::Prepared;
-use super::outcome::Outcome;
 use anyhow::Context;
 use midhop_report::{Beside, Reproduction, WriteError, overview, study_columns, study_page};
+use midhop_workbench::{Outcome, Prepared};
 use std::fs;
 use std::path::{Path, PathBuf};
 

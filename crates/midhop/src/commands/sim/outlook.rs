@@ -1,9 +1,9 @@
 //! How long runs in virtual time take: what they weigh, at the pace of this machine.
 
-use super::progress::weight;
 use anyhow::Context;
 use midhop_experiment::{Plan, Scenario};
 use midhop_sim::{Options, run};
+use midhop_workbench::weight;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 

@@ -4,8 +4,7 @@ use crate::commands::records::not_kept;
 use indicatif::{ProgressBar, ProgressStyle};
 use midhop_campaign::{Observer, StoreError};
 use midhop_experiment::Plan;
-use midhop_experiment::plan::Work;
-use midhop_units::Bytes;
+use midhop_workbench::weight;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -65,22 +64,4 @@ impl Observer for SimProgress {
     fn unwritten(&self, error: &StoreError) {
         self.bar.suspend(|| eprintln!("{}", not_kept(error)));
     }
-}
-
-/// What a run costs, in packets and links: about, and only compared with other runs.
-pub fn weight(plan: &Plan) -> u64 {
-    const PACKET_BYTES: u64 = 1448;
-    const BUILDING: u64 = 500;
-    let transfers = plan.transfers.iter().map(|transfer| {
-        let limit = transfer.limit.as_ref().map(|limit| limit.goodput);
-        let passing = limit.map_or(Bytes::MAX, |rate| rate.bytes_in(plan.duration));
-        let bytes = match &transfer.work {
-            Work::Time { span, .. } => limit.map_or(Bytes::ZERO, |rate| rate.bytes_in(*span)),
-            work => work.bytes().unwrap_or(Bytes::ZERO).min(passing),
-        };
-        let links = transfer.route.len() + transfer.route_back.len();
-        bytes.get() / PACKET_BYTES * links as u64
-    });
-    let traffic = plan.traffic.len() as u64 * plan.duration.as_ns() / 1_000_000;
-    transfers.fold(BUILDING + traffic, u64::saturating_add)
 }

@@ -1,6 +1,6 @@
 //! `midhop sim run`.
 
-use super::batch::{Simulator, Watchers, processors, run_all};
+use super::batch::run_all;
 use crate::commands::records::{judge, judge_unwritten, numbered, print, warn_of_others};
 use crate::commands::scenario::ScenarioArguments;
 use crate::commands::{arguments, origin};
@@ -9,6 +9,7 @@ use midhop_campaign::{Executor, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_sim::watch::{Captures, QueueLines, SenderLines, Watcher};
 use midhop_testbed::signals::Interrupts;
+use midhop_workbench::{Simulator, Watchers, processors};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;

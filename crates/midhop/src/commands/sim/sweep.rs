@@ -8,17 +8,18 @@
 //! A sweep that goes on in a directory runs only what is missing there: a record counts when its plan
 //! is the one that would run and the same build of this program made it.
 
-use super::batch::{Simulator, processors, run_all};
-use crate::commands::records::{announce, check_place, judge, judge_unwritten, print};
+use super::batch::run_all;
+use super::engine;
+use crate::commands::records::{announce, judge, judge_unwritten, print};
 use crate::commands::scenario::ScenarioArguments;
-use crate::commands::{arguments, origin};
+use crate::commands::{arguments, origin, output};
 use crate::failure;
 use anyhow::Context;
 use midhop_campaign::{Executor, Lines, Resumed, without_bulk};
 use midhop_experiment::record::Record;
-use midhop_report::Columns;
 use midhop_testbed::signals::Interrupts;
-use std::fs;
+use midhop_workbench::{Simulator, check_place, processors, write_tables};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -38,8 +39,12 @@ pub struct Sweep {
     #[arg(long)]
     json: bool,
     /// Runs at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
-    jobs: usize,
+    #[arg(long, value_name = "N", value_parser = arguments::jobs)]
+    jobs: Option<usize>,
+    /// What runs it instead of this machine's processors: `ray`, a cluster of Ray's that is here or that RAY_ADDRESS
+    /// names, else one that is started; or the address of one, ray://HOST:PORT. It needs the Python package
+    #[arg(long, value_name = "ENGINE", value_parser = engine::Engine::parse)]
+    engine: Option<engine::Engine>,
     /// Run each cell with this many seeds, whatever the scenario says
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
@@ -54,6 +59,9 @@ pub struct Sweep {
 impl Sweep {
     /// Runs what is missing. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(engine) = &self.engine {
+            return Err(engine.take_over(self.arguments()));
+        }
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.simulable_plans(&self.vary, &seeds)?;
         check_place(&self.out)?;
@@ -62,10 +70,10 @@ impl Sweep {
         announce(&resumed, &plans);
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let simulator = Simulator { curves: self.series, ..Simulator::unwatched() };
-        let ran =
-            run_all(&simulator, resumed, self.jobs, &interrupts, Some(&store), |_, outcome| {
-                outcome.map(without_bulk)
-            });
+        let jobs = self.jobs.unwrap_or_else(processors);
+        let ran = run_all(&simulator, resumed, jobs, &interrupts, Some(&store), |_, outcome| {
+            outcome.map(without_bulk)
+        });
         let mut code = judge(&plans, &ran.results, Simulator::is_interruption);
         let records: Vec<Record> = ran.results.into_iter().flatten().collect();
         if let Err(error) = self.write_tables(&records) {
@@ -76,25 +84,28 @@ impl Sweep {
         Ok(judge_unwritten(ran.unwritten, &plans, code))
     }
 
-    fn write_tables(&self, records: &[Record]) -> anyhow::Result<()> {
-        let tables = [
-            ("runs", midhop_report::runs(records)),
-            ("cells", midhop_report::cells(records, self.confidence)),
-        ];
-        for (name, columns) in tables {
-            let write = |extension: &str, bytes: &[u8]| {
-                let path = self.out.join(format!("{name}.{extension}"));
-                let draft = self.out.join(format!("{name}.{extension}.new"));
-                fs::write(&draft, bytes)
-                    .and_then(|()| fs::rename(&draft, &path))
-                    .inspect_err(|_| {
-                        let _ = fs::remove_file(&draft);
-                    })
-                    .with_context(|| format!("cannot write {}", path.display()))
-            };
-            write("csv", columns.csv()?.as_bytes())?;
-            write("parquet", &Columns::parquet(&columns)?)?;
+    /// The command line by which the Python package runs the same sweep.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut all: Vec<OsString> = vec![self.scenario.file.clone().into()];
+        let mut option = |name: &str, value: OsString| all.extend([name.into(), value]);
+        option("--out", self.out.clone().into());
+        for (name, assignments) in [("--set", self.scenario.set()), ("--vary", &self.vary)] {
+            assignments.iter().for_each(|it| option(name, it.into()));
         }
+        let seeds = self.seeds.map(|it| it.to_string());
+        let jobs = self.jobs.map(|it| it.to_string());
+        for (name, value) in [("--seeds", seeds), ("--jobs", jobs)] {
+            value.into_iter().for_each(|it| option(name, it.into()));
+        }
+        option("--confidence", self.confidence.to_string().into());
+        option("--columns", output::columns().to_string().into());
+        let flags = [("--series", self.series), ("--json", self.json)];
+        all.extend(flags.into_iter().filter(|(_, given)| *given).map(|(name, _)| name.into()));
+        all
+    }
+
+    fn write_tables(&self, records: &[Record]) -> anyhow::Result<()> {
+        write_tables(&self.out, records, self.confidence)?;
         eprintln!("wrote runs and cells as CSV and Parquet to {}", self.out.display());
         Ok(())
     }

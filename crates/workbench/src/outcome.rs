@@ -1,11 +1,12 @@
 //! What came of a study: what its runs gave, and what became of its claims.
 
-use super::chosen::Prepared;
-use crate::failure;
+use crate::studies::Prepared;
 use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::{Plan, Scenario};
+use midhop_failure as failure;
 use midhop_report::{Plans, Seeds, Trace};
-use midhop_study::{Judgement, Measured, Reading, Verdict};
+use midhop_study::{Judgement, Measured, Reading, Study, Verdict};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 const UNMET: u8 = 2;
 
 /// What one run gave.
+#[derive(Debug)]
 pub struct Read {
     reading: Reading,
     /// Why it is not to be believed.
@@ -45,12 +47,17 @@ impl Read {
 /// What came of a study.
 #[derive(Debug, Default)]
 pub struct Outcome {
+    /// Runs that were asked for.
     pub runs: usize,
+    /// Runs that gave a record.
     pub finished: usize,
     /// Records that could not be written.
     pub unwritten: usize,
+    /// Why some are not to be believed.
     pub faults: Vec<String>,
+    /// What they gave, figure by figure.
     pub measured: Measured,
+    /// What became of the claims.
     pub judgements: Vec<Judgement>,
     /// Of what is published cell by cell.
     pub cells: Vec<Verdict>,
@@ -64,6 +71,7 @@ pub struct Outcome {
     pub environment: Option<Environment>,
     /// One run of each cell over time.
     pub traces: Vec<Trace>,
+    /// How long it all took.
     pub took: Duration,
 }
 
@@ -103,19 +111,6 @@ impl Outcome {
         outcome
     }
 
-    /// Says on standard error what went wrong.
-    pub fn tell(&self) {
-        for fault in &self.faults {
-            eprintln!("invalid: {fault}");
-        }
-        if self.finished < self.runs {
-            eprintln!("error: {} of {} runs gave no record", self.runs - self.finished, self.runs);
-        }
-        if self.unwritten > 0 {
-            eprintln!("error: {} of {} records were not written", self.unwritten, self.runs);
-        }
-    }
-
     /// The exit code.
     pub fn code(&self) -> u8 {
         let claims = self.judgements.iter().map(|it| &it.verdict);
@@ -127,4 +122,51 @@ impl Outcome {
             (true, false) => 0,
         }
     }
+    /// What came of it, for programs: each figure cell by cell, and each claim with what became of it.
+    pub fn to_json(&self, study: &Prepared) -> Value {
+        let bundle = &study.bundle;
+        json!({
+            "study": bundle.name,
+            "in": study.place,
+            "left_out": study.left_out,
+            "title": bundle.study.title,
+            "source": bundle.study.source,
+            "confidence": bundle.study.confidence,
+            "runs": self.runs,
+            "finished": self.finished,
+            "took_s": self.took.as_secs_f64(),
+            "figures": figures(&bundle.study, &self.measured),
+            "claims": self.judgements,
+            "faults": self.faults,
+        })
+    }
+}
+
+fn figures(study: &Study, measured: &Measured) -> Vec<Value> {
+    let mut figures = Vec::new();
+    let level = study.level_of_points(measured);
+    for figure in &study.figures {
+        for value in measured.cells(&figure.name) {
+            let published = figure.published.iter().find(|published| {
+                published.at.iter().all(|(axis, label)| value.cell.get(axis) == Some(label))
+            });
+            figures.push(json!({
+                "figure": figure.name,
+                "metric": figure.metric,
+                "take": figure.take,
+                "relative_to": figure.relative_to,
+                "unit": figure.unit(),
+                "cell": value.cell,
+                "published": published.map(|published| published.value),
+                "allowed": published.and_then(|published| figure.allowance(published.value)),
+                "verdict": published
+                    .and_then(|published| figure.judge(published, measured, level)),
+                "here": value.estimate(study.confidence),
+                "values": value.values,
+                "efficiencies": value.efficiencies,
+                "limits": value.limits,
+            }));
+        }
+    }
+    figures
 }

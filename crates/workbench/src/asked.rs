@@ -1,8 +1,8 @@
 //! Cells of a study that a user asks for by name.
 
-use super::shipped::Bundle;
-use crate::failure::Failure;
+use crate::shipped::Bundle;
 use midhop_experiment::Plan;
+use midhop_failure::Failure;
 use midhop_study::Cell;
 use std::str::FromStr;
 

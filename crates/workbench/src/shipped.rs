@@ -1,9 +1,8 @@
 //! The studies that come with the program, and those in a directory.
 
-use crate::commands::scenario::supply_files;
-use crate::failure::Failure;
-use anyhow::Context;
+use crate::scenario::supply_files;
 use midhop_experiment::Scenario;
+use midhop_failure::Failure;
 use midhop_study::{Cell, Place, Study};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,10 +26,10 @@ macro_rules! shipped {
     ($name:literal, $($scenario:literal),+) => {
         (
             $name,
-            include_str!(concat!("../../../../../studies/", $name, "/study.toml")),
+            include_str!(concat!("../studies/", $name, "/study.toml")),
             &[$((
                 $scenario,
-                include_str!(concat!("../../../../../studies/", $name, "/", $scenario, ".toml")),
+                include_str!(concat!("../studies/", $name, "/", $scenario, ".toml")),
             )),+],
         )
     };
@@ -61,25 +60,30 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The study called `name`, or the one in the directory `name`.
-pub fn find(name: &str) -> anyhow::Result<Bundle> {
+///
+/// # Errors
+/// When there is none, or it cannot be read.
+pub fn find(name: &str) -> Result<Bundle, Failure> {
     if let Some((_, study, scenarios)) = SHIPPED.iter().find(|(known, _, _)| *known == name) {
         return Bundle::read(name, None, study, |scenario| {
             let known = scenarios.iter().find(|(known, _)| *known == scenario);
-            known.map(|(_, text)| (*text).to_owned()).context("not shipped")
+            known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| "not shipped".to_owned())
         });
     }
     let directory = Path::new(name);
     if !directory.join("study.toml").is_file() {
         let known: Vec<&str> = names().collect();
-        return Err(Failure::usage(format!("no study is called {name}"))
-            .hint(format!("there are {}, all, and directories with a study.toml", known.join(", ")))
-            .into());
+        return Err(Failure::usage(format!("no study is called {name}")).hint(format!(
+            "there are {}, all, and directories with a study.toml",
+            known.join(", ")
+        )));
     }
     let read = |file: &str| {
         let path = directory.join(file);
-        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        let cannot = |error| format!("cannot read {}: {error}", path.display());
+        std::fs::read_to_string(&path).map_err(cannot)
     };
-    let study = read("study.toml")?;
+    let study = read("study.toml").map_err(Failure::run)?;
     Bundle::read(name, Some(directory), &study, |scenario| read(&format!("{scenario}.toml")))
 }
 
@@ -88,15 +92,15 @@ impl Bundle {
         name: &str,
         directory: Option<&Path>,
         study: &str,
-        text_of: impl Fn(&str) -> anyhow::Result<String>,
-    ) -> anyhow::Result<Self> {
-        let study = Study::parse(&format!("{name}/study.toml"), study).map_err(Failure::from)?;
+        text_of: impl Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, Failure> {
+        let study = Study::parse(&format!("{name}/study.toml"), study)?;
         let mut scenarios = BTreeMap::new();
         for scenario in &study.scenarios {
             let file = format!("{name}/{scenario}.toml");
             let text =
-                text_of(scenario).map_err(|error| Failure::usage(format!("{file}: {error:#}")))?;
-            let parsed = Scenario::parse(&file, &text).map_err(Failure::from)?;
+                text_of(scenario).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
+            let parsed = Scenario::parse(&file, &text)?;
             scenarios.insert(scenario.clone(), parsed);
         }
         let directory = directory.map(Path::to_owned);
@@ -168,7 +172,7 @@ mod tests {
             .collect();
         assert_eq!(directories, names().map(str::to_owned).collect());
         for name in names() {
-            let bundle = find(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            let bundle = find(name).unwrap_or_else(|error| panic!("{name}: {error}"));
             let mut run: BTreeSet<&str> = BTreeSet::new();
             for (place, quick) in
                 [Place::Sim, Place::Lab].map(|it| [(it, false), (it, true)]).concat()

@@ -1,0 +1,27 @@
+//! The way from a scenario or a study, wherever it is, to records in virtual time: what the program `midhop` and the
+//! Python package share, so that both run the same, refuse the same and keep the same.
+//!
+//! ```text
+//! file, text ─► scenario ─► plans ─► Simulator (an Executor of campaign) ─► records ─► tables
+//! name, directory ─► Bundle ─► Prepared ──┘                                   └─► Outcome of a study
+//! ```
+//!
+//! Invariant: nothing here prints, or knows of a terminal, of signals, or of Python.
+
+mod asked;
+mod outcome;
+mod place;
+mod scenario;
+mod shipped;
+mod simulator;
+mod studies;
+mod tables;
+
+pub use asked::Asked;
+pub use outcome::{Outcome, Read};
+pub use place::check_place;
+pub use scenario::{Changes, Source, runnable_plans, simulable_plans, supply_files};
+pub use shipped::{Bundle, find, names};
+pub use simulator::{Simulator, Watchers, processors, weight};
+pub use studies::Prepared;
+pub use tables::write_tables;

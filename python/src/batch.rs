@@ -1,0 +1,127 @@
+//! Plans that another process runs, and what it sends back.
+//!
+//! Runs of one cell differ in their number and their seed only, so a batch has each cell's plan once. Records come back
+//! without their plans: whoever sent the batch has them.
+
+use crate::error::{Raise, error};
+use midhop_campaign::{Build, Executor};
+use midhop_experiment::Plan;
+use midhop_experiment::record::Record;
+use midhop_failure::Failure;
+use midhop_units::Seed;
+use midhop_workbench::Simulator;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// Plans for another process.
+#[derive(Debug, Serialize, Deserialize)]
+struct Batch {
+    /// The build that is to run them.
+    build: String,
+    series: bool,
+    cells: Vec<CellRuns>,
+}
+
+/// Runs of one cell.
+#[derive(Debug, Serialize, Deserialize)]
+struct CellRuns {
+    plan: Plan,
+    /// Number and seed of each.
+    runs: Vec<(u32, Seed)>,
+}
+
+/// What came of a batch.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// One for each run, in the order of the batch.
+    pub runs: Vec<Answered>,
+}
+
+/// What came of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answered {
+    /// The plan's number.
+    pub number: u32,
+    /// What was measured, without the plan.
+    pub record: Option<Record>,
+    /// Why there is no record.
+    pub error: Option<String>,
+}
+
+/// `plans` for another process.
+pub fn written(py: Python<'_>, plans: &[&Plan], series: bool) -> PyResult<Vec<u8>> {
+    let mut cells: Vec<CellRuns> = Vec::new();
+    for plan in plans {
+        let run = (plan.number, plan.seed);
+        let like = |plan: &Plan| Plan { number: 0, seed: Seed(0), ..plan.clone() };
+        match cells.last_mut() {
+            // Two cells are told apart by their axes: what is the same in those is the same in all but the seed.
+            Some(cell) if cell.plan.axes == plan.axes => cell.runs.push(run),
+            _ => cells.push(CellRuns { plan: like(plan), runs: vec![run] }),
+        }
+    }
+    let batch = Batch { build: build(py)?, series, cells };
+    serde_json::to_vec(&batch)
+        .map_err(|it| error(py, "a batch cannot be written", None, vec![it.to_string()]))
+}
+
+/// What another process answered.
+pub fn read(py: Python<'_>, answer: &[u8]) -> PyResult<Answer> {
+    serde_json::from_slice(answer)
+        .map_err(|it| error(py, "a batch's answer cannot be read", None, vec![it.to_string()]))
+}
+
+/// Runs a batch of plans that another process has written, and gives what comes of it.
+#[pyfunction]
+pub fn run_batch<'py>(py: Python<'py>, batch: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let batch: Batch = serde_json::from_slice(batch).map_err(|it| {
+        let hint = "install the same wheel of midhop on every node";
+        error(py, "the batch cannot be read", Some(hint), vec![it.to_string()])
+    })?;
+    if batch.build != build(py)? {
+        let hint = "install the same wheel of midhop on every node";
+        return Err(error(py, "the driver has another build of midhop", Some(hint), vec![]));
+    }
+    let answer = py.detach(|| serde_json::to_vec(&ran(batch)));
+    let answer = answer
+        .map_err(|it| error(py, "an answer cannot be written", None, vec![it.to_string()]))?;
+    Ok(PyBytes::new(py, &answer))
+}
+
+fn ran(batch: Batch) -> Answer {
+    let never = AtomicBool::new(false);
+    let simulator = Simulator { curves: batch.series, ..Simulator::unwatched() };
+    let mut answer = Answer { runs: Vec::new() };
+    for CellRuns { plan, runs } in batch.cells {
+        for (number, seed) in runs {
+            let plan = Plan { number, seed, ..plan.clone() };
+            let (record, error) = match simulator.run(&plan, &never) {
+                Ok(record) => (Some(Record { plan: serde_json::Value::Null, ..record }), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            answer.runs.push(Answered { number, record, error });
+        }
+    }
+    answer
+}
+
+/// What tells this build of the package from any other.
+#[pyfunction]
+pub fn build(py: Python<'_>) -> PyResult<String> {
+    own_build(py).map(|it| it.to_string())
+}
+
+/// The build of the package: that of its extension module.
+pub fn own_build(py: Python<'_>) -> PyResult<Build> {
+    static BUILD: PyOnceLock<Build> = PyOnceLock::new();
+    let found = || -> PyResult<Build> {
+        let file: PathBuf = py.import("midhop._native")?.getattr("__file__")?.extract()?;
+        let read = Build::of(&file);
+        read.map_err(|it| Failure::run("cannot read the package's own file").because(it)).raise(py)
+    };
+    BUILD.get_or_try_init(py, found).cloned()
+}

@@ -1,0 +1,41 @@
+//! What the Python package `midhop` does in Rust: scenarios to plans, plans to records, records to tables.
+//!
+//! Python's own part (`python/midhop`) has the functions that people call, the pictures, and the driver of a Ray
+//! cluster; nothing of it knows a formula. The interpreter is released while plans run.
+//!
+//! Invariant: what is run, refused and kept is what the program `midhop` runs, refuses and keeps: both have it from
+//! `midhop-workbench` and `midhop-campaign`.
+
+mod batch;
+mod campaign;
+mod error;
+mod flow;
+mod progress;
+mod record;
+mod records;
+mod source;
+mod study;
+mod table;
+
+use pyo3::prelude::*;
+
+/// The module `midhop._native`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::batch::{build, run_batch};
+    #[pymodule_export]
+    use crate::campaign::Campaign;
+    #[pymodule_export]
+    use crate::flow::{Curve, Flow, Link, Transfer};
+    #[pymodule_export]
+    use crate::record::Record;
+    #[pymodule_export]
+    use crate::records::Records;
+    #[pymodule_export]
+    use crate::source::Source;
+    #[pymodule_export]
+    use crate::study::{StudyRun, studies};
+    #[pymodule_export]
+    use crate::table::Table;
+}
