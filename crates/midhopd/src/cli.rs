@@ -206,7 +206,7 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
 fn schema(of: Subject) -> Result<(), Failure> {
     let schema = match of {
         Subject::Config => Config::schema(),
-        Subject::Status => schemars::schema_for!(control::answer::Status),
+        Subject::Status => schemars::schema_for!(control::answer::DaemonStatus),
         Subject::Flows => schemars::schema_for!(control::answer::Flows),
         Subject::Why => schemars::schema_for!(control::answer::Why),
     };

@@ -8,7 +8,7 @@ mod figures;
 mod live;
 mod tables;
 
-use crate::control::answer::{Flows, FlowsQuery, Outcome, Reload, Status, Why, WhyQuery};
+use crate::control::answer::{DaemonStatus, FlowOutcome, Flows, FlowsQuery, Reload, Why, WhyQuery};
 use crate::failure::{Failure, RUN};
 use ask::Daemon;
 use clap::{Args, Subcommand};
@@ -136,8 +136,11 @@ pub fn run(question: Question) -> Result<ExitCode, Failure> {
 }
 
 /// Exit code 1 where the daemon is not well.
-async fn show(asking: &Asking, table: impl FnOnce(&Status) -> String) -> Result<ExitCode, Failure> {
-    let status: Status = Daemon::find(&asking.which)?.get("/status").await?;
+async fn show(
+    asking: &Asking,
+    table: impl FnOnce(&DaemonStatus) -> String,
+) -> Result<ExitCode, Failure> {
+    let status: DaemonStatus = Daemon::find(&asking.which)?.get("/status").await?;
     print(&status, asking.json, || table(&status))?;
     let well = status.illness.is_none();
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
@@ -258,14 +261,14 @@ fn interval(text: &str) -> Result<f64, String> {
 }
 
 /// The words for an outcome.
-fn outcome(outcome: Outcome) -> &'static str {
+fn outcome(outcome: FlowOutcome) -> &'static str {
     match outcome {
-        Outcome::Split => "split here",
-        Outcome::Tunnel => "carried through a tunnel",
-        Outcome::Bypass => "passes by",
-        Outcome::Assist => "passes by, and its losses are repaired",
-        Outcome::Reject => "refused",
-        Outcome::NotIntercepted => "not seen by this daemon",
+        FlowOutcome::Split => "split here",
+        FlowOutcome::Tunnel => "carried through a tunnel",
+        FlowOutcome::Bypass => "passes by",
+        FlowOutcome::Assist => "passes by, and its losses are repaired",
+        FlowOutcome::Reject => "refused",
+        FlowOutcome::NotIntercepted => "not seen by this daemon",
     }
 }
 

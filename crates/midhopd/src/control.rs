@@ -2,13 +2,13 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /status` | [`answer::Status`] |
+//! | `GET /status` | [`answer::DaemonStatus`] |
 //! | `POST /flows`, with a [`answer::FlowsQuery`] | [`answer::Flows`] |
 //! | `POST /why`, with a [`answer::WhyQuery`] | [`answer::Why`] |
 //! | `POST /reload` | [`answer::Reload`] |
 //!
 //! All bodies are JSON. A physical quantity is a number with its unit at the end of its key. An error is a status of 400
-//! or more and an [`answer::Refusal`]. Keys may be added; one that is there keeps its meaning within a version of
+//! or more and an [`answer::ErrorAnswer`]. Keys may be added; one that is there keeps its meaning within a version of
 //! [`answer::VERSION`].
 //!
 //! Invariant: only root, the daemon's user and the configured group can connect. A client holds at most one of

@@ -9,7 +9,7 @@ use crate::{
     congestion::Congestion,
     control::{
         self, Explainer, Socket,
-        answer::{Refusal, Reload},
+        answer::{ErrorAnswer, Reload},
         serve::ReloadRequest,
     },
     data_plane::{DataPlane, StartError},
@@ -163,7 +163,7 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Reports that a configuration was read again and is not followed. Returns what is reported to who asked for it.
-pub(crate) fn not_reloaded(failure: &Failure) -> Refusal {
+pub(crate) fn not_reloaded(failure: &Failure) -> ErrorAnswer {
     // One line: the excerpt from the file is for the user who asked.
     let error = failure.to_string();
     tracing::error!(
@@ -173,7 +173,7 @@ pub(crate) fn not_reloaded(failure: &Failure) -> Refusal {
         "configuration not reloaded, the old one stays"
     );
     let cause = failure.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Refusal { error: error + &cause, hint: failure.hint_text().map(str::to_owned) }
+    ErrorAnswer { error: error + &cause, hint: failure.hint_text().map(str::to_owned) }
 }
 
 /// Reports missing interfaces: their flows are taken once they appear.
@@ -329,7 +329,7 @@ impl Daemon {
         let failed = |error| Failure::run("the control socket cannot be served").because(error);
         let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
         let explainer = Explainer::new(&self.data_plane, self.draining.clone());
-        let sources = control::serve::AnswerSources {
+        let sources = control::serve::ControlSources {
             snapshot: self.snapshot_source(),
             explainer: Arc::new(explainer),
             health: self.data_plane.health().clone(),

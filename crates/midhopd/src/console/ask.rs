@@ -2,7 +2,7 @@
 
 use super::Which;
 use crate::cli;
-use crate::control::answer::{Refusal, Reload};
+use crate::control::answer::{ErrorAnswer, Reload};
 use crate::failure::Failure;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -102,8 +102,9 @@ impl Daemon {
                     .hint("daemon and command may be of different versions: `midhopd --version`")
             });
         }
-        let refusal = serde_json::from_slice::<Refusal>(body);
-        let refusal = refusal.unwrap_or_else(|_| Refusal { error: status.to_string(), hint: None });
+        let refusal = serde_json::from_slice::<ErrorAnswer>(body);
+        let refusal =
+            refusal.unwrap_or_else(|_| ErrorAnswer { error: status.to_string(), hint: None });
         let failure = Failure::run("the daemon refused").because(refusal.error);
         Err(refusal.hint.into_iter().fold(failure, |failure, hint| failure.hint(hint)))
     }

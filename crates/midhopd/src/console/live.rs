@@ -5,7 +5,7 @@
 use super::ask::Daemon;
 use super::figures::{bytes, percent, rate};
 use super::tables::{aligned, flow_table, headline, laid_out};
-use crate::control::answer::{Flows, FlowsQuery, Status};
+use crate::control::answer::{DaemonStatus, Flows, FlowsQuery};
 use crate::failure::Failure;
 use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
@@ -25,7 +25,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// One look at a daemon.
 struct Look {
     at: Instant,
-    status: Status,
+    status: DaemonStatus,
     flows: Flows,
 }
 

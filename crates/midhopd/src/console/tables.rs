@@ -2,13 +2,15 @@
 
 use super::figures::{age, bytes, percent, rate, time};
 use super::outcome;
-use crate::control::answer::{Flow, FlowSide, Flows, Leg, Peer, Status, Why, WhyQuery};
+use crate::control::answer::{
+    DaemonStatus, FlowSide, Flows, LegStatus, LiveFlow, PeerStatus, Why, WhyQuery,
+};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The whole state. What is zero is left out.
-pub(super) fn status(status: &Status) -> String {
+pub(super) fn status(status: &DaemonStatus) -> String {
     let mut text = headline(status);
     let mut lines = Table::new();
     lines.load_style(NOTHING);
@@ -61,8 +63,8 @@ pub(super) fn status(status: &Status) -> String {
 }
 
 /// Name, version, uptime and what is wrong.
-pub(super) fn headline(status: &Status) -> String {
-    let Status { instance, version, pid, .. } = status;
+pub(super) fn headline(status: &DaemonStatus) -> String {
+    let DaemonStatus { instance, version, pid, .. } = status;
     let mut text = format!(
         "midhopd {version}, instance {instance}, process {pid}, up {}",
         age(status.uptime_s)
@@ -85,7 +87,7 @@ fn listed(counts: &BTreeMap<String, u64>) -> Option<String> {
 }
 
 /// The legs that are configured or used.
-pub(super) fn legs(status: &Status) -> String {
+pub(super) fn legs(status: &DaemonStatus) -> String {
     let head = [
         "LEG",
         "CONGESTION",
@@ -101,8 +103,9 @@ pub(super) fn legs(status: &Status) -> String {
         "LEAST RTT",
     ];
     let mut table = aligned(&head, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-    let is_used =
-        |leg: &Leg| leg.connections > 0 || leg.sent_bytes_total + leg.received_bytes_total > 0;
+    let is_used = |leg: &LegStatus| {
+        leg.connections > 0 || leg.sent_bytes_total + leg.received_bytes_total > 0
+    };
     for (name, leg) in status.legs.iter().filter(|(name, leg)| *name != "other" || is_used(leg)) {
         let share = match (leg.share_bit_per_s, leg.senders) {
             (Some(share), Some(senders)) if senders > 0 => {
@@ -129,7 +132,7 @@ pub(super) fn legs(status: &Status) -> String {
 }
 
 /// The peers.
-pub(super) fn peers(status: &Status) -> String {
+pub(super) fn peers(status: &DaemonStatus) -> String {
     if status.peers.is_empty() {
         return "There are no peers.\n".to_owned();
     }
@@ -168,7 +171,7 @@ fn lost(some: u64, all: u64) -> String {
     or_dash((all > 0).then(|| percent(some as f64 / all as f64)))
 }
 
-fn state(peer: &Peer) -> String {
+fn state(peer: &PeerStatus) -> String {
     let open = match (peer.tunnels, peer.tcp_tunnels) {
         (0, _) => "not open".to_owned(),
         (1, 0) => "open, QUIC".to_owned(),
@@ -195,7 +198,7 @@ pub(super) fn flows(flows: &Flows) -> String {
 }
 
 /// A row for each flow.
-pub(super) fn flow_table<'a>(flows: impl Iterator<Item = &'a Flow>) -> Table {
+pub(super) fn flow_table<'a>(flows: impl Iterator<Item = &'a LiveFlow>) -> Table {
     let head = [
         "CLIENT",
         "SERVER",
@@ -232,7 +235,7 @@ pub(super) fn flow_table<'a>(flows: impl Iterator<Item = &'a Flow>) -> Table {
 }
 
 /// What its two sides wait for.
-fn waits(flow: &Flow) -> String {
+fn waits(flow: &LiveFlow) -> String {
     let of = |name: &str, side: &Option<FlowSide>| {
         let why = side.as_ref()?.waits_for.as_ref()?;
         Some(format!("{why} ({name})"))
@@ -243,7 +246,7 @@ fn waits(flow: &Flow) -> String {
 }
 
 /// The name of a leg, or of the tunnel to a peer.
-pub(super) fn side(name: &str, flow: &Flow) -> String {
+pub(super) fn side(name: &str, flow: &LiveFlow) -> String {
     if flow.tunnel.as_deref() == Some(name) { format!("tunnel {name}") } else { name.to_owned() }
 }
 

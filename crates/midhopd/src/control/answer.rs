@@ -11,7 +11,7 @@ pub const VERSION: u32 = 1;
 
 /// The daemon at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Status {
+pub struct DaemonStatus {
     /// The version of this format.
     pub format: u32,
     /// The version of the program.
@@ -68,9 +68,9 @@ pub struct Status {
     /// Until when the `own` certificate and that of its `authority` are valid.
     pub certificates_expire_unix_s: BTreeMap<String, i64>,
     /// The legs, by name.
-    pub legs: BTreeMap<String, Leg>,
+    pub legs: BTreeMap<String, LegStatus>,
     /// The peers, by name.
-    pub peers: BTreeMap<String, Peer>,
+    pub peers: BTreeMap<String, PeerStatus>,
 }
 
 /// The clients of one source prefix.
@@ -88,7 +88,7 @@ pub struct SourcePrefix {
 
 /// One leg.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Leg {
+pub struct LegStatus {
     /// Congestion control; empty: the kernel's default.
     pub congestion: String,
     /// Live connections.
@@ -123,7 +123,7 @@ pub struct Leg {
 
 /// The tunnels to one peer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Peer {
+pub struct PeerStatus {
     /// Open tunnels; 0: the peer cannot be reached, or has not come.
     pub tunnels: u64,
     /// Those of them over TCP.
@@ -175,12 +175,12 @@ pub struct Flows {
     /// How many match.
     pub matching: u64,
     /// Those listed.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<LiveFlow>,
 }
 
 /// One live flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Flow {
+pub struct LiveFlow {
     /// The client.
     pub client: SocketAddr,
     /// The server.
@@ -269,9 +269,9 @@ pub struct Why {
     /// The version of this format.
     pub format: u32,
     /// What becomes of it.
-    pub outcome: Outcome,
+    pub outcome: FlowOutcome,
     /// The live flow with these ends; none: there is none, and the answer is what would become of one that begins now.
-    pub live: Option<Flow>,
+    pub live: Option<LiveFlow>,
     /// What was asked, in order, up to what decided.
     pub steps: Vec<Step>,
     /// The leg towards the client, where the flow is carried.
@@ -285,7 +285,7 @@ pub struct Why {
 /// What becomes of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum FlowOutcome {
     /// It is split by this host alone.
     Split,
     /// It goes through a tunnel.
@@ -315,14 +315,14 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reload {
     /// Why the configuration was refused, in which case the old one stays; none: it is in force.
-    pub error: Option<Refusal>,
+    pub error: Option<ErrorAnswer>,
     /// Keys that have changed and stay as they were until a restart.
     pub kept: Vec<String>,
 }
 
 /// An error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Refusal {
+pub struct ErrorAnswer {
     /// What is wrong.
     pub error: String,
     /// What the user can do about it.

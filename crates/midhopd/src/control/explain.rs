@@ -3,7 +3,7 @@
 //! For a live flow it is what decided when the flow began. For any other it is what would become of a SYN that
 //! arrives now. The administrator's forward rules are asked by the SYN itself, and by nothing here.
 
-use super::answer::{Flow, Outcome, Step, VERSION, Why, WhyQuery};
+use super::answer::{FlowOutcome, LiveFlow, Step, VERSION, Why, WhyQuery};
 use super::render;
 use crate::admission::Admission;
 use crate::data_plane::DataPlane;
@@ -48,7 +48,7 @@ impl Trace {
     }
 
     /// An answer for a flow that is not carried.
-    fn ends(self, outcome: Outcome) -> Why {
+    fn ends(self, outcome: FlowOutcome) -> Why {
         let Self { steps } = self;
         Why {
             format: VERSION,
@@ -106,7 +106,7 @@ impl Explainer {
         }
     }
 
-    fn live(&self, query: &WhyQuery) -> Option<Flow> {
+    fn live(&self, query: &WhyQuery) -> Option<LiveFlow> {
         let only = |address: SocketAddr| OneOrMany(vec![address.ip().into()]);
         let port = |port: u16| {
             OneOrMany(Ports::new(port, port).filter(|_| port > 0).into_iter().collect())
@@ -134,11 +134,11 @@ impl Inquiry<'_> {
         let plan = self.plan;
         let mut trace = Trace { steps: Vec::new() };
         let Some((arrival, departure)) = self.ways(query, &mut trace) else {
-            return trace.ends(Outcome::NotIntercepted);
+            return trace.ends(FlowOutcome::NotIntercepted);
         };
         if let Some(why) = self.state.passing() {
             trace.decide("state", format!("new flows pass by: {why}"));
-            return trace.ends(Outcome::Bypass);
+            return trace.ends(FlowOutcome::Bypass);
         }
         let decision = plan.policy.decide(&FlowKey {
             source: query.client,
@@ -157,9 +157,9 @@ impl Inquiry<'_> {
         let decides = tunnel.is_none();
         trace.add(&rule_key(decision.rule), finding, decides && decision.action != Action::Split);
         match decision.action {
-            Action::Bypass => return trace.ends(Outcome::Bypass),
-            Action::Assist => return trace.ends(Outcome::Assist),
-            Action::Reject => return trace.ends(Outcome::Reject),
+            Action::Bypass => return trace.ends(FlowOutcome::Bypass),
+            Action::Assist => return trace.ends(FlowOutcome::Assist),
+            Action::Reject => return trace.ends(FlowOutcome::Reject),
             Action::Split => {}
         }
         let crossing = Crossing {
@@ -173,8 +173,8 @@ impl Inquiry<'_> {
             Some(route) => match self.through(route, &crossing, &mut trace) {
                 Ok(peer) => Some(peer),
                 Err(Action::Split) => None,
-                Err(Action::Reject) => return trace.ends(Outcome::Reject),
-                Err(Action::Bypass | Action::Assist) => return trace.ends(Outcome::Bypass),
+                Err(Action::Reject) => return trace.ends(FlowOutcome::Reject),
+                Err(Action::Bypass | Action::Assist) => return trace.ends(FlowOutcome::Bypass),
             },
         };
         let server_leg = match &through {
@@ -190,7 +190,7 @@ impl Inquiry<'_> {
             client_leg: Some(client_leg),
             server_leg: Some(server_leg),
             accept: Some(accept),
-            ..trace.ends(if through.is_some() { Outcome::Tunnel } else { Outcome::Split })
+            ..trace.ends(if through.is_some() { FlowOutcome::Tunnel } else { FlowOutcome::Split })
         }
     }
 
@@ -296,7 +296,7 @@ impl Inquiry<'_> {
 }
 
 /// What decided about a live flow.
-fn explain_live(plan: &Plan, flow: Flow) -> Why {
+fn explain_live(plan: &Plan, flow: LiveFlow) -> Why {
     let mut trace = Trace { steps: Vec::new() };
     match &flow.interface {
         Some(name) => trace.note("intercept.interfaces", format!("it arrived by {name}")),
@@ -313,9 +313,9 @@ fn explain_live(plan: &Plan, flow: Flow) -> Why {
     let outcome = match &flow.tunnel {
         Some(peer) => {
             trace.decide(&format!("peers.{peer}"), "its tunnel carries the flow");
-            Outcome::Tunnel
+            FlowOutcome::Tunnel
         }
-        None => Outcome::Split,
+        None => FlowOutcome::Split,
     };
     let (client_leg, server_leg) = (flow.client_leg.clone(), flow.server_leg.clone());
     Why {

@@ -1,6 +1,8 @@
 //! The internal snapshot as the control socket's answers have it.
 
-use super::answer::{Flow, FlowSide, FlowSource, Leg, Peer, SourcePrefix, Status, VERSION};
+use super::answer::{
+    DaemonStatus, FlowSide, FlowSource, LegStatus, LiveFlow, PeerStatus, SourcePrefix, VERSION,
+};
 use crate::ledger::Carrier;
 use crate::snapshot::{
     FlowSnapshot, LegSnapshot, PeerSnapshot, PrefixSnapshot, SideSnapshot, Snapshot,
@@ -9,7 +11,7 @@ use midhop_pep::config::Plan;
 use midhop_units::{Bytes, Duration, Rate};
 
 /// The status, but for what only the process knows.
-pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> Status {
+pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> DaemonStatus {
     let mut bypassed = snapshot.firewall_passed_total;
     for (reason, count) in [
         ("rule", snapshot.bypassed_by_rule_total),
@@ -19,7 +21,7 @@ pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> Status {
     ] {
         *bypassed.entry(reason.to_owned()).or_default() += count;
     }
-    Status {
+    DaemonStatus {
         format: VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: plan.intercept.instance.clone(),
@@ -72,8 +74,8 @@ fn side(side: SideSnapshot) -> FlowSide {
     }
 }
 
-fn leg(leg: LegSnapshot) -> Leg {
-    Leg {
+fn leg(leg: LegSnapshot) -> LegStatus {
+    LegStatus {
         congestion: leg.congestion,
         connections: leg.connections,
         rate_bit_per_s: leg.rate_bit_per_s,
@@ -92,8 +94,8 @@ fn leg(leg: LegSnapshot) -> Leg {
     }
 }
 
-fn peer(peer: &PeerSnapshot) -> Peer {
-    Peer {
+fn peer(peer: &PeerSnapshot) -> PeerStatus {
+    PeerStatus {
         tunnels: peer.tunnels,
         tcp_tunnels: peer.tcp_tunnels,
         carrier: peer.carrier.map(Carrier::name).map(str::to_owned),
@@ -117,9 +119,9 @@ fn peer(peer: &PeerSnapshot) -> Peer {
 }
 
 /// One live flow.
-pub(super) fn flow(flow: FlowSnapshot) -> Flow {
+pub(super) fn flow(flow: FlowSnapshot) -> LiveFlow {
     let tunnel = flow.tunnel;
-    Flow {
+    LiveFlow {
         client: flow.client,
         server: flow.server,
         client_leg: flow.client_leg,

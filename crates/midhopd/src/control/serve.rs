@@ -1,6 +1,6 @@
 //! Serves the control socket.
 
-use super::answer::{Flows, FlowsQuery, Refusal, Reload, Status, VERSION, WhyQuery};
+use super::answer::{DaemonStatus, ErrorAnswer, Flows, FlowsQuery, Reload, VERSION, WhyQuery};
 use super::{Explainer, render};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -35,7 +35,7 @@ pub type SnapshotSource = Arc<dyn Fn() -> crate::snapshot::Snapshot + Send + Syn
 
 /// What the answers are made of.
 #[derive(Clone)]
-pub struct AnswerSources {
+pub struct ControlSources {
     /// The state of the data plane.
     pub snapshot: SnapshotSource,
     /// Why flows are carried or not.
@@ -51,7 +51,7 @@ pub struct AnswerSources {
 }
 
 /// Serves until it is dropped.
-pub async fn serve(listener: UnixListener, sources: AnswerSources) -> Infallible {
+pub async fn serve(listener: UnixListener, sources: ControlSources) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed. If it were, refusing to serve would be safe.
@@ -76,7 +76,7 @@ pub async fn serve(listener: UnixListener, sources: AnswerSources) -> Infallible
     }
 }
 
-async fn serve_connection(stream: UnixStream, sources: AnswerSources) {
+async fn serve_connection(stream: UnixStream, sources: ControlSources) {
     let service = service_fn(|request| {
         let sources = &sources;
         async move { Ok::<_, Infallible>(respond(request, sources).await) }
@@ -92,7 +92,7 @@ async fn serve_connection(stream: UnixStream, sources: AnswerSources) {
     }
 }
 
-async fn respond(request: Request<Incoming>, sources: &AnswerSources) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, sources: &ControlSources) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     match (&head.method, head.uri.path()) {
         (&Method::GET, "/status") => json(StatusCode::OK, &status(sources)),
@@ -128,10 +128,10 @@ async fn respond(request: Request<Incoming>, sources: &AnswerSources) -> Respons
     }
 }
 
-fn status(sources: &AnswerSources) -> Status {
+fn status(sources: &ControlSources) -> DaemonStatus {
     let plan = sources.explainer.plan.borrow().clone();
     let draining = sources.explainer.draining.load(std::sync::atomic::Ordering::Relaxed);
-    Status {
+    DaemonStatus {
         uptime_s: sources.started.elapsed().as_secs_f64(),
         draining,
         illness: sources.health.illness().map(|illness| illness.to_string()),
@@ -141,7 +141,7 @@ fn status(sources: &AnswerSources) -> Status {
     }
 }
 
-fn flows(query: &FlowsQuery, sources: &AnswerSources) -> Flows {
+fn flows(query: &FlowsQuery, sources: &ControlSources) -> Flows {
     let limit = match query.limit {
         0 => usize::MAX,
         limit => usize::try_from(limit).unwrap_or(usize::MAX),
@@ -150,13 +150,13 @@ fn flows(query: &FlowsQuery, sources: &AnswerSources) -> Flows {
     Flows { format: VERSION, matching, flows: flows.into_iter().map(render::flow).collect() }
 }
 
-async fn reload(sources: &AnswerSources) -> Option<Reload> {
+async fn reload(sources: &ControlSources) -> Option<Reload> {
     let (result, done) = oneshot::channel();
     sources.reloads.send(result).await.ok()?;
     done.await.ok()
 }
 
-async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Refusal> {
+async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, ErrorAnswer> {
     let collected = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
     let bytes =
         collected.map_err(|error| refusal(&format!("the request has no body: {error}"), None))?;
@@ -168,8 +168,8 @@ async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Refusal> {
     })
 }
 
-fn refusal(error: &str, hint: Option<&str>) -> Refusal {
-    Refusal { error: error.to_owned(), hint: hint.map(str::to_owned) }
+fn refusal(error: &str, hint: Option<&str>) -> ErrorAnswer {
+    ErrorAnswer { error: error.to_owned(), hint: hint.map(str::to_owned) }
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> {

@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn single_rules_are_told() {
         let early = chain("p", "prerouting", -300, "accept");
-        let told = |expressions: Value| judged(&[early.clone(), rule("p", &expressions)]);
+        let judgement = |expressions: Value| judged(&[early.clone(), rule("p", &expressions)]);
         for (word, expressions) in [
             ("notrack", json!([{ "notrack": null }])),
             ("tproxy", json!([{ "tproxy": { "port": 1 } }])),
@@ -476,7 +476,7 @@ mod tests {
                 json!([{ "mangle": { "key": { "meta": { "key": "mark" } }, "value": 0x0100_0001 } }]),
             ),
         ] {
-            let found = told(expressions);
+            let found = judgement(expressions);
             assert!(found.iter().any(|it| it.detail.contains(word)), "{word}: {found:?}");
             assert!(found.iter().all(|it| it.hint.is_some()));
         }
@@ -484,9 +484,9 @@ mod tests {
             { "match": { "left": { "fib": { "result": "oif", "flags": ["saddr", "iif"] } }, "right": false } },
             { "drop": null }
         ]);
-        assert_eq!(told(reverse_path)[0].verdict, CheckState::Yes);
+        assert_eq!(judgement(reverse_path)[0].verdict, CheckState::Yes);
         let small = json!([{ "mangle": { "key": { "meta": { "key": "mark" } }, "value": 7 } }]);
-        assert_eq!(told(small)[0].verdict, CheckState::Yes);
+        assert_eq!(judgement(small)[0].verdict, CheckState::Yes);
         let flowtable = json!({ "flowtable": { "family": "inet", "table": "t", "name": "f" } });
         let alone = judged(std::slice::from_ref(&flowtable));
         assert_eq!(alone.len(), 1);

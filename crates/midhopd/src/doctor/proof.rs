@@ -201,9 +201,9 @@ fn echo_once(listener: &TcpListener) -> io::Result<SocketAddr> {
     let (mut stream, peer) = listener.accept()?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said)?;
-    stream.write_all(&said)?;
+    let mut sent = Vec::new();
+    stream.read_to_end(&mut sent)?;
+    stream.write_all(&sent)?;
     Ok(peer)
 }
 
@@ -213,14 +213,14 @@ fn talk(server: SocketAddr) -> io::Result<SocketAddr> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let own = stream.local_addr()?;
-    let said: Vec<u8> = (0..BYTES).map(|number| (number % 251) as u8).collect();
-    stream.write_all(&said)?;
+    let sent: Vec<u8> = (0..BYTES).map(|number| (number % 251) as u8).collect();
+    stream.write_all(&sent)?;
     stream.shutdown(Shutdown::Write)?;
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard)?;
-    if heard == said {
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    if received == sent {
         Ok(own)
     } else {
-        Err(io::Error::other(format!("{} of {BYTES} bytes came back right", heard.len())))
+        Err(io::Error::other(format!("{} of {BYTES} bytes came back right", received.len())))
     }
 }

@@ -37,19 +37,19 @@ pub struct ConditionSnapshot {
 pub(super) struct Sources<'a> {
     plan: &'a Plan,
     /// The recent send rate of all sources together, by peer. Unit: bit/s.
-    said: BTreeMap<&'a str, u64>,
+    sent: BTreeMap<&'a str, u64>,
 }
 
 impl<'a> Sources<'a> {
     /// Those of live flows.
     pub(super) fn of(plan: &'a Plan, live: impl Iterator<Item = &'a FlowBook>) -> Self {
-        let mut said: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut sent: BTreeMap<&str, u64> = BTreeMap::new();
         for book in live {
             if let Some(peer) = book.peer() {
-                *said.entry(peer).or_default() += book.source.rate.value();
+                *sent.entry(peer).or_default() += book.source.rate.value();
             }
         }
-        Self { plan, said }
+        Self { plan, sent }
     }
 
     /// The source of a flow; none where it goes through no tunnel, or was not measured yet.
@@ -63,7 +63,7 @@ impl<'a> Sources<'a> {
         let rtt = Some(source.rtt_us.value()).filter(|us| *us > 0).map(Duration::from_us)?;
         let plan = self.plan.peers.iter().find(|peer| peer.name == name);
         let rate = Rate::from_bits_per_s(source.rate.value());
-        let all = self.said.get(name).copied().unwrap_or(0);
+        let all = self.sent.get(name).copied().unwrap_or(0);
         let others = Rate::from_bits_per_s(all.saturating_sub(rate.bits_per_s()));
         let satellite = satellite(plan, peers.get(name)?, others)?;
         let segments = source.segments.value().max(1);

@@ -2,7 +2,7 @@
 
 use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
 use crate::stage::{Family, Stage, hear, noise, say, until};
-use midhopd::control::answer::{Flows, Outcome, Reload, Status, Why};
+use midhopd::control::answer::{DaemonStatus, FlowOutcome, Flows, Reload, Why};
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn it_shows_live_flows_and_legs() {
+fn live_flows_and_legs_are_shown() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
     let running = Running::start(&stage, &desk);
@@ -45,7 +45,7 @@ fn it_shows_live_flows_and_legs() {
     let mut heard = vec![0; bytes.len()];
     (&client).write_all(&bytes).expect("writing");
     (&server).read_exact(&mut heard).expect("reading");
-    let status: Status = answer(&stage, &desk, &["status"]);
+    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
     assert_eq!((status.flows, status.up_bytes_total, status.pid), (1, 100_000, running.id()));
     assert_eq!(status.legs["wan0"].rate_bit_per_s, Some(50_000_000));
     assert_eq!(status.legs["wan0"].connections, 1);
@@ -86,7 +86,7 @@ fn it_shows_live_flows_and_legs() {
     say(&client, b"");
     say(&server, b"");
     assert!(hear(&client).is_empty());
-    until("the flow is over", || answer::<Status>(&stage, &desk, &["status"]).flows == 0);
+    until("the flow is over", || answer::<DaemonStatus>(&stage, &desk, &["status"]).flows == 0);
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
@@ -98,7 +98,7 @@ fn it_shows_live_flows_and_legs() {
 
 /// What it says of a flow that would begin is what becomes of one that begins.
 #[test]
-fn why_says_what_becomes_of_a_flow() {
+fn why_explains_live_and_hypothetical_flows() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
     let running = Running::start(&stage, &desk);
@@ -111,25 +111,25 @@ fn why_says_what_becomes_of_a_flow() {
     let on = |port: u16| SocketAddr::new(server.ip(), port);
     let client = "10.0.1.2";
     let split = why(client, &server, &[]);
-    assert_eq!((split.outcome, split.live.is_none()), (Outcome::Split, true), "{split:?}");
+    assert_eq!((split.outcome, split.live.is_none()), (FlowOutcome::Split, true), "{split:?}");
     assert_eq!(
         (split.client_leg.as_deref(), split.server_leg.as_deref()),
         (Some("lan0"), Some("wan0"))
     );
-    assert_eq!(why(client, &on(9), &[]).outcome, Outcome::Bypass);
-    assert_eq!(why(client, &on(25), &[]).outcome, Outcome::Reject);
+    assert_eq!(why(client, &on(9), &[]).outcome, FlowOutcome::Bypass);
+    assert_eq!(why(client, &on(25), &[]).outcome, FlowOutcome::Reject);
     let other = why(client, &server, &["--interface", "wan0"]);
-    assert_eq!(other.outcome, Outcome::NotIntercepted, "{other:?}");
+    assert_eq!(other.outcome, FlowOutcome::NotIntercepted, "{other:?}");
     let decided = other.steps.iter().find(|step| step.decides).expect("a reason");
     assert_eq!(decided.subject, "intercept.interfaces");
     let here = why(client, &"10.0.1.1:22".parse().expect("an address"), &[]);
-    assert_eq!(here.outcome, Outcome::NotIntercepted, "{here:?}");
+    assert_eq!(here.outcome, FlowOutcome::NotIntercepted, "{here:?}");
 
     let (flow, _accepted) = stage.flow(&listener);
     let from = flow.local_addr().expect("an end").to_string();
     let live = why(&from, &server, &[]);
     let shown = live.live.as_ref().expect("it is live");
-    assert_eq!((live.outcome, shown.rule), (Outcome::Split, Some(2)));
+    assert_eq!((live.outcome, shown.rule), (FlowOutcome::Split, Some(2)));
     let page = text(&ask(&stage, &desk, &["why", &from, &server.to_string()]));
     assert!(page.contains("rules.2") && page.contains("10.0.0.0/8"), "{page}");
 
@@ -137,12 +137,12 @@ fn why_says_what_becomes_of_a_flow() {
     desk.rewrite(&CONFIG.replace("\"split\"", "\"reject\""));
     let reloaded: Reload = answer(&stage, &desk, &["reload"]);
     assert_eq!(reloaded.error, None);
-    assert_eq!(why(&from, &server, &[]).outcome, Outcome::Split);
-    assert_eq!(why(client, &on(443), &[]).outcome, Outcome::Reject);
+    assert_eq!(why(&from, &server, &[]).outcome, FlowOutcome::Split);
+    assert_eq!(why(client, &on(443), &[]).outcome, FlowOutcome::Reject);
     running.signal(Signal::SIGTERM);
     until("it drains", || log_of(&desk).contains("draining"));
     let draining = why(client, &on(443), &[]);
-    assert_eq!(draining.outcome, Outcome::Bypass, "{draining:?}");
+    assert_eq!(draining.outcome, FlowOutcome::Bypass, "{draining:?}");
 }
 
 /// Answers are as their published schemas have them.
@@ -167,7 +167,7 @@ fn answers_hold_to_their_schemas() {
 }
 
 #[test]
-fn who_has_it_reload_is_told_the_result() {
+fn a_reload_reports_its_result() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
     let _running = Running::start(&stage, &desk);
@@ -175,10 +175,10 @@ fn who_has_it_reload_is_told_the_result() {
     assert!(good.status.success() && text(&good).contains("reloaded"), "{}", errors(&good));
     desk.rewrite("[intercept]\ninterfaces = \"lan0\"\ncolour = 1\n");
     let wrong = ask(&stage, &desk, &["reload"]);
-    let said = errors(&wrong);
-    assert_eq!(wrong.status.code(), Some(64), "{said}");
-    assert!(said.contains("the old one stays") && said.contains("colour"), "{said}");
-    let status: Status = answer(&stage, &desk, &["status"]);
+    let stderr = errors(&wrong);
+    assert_eq!(wrong.status.code(), Some(64), "{stderr}");
+    assert!(stderr.contains("the old one stays") && stderr.contains("colour"), "{stderr}");
+    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
     let refused = status.reload.and_then(|reload| reload.error).expect("it is remembered");
     assert!(refused.error.contains("colour"), "{refused:?}");
     desk.rewrite(&CONFIG.replace("[legs.lan0]", "queue = 77\n[legs.lan0]"));
@@ -221,5 +221,5 @@ fn the_control_socket_withstands_its_clients() {
     let (client, server): (TcpStream, TcpStream) = stage.flow(&listener);
     say(&client, b"still carried");
     assert_eq!(hear(&server), b"still carried");
-    assert_eq!(answer::<Status>(&stage, &desk, &["status"]).illness, None);
+    assert_eq!(answer::<DaemonStatus>(&stage, &desk, &["status"]).illness, None);
 }

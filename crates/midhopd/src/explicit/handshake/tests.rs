@@ -103,16 +103,16 @@ fn http_tells_each_outcome_by_status_and_proxy_status() {
         let (mut handshake, _) =
             fed(Protocol::HttpConnect, b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 9);
         handshake.answer(outcome);
-        let said = String::from_utf8(handshake.poll_output().expect("reply")).expect("text");
-        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{said}");
-        assert!(said.contains(&format!("Proxy-Status: midhopd; error={error}\r\n")), "{said}");
+        let reply = String::from_utf8(handshake.poll_output().expect("reply")).expect("text");
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+        assert!(reply.contains(&format!("Proxy-Status: midhopd; error={error}\r\n")), "{reply}");
         assert_eq!(*handshake.state(), State::Refused);
     }
     let (mut handshake, _) =
         fed(Protocol::HttpConnect, b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 9);
     handshake.answer(Ok(bound));
-    let said = handshake.poll_output().expect("reply");
-    assert_eq!(said, b"HTTP/1.1 200 Connection Established\r\n\r\n");
+    let reply = handshake.poll_output().expect("reply");
+    assert_eq!(reply, b"HTTP/1.1 200 Connection Established\r\n\r\n");
     assert_eq!(*handshake.state(), State::Connected);
 }
 
@@ -174,7 +174,7 @@ fn socks_says_no_in_the_codes_of_the_rfc() {
 fn wrong_socks_is_refused() {
     let bound = [0, 1, 0, 0, 0, 0, 0, 0];
     let reply = |code: u8| [&[5, 0, 5, code][..], &bound].concat();
-    for (bytes, said) in [
+    for (bytes, reply) in [
         (vec![4, 1, 0, 80, 1, 2, 3, 4, 0], vec![]),
         (b"GET / HTTP/1.1".to_vec(), vec![]),
         (vec![5, 1, 2], vec![5, 0xff]),
@@ -188,7 +188,7 @@ fn wrong_socks_is_refused() {
         (vec![5, 1, 0, 6], reply(1)),
     ] {
         let (handshake, output) = fed(Protocol::Socks5, &bytes, 3);
-        assert_eq!((handshake.state(), &output), (&State::Refused, &said), "{bytes:?}");
+        assert_eq!((handshake.state(), &output), (&State::Refused, &reply), "{bytes:?}");
         assert!(!handshake.wants_input());
     }
 }
@@ -215,10 +215,10 @@ proptest! {
             _ => Vec::new(),
         };
         input.extend(bytes);
-        let (whole, said) = fed(protocol, &input, usize::MAX);
-        let (pieces, said_in_pieces) = fed(protocol, &input, piece);
+        let (whole, reply) = fed(protocol, &input, usize::MAX);
+        let (pieces, output_in_pieces) = fed(protocol, &input, piece);
         prop_assert_eq!(whole.state(), pieces.state());
-        prop_assert_eq!(said, said_in_pieces);
+        prop_assert_eq!(reply, output_in_pieces);
         prop_assert_eq!(whole.into_rest(), pieces.into_rest());
     }
 
