@@ -11,7 +11,7 @@ const CONFIGURATION: &str = "[intercept]\ninterfaces = [\"lan0\", \"sat0\"]\n";
 /// Packages of this build's program, which a machine can see: one of each version, at the path of the name
 /// `midhopd_VERSION-1_ARCHITECTURE.deb`.
 fn packages(versions: &[&str]) -> Option<TempDir> {
-    if Command::new("dh").arg("--version").stdout(Stdio::null()).status().is_err() {
+    if Command::new("dh").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         midhop_testkit::skipped("packages are made by debhelper");
         return None;
     }
@@ -118,7 +118,7 @@ fn a_package_is_installed_reloaded_upgraded_removed_and_purged() {
 
     page.install(&machine, &packages, "1.0.0");
     machine.must("systemctl is-active midhopd && systemctl is-enabled midhopd");
-    machine.wait_for("Nothing is intercepted until you set `interfaces`.");
+    machine.wait_for("Nothing is intercepted until you set");
     let pid = main_process(&machine);
     assert_eq!(machine.must(&format!("stat -c %U /proc/{}", pid.trim())), "midhopd\n");
     assert_eq!(machine.must("nft list tables"), "");
