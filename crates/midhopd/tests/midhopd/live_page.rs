@@ -5,7 +5,7 @@
 
 use crate::pages::{ADMIN, page};
 use crate::scene::Scene;
-use crate::stage::until;
+use crate::stage::{PATIENCE, until};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,12 +70,13 @@ fn open(scene: &Scene, browser: &str, size: (u32, u32), more: &[String]) -> Seen
     }
 }
 
-/// The addresses in a log of the browser's network.
+/// What the page asked for, by a log of the browser's network, which also has what the browser asks for on its own.
 fn asked(log: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(log).expect("the browser's log");
-    let urls = text.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next());
-    let mut urls: Vec<String> =
-        urls.filter(|url| url.starts_with("http")).map(str::to_owned).collect();
+    let page = format!("http://127.0.0.1:{}\"", ADMIN.1);
+    let starts = text.split("\"initiator\":\"").skip(1).filter(|rest| rest.starts_with(&page));
+    let urls = starts.filter_map(|rest| rest.split("\"url\":\"").nth(1)?.split('"').next());
+    let mut urls: Vec<String> = urls.map(str::to_owned).collect();
     urls.sort();
     urls.dedup();
     urls
@@ -110,7 +111,12 @@ fn the_live_page_shows_a_gateway_at_work() {
             && d["waiting"]["window"].as_u64() > Some(0)
             && d["limits_reached_total"]["source"].as_u64() > Some(0)
     };
-    until("all that the page has to show is there", || at_work(&json("/status.json")));
+    let begun = std::time::Instant::now();
+    while !at_work(&json("/status.json")) {
+        let late = begun.elapsed() > PATIENCE;
+        assert!(!late, "not all that the page shows is there: {:#}", json("/status.json"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
     until("there is some history", || {
         json("/history.json")["recent"]["at_s"].as_array().is_some_and(|it| it.len() >= 5)
     });

@@ -58,6 +58,7 @@ mod peer_revocation;
 mod peer_targets;
 mod pmtu;
 mod port_reuse;
+mod prometheus;
 mod reference;
 mod rejects;
 mod resets;

@@ -1,7 +1,7 @@
 //! A gateway at work, for those who watch it: clients of several sources with flows of every kind, over a link with a
 //! rate, a round trip and losses; some split, some by a tunnel, some that pass by or are refused.
 use crate::ends::{Authority, far_config, near_tables};
-use crate::flows::{count_on, fill, say_on};
+use crate::flows::{count_on, say_on};
 use crate::pages::{ADMIN, page};
 use crate::program::{Desk, Running};
 use crate::stage::{Family, PATIENCE, Stage, until};
@@ -30,6 +30,7 @@ const GATEWAY: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n\
 
 /// It goes on until it is dropped.
 pub struct Scene {
+    listener: TcpListener,
     flows: Vec<(TcpStream, TcpStream)>,
     threads: Vec<JoinHandle<()>>,
     /// They end before the namespaces do.
@@ -63,39 +64,53 @@ impl Scene {
             || page(&stage.gateway, "/metrics").contains("peer_tunnels{peer=\"far\"} 1");
         until("the tunnel is open", has_tunnel);
         let (flows, threads) = (Vec::new(), Vec::new());
+        let listener = stage.listen(Family::V4);
         let desks = [near, far];
-        let mut scene =
-            Self { flows, threads, _daemons: daemons, _desks: desks, stage, _authority: authority };
+        let mut scene = Self {
+            listener,
+            flows,
+            threads,
+            _daemons: daemons,
+            _desks: desks,
+            stage,
+            _authority: authority,
+        };
         scene.play();
         Some(scene)
     }
 
     /// Opens the flows.
     fn play(&mut self) {
-        let listener = self.stage.listen(Family::V4);
         for source in 0..SOURCES {
-            // One of more than it may have passes by.
             for _ in 0..MOST {
-                let (client, server) = self.flow(client_of(source), &listener);
+                let (client, server) = self.flow(client_of(source));
                 self.run(&client, &server);
             }
         }
         let own = Family::V4.client();
-        let (client, server) = self.flow(own, &listener);
+        let (client, server) = self.flow(own);
         self.run(&server, &client);
         // One whose client reads nothing: its window closes.
-        let (client, server) = self.flow(own, &listener);
-        fill(&server);
+        let (client, server) = self.flow(own);
+        let writer = server.try_clone().expect("a descriptor");
+        self.threads.push(std::thread::spawn(move || say_on(&writer)));
         self.flows.push((client, server));
+        // Two of these pass by.
         for _ in 0..MOST {
-            self.flows.push(self.flow(own, &listener));
+            self.pass_by();
         }
         let refused = SocketAddr::new(Family::V4.server(), REFUSED);
         assert!(self.stage.connect(refused).is_err(), "a rule refuses it");
     }
 
-    fn flow(&self, client: IpAddr, listener: &TcpListener) -> (TcpStream, TcpStream) {
-        let address = listener.local_addr().expect("an address");
+    /// One more flow of a source that has all it may: it passes by.
+    pub fn pass_by(&mut self) {
+        let flow = self.flow(Family::V4.client());
+        self.flows.push(flow);
+    }
+
+    fn flow(&self, client: IpAddr) -> (TcpStream, TcpStream) {
+        let address = self.listener.local_addr().expect("an address");
         let connect = || -> std::io::Result<TcpStream> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             socket.bind(&SocketAddr::new(client, 0).into())?;
@@ -103,7 +118,7 @@ impl Scene {
             Ok(socket.into())
         };
         let client = self.stage.client.run(connect).expect("entering").expect("a connection");
-        let (server, _) = listener.accept().expect("the connection's other end");
+        let (server, _) = self.listener.accept().expect("the connection's other end");
         (client, server)
     }
 
