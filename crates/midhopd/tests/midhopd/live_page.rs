@@ -170,8 +170,8 @@ fn the_live_page_shows_a_gateway_at_work() {
     }
     // Headless windows are never narrower than 500 pixels; larger pixels make them so.
     for (name, size, more) in [
-        ("desk", (1280, 1900), &[][..]),
-        ("desk-dark", (1280, 1900), &["--blink-settings=preferredColorScheme=0"][..]),
+        ("desk", (1280, 2700), &[][..]),
+        ("desk-dark", (1280, 2700), &["--blink-settings=preferredColorScheme=0"][..]),
         ("telephone", (520, 3600), &["--force-device-scale-factor=1.3"][..]),
     ] {
         let picture = folder().join(format!("live-page-{name}.png"));
