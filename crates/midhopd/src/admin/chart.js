@@ -78,7 +78,7 @@ class Chart {
     for (let age = this.span; age >= 0; age -= step) {
       const place = age === this.span ? "first" : age === 0 ? "last" : "x";
       parts.push(svg("line", { class: "axis", x1: x(age), x2: x(age), y1: top + height, y2: top + height + 4 }),
-        svg("text", { class: place, x: x(age), y: top + height + 17 }, age === 0 ? "now" : `−${time(age)}`));
+        svg("text", { class: place, x: x(age), y: top + height + 17 }, age === 0 ? "now" : `−${age / 60} min`));
     }
     if (this.bound != null && this.bound <= highest)
       parts.push(svg("line", { class: "bound", x1: left, x2: left + width, y1: y(this.bound), y2: y(this.bound) }));

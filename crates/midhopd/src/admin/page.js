@@ -25,7 +25,7 @@ function bar(part, text) {
   if (part == null) return NONE;
   const m = document.createElement("meter");
   Object.assign(m, { min: 0, max: 1, low: 0.8, high: 0.95, optimum: 0.5, value: Math.min(1, part) });
-  const whole = document.createDocumentFragment();
+  const whole = element("span");
   whole.append(m, text ?? percent(part));
   return whole;
 }
@@ -64,6 +64,8 @@ function cards(list) {
   }));
 }
 
+// To clients, and to servers, where anything was.
+const moved = (down, up) => [down && `${bytes(down)} ↓`, up && `${bytes(up)} ↑`].filter(Boolean).join(" ") || null;
 const last = (leg, key) => history?.recent.legs[leg]?.[key].at(-1) ?? null;
 const mean = list => { const all = list.filter(it => it != null); return all.length ? all.reduce((a, b) => a + b) / all.length : null; };
 // Over the last minute: a second of few segments says little.
@@ -121,7 +123,7 @@ function show(status, passed) {
     ["to client", f => f.down_bit_per_s ? rate(f.down_bit_per_s) : null],
     ["to server", f => f.up_bit_per_s ? rate(f.up_bit_per_s) : null],
     ["of its limit", f => f.limit_ratio == null ? null : bar(f.limit_ratio, `${percent(f.limit_ratio)} of ${rate(f.limit_bit_per_s)}`)],
-    ["moved", f => `${bytes(number(f.down))} ↓ ${bytes(number(f.up))} ↑`],
+    ["moved", f => moved(number(f.down), number(f.up))],
     ["age", f => time(number(f.age))],
     ["round trips", f => [f.to_client, f.to_server].map(side => side ? time(side.rtt_s) : NONE).join(" / ")],
     ["waits for", f => [f.to_client?.waits_for && `${f.to_client.waits_for} ↓`, f.to_server?.waits_for && `${f.to_server.waits_for} ↑`].filter(Boolean).join(", ") || null, "word"],
@@ -155,7 +157,7 @@ function sources(d, now) {
     ["prefix", row => row.name], ["flows", row => zero(row.at.flows)],
     ["to clients", row => row.down ? rate(row.down) : null], ["to servers", row => row.up ? rate(row.up) : null],
     ["of all traffic", row => all && row.up + row.down ? percent((row.up + row.down) / all) : null],
-    ["moved", row => `${bytes(row.at.down_bytes_total)} ↓ ${bytes(row.at.up_bytes_total)} ↑`],
+    ["moved", row => moved(row.at.down_bytes_total, row.at.up_bytes_total)],
     ["flows so far", row => count(row.at.started_total)],
   ], most);
 }

@@ -27,6 +27,7 @@ function count(value) { return value == null ? NONE : value.toLocaleString("en")
 function time(seconds) {
   if (seconds == null) return NONE;
   if (seconds === 0) return "0 s";
+  if (seconds < 0.00095) return (seconds * 1e6).toFixed(0) + " µs";
   if (seconds < 0.0995) return (seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0) + " ms";
   if (seconds < 1) return (seconds * 1000).toFixed(0) + " ms";
   if (seconds < 120) return seconds.toFixed(seconds < 10 ? 1 : 0) + " s";

@@ -32,8 +32,9 @@ pub struct FlowSnapshot {
     pub up_bit_per_s: u64,
     /// Its speed from server to client.
     pub down_bit_per_s: u64,
-    /// The most that its faster direction may have now: its part of the leg's rate where that is divided, else the leg's
-    /// bound on a flow, or the leg's rate. None where nothing is configured.
+    /// The most that its faster direction may have now: the least of what the leg carries that it comes by, of the part
+    /// of a flow in the rate of the leg that it goes by (all of it, where that is not divided), and of that leg's bound
+    /// on a flow. None where nothing is configured.
     pub limit_bit_per_s: Option<u64>,
     /// What it has of that.
     pub limit_ratio: Option<f64>,
@@ -92,15 +93,24 @@ pub(super) fn busiest(live: &[Arc<FlowBook>], context: &Context<'_>) -> Vec<Flow
 }
 
 impl Context<'_> {
+    /// Unit: bit/s. What a flow may have at most from one leg to another.
+    fn limit(&self, from: &str, to: &str) -> Option<u64> {
+        let from = self.legs.get(from).and_then(|leg| leg.rate_in_bit_per_s);
+        let to = self.legs.get(to).into_iter().flat_map(|leg| {
+            let divided = leg.share.map(|share| share.bits_per_s());
+            [divided.or(leg.rate_bit_per_s), leg.flow_rate_bit_per_s]
+        });
+        to.chain([from]).flatten().min()
+    }
+
     /// One live flow.
     pub(super) fn flow(&self, book: &FlowBook) -> FlowSnapshot {
         let [up, down] = [&book.speed.up, &book.speed.down].map(|speed| speed.value());
-        let to = if up > down { &book.server_leg } else { &book.client_leg };
-        let limit = self.legs.get(&*to.name).and_then(|leg| {
-            let bound = leg.flow_rate_bit_per_s.unwrap_or(u64::MAX);
-            let most = leg.share.map(|share| share.bits_per_s()).or(leg.rate_bit_per_s);
-            most.or(leg.flow_rate_bit_per_s).map(|most| most.min(bound))
-        });
+        let (from, to) = match up > down {
+            true => (&book.client_leg, &book.server_leg),
+            false => (&book.server_leg, &book.client_leg),
+        };
+        let limit = self.limit(&from.name, &to.name);
         FlowSnapshot {
             client: book.ends.client,
             server: book.ends.server,
