@@ -40,6 +40,7 @@ struct State {
 #[pymethods]
 impl Campaign {
     /// Resolves the runs of `source`. With `out`, records are kept there, and those that are there count.
+    #[expect(clippy::too_many_arguments, reason = "keywords to those who call it")]
     #[new]
     #[pyo3(signature = (source, *, set, vary, seeds, out, series, whole))]
     fn new(

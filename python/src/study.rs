@@ -36,6 +36,7 @@ pub struct StudyRun {
 impl StudyRun {
     /// Runs the study called `name`, or that in the directory `name`. With `out`, records are kept below it, and those
     /// that are there count.
+    #[expect(clippy::too_many_arguments, reason = "keywords to those who call it")]
     #[new]
     #[pyo3(signature = (name, *, quick, seeds, cells, out, jobs, watch))]
     fn new(

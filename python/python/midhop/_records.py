@@ -112,8 +112,8 @@ def read(*places: str | os.PathLike[str]) -> Records:
 
     Args:
         places: Directories of `midhop sim run --out`, `midhop lab run --out`, `midhop sim sweep`
-            and `midhop.sweep`, or files: of one record, or of one on each line. Of runs that are there
-            twice, in this order, the last counts.
+            and `midhop.sweep`, or files: of one record, or of one on each line. Of runs that are
+            there twice, in this order, the last counts.
 
     Raises:
         Error: When a place cannot be read, has no records, or what is there is none.
