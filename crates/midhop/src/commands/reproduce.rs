@@ -10,11 +10,11 @@ mod pages;
 mod shipped;
 
 use super::lab::progress::spoken;
-use super::lab::session::{Isolated, outlook as lab_outlook};
+use super::lab::session::{Isolated, Pace, outlook as lab_outlook};
 use super::records::check_place;
 use super::sim::batch::{Simulator, processors, run_all};
 use super::sim::outlook::outlook as sim_outlook;
-use super::{arguments, origin, output};
+use super::{arguments, go_on, origin, output};
 use anyhow::Context;
 use asked::Asked;
 use chosen::Prepared;
@@ -122,6 +122,9 @@ impl Reproduce {
             outcomes.push(outcome);
             earlier.push(left);
         }
+        if interrupts.is_set() {
+            go_on::tell(self.out.as_deref(), None);
+        }
         let whole = self.cells.is_empty();
         if let Some(to) = pages::directory(self.report.as_deref(), self.out.as_deref(), whole) {
             let told = studies.iter().enumerate().map(|(number, study)| {
@@ -174,7 +177,8 @@ impl Reproduce {
         let ran = match inside.filter(|_| study.place == Place::Lab) {
             Some(inside) => {
                 let (jobs, lateness) = (self.jobs, self.lateness);
-                inside.run(resumed, jobs, lateness, interrupts, store, |plan, outcome| {
+                let pace = Pace { jobs, lateness, repeats: None, lines: false };
+                inside.run(resumed, pace, interrupts, store, |plan, outcome| {
                     Some(read(plan, &outcome.ok()?))
                 })
             }

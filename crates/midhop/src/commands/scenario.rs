@@ -3,6 +3,8 @@
 use crate::failure::Failure;
 use midhop_experiment::pep::LegCongestion;
 use midhop_experiment::{Plan, Scenario};
+use midhop_path::loss::LossPlan;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A scenario and what is changed in it.
@@ -75,7 +77,22 @@ pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
 fn plans_with(scenario: &Scenario, legs: LegCongestion) -> anyhow::Result<Vec<Plan>> {
     let plans = scenario.plans().map_err(Failure::from)?;
     scenario.check_peps(legs).map_err(Failure::from)?;
+    for direction in cut(&plans) {
+        eprintln!("warning: {direction}.loss is 1: every packet is lost");
+        eprintln!("hint: a number is a share; one packet in a hundred is 0.01 or \"1 %\"");
+    }
     Ok(plans)
+}
+
+/// The directions of links that lose every packet in some plan: whoever wrote `loss = 1` rather meant one per cent.
+fn cut(plans: &[Plan]) -> BTreeSet<String> {
+    let links = plans.iter().flat_map(|plan| &plan.links);
+    let directions = links.flat_map(|link| [(link, "down", &link.down), (link, "up", &link.up)]);
+    let all = |losses: &[LossPlan]| losses.iter().any(|it| it.mean().probability() >= 1.0);
+    directions
+        .filter(|(.., direction)| all(&direction.loss))
+        .map(|(link, name, _)| format!("links.{}.{name}", link.name))
+        .collect()
 }
 
 /// The same, when the simulator can run them: what it cannot is told with its place in the scenario.

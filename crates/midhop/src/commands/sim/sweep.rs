@@ -11,7 +11,7 @@
 use super::batch::{Simulator, processors, run_all};
 use crate::commands::records::{announce, check_place, judge, judge_unwritten, print};
 use crate::commands::scenario::ScenarioArguments;
-use crate::commands::{arguments, origin};
+use crate::commands::{arguments, go_on, origin};
 use crate::failure;
 use anyhow::Context;
 use midhop_campaign::{Executor, Lines, Resumed, without_bulk};
@@ -66,6 +66,9 @@ impl Sweep {
             run_all(&simulator, resumed, self.jobs, &interrupts, Some(&store), |_, outcome| {
                 outcome.map(without_bulk)
             });
+        if interrupts.is_set() {
+            go_on::tell(Some(&self.out), None);
+        }
         let mut code = judge(&plans, &ran.results, Simulator::is_interruption);
         let records: Vec<Record> = ran.results.into_iter().flatten().collect();
         if let Err(error) = self.write_tables(&records) {
