@@ -94,9 +94,19 @@ impl Beside {
     }
 }
 
-/// The table for a terminal of so many `columns`: one line per cell and transfer, with the figures of each place.
+/// The table for a terminal of so many `columns`: one line per cell and transfer that ran in each place, with the
+/// figures of all; where none did, one for each.
 pub fn beside_table(records: &[Record], columns: u16) -> String {
-    let beside = Beside::of(records);
+    let mut beside = Beside::of(records);
+    let all = beside.lines.len();
+    let is_everywhere = |line: &Line| line.rows.iter().all(Option::is_some);
+    if beside.lines.iter().any(is_everywhere) {
+        beside.lines.retain(is_everywhere);
+    }
+    let left_out = match all - beside.lines.len() {
+        0 => String::new(),
+        count => format!("{count} of {all} lines are left out: they ran in one place only.\n"),
+    };
     if beside.lines.is_empty() {
         return "no transfers in these records\n".to_owned();
     }
@@ -139,7 +149,7 @@ pub fn beside_table(records: &[Record], columns: u16) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let title = records.first().map_or_else(String::new, |record| plain(&record.title));
-    format!("{title}\n{}{}{EXPLANATION}", drawn(table), notes.numbered())
+    format!("{title}\n{}{}{left_out}{EXPLANATION}", drawn(table), notes.numbered())
 }
 
 const EXPLANATION: &str =

@@ -29,6 +29,8 @@ const SCENARIO: &str = include_str!("../../../../scenarios/geo-demo.toml");
 const LOSS: &str = "links.satellite.down.loss";
 /// What `--quick` runs on kernels: a file at the loss that tells setups apart. All cells are simulated.
 const QUICK: [(&str, &[&str]); 2] = [("load", &["file"]), (LOSS, &["1 %"])];
+/// As many of them at once as two processors carry, the pair's beside the longest: they are all small.
+const QUICK_JOBS: usize = 3;
 /// What runs on kernels where nothing else is asked for: the ends of the axis, in minutes.
 const ENDS: [(&str, &[&str]); 1] = [(LOSS, &["0 %", "1 %"])];
 /// How often a run that was late is run again: more costs minutes and tells nothing new.
@@ -78,7 +80,8 @@ impl Demo {
                 .hint("`midhopd doctor` tells what this host supports")
                 .into());
         }
-        let (time, most) = outlook(&plans.iter().collect::<Vec<_>>(), self.jobs);
+        let jobs = self.jobs.or((self.quick && processors() > 1).then_some(QUICK_JOBS));
+        let (time, most) = outlook(&plans.iter().collect::<Vec<_>>(), jobs);
         eprintln!(
             "\nnow {} cells on this machine's kernel, up to {most} at a time: about {}",
             plans.len(),
@@ -89,12 +92,11 @@ impl Demo {
             // The records of an earlier demo go, and nothing else.
             numbered(&directory, origin::real()?)?.clear()?;
         }
-        let pace =
-            Pace { jobs: self.jobs, lateness: LATENESS, repeats: Some(REPEATS), lines: true };
+        let pace = Pace { jobs, lateness: LATENESS, repeats: Some(REPEATS), lines: true };
         let session = Session { out: Some(directory), pace, resume: self.resume };
         let (measured, code) = session.run(&plans, &inside, &interrupts)?;
         if interrupts.is_set() {
-            go_on::tell(Some(&self.out), Some("--resume"));
+            go_on::report(Some(&self.out), Some("--resume"));
         }
         let records = [simulated, measured].concat();
         // First, so that it is not lost with a page that cannot be written.

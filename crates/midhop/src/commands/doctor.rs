@@ -56,13 +56,14 @@ impl Doctor {
             ),
         });
         let mut works = daemon.is_ok();
-        let mut told = String::new();
+        let mut findings_of_daemon = String::new();
         // Before the namespaces are entered: it looks at the host.
         if let Ok(daemon) = &daemon {
             let output = Command::new(daemon).arg("doctor").output();
             let output = output.with_context(|| format!("cannot start {}", daemon.display()))?;
             works &= output.status.success();
-            told = format!("\nmidhopd doctor:\n{}", String::from_utf8_lossy(&output.stdout));
+            findings_of_daemon =
+                format!("\nmidhopd doctor:\n{}", String::from_utf8_lossy(&output.stdout));
         }
         // The output is in the child that goes on inside, where the laboratory would run.
         match Isolated::enter() {
@@ -81,7 +82,7 @@ impl Doctor {
         }
         let width = findings.iter().map(|it| it.subject.chars().count()).max().unwrap_or(0);
         let lines: String = findings.iter().map(|it| it.shown(width)).collect();
-        output::print(&(lines + &told))?;
+        output::print(&(lines + &findings_of_daemon))?;
         Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(crate::failure::RUN) })
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 /// Prints the command that goes on where this one was stopped. What is finished is in `out`; without, nothing is kept,
 /// and a call that would keep it is named. `flag` is what the command needs beside its own arguments to go on.
-pub fn tell(out: Option<&Path>, flag: Option<&str>) {
+pub fn report(out: Option<&Path>, flag: Option<&str>) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    eprintln!("{}", told(&arguments, out.is_some(), flag));
+    eprintln!("{}", command(&arguments, out.is_some(), flag));
 }
 
-fn told(arguments: &[String], is_kept: bool, flag: Option<&str>) -> String {
+fn command(arguments: &[String], is_kept: bool, flag: Option<&str>) -> String {
     let mut words = vec!["midhop".to_owned()];
     words.extend(arguments.iter().map(|word| midhop_report::quoted(word)));
     if !is_kept {
@@ -30,11 +30,11 @@ mod tests {
     #[test]
     fn the_command_is_the_same_with_what_goes_on() {
         let arguments = ["lab", "run", "a b.toml", "--out", "x"].map(str::to_owned);
-        let line = told(&arguments, true, Some("--resume"));
+        let line = command(&arguments, true, Some("--resume"));
         assert!(line.ends_with("to go on: midhop lab run 'a b.toml' --out x --resume"), "{line}");
         let again: Vec<String> = arguments.iter().cloned().chain(["--resume".to_owned()]).collect();
-        assert_eq!(line, told(&again, true, Some("--resume")));
-        let line = told(&arguments[..2], false, None);
+        assert_eq!(line, command(&again, true, Some("--resume")));
+        let line = command(&arguments[..2], false, None);
         assert!(line.contains("midhop lab run --out DIR"), "{line}");
     }
 }

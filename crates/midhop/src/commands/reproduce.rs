@@ -123,7 +123,7 @@ impl Reproduce {
             earlier.push(left);
         }
         if interrupts.is_set() {
-            go_on::tell(self.out.as_deref(), None);
+            go_on::report(self.out.as_deref(), None);
         }
         let whole = self.cells.is_empty();
         if let Some(to) = pages::directory(self.report.as_deref(), self.out.as_deref(), whole) {

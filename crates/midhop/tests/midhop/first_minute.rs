@@ -19,15 +19,15 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn the_version_names_the_commit_that_was_built() {
-    let told = text(&midhop(&["--version"]).stdout);
+    let shown = text(&midhop(&["--version"]).stdout);
     let head = Command::new("git").args(["-C", ROOT, "rev-parse", "HEAD"]).output();
     let head = head.ok().filter(|it| it.status.success()).map(|it| text(&it.stdout));
     let version = concat!("midhop ", env!("CARGO_PKG_VERSION"));
     match head.as_deref().and_then(|commit| commit.get(..12)) {
         Some(commit) if Path::new(ROOT).join(".git").exists() => {
-            assert_eq!(told.trim(), format!("{version} ({commit})"));
+            assert_eq!(shown.trim(), format!("{version} ({commit})"));
         }
-        _ => assert_eq!(told.trim(), version),
+        _ => assert_eq!(shown.trim(), version),
     }
 }
 
@@ -40,19 +40,19 @@ fn the_demo_simulates_first_then_measures_and_one_page_has_both() {
     let page = ["--set", "transfers.page.objects=[\"50 kB\"]"];
     let arguments = [&["demo", "--out", &out][..], &few, &short, &page].concat();
     let demo = midhop(&arguments);
-    let (table, said) = (text(&demo.stdout), text(&demo.stderr));
-    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("{what}: {table}{said}"));
+    let (table, errors) = (text(&demo.stdout), text(&demo.stderr));
+    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("{what}: {table}{errors}"));
     at("a pair around the link, simulated");
-    if said.contains("cannot make the lab's namespaces") {
+    if errors.contains("cannot make the lab's namespaces") {
         return skipped("no namespaces can be made here");
     }
     let first = at("page       cubic");
     assert!(at("measured") > first, "{table}");
     // A line for each run that is finished on kernels; late ones may have more.
-    assert!(said.contains("2/2 ") || said.contains("1/1 "), "{said}");
+    assert!(errors.contains("2/2 ") || errors.contains("1/1 "), "{errors}");
     let page = std::fs::read_to_string(place.path().join("report.html")).expect("a page");
     for heading in ["Side by side", "Simulated: comparison", "Measured: comparison"] {
-        assert!(page.contains(&format!("<h2>{heading}</h2>")), "{heading}: {said}");
+        assert!(page.contains(&format!("<h2>{heading}</h2>")), "{heading}: {errors}");
     }
     for records in ["simulated", "records"] {
         let records = std::fs::read_dir(place.path().join(records)).expect("records");
@@ -75,9 +75,9 @@ fn a_table_in_a_file_splits_no_word() {
 fn words_of_others_are_hinted_at() {
     let refused = |arguments: &[&str], hint: &str| {
         let output = midhop(arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{said}");
-        assert!(said.contains(hint), "{said}");
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{errors}");
+        assert!(errors.contains(hint), "{errors}");
     };
     let demo = "scenarios/geo-demo.toml";
     let loss = "did you mean `links.satellite.down.loss`";
@@ -104,11 +104,11 @@ fn words_of_others_are_hinted_at() {
 fn a_link_that_loses_everything_is_warned_of() {
     let one = ["--set", "setup=cubic", "--set", "load=page", "--set", "duration=20 s"];
     let all = [&["sim", "run", "scenarios/geo-demo.toml"][..], &one].concat();
-    let said = |loss| text(&midhop(&[&all[..], &["--set", loss]].concat()).stderr);
-    let all = said("links.satellite.down.loss=1");
+    let errors = |loss| text(&midhop(&[&all[..], &["--set", loss]].concat()).stderr);
+    let all = errors("links.satellite.down.loss=1");
     assert!(all.contains("warning: links.satellite.down.loss is 1: every packet is lost"), "{all}");
     assert!(all.contains("\"1 %\""), "{all}");
-    let some = said("links.satellite.down.loss=0.5");
+    let some = errors("links.satellite.down.loss=0.5");
     assert!(!some.contains("every packet"), "{some}");
 }
 
@@ -132,17 +132,17 @@ fn an_interrupted_sweep_names_the_command_that_goes_on() {
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process"));
     kill(pid, Signal::SIGINT).expect("it runs");
     let output = child.wait_with_output().expect("it ends");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
     let again = format!("to go on: midhop {} --out '{out}'", arguments[..5].join(" "));
-    assert!(said.contains(&again), "{said}");
+    assert!(errors.contains(&again), "{errors}");
 }
 
 #[test]
 fn the_doctor_tells_what_is_there() {
     let output = midhop(&["doctor"]);
-    let told = text(&output.stdout);
+    let shown = text(&output.stdout);
     for subject in ["simulator", "midhopd", "laboratory"] {
-        assert!(told.contains(subject), "{told}{}", text(&output.stderr));
+        assert!(shown.contains(subject), "{shown}{}", text(&output.stderr));
     }
 }

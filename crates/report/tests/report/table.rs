@@ -90,8 +90,10 @@ fn both_places_stand_side_by_side() {
     let line = |what: &str| shown.lines().find(|line| line.contains(what)).expect(what).to_owned();
     assert!(line("simulated").contains("measured"), "{shown}");
     assert!(line("midhop-hybla-plus").contains(" 7.00 "), "{shown}");
-    // Only measured.
-    assert!(line("midhop-bbr").contains(" – "), "{shown}");
+    assert!(!shown.contains("midhop-bbr"), "only measured: {shown}");
+    assert!(shown.contains("1 of 4 lines are left out: they ran in one place only."), "{shown}");
+    let alone = midhop_report::beside_table(&few("file", "1 %", 1), 1000);
+    assert!(alone.contains("midhop-bbr") && !alone.contains("left out"), "{alone}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl LabProgress {
     }
 
     /// Prints a line that the bar does not overwrite.
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
@@ -113,12 +113,12 @@ impl Observer for LabProgress {
         state.show(&self.bar);
         drop(state);
         if let Some(error) = failed {
-            self.say(&format!("error: {}: {error}", plan.label()));
+            self.print(&format!("error: {}: {error}", plan.label()));
         }
     }
 
     fn unwritten(&self, error: &StoreError) {
-        self.say(&not_kept(error));
+        self.print(&not_kept(error));
     }
 
     fn recorded(&self, plan: &Plan, record: &Record, is_late: bool) {
@@ -129,16 +129,16 @@ impl Observer for LabProgress {
             state.recorded
         };
         let late = if is_late { ", late" } else { "" };
-        self.say(&format!("{count:>3}/{runs} {}{late}", line(plan, record)));
+        self.print(&format!("{count:>3}/{runs} {}{late}", line(plan, record)));
     }
 
     fn stays_late(&self, late: usize) {
-        self.say(&format!("{late} runs were late each time: enough, they are marked invalid"));
+        self.print(&format!("{late} runs were late each time: enough, they are marked invalid"));
     }
 
     fn again(&self, late: usize, ran: usize, at_once: usize) {
         let company = if at_once == 1 { "alone" } else { "fewer at a time" };
-        self.say(&format!("{late} of {ran} runs were late: again, {company}"));
+        self.print(&format!("{late} of {ran} runs were late: again, {company}"));
     }
 }
 

@@ -53,7 +53,7 @@ impl LabRun {
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let (records, code) = session.run(&plans, &inside, &interrupts)?;
         if interrupts.is_set() {
-            go_on::tell(self.out.as_deref(), Some("--resume"));
+            go_on::report(self.out.as_deref(), Some("--resume"));
         }
         print(&records, self.json)?;
         Ok(code)

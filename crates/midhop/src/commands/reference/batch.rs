@@ -58,7 +58,7 @@ impl ReferenceBatch {
         announce(&resumed, plans);
         let ran = run_all(executor, resumed, self.jobs, &interrupts, store, |_, outcome| outcome);
         if interrupts.is_set() {
-            go_on::tell(self.out.as_deref(), Some("--resume"));
+            go_on::report(self.out.as_deref(), Some("--resume"));
         }
         let code = judge(plans, &ran.results, E::is_interruption);
         let code = judge_unwritten(ran.unwritten, plans, code);

@@ -67,7 +67,7 @@ impl Sweep {
                 outcome.map(without_bulk)
             });
         if interrupts.is_set() {
-            go_on::tell(Some(&self.out), None);
+            go_on::report(Some(&self.out), None);
         }
         let mut code = judge(&plans, &ran.results, Simulator::is_interruption);
         let records: Vec<Record> = ran.results.into_iter().flatten().collect();
