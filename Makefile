@@ -37,12 +37,13 @@ help: ## List the recipes
 prepare: ## Install what the system lacks (as root), or say what is missing
 	@scripts/prepare build
 
-build: prepare ## Build both programs, optimised
+build: prepare ## Build both programs, optimised; their symbols stand beside them
 	$(CARGO) $(BUILD)
+	@$(if $(SHORT),,scripts/symbols $(PROGRAMS)/midhop $(PROGRAMS)/midhopd)
 
-demo: build ## The main job: a page, a file and four flows over an emulated GEO satellite
+demo: build ## The main job, simulated and then on this kernel: five minutes, a minute with QUICK=1
 	@scripts/prepare run
-	@$(PROGRAMS)/midhop demo $(if $(SHORT),--set load=page --set links.satellite.down.loss='0 %' --set 'transfers.page.objects=["50 kB"]' )--out $(RESULTS)/demo
+	@$(PROGRAMS)/midhop demo $(if $(QUICK),--quick )$(if $(SHORT),--set load=page --set links.satellite.down.loss='0 %' --set 'transfers.page.objects=["50 kB"]' )--out $(RESULTS)/demo
 
 dist: ## Debian packages, tarballs, bills of materials and checksums of both programs, for amd64 and arm64
 	@scripts/prepare dist

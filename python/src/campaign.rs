@@ -110,7 +110,8 @@ impl Campaign {
         let batches = vec![Batch::whole(&left, jobs)];
         let whole = left.len();
         let (ran, raised) = watched(py, &stop, &notes, whole, watch.as_ref(), || {
-            let campaign = Inner { executor: &simulator, store, stop: &stop, observer: &notes };
+            let campaign =
+                Inner { executor: &simulator, store, repeats: None, stop: &stop, observer: &notes };
             campaign.run(resumed, batches, |_, outcome| Some(self.held(outcome.ok()?)))
         });
         let mut state = self.state();

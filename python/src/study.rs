@@ -78,7 +78,13 @@ impl StudyRun {
         let batches = vec![Batch::whole(&left, jobs.unwrap_or_else(processors))];
         let whole = left.len();
         let (ran, raised) = watched(py, &stop, &notes, whole, watch.as_ref(), || {
-            let campaign = Campaign { executor: &simulator, store, stop: &stop, observer: &notes };
+            let campaign = Campaign {
+                executor: &simulator,
+                store,
+                repeats: None,
+                stop: &stop,
+                observer: &notes,
+            };
             campaign.run(resumed, batches, |plan, outcome| read(plan, outcome.ok()?))
         });
         raised?;

@@ -48,11 +48,17 @@ pub trait Observer: Sync {
     /// A run is over; `failed` is why it has no record, unless somebody asked to stop.
     fn finished(&self, plan: &Plan, failed: Option<&dyn fmt::Display>);
 
+    /// A run has a record, which is late or not; [`Observer::finished`] follows.
+    fn recorded(&self, _plan: &Plan, _record: &Record, _is_late: bool) {}
+
     /// A record could not be kept.
     fn unwritten(&self, error: &StoreError);
 
     /// So many of those that `ran` were late, and run again, so many at once.
     fn again(&self, _late: usize, _ran: usize, _at_once: usize) {}
+
+    /// So many runs were late each time, and are not run again.
+    fn stays_late(&self, _late: usize) {}
 }
 
 /// A campaign.
@@ -61,6 +67,8 @@ pub struct Campaign<'c, E> {
     pub executor: &'c E,
     /// Where records are kept, if anywhere.
     pub store: Option<&'c dyn Store>,
+    /// How often late runs are run again at most; none: as the machine's pace has it.
+    pub repeats: Option<u32>,
     /// Set when somebody asks to stop.
     pub stop: &'c AtomicBool,
     /// Who is notified.
@@ -91,7 +99,7 @@ impl<E: Executor> Campaign<'_, E> {
         let plans = resumed.plans;
         let unwritten = AtomicUsize::new(0);
         for Batch { at_once, mut places } in batches {
-            let mut attempt = Attempt::first(at_once);
+            let mut attempt = Attempt::first(at_once, self.repeats);
             while !places.is_empty() && !self.is_stopped() {
                 let chosen: Vec<&Plan> = places.iter().map(|place| &plans[left[*place]]).collect();
                 self.observer.begin(&chosen, attempt.at_once);
@@ -108,6 +116,9 @@ impl<E: Executor> Campaign<'_, E> {
                     results[left[place]] = Some(value);
                 }
                 if attempt.is_last() {
+                    if !again.is_empty() && !self.is_stopped() {
+                        self.observer.stays_late(again.len());
+                    }
                     break;
                 }
                 attempt = attempt.next();
@@ -141,6 +152,7 @@ impl<E: Executor> Campaign<'_, E> {
                 unwritten.fetch_add(1, Ordering::Relaxed);
                 self.observer.unwritten(&error);
             }
+            self.observer.recorded(plan, record, is_late);
         }
         let failed = outcome.as_ref().err().filter(|error| !E::is_interruption(error));
         self.observer.finished(plan, failed.map(|error| error as &dyn fmt::Display));

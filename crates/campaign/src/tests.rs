@@ -252,6 +252,9 @@ struct Notes {
     at_once: Mutex<Vec<usize>>,
     finished: Mutex<Vec<u32>>,
     again: Mutex<Vec<(usize, usize, usize)>>,
+    stays: Mutex<Vec<usize>>,
+    recorded: Mutex<Vec<(u32, bool)>>,
+    repeats: Option<u32>,
     stop: AtomicBool,
     stops_after: Option<usize>,
 }
@@ -273,6 +276,14 @@ impl Observer for Notes {
 
     fn again(&self, late: usize, ran: usize, at_once: usize) {
         locked(&self.again).push((late, ran, at_once));
+    }
+
+    fn stays_late(&self, late: usize) {
+        locked(&self.stays).push(late);
+    }
+
+    fn recorded(&self, plan: &Plan, _record: &Record, is_late: bool) {
+        locked(&self.recorded).push((plan.number, is_late));
     }
 }
 
@@ -300,7 +311,8 @@ fn campaign(
     let resumed = Resumed::of(plans, Some(store), |_, _| Some(true));
     let batches = vec![pace::Batch::whole(&resumed.left(), 4)];
     let (stop, store): (_, Option<&dyn Store>) = (&notes.stop, Some(store));
-    let campaign = Campaign { executor: &machine, store, stop, observer: notes };
+    let campaign =
+        Campaign { executor: &machine, store, repeats: notes.repeats, stop, observer: notes };
     campaign.run(resumed, batches, |_, outcome| match outcome {
         Ok(_) => Some(true),
         Err(error) => (!error.is_interruption).then_some(false),
@@ -325,6 +337,23 @@ fn late_runs_go_again_with_fewer_and_the_last_attempt_stays() {
     });
     assert_eq!(times, BTreeMap::from([(0, 3), (1, 5), (2, 1), (3, 1)]));
     assert_eq!(names(&directory).len(), 4, "what is late in the end is kept");
+    assert_eq!(*locked(&notes.stays), [1]);
+}
+
+#[test]
+fn late_runs_go_again_no_more_often_than_allowed() {
+    let directory = directory();
+    let plans = distinct();
+    let store = Files::new(directory.path(), origin("ours"), Naming::ByNumber);
+    let notes = Notes { repeats: Some(2), ..Notes::default() };
+    let ran = campaign(&plans, &store, &notes, |number, _| number == 1, |number| number == 3);
+    assert_eq!(ran.results, [Some(true), Some(true), Some(true), Some(false)]);
+    assert_eq!(*locked(&notes.at_once), [4, 2, 1]);
+    assert_eq!(*locked(&notes.stays), [1]);
+    let mut recorded = locked(&notes.recorded).clone();
+    recorded.sort_unstable();
+    assert_eq!(recorded, [(0, false), (1, true), (1, true), (1, true), (2, false)]);
+    assert_eq!(names(&directory).len(), 3);
 }
 
 #[test]

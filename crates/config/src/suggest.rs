@@ -1,5 +1,39 @@
 //! What somebody who mistyped a word may have meant.
 
+/// What people call things that have another name here. Of several the first that is known counts.
+const SYNONYMS: [(&str, &[&str]); 17] = [
+    ("bandwidth", &["rate"]),
+    ("bitrate", &["rate"]),
+    ("bw", &["rate"]),
+    ("speed", &["rate"]),
+    ("latency", &["delay", "rtt"]),
+    ("owd", &["delay"]),
+    ("ping", &["rtt", "delay"]),
+    ("size", &["bytes"]),
+    ("length", &["bytes"]),
+    ("congestion_control", &["congestion"]),
+    ("cc", &["congestion"]),
+    ("algorithm", &["congestion"]),
+    ("buffer", &["queue"]),
+    ("plr", &["loss"]),
+    ("loss_rate", &["loss"]),
+    ("connections", &["flows"]),
+    ("streams", &["flows"]),
+];
+
+/// What `word`, which somebody else's program or paper may have, is called among `candidates`.
+pub fn synonym<'a, C: AsRef<str> + ?Sized + 'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a C> + Clone,
+) -> Option<&'a str> {
+    let word = word.to_lowercase().replace('-', "_");
+    let (_, names) = SYNONYMS.iter().find(|(synonym, _)| *synonym == word)?;
+    let named = |name: &&str| {
+        candidates.clone().into_iter().map(AsRef::as_ref).find(|candidate| candidate == name)
+    };
+    names.iter().find_map(named)
+}
+
 /// The candidate nearest to `word`, if one is near enough to be a mistyping of it: at most one edit
 /// in three letters, case aside. The first of several equally near ones.
 pub fn nearest<'a, C: AsRef<str> + ?Sized + 'a>(
@@ -28,7 +62,8 @@ pub fn hint<'a, C: AsRef<str> + ?Sized + 'a>(
 ) -> Option<String> {
     const LISTED_MAX: usize = 13;
     let all: Vec<&str> = candidates.clone().into_iter().map(AsRef::as_ref).collect();
-    let near = nearest(word, candidates).map(|near| format!("did you mean `{near}`?"));
+    let near = synonym(word, candidates.clone()).or_else(|| nearest(word, candidates));
+    let near = near.map(|near| format!("did you mean `{near}`?"));
     let list = (all.len() <= LISTED_MAX && (near.is_none() || all.len() > 1))
         .then(|| format!("{known}: {}", listed(&all)));
     match (near, list, all.is_empty()) {
@@ -63,6 +98,23 @@ mod tests {
         ] {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
+    }
+
+    #[test]
+    fn what_others_call_it_is_found() {
+        let link = ["between", "rate", "delay", "loss"];
+        for (word, meant) in [
+            ("bandwidth", Some("rate")),
+            ("Latency", Some("delay")),
+            ("loss-rate", Some("loss")),
+            ("size", None),
+            ("rates", None),
+        ] {
+            assert_eq!(synonym(word, link), meant, "{word}");
+        }
+        assert_eq!(synonym("latency", ["rtt"]), Some("rtt"));
+        let hint = hint("bandwidth", "known keys", ["rate"]);
+        assert_eq!(hint.as_deref(), Some("did you mean `rate`?"));
     }
 
     #[test]

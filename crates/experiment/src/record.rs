@@ -146,6 +146,16 @@ impl Runner {
             Self::Ns3 => "in ns-3",
         }
     }
+
+    /// What its figures are.
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::Sim => "simulated",
+            Self::Lab => "measured",
+            Self::Reference => "measured on the reference kernel",
+            Self::Ns3 => "simulated by ns-3",
+        }
+    }
 }
 
 /// Whether a run's figures may be believed.

@@ -11,6 +11,27 @@ use midhop_path::orbit::Journeys;
 use midhop_units::Seed;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The keys of a scenario that are in no table.
+const TOP: [&str; 13] = [
+    "title",
+    "duration",
+    "seeds",
+    "seed",
+    "tcp",
+    "nodes",
+    "links",
+    "peps",
+    "naive",
+    "agents",
+    "transfers",
+    "traffic",
+    "run",
+];
+/// Keys that each link may have.
+const OF_LINKS: [&str; 4] = ["rate", "delay", "loss", "queue"];
+/// How many full keys are named to whoever gave a short one.
+const SHOWN_MAX: usize = 4;
+
 /// The most plans one scenario may give.
 const PLANS_MAX: usize = 100_000;
 
@@ -118,6 +139,7 @@ impl Scenario {
                 ));
             }
         }
+        self.refuse_short("--set", assignment, &path)?;
         if !assignment.contains('=') || value.is_empty() {
             let message = "no value is given";
             return Err(self.document.option_fault("--set", assignment, message, Some(EXAMPLE)));
@@ -186,6 +208,9 @@ impl Scenario {
                 axis.cases = cases;
                 return Ok(());
             }
+        }
+        if let Ok(path) = key.parse() {
+            self.refuse_short("--vary", assignment, &path)?;
         }
         let array = |values: &[String]| format!("{key:?} = [{}]", values.join(", "));
         // What is no TOML is a string, so that `rate=5 Mbit/s,20 Mbit/s` needs no quotes.
@@ -290,6 +315,45 @@ impl Scenario {
         Ok(())
     }
 
+    /// Refuses a key without its table, such as `loss`, and names those that it may have meant. One that nothing here
+    /// is called is left to whoever reads the scenario.
+    fn refuse_short(
+        &self,
+        option: &str,
+        assignment: &str,
+        path: &KeyPath,
+    ) -> Result<(), ConfigError> {
+        let [key] = path.keys() else { return Ok(()) };
+        let is_axis = self.axes.iter().any(|axis| axis.name == *key);
+        if is_axis || TOP.contains(&key.as_str()) || self.document.get(path).is_some() {
+            return Ok(());
+        }
+        let is_meant = |last: &str| last == key || suggest::synonym(key, [last]).is_some();
+        let mut full: Vec<String> = Vec::new();
+        let mut add = |path: String| {
+            let known = full.contains(&path);
+            if !known && path.rsplit('.').next().is_some_and(is_meant) {
+                full.push(path);
+            }
+        };
+        self.axes.iter().for_each(|axis| add(axis.name.clone()));
+        let changes = self.axes.iter().flat_map(|axis| &axis.cases).flat_map(|it| &it.changes);
+        changes.for_each(|(path, _)| add(path.to_string()));
+        leaves(self.document.root(), &KeyPath::ROOT, &mut add);
+        let links = self.document.root().get("links").and_then(|links| links.value.as_table());
+        for link in links.into_iter().flat_map(|links| links.entries()) {
+            OF_LINKS.iter().for_each(|of| add(format!("links.{}.{of}", link.key)));
+        }
+        full.truncate(SHOWN_MAX);
+        if full.is_empty() {
+            return Ok(());
+        }
+        let message = format!("no key of a scenario is called `{key}`");
+        let full: Vec<String> = full.iter().map(|path| format!("`{path}`")).collect();
+        let hint = format!("did you mean {}?", full.join(" or "));
+        Err(self.document.option_fault(option, assignment, message, Some(&hint)))
+    }
+
     fn cells(&self) -> impl Iterator<Item = (Result<Document, ConfigError>, Vec<&Case>)> {
         vary::cross(&self.axes).map(|cell| {
             let mut document = self.document.clone();
@@ -321,6 +385,17 @@ fn running(
             Ok((name.clone(), PepPlan::read(document, &path, legs)?))
         })
         .collect()
+}
+
+/// Calls `add` with the dotted path of each value below `table` that is no table.
+fn leaves(table: &midhop_config::tree::Table, above: &KeyPath, add: &mut impl FnMut(String)) {
+    for entry in table.entries() {
+        let path = above.join(entry.key.as_str());
+        match entry.node.value.as_table() {
+            Some(table) => leaves(table, &path, add),
+            None => add(path.to_string()),
+        }
+    }
 }
 
 /// The values between the commas that are in no quotes and no brackets.

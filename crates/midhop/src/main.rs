@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Real TCP over emulated satellite links: run scenarios, measure, report.
 #[derive(Debug, Parser)]
-#[command(name = "midhop", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "midhop", version = midhop_commit::version!(), propagate_version = true, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -9,7 +9,7 @@ use crate::{
     keeper, logging, pki,
     tunnel::{Doubt, Identity},
 };
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use midhop_manual::{Section, Words};
 use midhop_pep::config::{Config, Plan};
 use std::{
@@ -149,8 +149,9 @@ enum PkiCommand {
 }
 
 /// Does what the command line asks.
-pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+pub fn main(version: &'static str) -> ExitCode {
+    let given = Arguments::command().version(version).try_get_matches();
+    let arguments = match given.and_then(|given| Arguments::from_arg_matches(&given)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers, everything else is a usage error.

@@ -8,5 +8,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    midhopd::cli::main()
+    midhopd::cli::main(midhop_commit::version!())
 }

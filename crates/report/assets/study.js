@@ -41,7 +41,7 @@
   function titleOf(figure, one, index) {
     const names = [place(figure, index)];
     if (figure.series.length > 1) names.push(one.name);
-    return names.filter((name) => name && name !== "measured").join(" · ");
+    return names.filter((name) => name && name !== "all runs").join(" · ");
   }
 
   // The resolved plan of a cell, in a fold: that of its scenario's first with what differs.

@@ -195,7 +195,7 @@ window.midhopTrace = (data) => {
       }
       holder.querySelector("h4").textContent = chosen.title;
       const caption = holder.querySelector("figcaption");
-      caption.textContent = "Peaks of goodput beyond the axis are data that had arrived before and waited for a lost segment. "
+      caption.textContent = "Goodput is the mean over the second before; what waited for a lost segment counts when the path can have carried it. "
         + (axis ? `Of each, windows, round trips and state are those of one sender${legs.size ? ": the one chosen, else the transfer's own" : ""}; of several flows it is the first.${count < all.length ? ` ${count} of ${all.length} are shown.` : ""}`
           : "Window and round trip of the transfer are those of its own sender, behind a proxy as far as that; a proxy's are of the leg that it sends on.")
         + (chosen.runs.some((trace) => trace.senders.length) ? " Where a sender has no box, nothing of it was on its way." : "");

@@ -4,7 +4,7 @@
 //! (which proxy, which congestion control). Pictures put conditions along the axis and
 //! configurations side by side, since the choice is what a reader compares.
 
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Record, Runner};
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,17 +38,6 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// How `label` is printed: a bare fraction on an axis of losses becomes a percentage. Where one label is no loss,
-    /// they number something else.
-    pub(crate) fn shown(&self, label: &str) -> String {
-        let are_losses = self.key.rsplit('.').next() == Some("loss")
-            && self.labels.iter().all(|label| label.parse::<Loss>().is_ok());
-        match label.parse::<Loss>() {
-            Ok(loss) if are_losses => loss.to_string(),
-            _ => label.to_owned(),
-        }
-    }
-
     /// The place of `label` among the labels.
     pub(crate) fn place(&self, label: Option<&String>) -> usize {
         self.labels.iter().position(|known| Some(known) == label).unwrap_or(usize::MAX)
@@ -57,7 +46,12 @@ impl Axis {
 
 /// All axes of a set of records.
 #[derive(Debug, Clone)]
-pub(crate) struct Axes(pub(crate) Vec<Axis>);
+pub(crate) struct Axes {
+    /// In the order of their keys.
+    pub(crate) all: Vec<Axis>,
+    /// What a configuration is called where nothing is chosen: what its figures are.
+    pub(crate) unnamed: &'static str,
+}
 
 impl Axes {
     /// Reads the axes off the records. Labels that are numbers are sorted, others keep the order in
@@ -99,12 +93,15 @@ impl Axes {
                 axes[fewest].role = Role::Configuration;
             }
         }
-        Self(axes)
+        let mut places = records.iter().map(Runner::of);
+        let first = places.next().unwrap_or_default();
+        let unnamed = if places.all(|it| it == first) { first.verb() } else { "result" };
+        Self { all: axes, unnamed }
     }
 
     /// The axes of one role.
     pub(crate) fn of_role(&self, role: Role) -> impl Iterator<Item = &Axis> {
-        self.0.iter().filter(move |axis| axis.role == role)
+        self.all.iter().filter(move |axis| axis.role == role)
     }
 
     /// `cell` along the axes of `role`, in words; empty when there are none.
@@ -114,14 +111,13 @@ impl Axes {
             .of_role(role)
             .map(|axis| {
                 let label = cell.get(&axis.key).map_or("–", String::as_str);
-                let shown = axis.shown(label);
                 // A number, a switch or "none" says nothing without the name of its axis.
                 let bare =
                     magnitude(label).is_some() || matches!(label, "none" | "true" | "false" | "–");
                 if bare && (several || role == Role::Condition || magnitude(label).is_some()) {
-                    format!("{} {shown}", axis.name)
+                    format!("{} {label}", axis.name)
                 } else {
-                    shown
+                    label.to_owned()
                 }
             })
             .collect();
@@ -130,7 +126,7 @@ impl Axes {
 
     /// The cells that the axes span but of which there is no record, in words.
     pub(crate) fn missing(&self, records: &[Record]) -> Vec<String> {
-        let axes: Vec<&Axis> = self.0.iter().filter(|axis| axis.role != Role::Constant).collect();
+        let axes: Vec<&Axis> = self.all.iter().filter(|axis| axis.role != Role::Constant).collect();
         let known: BTreeSet<Vec<Option<&String>>> = records
             .iter()
             .map(|record| axes.iter().map(|axis| record.cell.get(&axis.key)).collect())
@@ -157,7 +153,7 @@ impl Axes {
             .filter(|cell| !known.contains(cell))
             .map(|cell| {
                 let parts = cell.iter().zip(&axes).map(|(label, axis)| {
-                    format!("{} {}", axis.name, label.map_or_else(String::new, |l| axis.shown(l)))
+                    format!("{} {}", axis.name, label.map_or("", String::as_str))
                 });
                 parts.collect::<Vec<_>>().join(", ")
             })
@@ -222,18 +218,6 @@ mod tests {
         let names: Vec<String> = keys.iter().map(|key| short_name(key, &keys)).collect();
         assert_eq!(names, ["down.loss", "up.loss", "pep"]);
         assert_eq!(short_name("loss", &["loss", "up.loss"]), "loss");
-    }
-
-    #[test]
-    fn fractions_lost_are_shown_in_per_cent_and_numbers_of_cases_are_not() {
-        let axis = |labels: [&str; 2]| Axis {
-            key: "links.satellite.down.loss".to_owned(),
-            name: "loss".to_owned(),
-            labels: labels.map(str::to_owned).to_vec(),
-            role: Role::Condition,
-        };
-        assert_eq!(axis(["0", "0.01"]).shown("0.01"), "1 %");
-        assert_eq!(axis(["1", "2"]).shown("1"), "1");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::machine::WriteError;
 use crate::parquet_file;
+use midhop_units::{Bytes, Duration, Loss, Rate};
 
 /// What a column holds, one per row.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +55,25 @@ pub struct Column {
     pub values: Values,
 }
 
+/// The labels as numbers, and their unit; none where not all of them are quantities of one kind.
+fn quantities(labels: &[Option<String>]) -> Option<(&'static str, Vec<Option<f64>>)> {
+    type Kind = (&'static str, fn(&str) -> Option<f64>);
+    const KINDS: [Kind; 4] = [
+        ("fraction", |label| label.parse().ok().map(Loss::probability)),
+        ("mbit_per_s", |label| label.parse().ok().map(Rate::mbit_per_s)),
+        ("s", |label| label.parse().ok().map(Duration::as_s_f64)),
+        ("bytes", |label| label.parse().ok().map(|bytes: Bytes| bytes.get() as f64)),
+    ];
+    labels.iter().flatten().next()?;
+    KINDS.into_iter().find_map(|(unit, number)| {
+        let values = labels.iter().map(|label| match label {
+            None => Some(None),
+            Some(label) => number(label).map(Some),
+        });
+        Some((unit, values.collect::<Option<Vec<_>>>()?))
+    })
+}
+
 /// A table for other programs.
 ///
 /// Invariant: all columns have as many rows.
@@ -67,14 +87,23 @@ impl Columns {
         self.0.push(Column { name: name.into(), values });
     }
 
-    /// Adds a column of labels: numbers where all of them are some.
-    pub(crate) fn push_labels(&mut self, name: impl Into<String>, labels: Vec<Option<String>>) {
+    /// Adds a column of labels: numbers where all of them are some. Where they are quantities with units, a column of
+    /// numbers follows whose name ends in the unit.
+    pub(crate) fn push_labels(&mut self, name: &str, labels: Vec<Option<String>>) {
         let number = |label: &Option<String>| match label {
             None => Some(None),
             Some(label) => label.parse::<f64>().ok().filter(|it| it.is_finite()).map(Some),
         };
         let numbers: Option<Vec<Option<f64>>> = labels.iter().map(number).collect();
-        self.push(name, numbers.map_or(Values::Text(labels), Values::Number));
+        let Some(numbers) = numbers else {
+            let quantities = quantities(&labels);
+            self.push(name, Values::Text(labels));
+            if let Some((unit, values)) = quantities {
+                self.push(format!("{name}_{unit}"), Values::Number(values));
+            }
+            return;
+        };
+        self.push(name, Values::Number(numbers));
     }
 
     /// The columns in their order.
@@ -107,5 +136,37 @@ impl Columns {
     /// When the writer refuses, which columns of this kind do not make it do.
     pub fn parquet(&self) -> Result<Vec<u8>, WriteError> {
         Ok(parquet_file::write(self)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(labels: &[&str]) -> Vec<(String, Values)> {
+        let mut columns = Columns::default();
+        columns.push_labels("cell.x", labels.iter().map(|it| Some((*it).to_owned())).collect());
+        columns.0.into_iter().map(|column| (column.name, column.values)).collect()
+    }
+
+    #[test]
+    fn quantities_are_numbers_in_a_column_that_names_their_unit() {
+        for (labels, name, expected) in [
+            (["5 ms", "1 s"], "cell.x_s", [0.005, 1.0]),
+            (["0 %", "1 %"], "cell.x_fraction", [0.0, 0.01]),
+            (["500 kbit/s", "20 Mbit/s"], "cell.x_mbit_per_s", [0.5, 20.0]),
+            (["50 kB", "5 MB"], "cell.x_bytes", [5e4, 5e6]),
+        ] {
+            let found = columns(&labels);
+            assert_eq!(found[0].1, Values::Text(labels.map(|it| Some(it.to_owned())).to_vec()));
+            assert_eq!(found[1], (name.to_owned(), Values::Number(expected.map(Some).to_vec())));
+        }
+    }
+
+    #[test]
+    fn bare_numbers_stay_in_their_column_and_words_have_no_other() {
+        let numbers = Values::Number(vec![Some(0.0), Some(0.05)]);
+        assert_eq!(columns(&["0", "0.05"]), [("cell.x".to_owned(), numbers)]);
+        assert_eq!(columns(&["cubic", "5 ms"]).len(), 1);
     }
 }

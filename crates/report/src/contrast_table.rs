@@ -2,19 +2,17 @@
 
 use crate::comparison::{Comparison, Contrast, Line};
 use crate::number;
-use crate::terminal::{frame, plain};
+use crate::terminal::{drawn, frame, plain};
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// How wide the table may get.
-const COLUMNS: u16 = 120;
 /// How many of those that one side lacks are named.
 const NAMED: usize = 3;
 
 /// The table: one line per cell and transfer, what holds throughout above it, the summary below. The
-/// sides are called `names`. What several scenarios or places tell apart has a table for each.
-pub fn comparison_table(comparison: &Comparison, names: [&str; 2]) -> String {
+/// sides are called `names`; a line has room for so many `columns`. What several scenarios or places tell apart has a table for each.
+pub fn comparison_table(comparison: &Comparison, names: [&str; 2], columns: u16) -> String {
     let [first, second] = &comparison.scenarios;
     // One scenario is set against another only where each side has no more than that.
     let titled = first.len() == 1 && second.len() == 1 && first != second;
@@ -42,13 +40,13 @@ pub fn comparison_table(comparison: &Comparison, names: [&str; 2]) -> String {
         if !heading.is_empty() {
             let _ = writeln!(text, "\n{heading}");
         }
-        text += &lines(&table);
+        text += &lines(&table, columns);
         left = others;
     }
     text + &remarks(comparison)
 }
 
-fn lines(lines: &[&Line]) -> String {
+fn lines(lines: &[&Line], columns: u16) -> String {
     let axes: BTreeSet<&String> = lines.iter().flat_map(|line| line.cell.keys()).collect();
     let timed = lines.iter().any(|line| line.time.is_some());
     let mut header: Vec<String> = vec!["transfer".to_owned()];
@@ -57,7 +55,7 @@ fn lines(lines: &[&Line]) -> String {
     header.extend(timed.then(|| "A/B\nof time".to_owned()));
     header.push("real".to_owned());
     let mut table = Table::new();
-    frame(&mut table, COLUMNS);
+    frame(&mut table, columns);
     table.set_header(header);
     let means = lines.iter().flat_map(|line| line.goodput.means);
     let decimals = number::decimals(means);
@@ -88,7 +86,7 @@ fn lines(lines: &[&Line]) -> String {
     for column in table.column_iter_mut().skip(first).take(4 + usize::from(timed)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.trim_fmt() + "\n"
+    drawn(table)
 }
 
 fn ratio(contrast: &Contrast) -> String {

@@ -1,11 +1,12 @@
 //! Samples of records as curves: which are drawn, where, in which unit, with how many points.
 
+use crate::arrivals::{over_a_second, peak};
 use crate::axes::{Axes, Role};
 use crate::downsample::largest_triangles;
 use crate::figures::{Curve, Lines, condition, configuration, distinct, rounded, three_digits};
 use crate::summary::Row;
 use midhop_experiment::metrics::median;
-use midhop_experiment::record::{LegResult, Record, Series};
+use midhop_experiment::record::{LegResult, Record, Runner, Series};
 use std::collections::BTreeMap;
 
 /// Points on a whole page, so that it stays a few megabytes whatever the experiment's size.
@@ -18,15 +19,18 @@ const POINTS_PER_CURVE_MIN: usize = 24;
 const QUEUE_BYTES_MIN: f64 = 6_000.0;
 
 /// One figure per section, place and quantity; sections are the sets of transfers that ran together.
+/// The page has room for as many points in each of so many `parts`.
 pub(crate) fn lines(
     records: &[Record],
+    parts: usize,
     rows: &[Row],
     axes: &Axes,
     configurations: &[String],
 ) -> Vec<Lines> {
     let drawn = representatives(records, axes);
     let count: usize = drawn.iter().map(|record| record.series.len()).sum();
-    let keep = (POINTS_MAX / count.max(1)).clamp(POINTS_PER_CURVE_MIN, POINTS_PER_CURVE_MAX);
+    let keep =
+        (POINTS_MAX / (count * parts).max(1)).clamp(POINTS_PER_CURVE_MIN, POINTS_PER_CURVE_MAX);
     let several_seeds = rows.iter().any(|row| row.seeds.len() > 1);
     let sections = distinct(drawn.iter().map(|record| section(record)));
     let mut figures = Vec::new();
@@ -166,7 +170,12 @@ fn one_figure(
         let all: Vec<&Series> = record.series.iter().filter(belongs).collect();
         let whole: Vec<&Series> =
             all.iter().copied().filter(|series| series.flow.is_none()).collect();
+        let is_goodput = key.quantity == "goodput";
+        let transfer = record.transfers.iter().find(|it| is_goodput && it.name == key.place);
+        let limit = transfer.and_then(|it| peak(record, it));
         let mut push = |flow: Option<u32>, leg: Option<String>, time: &[f64], value: &[f64]| {
+            let mean = is_goodput.then(|| over_a_second(time, value, limit));
+            let value = mean.as_deref().unwrap_or(value);
             let points: Vec<[f64; 2]> = largest_triangles(time, value, keep)
                 .into_iter()
                 .map(|[time, value]| [(time * 1e4).round() / 1e4, rounded(value * scale)])
@@ -193,6 +202,7 @@ fn one_figure(
     let name = quantity_name(&key.quantity);
     Some(Lines {
         id: String::new(),
+        place: Runner::default(),
         section: String::new(),
         title: format!("{}: {name}", key.place),
         caption: String::new(),
@@ -386,8 +396,9 @@ fn caption(key: &Key, figure: &Lines, configurations: &[String], several_seeds: 
                           beside it stands the proxy's leg with the longest round trip, the median \
                           of its connections. The rise above the shortest is waiting in queues."
             .to_owned(),
-        "goodput" => "Payload that arrived per second. Higher is better; a curve that ends early \
-                      finished early."
+        "goodput" => "Payload that arrived, mean over the second before. What waited for a lost segment \
+                      counts when the path can have carried it. Higher is better; a curve that ends \
+                      early finished early."
             .to_owned(),
         "cwnd" => "How much the sender allows itself to have under way. Behind a proxy the sender \
                    sees only its own leg."
@@ -413,9 +424,7 @@ fn caption(key: &Key, figure: &Lines, configurations: &[String], several_seeds: 
         limit.is_some_and(|limit| curve.points.iter().any(|point| point[1] > limit * 1.02))
     };
     if figure.curves.iter().any(above) {
-        text.push_str(
-            " Short peaks above it are data that had arrived before and waited for a lost segment.",
-        );
+        text.push_str(" Above it the path was faster than in the mean.");
     }
     text.push_str(&beyond(figure, configurations));
     if figure.curves.iter().any(|curve| curve.flow.is_some_and(|flow| flow > 0)) {

@@ -14,10 +14,9 @@ pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
     }
     let mut facts = vec![("Runs", runs(records))];
     let axes = Axes::of(records);
-    for axis in &axes.0 {
-        let labels: Vec<String> = axis.labels.iter().map(|label| axis.shown(label)).collect();
+    for axis in &axes.all {
         let what = if axis.role == Role::Constant { "Fixed" } else { "Varied" };
-        facts.push((what, format!("{}: {}", axis.name, labels.join(", "))));
+        facts.push((what, format!("{}: {}", axis.name, axis.labels.join(", "))));
     }
     let links = distinct(records.iter().flat_map(|record| links(&record.plan)));
     facts.extend(links.into_iter().map(|link| ("Link", link)));

@@ -2,9 +2,10 @@
 //! only draws.
 
 use crate::axes::{Axes, Role};
+use crate::beside::places;
 use crate::curves;
 use crate::summary::{Row, rows};
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Record, Runner};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ pub(crate) struct Figures {
 #[derive(Debug, Serialize)]
 pub(crate) struct Bars {
     pub(crate) id: String,
+    #[serde(skip)]
+    pub(crate) place: Runner,
     pub(crate) title: String,
     pub(crate) caption: String,
     /// Name and unit of the vertical axis.
@@ -61,6 +64,8 @@ pub(crate) struct Bar {
 #[derive(Debug, Serialize)]
 pub(crate) struct Lines {
     pub(crate) id: String,
+    #[serde(skip)]
+    pub(crate) place: Runner,
     /// The part of the page it belongs to.
     pub(crate) section: String,
     pub(crate) title: String,
@@ -94,13 +99,32 @@ pub(crate) struct Curve {
 }
 
 impl Figures {
-    /// The pictures of `records`.
+    /// The pictures of `records`: of each place its own, in the same colours.
     pub(crate) fn of(records: &[Record]) -> Self {
         let axes = Axes::of(records);
-        let rows = rows(records);
         let configurations = configurations(records, &axes);
-        let bars = bars(&rows, &axes, &configurations);
-        let lines = curves::lines(records, &rows, &axes, &configurations);
+        let (mut bars, mut lines) = (Vec::new(), Vec::new());
+        let places = places(records);
+        for &place in &places {
+            let here: Vec<Record> =
+                records.iter().filter(|record| Runner::of(record) == place).cloned().collect();
+            let rows = rows(&here);
+            let mut own_bars = self::bars(&rows, &axes, &configurations);
+            let share = places.len();
+            let mut own_lines = curves::lines(&here, share, &rows, &axes, &configurations);
+            for (id, of) in own_bars
+                .iter_mut()
+                .map(|it| (&mut it.id, &mut it.place))
+                .chain(own_lines.iter_mut().map(|it| (&mut it.id, &mut it.place)))
+            {
+                if share > 1 {
+                    *id = format!("{}-{id}", place.name());
+                }
+                *of = place;
+            }
+            bars.extend(own_bars);
+            lines.extend(own_lines);
+        }
         Self { configurations, bars, lines }
     }
 }
@@ -108,7 +132,7 @@ impl Figures {
 /// The name of the configuration that `cell` has; one name for all where nothing is chosen.
 pub(crate) fn configuration(axes: &Axes, cell: &BTreeMap<String, String>) -> String {
     let words = axes.words(cell, Role::Configuration);
-    if words.is_empty() { "measured".to_owned() } else { words }
+    if words.is_empty() { axes.unnamed.to_owned() } else { words }
 }
 
 /// The name of the condition that `cell` was run under; empty where none varied.
@@ -204,6 +228,7 @@ fn one_comparison(
     }
     Bars {
         id,
+        place: Runner::default(),
         title: format!("{transfer}: {title}"),
         caption: format!("{caption} {}", spread(&conditions, &series, configurations, unit)),
         axis: axis.to_owned(),

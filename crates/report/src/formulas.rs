@@ -1,7 +1,7 @@
 //! Simulated flows beside the formulas that were published for them.
 
 use crate::number;
-use crate::terminal::{frame, plain};
+use crate::terminal::{drawn, frame, plain};
 use comfy_table::{CellAlignment, Table};
 use midhop_experiment::law::{self, Expected};
 use midhop_experiment::record::Record;
@@ -9,9 +9,6 @@ use midhop_study::{Estimate, LEVEL};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// How wide the table may get.
-const COLUMNS: u16 = 110;
 
 /// One cell: what its flows achieved, and what the formula says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,14 +66,14 @@ impl Held {
     }
 }
 
-/// The table: one line for each cell, the count below it.
-pub fn formulas_table(formulas: &Formulas) -> String {
+/// The table, at so many `columns`: one line for each cell, the count below it.
+pub fn formulas_table(formulas: &Formulas, columns: u16) -> String {
     let Some(first) = formulas.cells.first() else {
         return "no formula speaks of these runs\n".to_owned();
     };
     let axes: Vec<&String> = first.cell.keys().collect();
     let mut table = Table::new();
-    frame(&mut table, COLUMNS);
+    frame(&mut table, columns);
     let mut header: Vec<String> =
         axes.iter().map(|axis| plain(axis.rsplit('.').next().unwrap_or(axis))).collect();
     header.extend(
@@ -110,7 +107,7 @@ pub fn formulas_table(formulas: &Formulas) -> String {
     for column in table.column_iter_mut().skip(axes.len() + 1).take(5) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text = table.trim_fmt() + "\n";
+    let mut text = drawn(table);
     let judged = formulas.judged().count();
     let within = formulas.judged().filter(|held| held.agrees()).count();
     let runs = first.values.len();

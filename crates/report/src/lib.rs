@@ -10,7 +10,9 @@
 //! as a valid one is there. Text from records is foreign: it is escaped before it enters a page and
 //! stripped of control characters before it enters a terminal. The crate reads and writes no files.
 
+mod arrivals;
 mod axes;
+mod beside;
 mod columns;
 mod comparison;
 mod contrast_table;
@@ -33,6 +35,7 @@ mod study;
 mod summary;
 mod terminal;
 
+pub use beside::beside_table;
 pub use columns::{Column, Columns, Values};
 pub use comparison::{Agreement, Comparison, Contrast, Line, compare, compare_at};
 pub use contrast_table::comparison_table;
@@ -42,6 +45,7 @@ pub use page::{Options, html};
 pub use reproduction::{
     Beside, CellSeeds, Plans, Reproduction, Seeds, Trace, overview, study_columns, study_page,
 };
+pub use runs::quoted;
 pub use samples::samples;
 pub use study::{study, verdict_name};
 pub use summary::{Row, rows, rows_at};

@@ -61,10 +61,10 @@ pub fn runs(records: &[Record]) -> Columns {
     columns.push("title", text(&|record, _| record.title.clone()));
     columns.push("place", text(&|record, _| Runner::of(record).name().to_owned()));
     columns.push("seed", count(&|record, _| Some(record.seed.0)));
-    for axis in &Axes::of(records).0 {
+    for axis in &Axes::of(records).all {
         let label = |(record, _): &(&Record, _)| record.cell.get(&axis.key).cloned();
         let labels = all.iter().map(label).collect();
-        columns.push_labels(format!("cell.{}", axis.key), labels);
+        columns.push_labels(&format!("cell.{}", axis.key), labels);
     }
     columns.push("transfer", text(&|_, transfer| transfer.name.clone()));
     columns.push("complete", flag(&|_, transfer| transfer.complete));
@@ -107,9 +107,9 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
     };
     columns.push("title", text(&|row| &row.title));
     columns.push("place", text(&|row| row.place.name()));
-    for axis in &Axes::of(records).0 {
+    for axis in &Axes::of(records).all {
         let labels = rows.iter().map(|row| row.cell.get(&axis.key).cloned()).collect();
-        columns.push_labels(format!("cell.{}", axis.key), labels);
+        columns.push_labels(&format!("cell.{}", axis.key), labels);
     }
     columns.push("transfer", text(&|row| &row.transfer));
     columns.push("runs", count(&|row| row.seeds.len()));

@@ -23,11 +23,13 @@ pub(crate) fn estimate(
     let Some(Estimate { mean, margin, .. }) = estimate else { return "–".to_owned() };
     let mean = mean * scale;
     match margin {
+        // Every seed gave the same: chance has no part in it.
+        Some(0.0) if bound.is_empty() => format!("{mean:.decimals$}"),
         // Around a bound there is no interval: the spread of what did not finish is unknown.
         Some(half) if bound.is_empty() => {
             format!("{mean:.decimals$} ± {:.decimals$}", half * scale)
         }
         _ if bound.is_empty() => format!("{mean:.decimals$}"),
-        _ => format!("{bound} {mean:.decimals$}"),
+        _ => format!("{bound}\u{a0}{mean:.decimals$}"),
     }
 }

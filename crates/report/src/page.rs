@@ -3,13 +3,14 @@
 //! Words and tables are HTML, so they read without scripts; pictures are drawn by `report.js` from
 //! the JSON in the page.
 
+use crate::beside;
 use crate::escape::html as text;
 use crate::facts;
 use crate::figures::{Bars, Figures, Lines, distinct};
 use crate::machine::WriteError;
 use crate::runs;
 use crate::shell;
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Record, Runner};
 use std::fmt::Write as _;
 
 const SCRIPT: &str = include_str!("../assets/report.js");
@@ -40,7 +41,8 @@ impl Options {
     }
 }
 
-/// The page.
+/// The page. Where records are of several places, as of the simulator and of real kernels, each place has its own
+/// pictures and its own table, and a table before them has all side by side.
 ///
 /// # Errors
 /// When the figures cannot be written as JSON, which finite numbers always can.
@@ -51,12 +53,43 @@ pub fn html(records: &[Record], options: &Options) -> Result<String, WriteError>
     let title = if title.is_empty() { "Midhop report".to_owned() } else { title };
     let mut page = shell::opened(&title, "");
     header(&mut page, &title, records);
-    comparisons(&mut page, &figures.bars);
-    over_time(&mut page, &figures.lines);
-    runs::table(&mut page, records);
+    let places = beside::places(records);
+    if places.len() > 1 {
+        beside::section(&mut page, records);
+    }
+    // A page without records has its sections all the same.
+    let parts = if places.is_empty() { vec![Runner::default()] } else { places.clone() };
+    for &place in &parts {
+        let part = Part { place, alone: parts.len() == 1 };
+        let here: Vec<Record> =
+            records.iter().filter(|record| Runner::of(record) == place).cloned().collect();
+        let bars: Vec<&Bars> = figures.bars.iter().filter(|it| it.place == place).collect();
+        let lines: Vec<&Lines> = figures.lines.iter().filter(|it| it.place == place).collect();
+        comparisons(&mut page, part, &bars);
+        over_time(&mut page, part, &lines);
+        runs::table(&mut page, &part.id("table"), &part.heading("all figures"), &here);
+    }
     runs::details(&mut page, records, options);
     shell::close(&mut page, &figures, &[SCRIPT])?;
     Ok(page)
+}
+
+/// What of the page is of one place.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    place: Runner,
+    /// Whether there is no other.
+    alone: bool,
+}
+
+impl Part {
+    fn id(self, section: &str) -> String {
+        if self.alone { section.to_owned() } else { format!("{}-{section}", self.place.name()) }
+    }
+
+    fn heading(self, section: &str) -> String {
+        format!("{}: {section}", beside::title(self.place))
+    }
 }
 
 fn header(page: &mut String, title: &str, records: &[Record]) {
@@ -71,9 +104,23 @@ fn header(page: &mut String, title: &str, records: &[Record]) {
     if let Some(gaps) = crate::summary::gaps(records) {
         let _ = writeln!(page, "<p class=\"warning\">{}</p>", text(&gaps));
     }
+    page.push_str("<nav>");
+    let places = beside::places(records);
+    if places.len() > 1 {
+        page.push_str("<a href=\"#beside\">Side by side</a> ");
+    }
+    let parts = if places.is_empty() { vec![Runner::default()] } else { places.clone() };
+    for &place in &parts {
+        let part = Part { place, alone: parts.len() == 1 };
+        for (section, name) in
+            [("comparison", "comparison"), ("time", "over time"), ("table", "all figures")]
+        {
+            let name = if part.alone { upper(name) } else { part.heading(name) };
+            let _ = write!(page, "<a href=\"#{}\">{}</a> ", part.id(section), text(&name));
+        }
+    }
     page.push_str(
-        "<nav><a href=\"#comparison\">Comparison</a> <a href=\"#time\">Over time</a> \
-         <a href=\"#table\">All figures</a> <a href=\"#runs\">Each run</a></nav>\n\
+        "<a href=\"#runs\">Each run</a></nav>\n\
          <noscript><p class=\"warning\">The pictures need JavaScript; the tables below do \
          not.</p></noscript>\n</header>\n",
     );
@@ -97,18 +144,32 @@ fn verdict(page: &mut String, records: &[Record]) {
             count(records.len(), "run")
         );
     } else if !records.is_empty() {
-        page.push_str(
-            "<p class=\"verdict\">All runs are valid: the emulated links kept their time, every \
-             byte that was compared arrived as sent, and nothing was faster than physics \
-             allows.</p>\n",
+        // Virtual time cannot be late, and a simulated byte has no value that could change.
+        let kept = if beside::places(records).contains(&Runner::Lab) {
+            "the emulated links kept their time, every byte that was compared arrived as sent, and nothing"
+        } else {
+            "everything that was sent is accounted for, and nothing"
+        };
+        let _ = writeln!(
+            page,
+            "<p class=\"verdict\">All runs are valid: {kept} was faster than physics allows.</p>"
         );
     }
 }
 
-fn comparisons(page: &mut String, bars: &[Bars]) {
-    page.push_str(
-        "<section id=\"comparison\">\n<h2>Comparison</h2>\n<p class=\"note\">Touch or point at a \
-         picture for its numbers; a click on a name in a legend hides or shows it.</p>\n",
+/// `name` as a heading begins.
+fn upper(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn comparisons(page: &mut String, part: Part, bars: &[&Bars]) {
+    let _ = writeln!(
+        page,
+        "<section id=\"{}\">\n<h2>{}</h2>\n<p class=\"note\">Touch or point at a \
+         picture for its numbers; a click on a name in a legend hides or shows it.</p>",
+        part.id("comparison"),
+        text(&part.heading("comparison")),
     );
     for figure in bars {
         picture(page, &figure.id, &figure.title, &figure.caption, "bars");
@@ -116,8 +177,9 @@ fn comparisons(page: &mut String, bars: &[Bars]) {
     page.push_str("</section>\n");
 }
 
-fn over_time(page: &mut String, lines: &[Lines]) {
-    page.push_str("<section id=\"time\">\n<h2>Over time</h2>\n");
+fn over_time(page: &mut String, part: Part, lines: &[&Lines]) {
+    let heading = part.heading("over time");
+    let _ = writeln!(page, "<section id=\"{}\">\n<h2>{}</h2>", part.id("time"), text(&heading));
     if lines.is_empty() {
         page.push_str("<p>These records hold no samples over time.</p>\n");
     }

@@ -9,9 +9,9 @@ use crate::summary::{Row, rows};
 use midhop_experiment::record::{FlowResult, LegResult, LinkResult, Record, Runner};
 use std::fmt::Write as _;
 
-/// Appends the table: one row per cell and transfer.
-pub(crate) fn table(page: &mut String, records: &[Record]) {
-    page.push_str("<section id=\"table\">\n<h2>All figures</h2>\n");
+/// Appends the table: one row per cell and transfer. `id` and `heading` are those of its section.
+pub(crate) fn table(page: &mut String, id: &str, heading: &str, records: &[Record]) {
+    let _ = writeln!(page, "<section id=\"{id}\">\n<h2>{}</h2>", text(heading));
     let rows = rows(records);
     let axes = Axes::of(records);
     let shown: Vec<_> = [Role::Condition, Role::Configuration]
@@ -48,7 +48,7 @@ pub(crate) fn table(page: &mut String, records: &[Record]) {
         above = Some(group);
         let _ = write!(page, "<tr{class}><td>{}</td>", text(&row.transfer));
         for axis in &shown {
-            let label = row.cell.get(&axis.key).map_or_else(|| "–".to_owned(), |l| axis.shown(l));
+            let label = row.cell.get(&axis.key).map_or_else(|| "–".to_owned(), String::clone);
             let _ = write!(page, "<td>{}</td>", text(&label));
         }
         let at_least = if row.is_complete() { "" } else { "&gt;" };
@@ -77,7 +77,7 @@ pub(crate) fn table(page: &mut String, records: &[Record]) {
     }
     page.push_str(
         "<p class=\"note\">Of limit: the shortest time that physics allows for these bytes, over the \
-         time measured. ±: 95 % confidence interval of the mean over seeds. Sent again: by the \
+         time that they took. ±: 95 % confidence interval of the mean over seeds. Sent again: by the \
          transfer's own sender, which behind a proxy is that of its own leg only; by proxy: by the \
          proxies of the run, on all their legs. Incomplete: not everything had arrived when the run ended; the time is a lower bound.</p>\n</section>\n",
     );
@@ -91,7 +91,7 @@ fn share(row: &Row) -> String {
     format!("<span class=\"share\" style=\"--share-end:{percent:.1}%\">{words}</span>")
 }
 
-fn state<'a>(row: &'a Row, faults: &mut Vec<&'a str>) -> String {
+pub(crate) fn state<'a>(row: &'a Row, faults: &mut Vec<&'a str>) -> String {
     let mut words = Vec::new();
     let runs = row.seeds.len();
     if row.valid < runs {
@@ -135,10 +135,11 @@ pub(crate) fn details(page: &mut String, records: &[Record], options: &Options) 
             .map(|role| axes.words(&record.cell, role))
             .filter(|words| !words.is_empty())
             .collect();
+        let verb = Runner::of(record).verb();
         let mark = if record.validity.is_valid() { "" } else { " <strong>invalid</strong>" };
         let _ = writeln!(
             page,
-            "<details><summary>{} · {} · seed {}{mark}</summary>",
+            "<details><summary>{} · {} · seed {} · {verb}{mark}</summary>",
             text(&names.join(", ")),
             text(&place.join(" · ")),
             record.seed
@@ -186,7 +187,7 @@ fn again(record: &Record, options: &Options) -> String {
 }
 
 /// `word` as a POSIX shell takes it for one word.
-pub(crate) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,:".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -25,9 +25,9 @@ pub fn samples(records: &[Record]) -> Columns {
     columns.push("title", text(&|record, _| record.title.clone()));
     columns.push("place", text(&|record, _| Runner::of(record).name().to_owned()));
     columns.push("seed", Values::Count(all.iter().map(|(it, ..)| Some(it.seed.0)).collect()));
-    for axis in &Axes::of(records).0 {
+    for axis in &Axes::of(records).all {
         let labels = all.iter().map(|(record, ..)| record.cell.get(&axis.key).cloned()).collect();
-        columns.push_labels(format!("cell.{}", axis.key), labels);
+        columns.push_labels(&format!("cell.{}", axis.key), labels);
     }
     columns.push("at", text(&|_, series| series.place.clone()));
     let flow = |(_, series, _): &(&Record, &Series, usize)| series.flow.map(u64::from);

@@ -1,6 +1,6 @@
 //! A study's figures beside ours, and its claims, for a terminal.
 
-use crate::terminal::{frame, plain};
+use crate::terminal::{drawn, frame, plain};
 use comfy_table::{CellAlignment, Table};
 use midhop_study::{
     Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Missed, Study, Verdict, Whose,
@@ -23,7 +23,7 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], colum
         text.push_str(&wrapped("", &format!("{}{unit} (± {level} %)", figure.shows)));
         let grid = figure.columns.as_ref().and_then(|axis| grid(cells, axis, study.confidence));
         let table = grid.unwrap_or_else(|| list(figure, measured, study));
-        text.push_str(&drawn(&table));
+        text.push_str(&drawn(table));
         remarks(&mut text, figure, measured, study.level_of_points(measured));
     }
     if !judgements.is_empty() {
@@ -103,10 +103,6 @@ fn wrapped(mark: &str, words: &str) -> String {
     }
     let _ = writeln!(text, "{line}");
     text
-}
-
-fn drawn(table: &Table) -> String {
-    table.trim_fmt().replace('\u{a0}', " ") + "\n"
 }
 
 /// The cells of a row, none of which is to be broken across lines.
@@ -313,7 +309,7 @@ fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: 
     if columns < COLUMNS_OF_GOALS {
         text.extend(goals.iter().map(Goal::lines));
     } else {
-        text.push_str(&drawn(&goal_table(&goals)));
+        text.push_str(&drawn(goal_table(&goals)));
     }
     let left_out = judgements.len() - goals.len();
     if left_out > 0 {
@@ -523,7 +519,7 @@ mod tests {
         for part in ["DOES NOT HOLD 20 MB", "89.7 to 99.2 %", "wanted ≥ 96.8", "(96.1 % of it)"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let wide = drawn(&goal_table(&[goal]));
+        let wide = drawn(goal_table(&[goal]));
         assert!(wide.lines().all(|line| line.chars().count() <= 120), "{wide}");
     }
 }

@@ -71,6 +71,12 @@ impl Row {
     pub fn is_complete(&self) -> bool {
         self.complete == self.counted
     }
+
+    /// Whether the seeds differ in any figure: without randomness they do not.
+    pub(crate) fn has_spread(&self) -> bool {
+        let figures = [self.goodput_mbit_per_s, self.time_s, self.efficiency, self.retransmissions];
+        figures.into_iter().flatten().any(|figure| figure.margin.is_some_and(|half| half > 0.0))
+    }
 }
 
 /// What the records leave open: cells of which there is none, and cells with fewer runs than others.

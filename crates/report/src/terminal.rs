@@ -1,30 +1,30 @@
 //! The table for a terminal. Bare text: it reads the same without colour and in a pipe.
 
-use crate::axes::{Axes, Role};
+use crate::axes::{Axes, Role, magnitude};
 use crate::number;
 use crate::summary::{Row, gaps, rows, sets};
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle, Width,
+};
 use midhop_experiment::record::{Record, Runner};
 use std::fmt::Write as _;
 
-/// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios,
-/// and of both the simulator and the laboratory, give one table each, under its title.
+/// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios, and of several
+/// places, give one table each, under its title and place.
 pub fn table(records: &[Record]) -> String {
     table_in(records, 100)
 }
 
-/// The table wrapped to `columns` characters.
+/// The table wrapped to `columns` characters, or to as many as its words take: none is ever split.
 ///
 /// Times are in seconds, rates in Mbit/s, both as mean ± 95 % interval when several seeds ran. A
 /// transfer that did not finish shows a bound. Each run whose figures may not be believed is marked,
 /// and the reason stands below.
 pub fn table_in(records: &[Record], columns: u16) -> String {
-    let Some(first) = records.first() else { return table_of_one("", records, columns) };
-    let both = records.iter().any(|record| Runner::of(record) != Runner::of(first));
-    let head = |record: &Record| match both {
-        true => format!("{}, {}", record.title, Runner::of(record).place()),
-        false => record.title.clone(),
-    };
+    if records.is_empty() {
+        return table_of_one("", records, columns);
+    }
+    let head = |record: &Record| format!("{}, {}", record.title, Runner::of(record).verb());
     let tables: Vec<String> =
         sets(records).map(|records| table_of_one(&head(&records[0]), records, columns)).collect();
     tables.join("\n")
@@ -39,9 +39,7 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     let mut text = plain(head) + "\n";
     let fixed: Vec<String> = axes
         .of_role(Role::Constant)
-        .flat_map(|axis| {
-            axis.labels.iter().map(|label| format!("{} {}", axis.name, axis.shown(label)))
-        })
+        .flat_map(|axis| axis.labels.iter().map(|label| format!("{} {label}", axis.name)))
         .collect();
     if !fixed.is_empty() {
         let _ = writeln!(text, "throughout: {}", plain(&fixed.join(", ")));
@@ -56,8 +54,8 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     let mut header = vec!["transfer".to_owned()];
     header.extend(shown.iter().map(|axis| plain(&axis.name)));
     let proxied = rows.iter().any(|row| row.proxy_retransmissions.is_some());
-    let mut figures = vec!["goodput\nMbit/s", "time\ns", "of limit\n%", "resent\nsegments"];
-    figures.extend(proxied.then_some("by proxy\nsegments"));
+    let mut figures = vec!["goodput\nMbit/s", "time\ns", "of limit\n%", "resent"];
+    figures.extend(proxied.then_some("by proxy"));
     header.extend(figures.iter().chain(&["state"]).map(|name| (*name).to_owned()));
     table.set_header(header);
     let digits = Digits::of(&rows);
@@ -65,9 +63,7 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     for row in &rows {
         let mut place = vec![plain(&row.transfer)];
         place.extend(shown.iter().map(|axis| {
-            row.cell
-                .get(&axis.key)
-                .map_or_else(|| "–".to_owned(), |label| plain(&axis.shown(label)))
+            row.cell.get(&axis.key).map_or_else(|| "–".to_owned(), |label| unbroken(label))
         }));
         // What the row above already says is left blank, up to the first difference.
         let same = place.iter().zip(&above).take_while(|(here, there)| here == there).count();
@@ -86,9 +82,7 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     for column in table.column_iter_mut().skip(first_figure).take(figures.len()) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let drawn = table.trim_fmt();
-    text.push_str(&drawn);
-    text.push('\n');
+    text.push_str(&drawn(table));
     text.push_str(&notes.text(&rows));
     if let Some(gaps) = gaps(records) {
         text.push_str(&plain(&gaps));
@@ -127,11 +121,11 @@ impl Digits {
 
 /// The numbered remarks under the table.
 #[derive(Default)]
-struct Notes(Vec<String>);
+pub(crate) struct Notes(Vec<String>);
 
 impl Notes {
     /// The mark of `row`, with the numbers of the remarks that explain it.
-    fn state(&mut self, row: &Row) -> String {
+    pub(crate) fn state(&mut self, row: &Row) -> String {
         let mut words = Vec::new();
         let runs = row.seeds.len();
         match runs - row.valid {
@@ -157,11 +151,17 @@ impl Notes {
         words.join(" ")
     }
 
-    fn text(&self, rows: &[Row]) -> String {
+    /// The numbered remarks.
+    pub(crate) fn numbered(&self) -> String {
         let mut text = String::new();
         for (place, fault) in self.0.iter().enumerate() {
             let _ = writeln!(text, "[{}] {}", place + 1, plain(fault));
         }
+        text
+    }
+
+    fn text(&self, rows: &[Row]) -> String {
+        let mut text = self.numbered();
         if rows.iter().any(|row| row.valid > 0 && row.valid < row.seeds.len()) {
             text.push_str("Invalid runs are left out of the means of their row.\n");
         }
@@ -172,16 +172,21 @@ impl Notes {
             );
         }
         let seeds = rows.iter().map(|row| row.counted).max().unwrap_or(0);
-        if seeds > 1 {
+        if seeds > 1 && rows.iter().any(Row::has_spread) {
             let _ =
                 writeln!(text, "±: 95 % confidence interval of the mean over up to {seeds} seeds.");
         }
+        if rows.iter().any(|row| row.counted > 1 && !row.has_spread()) {
+            text.push_str("Several seeds and no ±: no randomness, every seed gave the same.\n");
+        }
         text.push_str(
-            "of limit: the shortest time that physics allows for these bytes / the time measured.\n\
-             resent: by the transfer's own sender, which behind a proxy is the sender of its own leg only.\n",
+            "of limit: the shortest time that physics allows for these bytes / the time that they took.\n\
+             resent: segments, by the transfer's own sender, which behind a proxy is that of its own leg only.\n",
         );
         if rows.iter().any(|row| row.proxy_retransmissions.is_some()) {
-            text.push_str("by proxy: resent by the proxies of the run, on all their legs.\n");
+            text.push_str(
+                "by proxy: segments resent by the proxies of the run, on all their legs.\n",
+            );
         }
         text
     }
@@ -199,4 +204,43 @@ pub(crate) fn frame(table: &mut Table, columns: u16) {
     table.load_style(style);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(columns);
+}
+
+/// A label of an axis; a number and its unit stay together.
+pub(crate) fn unbroken(label: &str) -> String {
+    let label = plain(label);
+    if magnitude(&label).is_some() { label.replace(' ', "\u{a0}") } else { label }
+}
+
+/// The table as text. Where words would be split, columns move closer together, and then each is as wide as its longest
+/// word, whatever the table's width: a word that is split is no word any more, and a figure that is, another figure.
+/// A non-breaking space parts nothing.
+pub(crate) fn drawn(mut table: Table) -> String {
+    let mut words: Vec<Vec<String>> = vec![Vec::new(); table.column_iter().count()];
+    let rows = table.row_iter().chain(table.header());
+    for (column, cell) in rows.flat_map(|row| row.cell_iter().enumerate()) {
+        let content = cell.content();
+        let found = content.split([' ', '\n']).filter(|word| !word.is_empty()).map(str::to_owned);
+        if let Some(known) = words.get_mut(column) {
+            known.extend(found);
+        }
+    }
+    let is_whole = |text: &str| words.iter().flatten().all(|word| text.contains(word));
+    let mut text = table.trim_fmt();
+    if !is_whole(&text) {
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 0));
+        }
+        text = table.trim_fmt();
+    }
+    if !is_whole(&text) {
+        for (column, words) in table.column_iter_mut().zip(&words) {
+            let longest = words.iter().map(|word| word.chars().count()).max().unwrap_or(0);
+            let width = u16::try_from(longest).unwrap_or(u16::MAX);
+            let width = width.saturating_add(column.padding_width());
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+        }
+        text = table.trim_fmt();
+    }
+    text.replace('\u{a0}', " ") + "\n"
 }

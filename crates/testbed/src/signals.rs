@@ -32,7 +32,12 @@ impl Interrupts {
         Ok(Self { flag })
     }
 
-    /// Whether somebody asked.
+    /// Whether somebody has asked.
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// What is set when somebody asks.
     pub fn flag(&self) -> &AtomicBool {
         &self.flag
     }

@@ -47,27 +47,28 @@ fn every_scenario_resolves_and_can_be_read_back() {
 }
 
 #[test]
-fn the_demo_has_36_cells() {
+fn the_demo_has_45_cells() {
     let plans = plans("geo-demo.toml");
-    assert_eq!(plans.len(), 36);
+    assert_eq!(plans.len(), 45);
     assert_eq!(plans[0].label(), "links.satellite.down.loss=0 % load=page setup=cubic");
-    assert_eq!(plans[35].label(), "links.satellite.down.loss=1 % load=flows setup=midhop-bbr");
+    assert_eq!(plans[44].label(), "links.satellite.down.loss=1 % load=flows setup=pair");
     for plan in &plans {
         assert_eq!(plan.transfers.len(), 1);
         let transfer = &plan.transfers[0];
         let limit = transfer.limit.as_ref().expect("the satellite has a rate");
         assert_eq!(limit.bottleneck.link, "satellite");
         assert_eq!(limit.rtt, Duration::from_ms(600));
-        let proxied = plan.cell()["setup"].starts_with("midhop");
-        assert_eq!(plan.peps.len(), usize::from(proxied));
-        assert_eq!(
-            plan.node("gateway").and_then(|node| node.pep.as_deref()),
-            proxied.then_some("gw")
-        );
+        let (peps, at_gateway) = match plan.cell()["setup"].as_str() {
+            "pair" => (2, Some("far")),
+            setup if setup.starts_with("midhop") => (1, Some("gw")),
+            _ => (0, None),
+        };
+        assert_eq!(plan.peps.len(), peps);
+        assert_eq!(plan.node("gateway").and_then(|node| node.pep.as_deref()), at_gateway);
     }
     let page = plans[0].transfers[0].work.bytes();
     assert_eq!(page, Some(Bytes::new(4_955_000)));
-    assert!(matches!(plans[8].transfers[0].work, Work::Time { flows: 4, .. }));
+    assert!(matches!(plans[10].transfers[0].work, Work::Time { flows: 4, .. }));
     let leg = |plan: &Plan| plan.peps["gw"].config().legs["satellite"].congestion.clone();
     assert_eq!(leg(&plans[2]).as_deref(), Some("hybla-plus"));
     assert_eq!(leg(&plans[3]).as_deref(), Some("bbr"));
@@ -86,7 +87,7 @@ fn limits_of_the_demo_and_of_the_phone() {
         let limit = plan.transfers[0].limit.as_ref().expect("there is a limit");
         (limit.goodput.mbit_per_s() * 1000.0).round() / 1000.0
     };
-    assert_eq!([goodput(&demo[0]), goodput(&demo[35])], [19.307, 19.114]);
+    assert_eq!([goodput(&demo[0]), goodput(&demo[43])], [19.307, 19.114]);
     // The page: one request after another takes seven round trips at least.
     let page = &demo[0].transfers[0];
     let ideal = page.limit_result(true, Bytes::new(4_955_000), Duration::from_s(10)).unwrap();
@@ -181,7 +182,7 @@ fn a_result_above_the_limit_is_a_fault() {
     let faults = check(ideal.scale(0.5));
     assert!(faults.len() == 1 && faults[0].contains("more than the path can carry"), "{faults:?}");
     // At 1 % loss a small object may be lucky, a large one not.
-    let lossy = plans("geo-demo.toml").swap_remove(28);
+    let lossy = plans("geo-demo.toml").swap_remove(35);
     assert_eq!(lossy.cell()["load"], "file");
     let ideal = lossy.transfers[0].limit_result(true, Bytes::new(5_000_000), Duration::from_s(1));
     let ideal = ideal.expect("there is a limit").time;

@@ -3,7 +3,7 @@
 /// Runs at a time.
 pub fn jobs(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) => Err("no run at a time is none at all: at least 1".to_owned()),
+        Ok(0) => Err("`--jobs` must be at least 1".to_owned()),
         Ok(jobs) => Ok(jobs),
         Err(error) => Err(format!("{error}")),
     }

@@ -41,7 +41,11 @@ impl Compare {
             let text = serde_json::to_string(&comparison).context("cannot print the comparison")?;
             output::print(&(text + "\n"))?;
         } else {
-            output::print(&midhop_report::comparison_table(&comparison, [&a, &b]))?;
+            output::print(&midhop_report::comparison_table(
+                &comparison,
+                [&a, &b],
+                output::columns(),
+            ))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,17 +1,22 @@
-//! `midhop demo`: the main job, with a table and a page at its end.
+//! `midhop demo`: the main job. Every cell in virtual time first, then on this machine's kernel, and a page with both.
 
 use super::lab::check_daemon;
-use super::lab::session::{Isolated, Session};
+use super::lab::progress::spoken;
+use super::lab::session::{Isolated, Pace, Session, outlook};
 use super::records::{numbered, print};
-use super::{arguments, origin};
-use crate::failure::Failure;
+use super::sim::batch::run_all;
+use super::{arguments, go_on, origin, output};
+use crate::failure::{self, Failure};
 use anyhow::Context;
 use midhop_bpf::{Parameters, resolve};
+use midhop_campaign::{Resumed, Store};
 use midhop_experiment::Scenario;
 use midhop_experiment::plan::Plan;
-use midhop_report::Options;
+use midhop_experiment::record::Record;
+use midhop_report::{Options, beside_table};
 use midhop_testbed::runner::LATENESS;
-use midhop_workbench::runnable_plans;
+use midhop_testbed::signals::Interrupts;
+use midhop_workbench::{Simulator, processors, simulable_plans};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -20,13 +25,33 @@ use std::process::ExitCode;
 const FILE: &str = "scenarios/geo-demo.toml";
 const SCENARIO: &str = include_str!("../../../../scenarios/geo-demo.toml");
 
+/// The axis of the demo's losses.
+const LOSS: &str = "links.satellite.down.loss";
+/// What `--quick` runs on kernels: a file at the loss that tells setups apart. All cells are simulated.
+const QUICK: [(&str, &[&str]); 2] = [("load", &["file"]), (LOSS, &["1 %"])];
+/// As many of them at once as two processors carry, the pair's beside the longest: they are all small.
+const QUICK_JOBS: usize = 3;
+/// What runs on kernels where nothing else is asked for: the ends of the axis, in minutes.
+const ENDS: [(&str, &[&str]); 1] = [(LOSS, &["0 %", "1 %"])];
+/// How often a run that was late is run again: more costs minutes and tells nothing new.
+const REPEATS: u32 = 2;
+
 /// Arguments of `midhop demo`.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// Where the records and the page go
     #[arg(long, value_name = "DIR", default_value = "results/demo")]
     out: PathBuf,
-    /// Runs at a time; as many as the machine carries when not given
+    /// Simulate every cell, and run on kernels only a file at 1 % loss: a minute
+    #[arg(long)]
+    quick: bool,
+    /// Run every cell on kernels too, and not only those at 0 % and 1 % loss
+    #[arg(long, conflicts_with = "quick")]
+    all: bool,
+    /// Run on kernels only what an interrupted call has left, by these builds of midhop and midhopd
+    #[arg(long)]
+    resume: bool,
+    /// Runs at a time on kernels; as many as the machine carries when not given
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
     /// Change a key of the scenario or keep one case of an axis; may be repeated
@@ -37,33 +62,84 @@ pub struct Demo {
 impl Demo {
     /// Runs the demo. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut scenario = Scenario::parse(FILE, SCENARIO).map_err(Failure::from)?;
-        for assignment in &self.set {
-            scenario.set(assignment).map_err(Failure::from)?;
+        let scenario = self.scenario()?;
+        let plans = simulable_plans(&scenario)?;
+        // Namespaces are entered while there is one thread; what they lack is told when there is something to see.
+        let inside = check_daemon(&plans).and_then(|()| Isolated::enter());
+        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
+        let simulated = self.simulate(&plans, &interrupts)?;
+        print(&simulated, false)?;
+        if interrupts.is_set() {
+            return Ok(ExitCode::from(failure::RUN));
         }
-        let plans = runnable_plans(&scenario)?;
-        check_daemon(&plans)?;
-        let inside = Isolated::enter()?;
+        let inside = inside?;
         // What may be chosen depends on rights, so it is asked where the runs will be.
-        let plans = runnable(plans);
+        let plans = runnable(plans.into_iter().filter(|plan| self.is_for_kernels(plan)).collect());
         if plans.is_empty() {
-            return Err(Failure::run("no cell of the demo can run on this machine")
+            return Err(Failure::run("no cell of the demo can run on this machine's kernel")
                 .hint("`midhopd doctor` tells what this host supports")
                 .into());
         }
+        let jobs = self.jobs.or((self.quick && processors() > 1).then_some(QUICK_JOBS));
+        let (time, most) = outlook(&plans.iter().collect::<Vec<_>>(), jobs);
+        eprintln!(
+            "\nnow {} cells on this machine's kernel, up to {most} at a time: about {}",
+            plans.len(),
+            spoken(time)
+        );
         let directory = self.out.join("records");
-        // The records of an earlier demo go, and nothing else.
-        numbered(&directory, origin::real()?)?.clear()?;
-        let session =
-            Session { out: Some(directory), jobs: self.jobs, lateness: LATENESS, resume: false };
-        let (records, code) = session.run(&plans, &inside)?;
+        if !self.resume {
+            // The records of an earlier demo go, and nothing else.
+            numbered(&directory, origin::real()?)?.clear()?;
+        }
+        let pace = Pace { jobs, lateness: LATENESS, repeats: Some(REPEATS), lines: true };
+        let session = Session { out: Some(directory), pace, resume: self.resume };
+        let (measured, code) = session.run(&plans, &inside, &interrupts)?;
+        if interrupts.is_set() {
+            go_on::report(Some(&self.out), Some("--resume"));
+        }
+        let records = [simulated, measured].concat();
         // First, so that it is not lost with a page that cannot be written.
-        print(&records, false)?;
+        output::print(&format!("\n{}", beside_table(&records, output::columns())))?;
         let page = self.out.join("report.html");
         fs::write(&page, midhop_report::html(&records, &Options::default().from_scenario(FILE))?)
             .with_context(|| format!("cannot write {}", page.display()))?;
         eprintln!("wrote {}; open it in any browser, no network needed", page.display());
         Ok(code)
+    }
+
+    fn scenario(&self) -> Result<Scenario, Failure> {
+        let mut scenario = Scenario::parse(FILE, SCENARIO).map_err(Failure::from)?;
+        for assignment in &self.set {
+            scenario.set(assignment).map_err(Failure::from)?;
+        }
+        Ok(scenario)
+    }
+
+    /// All cells in virtual time: what to expect of the kernels, within seconds.
+    fn simulate(&self, plans: &[Plan], interrupts: &Interrupts) -> anyhow::Result<Vec<Record>> {
+        let store = numbered(&self.out.join("simulated"), origin::simulated()?)?;
+        store.clear()?;
+        let all = Resumed::of(plans, None, |_, record| Some(record));
+        let simulator = Simulator::unwatched();
+        let store: Option<&dyn Store> = Some(&store);
+        let ran =
+            run_all(&simulator, all, processors(), interrupts, store, |_, outcome| outcome.ok());
+        Ok(ran.results.into_iter().flatten().collect())
+    }
+
+    /// Whether a cell is among those that run on kernels. A loss that somebody chose does.
+    fn is_for_kernels(&self, plan: &Plan) -> bool {
+        let chosen: &[(&str, &[&str])] = match (self.quick, self.all) {
+            (true, _) => &QUICK,
+            (false, true) => &[],
+            (false, false) => &ENDS,
+        };
+        let cell = plan.cell();
+        let is_set = |axis: &str| self.set.iter().any(|it| it.split('=').next() == Some(axis));
+        chosen.iter().all(|(axis, labels)| {
+            is_set(axis) || cell.get(*axis).is_none_or(|label| labels.contains(&label.as_str()))
+        })
     }
 }
 

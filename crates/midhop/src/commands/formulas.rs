@@ -68,7 +68,7 @@ impl CheckFormulas {
             let text = serde_json::to_string(&cells).context("cannot print the cells")?;
             output::print(&(text + "\n"))?;
         } else {
-            output::print(&midhop_report::formulas_table(&cells))?;
+            output::print(&midhop_report::formulas_table(&cells, output::columns()))?;
         }
         if missing > 0 {
             eprintln!("error: {missing} of {} runs say nothing", plans.len());

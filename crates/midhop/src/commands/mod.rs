@@ -3,7 +3,9 @@
 mod arguments;
 pub mod compare;
 pub mod demo;
+pub mod doctor;
 pub mod formulas;
+mod go_on;
 pub mod lab;
 pub mod manual;
 pub mod meter;
@@ -27,6 +29,8 @@ use std::process::ExitCode;
 pub enum Command {
     /// The main job: a page, a file and four flows over a GEO satellite, with and without the proxy
     Demo(demo::Demo),
+    /// Tell what this host has of what midhop and midhopd need
+    Doctor(doctor::Doctor),
     /// Generate load between two hosts and measure it.
     Meter(meter::Meter),
     /// Run scenarios on real kernels, or hold a lab for any program
@@ -57,6 +61,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Demo(command) => command.run(),
+            Self::Doctor(command) => command.run(),
             Self::Meter(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Sim(command) => command.run(),

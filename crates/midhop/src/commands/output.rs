@@ -3,11 +3,10 @@
 use anyhow::Context;
 use std::io::{self, ErrorKind, Write};
 
-/// How long lines may be where nobody says.
-const COLUMNS: u16 = 120;
+/// More than any table of ours takes: a file has lines of any length.
+const COLUMNS: u16 = 10_000;
 
-/// How many characters a line of standard output has room for: a terminal's own, else more than any table
-/// of ours takes.
+/// How many characters a line of standard output has room for: a terminal's own, elsewhere as many as there are.
 pub fn columns() -> u16 {
     terminal_size::terminal_size_of(io::stdout()).map_or(COLUMNS, |(width, _)| width.0)
 }

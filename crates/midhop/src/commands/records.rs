@@ -20,7 +20,7 @@ pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
             text.push('\n');
         }
     } else if !records.is_empty() {
-        text = midhop_report::table(records).trim_end().to_owned() + "\n";
+        text = midhop_report::table_in(records, output::columns()).trim_end().to_owned() + "\n";
     }
     output::print(&text)
 }

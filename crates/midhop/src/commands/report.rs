@@ -81,14 +81,14 @@ impl Report {
         } else if self.csv {
             midhop_report::csv(&records)?
         } else {
-            midhop_report::table(&records)
+            midhop_report::table_in(&records, output::columns())
         };
         output::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The records that are asked for. Those of a page are of one scenario and of one place: it compares
-    /// cells, and others only share names with them.
+    /// The records that are asked for. Those of a page are of one scenario: it compares cells, and others only
+    /// share names with them.
     fn wanted(&self) -> anyhow::Result<Vec<Record>> {
         let mut records = read_all(&self.from)?;
         if let Some(wanted) = self.place {
@@ -115,12 +115,6 @@ impl Report {
         } else if self.out.is_some() && titles.len() > 1 {
             let message = format!("these are records of {} scenarios: {listed}", titles.len());
             let hint = "--only TITLE makes the page of one; the table shows each by itself";
-            return Err(Failure::usage(message).hint(hint).into());
-        }
-        let first = records.first().map(Place::of);
-        if self.out.is_some() && records.iter().any(|record| Some(Place::of(record)) != first) {
-            let message = "these are records of the simulator and of the laboratory";
-            let hint = "--in sim or --in lab makes the page of one; `midhop compare` sets both side by side";
             return Err(Failure::usage(message).hint(hint).into());
         }
         Ok(records)

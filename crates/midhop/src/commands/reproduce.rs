@@ -7,10 +7,10 @@ mod chosen;
 mod pages;
 
 use super::lab::progress::spoken;
-use super::lab::session::{Isolated, outlook as lab_outlook};
+use super::lab::session::{Isolated, Pace, outlook as lab_outlook};
 use super::sim::batch::run_all;
 use super::sim::outlook::outlook as sim_outlook;
-use super::{arguments, origin, output};
+use super::{arguments, go_on, origin, output};
 use anyhow::Context;
 use midhop_campaign::{Files, Naming, Resumed, Store};
 use midhop_experiment::Plan;
@@ -115,6 +115,9 @@ impl Reproduce {
             outcomes.push(outcome);
             earlier.push(left);
         }
+        if interrupts.is_set() {
+            go_on::report(self.out.as_deref(), None);
+        }
         let whole = self.cells.is_empty();
         if let Some(to) = pages::directory(self.report.as_deref(), self.out.as_deref(), whole) {
             let told = studies.iter().enumerate().map(|(number, study)| {
@@ -167,7 +170,8 @@ impl Reproduce {
         let ran = match inside.filter(|_| study.place == Place::Lab) {
             Some(inside) => {
                 let (jobs, lateness) = (self.jobs, self.lateness);
-                inside.run(resumed, jobs, lateness, interrupts, store, |plan, outcome| {
+                let pace = Pace { jobs, lateness, repeats: None, lines: false };
+                inside.run(resumed, pace, interrupts, store, |plan, outcome| {
                     Some(read(plan, &outcome.ok()?))
                 })
             }

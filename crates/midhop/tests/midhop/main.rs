@@ -3,6 +3,7 @@
 mod book;
 mod captures;
 mod compare;
+mod first_minute;
 mod lab;
 mod meter;
 mod naive;

@@ -130,9 +130,9 @@ fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
     write(directory.path(), "b.json", &simulated);
     let table = text(&midhop(&[&place], "").stdout);
     let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("{what}: {table}"));
-    assert!(at("Two setups, in the simulator") < at("4.00"), "{table}");
-    assert!(at("4.00") < at("Two setups, in the laboratory"), "{table}");
-    assert!(at("Two setups, in the laboratory") < at("20.00"), "{table}");
+    assert!(at("Two setups, simulated") < at("4.00"), "{table}");
+    assert!(at("4.00") < at("Two setups, measured"), "{table}");
+    assert!(at("Two setups, measured") < at("20.00"), "{table}");
     let json = midhop(&[&place, "--json"], "");
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let rows = value["summary"].as_array().expect("rows");
@@ -143,13 +143,19 @@ fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
     let csv = text(&midhop(&[&place, "--csv"], "").stdout);
     assert!(csv.starts_with("title,place,seed,"), "{csv}");
     assert!(csv.contains("\nTwo setups,sim,1,") && csv.contains("\nTwo setups,lab,2,"), "{csv}");
-    // A page is of one.
+    // A page has both, each under its own heading, unless one is asked for.
     let page = directory.path().join("report.html").display().to_string();
-    let said = refused(&[&place, "--out", &page]);
-    assert!(said.contains("--in sim or --in lab"), "{said}");
-    let out = midhop(&[&place, "--in", "lab", "--out", &page], "");
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    assert!(!text(&out.stdout).contains("4.00"), "{}", text(&out.stdout));
+    let written = |more: &[&str]| {
+        let out = midhop(&[&[place.as_str(), "--out", &page], more].concat(), "");
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        (text(&out.stdout), std::fs::read_to_string(&page).expect("a page"))
+    };
+    let (_, both) = written(&[]);
+    for heading in ["Side by side", "Simulated: comparison", "Measured: comparison"] {
+        assert!(both.contains(&format!("<h2>{heading}</h2>")), "{heading}");
+    }
+    let (table, one) = written(&["--in", "lab"]);
+    assert!(!table.contains("4.00") && !one.contains("Simulated"), "{table}");
     let only = directory.path().join("a.json").display().to_string();
     let nothing = refused(&[&only, "--in", "sim"]);
     assert!(nothing.contains("all of these are of the laboratory"), "{nothing}");

@@ -65,7 +65,7 @@ fn cells_meet_by_their_labels_and_seeds_make_intervals() {
     let summary = found.summary.expect("two lines");
     assert_eq!((summary.lines, summary.real, summary.real_beyond_15_percent), (2, 1, 1));
     assert_eq!((summary.within_5_percent, summary.within_15_percent), (0.5, 0.5));
-    let table = comparison_table(&found, ["sim", "lab"]);
+    let table = comparison_table(&found, ["sim", "lab"], 120);
     for words in ["A: sim", "B: lab", "1.500", "only in A: file", "Real differences: 1"] {
         assert!(table.contains(words), "{words} in:\n{table}");
     }
@@ -88,7 +88,7 @@ fn what_tells_the_sides_apart_does_not_part_their_cells() {
         ("bbr", "reno")
     );
     assert_eq!((found.lines[1].goodput.interval, found.lines[1].goodput.real), (None, None));
-    assert!(comparison_table(&found, ["x", "y"]).contains("needs more than one run"));
+    assert!(comparison_table(&found, ["x", "y"], 120).contains("needs more than one run"));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_is_not_valid_or_stood_still_is_left_out() {
     a.iter_mut().for_each(|record| record.validity.faults.push("late".to_owned()));
     let none = compare(&a, &b);
     assert!(none.lines.is_empty() && none.summary.is_none());
-    assert!(comparison_table(&none, ["x", "y"]).contains("Nothing to compare"));
+    assert!(comparison_table(&none, ["x", "y"], 120).contains("Nothing to compare"));
 }
 
 fn ran_in(runner: &str, records: Vec<Record>) -> Vec<Record> {
@@ -136,7 +136,7 @@ fn simulator_and_laboratory_meet_where_each_side_is_of_one_and_are_never_average
     };
     assert_eq!(ratios(&across), [Some(2.0), Some(2.0)]);
     assert!(across.lines.iter().all(|line| line.place.is_none()));
-    assert!(comparison_table(&across, ["x", "y"]).starts_with("A: x, in the simulator\n"));
+    assert!(comparison_table(&across, ["x", "y"], 120).starts_with("A: x, in the simulator\n"));
     // Yesterday and today, each of both places.
     let both = [sim.clone(), lab.clone()].concat();
     let kinds = compare(&both, &both);
@@ -147,7 +147,7 @@ fn simulator_and_laboratory_meet_where_each_side_is_of_one_and_are_never_average
         [(Some("sim"), 8.0), (Some("sim"), 4.0), (Some("lab"), 4.0), (Some("lab"), 2.0)]
     );
     assert_eq!(ratios(&kinds), [Some(1.0); 4]);
-    let table = comparison_table(&kinds, ["x", "y"]);
+    let table = comparison_table(&kinds, ["x", "y"], 120);
     for words in ["A: x, in the simulator and in the laboratory", "\nin the laboratory\n"] {
         assert!(table.contains(words), "{words} in:\n{table}");
     }
@@ -174,5 +174,7 @@ fn cells_of_several_scenarios_meet_their_own_only() {
     // One against another, for those who want it.
     let across = compare(&one, &two);
     assert_eq!(across.lines[0].goodput.ratio.map(f64::round), Some(8.0));
-    assert!(comparison_table(&across, ["x", "y"]).contains("B: y, in the laboratory, \"two\""));
+    assert!(
+        comparison_table(&across, ["x", "y"], 120).contains("B: y, in the laboratory, \"two\"")
+    );
 }

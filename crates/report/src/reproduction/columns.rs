@@ -36,7 +36,7 @@ pub(super) fn of_cells(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -
     let axes: BTreeSet<&String> = rows.iter().flat_map(|(_, cell)| cell.cell.keys()).collect();
     for axis in axes {
         let labels = rows.iter().map(|(_, cell)| cell.cell.get(axis).cloned()).collect();
-        columns.push_labels(format!("cell.{axis}"), labels);
+        columns.push_labels(&format!("cell.{axis}"), labels);
     }
     let ours = rows.iter().map(|(_, cell)| run.study.is_ours(&cell.cell)).collect();
     columns.push("ours", Values::Flag(ours));

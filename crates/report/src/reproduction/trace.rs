@@ -1,5 +1,6 @@
 //! One run of a cell over time, small enough to keep one for each cell of a study.
 
+use crate::arrivals::{over_a_second, peak};
 use crate::curves;
 use midhop_experiment::record::{Record, Series};
 use midhop_study::Cell;
@@ -99,6 +100,14 @@ impl Trace {
         {
             let mut curves = own(quantity);
             curves.extend(legs(quantity));
+            let limit = peak(record, transfer);
+            let means: Vec<Series> = match quantity {
+                "goodput" => curves.iter().map(|it| mean(it.series, limit)).collect(),
+                _ => Vec::new(),
+            };
+            for (curve, mean) in curves.iter_mut().zip(&means) {
+                curve.series = mean;
+            }
             panels.extend(Panel::of(name, &curves));
         }
         let queues = record.series.iter().filter(|it| it.quantity == "queue");
@@ -135,6 +144,12 @@ impl Trace {
             until,
         })
     }
+}
+
+/// The goodput of `series` as it is drawn.
+fn mean(series: &Series, limit: Option<f64>) -> Series {
+    let value = over_a_second(&series.time_s, &series.value, limit);
+    Series { value, ..series.clone() }
 }
 
 fn seed(seed: Seed) -> String {

@@ -22,12 +22,97 @@ fn markup(page: &str) -> String {
     out + rest
 }
 
+/// The same runs in the simulator and in the laboratory.
+fn both(seeds: u64) -> Vec<midhop_experiment::Record> {
+    let simulated = synthetic::records(seeds).into_iter().map(|mut record| {
+        "sim".clone_into(&mut record.environment.runner);
+        record
+    });
+    simulated.chain(synthetic::records(seeds)).collect()
+}
+
 #[test]
 fn elements_nest_and_ids_are_unique() {
-    let page = page(&synthetic::records(2));
-    let markup = markup(&page);
+    is_well_formed(&markup(&page(&synthetic::records(2))));
+}
+
+#[test]
+fn a_page_of_two_places_keeps_them_apart_and_sets_them_side_by_side() {
+    let both = page(&both(1));
+    let shown = markup(&both);
+    is_well_formed(&shown);
+    for heading in ["Side by side", "Simulated: comparison", "Measured: all figures"] {
+        assert!(shown.contains(&format!("<h2>{heading}</h2>")), "{heading}");
+    }
+    let figures = figures(&both);
+    let bars = figures["bars"].as_array().expect("bars");
+    let ids: Vec<&str> = bars.iter().filter_map(|it| it["id"].as_str()).collect();
+    assert_eq!(bars.len(), 6);
+    assert!(ids.iter().filter(|id| id.starts_with("sim-bars-")).count() == 3, "{ids:?}");
+    for id in ids {
+        assert!(shown.contains(&format!("<figure id=\"{id}\"")), "{id}");
+    }
+    assert!(both.len() < 6_000_000, "{} bytes", both.len());
+}
+
+#[test]
+fn a_page_says_what_its_figures_are() {
+    let mut record = synthetic::one();
+    record.cell.clear();
+    "sim".clone_into(&mut record.environment.runner);
+    let simulated = page(&[record.clone()]);
+    assert!(markup(&simulated).contains("<h2>Simulated: comparison</h2>"));
+    assert!(!markup(&simulated).to_lowercase().contains("measured"), "nothing was");
+    assert_eq!(figures(&simulated)["configurations"], serde_json::json!(["simulated"]));
+    "lab".clone_into(&mut record.environment.runner);
+    let measured = page(&[record]);
+    assert_eq!(figures(&measured)["configurations"], serde_json::json!(["measured"]));
+    assert!(markup(&measured).contains("the emulated links kept their time"));
+}
+
+#[test]
+fn builds_are_named_once_and_plans_not_at_all() {
+    let mut records = synthetic::records(1);
+    for (number, record) in records.iter_mut().enumerate() {
+        let versions = &mut record.environment.versions;
+        versions.insert("build".to_owned(), "0f0f0f".to_owned());
+        versions.insert("plan".to_owned(), format!("key-of-plan-{number}"));
+    }
+    let page = markup(&page(&records));
+    assert_eq!(page.matches("0f0f0f").count(), 1);
+    assert!(!page.contains("key-of-plan"));
+}
+
+#[test]
+fn goodput_over_time_is_never_above_the_limit() {
+    let mut record = synthetic::one();
+    let limit = record.transfers[0].limit.as_ref().expect("a limit").goodput.mbit_per_s();
+    let name = record.transfers[0].name.clone();
+    // A second of silence behind a lost segment, then all of it at once.
+    for series in record.series.iter_mut().filter(|it| it.quantity == "goodput") {
+        series.place.clone_from(&name);
+        series.time_s = (1..=100).map(|it| f64::from(it) * 0.1).collect();
+        series.value = (1..=100)
+            .map(|it| match it {
+                50..60 => 0.0,
+                60 => limit * 11.0,
+                _ => limit,
+            })
+            .collect();
+    }
+    let figures = figures(&page(&[record]));
+    let all = figures["lines"].as_array().expect("figures").iter();
+    let goodput = all.filter(|it| it["title"].as_str().is_some_and(|it| it.ends_with(": goodput")));
+    let curves = goodput.flat_map(|it| it["curves"].as_array().expect("curves"));
+    let points = curves.flat_map(|it| it["points"].as_array().expect("points"));
+    let values: Vec<f64> = points.map(|point| point[1].as_f64().expect("a number")).collect();
+    assert!(values.len() > 50, "{}", values.len());
+    assert!(values.iter().all(|value| *value <= limit * 1.001), "{limit}: {values:?}");
+}
+
+fn is_well_formed(markup: &str) {
     let mut open: Vec<&str> = Vec::new();
-    let mut rest = markup.as_str();
+    let mut rest = markup;
     while let Some(start) = rest.find('<') {
         let end = start + rest[start..].find('>').expect("a tag that ends");
         let tag = &rest[start + 1..end];

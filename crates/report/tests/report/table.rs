@@ -46,7 +46,54 @@ fn every_line_fits_a_hundred_columns_and_carries_no_escape() {
         assert!(!shown.contains('\u{1b}'));
     }
     // Narrow terminals wrap inside the cells.
-    assert!(table_in(&synthetic::records(1), 60).lines().count() > 36);
+    assert!(table_in(&synthetic::records(5), 60).lines().count() > 60);
+}
+
+#[test]
+fn no_width_splits_a_word() {
+    let whole = ["midhop-hybla-plus", "of limit", "resent", "incomplete"];
+    for columns in [10, 60, 80, 1000] {
+        let shown = table_in(&few("file", "1 %", 1), columns);
+        for word in whole.iter().flat_map(|words| words.split(' ')) {
+            assert!(shown.contains(word), "{word} at {columns}: {shown}");
+        }
+    }
+    // Wide enough for everything: one line a row.
+    let shown = table_in(&synthetic::records(5), 1000);
+    let rows = shown.lines().filter(|line| line.contains(" ± ") && line.contains("ok")).count();
+    assert!(rows > 30, "{shown}");
+}
+
+#[test]
+fn equal_seeds_have_no_interval() {
+    let one = few("file", "0 %", 1).swap_remove(0);
+    let seeds = |count: u64| -> Vec<Record> {
+        (1..=count).map(|seed| Record { seed: Seed(seed), ..one.clone() }).collect()
+    };
+    let shown = table(&seeds(5));
+    assert!(!shown.contains('±') || shown.contains("no ±"), "{shown}");
+    assert!(shown.contains("no randomness, every seed gave the same"), "{shown}");
+    assert!(!table(&seeds(1)).contains("randomness"));
+    assert!(!table(&few("file", "0 %", 3)).contains("randomness"));
+}
+
+#[test]
+fn both_places_stand_side_by_side() {
+    let measured = few("file", "1 %", 1);
+    let mut simulated = measured.clone();
+    for record in &mut simulated {
+        "sim".clone_into(&mut record.environment.runner);
+        record.transfers[0].took = Duration::from_s(7);
+    }
+    simulated.truncate(3);
+    let shown = midhop_report::beside_table(&[simulated, measured].concat(), 1000);
+    let line = |what: &str| shown.lines().find(|line| line.contains(what)).expect(what).to_owned();
+    assert!(line("simulated").contains("measured"), "{shown}");
+    assert!(line("midhop-hybla-plus").contains(" 7.00 "), "{shown}");
+    assert!(!shown.contains("midhop-bbr"), "only measured: {shown}");
+    assert!(shown.contains("1 of 4 lines are left out: they ran in one place only."), "{shown}");
+    let alone = midhop_report::beside_table(&few("file", "1 %", 1), 1000);
+    assert!(alone.contains("midhop-bbr") && !alone.contains("left out"), "{alone}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use midhop_campaign::pace::expected;
 use midhop_campaign::{Observer, StoreError};
 use midhop_experiment::plan::Plan;
+use midhop_experiment::record::Record;
 use std::fmt;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct LabProgress {
     bar: ProgressBar,
     shared: Arc<Mutex<State>>,
+    /// How many runs have a line each, if they do.
+    lines: Option<usize>,
     stop: Sender<()>,
     ticker: Option<JoinHandle<()>>,
 }
@@ -31,6 +34,8 @@ struct State {
     later: Duration,
     /// How long what is over was expected to take.
     done: Duration,
+    /// Runs that have a record to stay.
+    recorded: usize,
     running: Vec<Running>,
 }
 
@@ -41,8 +46,9 @@ struct Running {
 }
 
 impl LabProgress {
-    /// A bar for what takes `whole`, batch by batch; hidden where standard error is no terminal.
-    pub fn new(whole: Duration) -> Self {
+    /// A bar for what takes `whole`, batch by batch; hidden where standard error is no terminal. With `lines`, so many
+    /// runs have a line each when they are finished.
+    pub fn new(whole: Duration, lines: Option<usize>) -> Self {
         let bar = ProgressBar::new(whole.as_millis() as u64);
         let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -51,6 +57,7 @@ impl LabProgress {
             waiting: Duration::ZERO,
             later: whole,
             done: Duration::ZERO,
+            recorded: 0,
             running: Vec::new(),
         };
         let shared = Arc::new(Mutex::new(state));
@@ -63,11 +70,11 @@ impl LabProgress {
         };
         // Without the thread the bar moves in steps only.
         let ticker = std::thread::Builder::new().name("progress".to_owned()).spawn(tick).ok();
-        Self { bar, shared, stop, ticker }
+        Self { bar, shared, lines, stop, ticker }
     }
 
     /// Prints a line that the bar does not overwrite.
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
@@ -106,17 +113,32 @@ impl Observer for LabProgress {
         state.show(&self.bar);
         drop(state);
         if let Some(error) = failed {
-            self.say(&format!("error: {}: {error}", plan.label()));
+            self.print(&format!("error: {}: {error}", plan.label()));
         }
     }
 
     fn unwritten(&self, error: &StoreError) {
-        self.say(&not_kept(error));
+        self.print(&not_kept(error));
+    }
+
+    fn recorded(&self, plan: &Plan, record: &Record, is_late: bool) {
+        let Some(runs) = self.lines else { return };
+        let count = {
+            let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            state.recorded += usize::from(!is_late);
+            state.recorded
+        };
+        let late = if is_late { ", late" } else { "" };
+        self.print(&format!("{count:>3}/{runs} {}{late}", line(plan, record)));
+    }
+
+    fn stays_late(&self, late: usize) {
+        self.print(&format!("{late} runs were late each time: enough, they are marked invalid"));
     }
 
     fn again(&self, late: usize, ran: usize, at_once: usize) {
         let company = if at_once == 1 { "alone" } else { "fewer at a time" };
-        self.say(&format!("{late} of {ran} runs were late: again, {company}"));
+        self.print(&format!("{late} of {ran} runs were late: again, {company}"));
     }
 }
 
@@ -137,6 +159,22 @@ impl State {
         bar.set_position((self.done + self.shared(part)).as_millis() as u64);
         bar.set_message(message(left, self.running.len()));
     }
+}
+
+/// What came out of a run, in a line.
+fn line(plan: &Plan, record: &Record) -> String {
+    let short = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
+    let mut place: Vec<String> =
+        plan.axes.iter().map(|at| format!("{} {}", short(&at.axis), at.label)).collect();
+    if plan.seeds > 1 || place.is_empty() {
+        place.push(format!("seed {}", plan.seed));
+    }
+    let figures = record.transfers.iter().map(|transfer| {
+        let bound = if transfer.complete { "" } else { "> " };
+        let (time, rate) = (transfer.took.as_s_f64(), transfer.goodput.mbit_per_s());
+        format!("{} {bound}{time:.2} s, {rate:.2} Mbit/s", transfer.name)
+    });
+    format!("{}: {}", place.join(", "), figures.collect::<Vec<_>>().join("; "))
 }
 
 /// Short, so that with the percentage it fits a terminal of 40 columns.

@@ -1,11 +1,13 @@
 //! `midhop lab run`.
 
-use super::session::{Isolated, Session};
+use super::session::{Isolated, Pace, Session};
 use super::{check_daemon, check_kernels_can};
-use crate::commands::arguments;
 use crate::commands::records::print;
 use crate::commands::scenario::ScenarioArguments;
+use crate::commands::{arguments, go_on};
+use anyhow::Context;
 use midhop_testbed::runner::LATENESS;
+use midhop_testbed::signals::Interrupts;
 use midhop_units::Duration;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,11 +46,15 @@ impl LabRun {
         check_daemon(&plans)?;
         let session = Session {
             out: self.out.clone(),
-            jobs: self.jobs,
-            lateness: self.lateness,
+            pace: Pace { jobs: self.jobs, lateness: self.lateness, repeats: None, lines: true },
             resume: self.resume,
         };
-        let (records, code) = session.run(&plans, &Isolated::enter()?)?;
+        let inside = Isolated::enter()?;
+        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
+        let (records, code) = session.run(&plans, &inside, &interrupts)?;
+        if interrupts.is_set() {
+            go_on::report(self.out.as_deref(), Some("--resume"));
+        }
         print(&records, self.json)?;
         Ok(code)
     }

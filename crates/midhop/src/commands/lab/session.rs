@@ -3,7 +3,6 @@
 use super::progress::LabProgress;
 use crate::commands::records::{announce, judge, judge_unwritten, numbered};
 use crate::commands::{origin, own_program};
-use anyhow::Context;
 use midhop_campaign::pace::{batches, time};
 use midhop_campaign::{Campaign, Executor, Ran, Resumed, Store};
 use midhop_experiment::plan::Plan;
@@ -19,14 +18,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// How plans are run.
-pub struct Session {
-    /// Each record goes to a file of its own in this directory.
-    pub out: Option<PathBuf>,
+/// How hard the machine is driven, and what is said of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
     /// Runs at a time; as many as the machine carries where it does not say.
     pub jobs: Option<usize>,
     /// Lateness that makes a run invalid where 1 % of the round trip is less.
     pub lateness: Duration,
+    /// How often late runs are run again at most; none: until they have been late alone a few times.
+    pub repeats: Option<u32>,
+    /// Whether each finished run has a line.
+    pub lines: bool,
+}
+
+/// How plans are run.
+pub struct Session {
+    /// Each record goes to a file of its own in this directory.
+    pub out: Option<PathBuf>,
+    /// How many at once, and how often.
+    pub pace: Pace,
     /// Takes from `out` what an earlier session has finished.
     pub resume: bool,
 }
@@ -44,13 +54,11 @@ impl Isolated {
         Ok(Self { program, isolation: isolation::enter(StateDir::create()?)? })
     }
 
-    /// Runs what is left of `resumed` with progress, `jobs` at a time, or where it does not say how many as many as the
-    /// machine carries. Each record that stays goes to `store` the moment it is there; `read` makes a result of each.
+    /// Runs what is left of `resumed` with progress, at the `pace`. Each record that stays goes to `store` the moment it is there; `read` makes a result of each.
     pub fn run<K: Send>(
         &self,
         resumed: Resumed<'_, K>,
-        jobs: Option<usize>,
-        lateness: Duration,
+        pace: Pace,
         interrupts: &Interrupts,
         store: Option<&dyn Store>,
         read: impl Fn(&Plan, Result<Record, RunError>) -> K + Sync,
@@ -60,14 +68,16 @@ impl Isolated {
             program: self.program.clone(),
             privileged: self.isolation.privileged,
             links: Links::Emulated,
-            lateness,
+            lateness: pace.lateness,
         };
         let left = resumed.left();
-        let batches = batches(&left, jobs, processors());
-        let progress = LabProgress::new(time(&left, &batches));
+        let batches = batches(&left, pace.jobs, processors());
+        let lines = pace.lines.then_some(left.len());
+        let progress = LabProgress::new(time(&left, &batches), lines);
         let stop = interrupts.flag();
         let executor = &Laboratory { options };
-        let campaign = Campaign { executor, store, stop, observer: &progress };
+        let campaign =
+            Campaign { executor, store, repeats: pace.repeats, stop, observer: &progress };
         let ran = campaign.run(resumed, batches, read);
         progress.end();
         ran
@@ -116,15 +126,14 @@ impl Session {
         &self,
         plans: &[Plan],
         inside: &Isolated,
+        interrupts: &Interrupts,
     ) -> anyhow::Result<(Vec<Record>, ExitCode)> {
         let out = self.out.as_deref();
         let store = out.map(|out| numbered(out, origin::real()?)).transpose()?;
         let store = store.as_ref().map(|it| it as &dyn Store);
-        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let resumed = Resumed::of(plans, store.filter(|_| self.resume), |_, record| Ok(record));
         announce(&resumed, plans);
-        let ran =
-            inside.run(resumed, self.jobs, self.lateness, &interrupts, store, |_, outcome| outcome);
+        let ran = inside.run(resumed, self.pace, interrupts, store, |_, outcome| outcome);
         let code = judge(plans, &ran.results, Laboratory::is_interruption);
         let code = judge_unwritten(ran.unwritten, plans, code);
         Ok((ran.results.into_iter().flatten().collect(), code))

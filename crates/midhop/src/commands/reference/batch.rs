@@ -1,9 +1,9 @@
 //! What both references do with a scenario: run its cells, keep their records, go on where an earlier call stopped.
 
-use super::super::arguments;
 use super::super::records::{announce, judge, judge_unwritten, numbered, print, warn_of_others};
 use super::super::scenario::ScenarioArguments;
 use super::super::sim::batch::run_all;
+use super::super::{arguments, go_on};
 use anyhow::Context;
 use midhop_campaign::{Executor, Origin, Resumed, Store};
 use midhop_experiment::Plan;
@@ -58,6 +58,9 @@ impl ReferenceBatch {
         let resumed = Resumed::of(plans, store.filter(|_| self.resume), |_, record| Ok(record));
         announce(&resumed, plans);
         let ran = run_all(executor, resumed, self.jobs, &interrupts, store, |_, outcome| outcome);
+        if interrupts.is_set() {
+            go_on::report(self.out.as_deref(), Some("--resume"));
+        }
         let code = judge(plans, &ran.results, E::is_interruption);
         let code = judge_unwritten(ran.unwritten, plans, code);
         print(&ran.results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;

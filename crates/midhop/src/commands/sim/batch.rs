@@ -19,7 +19,8 @@ pub fn run_all<E: Executor, K: Send>(
 ) -> Ran<K> {
     let left = resumed.left();
     let progress = SimProgress::new(&left);
-    let campaign = Campaign { executor, store, stop: interrupts.flag(), observer: &progress };
+    let stop = interrupts.flag();
+    let campaign = Campaign { executor, store, repeats: None, stop, observer: &progress };
     let ran = campaign.run(resumed, vec![Batch::whole(&left, jobs)], read);
     progress.end();
     ran

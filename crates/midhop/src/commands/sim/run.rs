@@ -65,6 +65,9 @@ impl SimRun {
         let all = Resumed::of(&plans, None, |_, record| Ok(record));
         let ran = run_all(&simulator, all, self.jobs, &interrupts, store, |_, outcome| outcome);
         let results = ran.results;
+        if interrupts.is_set() {
+            eprintln!("hint: `midhop sim sweep` with --out goes on where it was interrupted");
+        }
         let code = judge(&plans, &results, Simulator::is_interruption);
         let code = judge_unwritten(ran.unwritten, &plans, code);
         print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;

@@ -12,7 +12,7 @@ use super::batch::run_all;
 use super::engine;
 use crate::commands::records::{announce, judge, judge_unwritten, print};
 use crate::commands::scenario::ScenarioArguments;
-use crate::commands::{arguments, origin, output};
+use crate::commands::{arguments, go_on, origin, output};
 use crate::failure;
 use anyhow::Context;
 use midhop_campaign::{Executor, Lines, Resumed, without_bulk};
@@ -74,6 +74,9 @@ impl Sweep {
         let ran = run_all(&simulator, resumed, jobs, &interrupts, Some(&store), |_, outcome| {
             outcome.map(without_bulk)
         });
+        if interrupts.is_set() {
+            go_on::report(Some(&self.out), None);
+        }
         let mut code = judge(&plans, &ran.results, Simulator::is_interruption);
         let records: Vec<Record> = ran.results.into_iter().flatten().collect();
         if let Err(error) = self.write_tables(&records) {

@@ -11,7 +11,7 @@ const SERIES_MAX: usize = 7;
 /// How many configurations differ in dash, marker and pattern; more would look like others.
 const STYLES_MAX: usize = 12;
 /// What the only curve or bar of a picture is called.
-const ONLY: &str = "measured";
+const ONLY: &str = "all runs";
 
 /// An axis that varies within a figure.
 #[derive(Debug, Clone)]
