@@ -74,7 +74,7 @@ impl Collector for Source {
         };
         gauge("uptime", "Since the start", Some(Unit::Seconds), self.uptime.as_s_f64())?;
         let is_healthy = self.health.illness().is_none();
-        let help = "Whether nothing is lost, stuck or failed, as /healthz says";
+        let help = "Whether nothing is lost, stuck or failed, as /healthz reports";
         gauge("healthy", help, None, f64::from(u8::from(is_healthy)))?;
         let draining = f64::from(u8::from(self.draining));
         gauge("draining", "Whether no new flows are taken", None, draining)?;

@@ -74,7 +74,7 @@ const part = (value, whole) => value == null || !whole ? null : value / whole;
 const zero = value => value ? count(value) : null;
 
 function show(status, passed) {
-  const d = status.data_plane, now = { d, at: performance.now() / 1000 };
+  const d = status.data_plane, now = { d, at: status.uptime_s };
   $("instance").textContent = status.instance === "main" ? "" : status.instance;
   document.title = status.instance === "main" ? "midhopd" : `midhopd ${status.instance}`;
   $("state").textContent = `${status.draining ? "draining, " : ""}up ${time(status.uptime_s)}, version ${status.version}`;

@@ -112,7 +112,7 @@ async fn the_page_needs_nothing_from_elsewhere() {
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
             assert!(
                 !answer.contains(sink),
-                "{path} has {sink}, which would parse what clients say"
+                "{path} has {sink}, which would parse what clients send"
             );
         }
     }

@@ -154,7 +154,7 @@ mod tests {
         speed.observe(125_000, 1_000, Duration::from_secs(1));
         assert_eq!((speed.up.value(), speed.down.value()), (1_000_000, 8_000));
         speed.observe(999_000, 1_000, Duration::from_millis(1050));
-        assert_eq!(speed.up.value(), 1_000_000, "too soon to say");
+        assert_eq!(speed.up.value(), 1_000_000, "too soon for a new one");
         speed.observe(125_000, 251_000, Duration::from_secs(3));
         assert_eq!((speed.up.value(), speed.down.value()), (0, 1_000_000));
     }

@@ -2,6 +2,7 @@
 
 use crate::stage::{Family, Stage, hear, noise, queued, say, until};
 use midhopd::data_plane::DataPlane;
+use midhopd::snapshot::Source;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
@@ -54,6 +55,58 @@ fn flows_beyond_limit_bypass_after_connect_ipv4() {
 #[test]
 fn flows_beyond_limit_bypass_after_connect_ipv6() {
     beyond(Family::V6, "after-connect");
+}
+
+/// A source that has all it may lets its next flow pass by, and another source's are split all the same.
+fn beyond_of_a_source(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    let (own, other) = match family {
+        Family::V4 => ("10.0.1.2/32", "10.0.1.0/24"),
+        Family::V6 => ("fd00:0:0:1::2/128", "fd00:0:0:1::/64"),
+    };
+    let config = format!(
+        "accept = \"{accept}\"\n[limits]\nflows_per_source = 2\n[sources]\nprefixes = [\"{own}\", \"{other}\"]\n"
+    );
+    let proxy = stage.proxy(&config);
+    let split = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum() };
+    let snapshots = Source::of(&proxy);
+    let live = |source: &str| snapshots.take().source_prefixes.get(source).map_or(0, |it| it.flows);
+    let listener = stage.listen(family);
+    let first = stage.flow(&listener);
+    let second = stage.flow(&listener);
+    until("both are split", || split() == 2 && live(own) == 2);
+    let (client, server) = stage.flow(&listener);
+    say(&client, b"question");
+    assert_eq!(hear(&server), b"question");
+    assert_eq!(split(), 2, "the third flow passed by");
+    assert_eq!(snapshots.take().limits_reached_total["source"], 1);
+    drop(first);
+    until("a place is free", || live(own) == 1);
+    // The place was given back, or is in a moment: those that come before pass by.
+    let started = || snapshots.take().source_prefixes[own].started_total;
+    let mut next = Vec::new();
+    until("the next is split", || {
+        next.push(stage.flow(&listener));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        started() >= 3
+    });
+    assert_eq!((live(own), started()), (2, 3), "and no more than that");
+    drop(second);
+}
+
+#[test]
+fn flows_beyond_a_source_s_limit_bypass_early_ipv4() {
+    beyond_of_a_source(Family::V4, "early");
+}
+
+#[test]
+fn flows_beyond_a_source_s_limit_bypass_early_ipv6() {
+    beyond_of_a_source(Family::V6, "early");
+}
+
+#[test]
+fn flows_beyond_a_source_s_limit_bypass_after_connect_ipv4() {
+    beyond_of_a_source(Family::V4, "after-connect");
 }
 
 /// Writes without waiting, as much as fits now.

@@ -18,7 +18,7 @@ struct Seen {
     dom: String,
     console: Vec<String>,
     /// Every address that was asked for.
-    asked: Vec<String>,
+    requested: Vec<String>,
 }
 
 fn browser() -> Option<&'static str> {
@@ -66,12 +66,12 @@ fn open(scene: &Scene, browser: &str, size: (u32, u32), more: &[String]) -> Seen
     Seen {
         dom: String::from_utf8_lossy(&output.stdout).into_owned(),
         console: errors.lines().filter(|it| it.contains(":CONSOLE")).map(str::to_owned).collect(),
-        asked: asked(&log),
+        requested: requested(&log),
     }
 }
 
 /// What the page asked for, by a log of the browser's network, which also has what the browser asks for on its own.
-fn asked(log: &Path) -> Vec<String> {
+fn requested(log: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(log).expect("the browser's log");
     let page = format!("http://127.0.0.1:{}\"", ADMIN.1);
     let starts = text.split("\"initiator\":\"").skip(1).filter(|rest| rest.starts_with(&page));
@@ -127,9 +127,12 @@ fn the_live_page_shows_a_gateway_at_work() {
     assert_eq!(seen.console, Vec::<String>::new());
     let own = format!("http://127.0.0.1:{}/", ADMIN.1);
     for part in ["page.css", "page.js", "status.json", "history.json"] {
-        assert!(seen.asked.iter().any(|url| url.starts_with(&format!("{own}{part}"))), "{part}");
+        assert!(
+            seen.requested.iter().any(|url| url.starts_with(&format!("{own}{part}"))),
+            "{part}"
+        );
     }
-    let elsewhere: Vec<_> = seen.asked.iter().filter(|url| !url.starts_with(&own)).collect();
+    let elsewhere: Vec<_> = seen.requested.iter().filter(|url| !url.starts_with(&own)).collect();
     assert!(elsewhere.is_empty(), "{elsewhere:?}");
     for (chart, unit) in
         [("throughput", "Mbit/s"), ("used", " %"), ("rtt", " ms"), ("loss", " %"), ("queue", "B")]

@@ -2,8 +2,9 @@
 
 use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
-    Accept, AckDecimation, AckSpacing, Action, Assist, AssistPeer, Class, Config, Control, Dscp,
-    Keepalive, Leg, LegOverride, Match, OneOrMany, Peer, Plan, Ports, Rule, Start, Tunnel,
+    Accept, AckDecimation, AckSpacing, Action, Admin, Assist, AssistPeer, Class, Config, Control,
+    Dscp, Keepalive, Leg, LegOverride, Limits, Match, OneOrMany, Peer, Plan, Ports, Rule, Start,
+    Tunnel,
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,8 +147,12 @@ fn every_key_is_in_the_example() {
         ahead: Some(Ahead::Never),
         dscp: Some(OneOrMany(vec![Dscp::new(1).expect("a DSCP")])),
     };
+    let limits = Limits { flows_per_source: Some(1), ..Limits::default() };
+    let admin = Admin { names: one_of("x"), ..Admin::default() };
     let whole = Config {
         assist,
+        limits,
+        admin,
         tunnel,
         peers: BTreeMap::from([("x".to_owned(), peer)]),
         classes: BTreeMap::from([("x".to_owned(), class)]),

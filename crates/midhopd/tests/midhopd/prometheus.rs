@@ -46,10 +46,10 @@ fn the_rules_are_ones_and_their_tests_pass() {
     ] {
         let output = Command::new("promtool").args(arguments).current_dir(shipped()).output();
         let output = output.expect("promtool starts");
-        let said =
+        let text =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         // It reports some faults of rules and succeeds all the same.
-        assert!(output.status.success() && !said.contains("FAILED"), "{arguments:?}: {said}");
+        assert!(output.status.success() && !text.contains("FAILED"), "{arguments:?}: {text}");
     }
 }
 
@@ -144,12 +144,12 @@ fn prometheus_scrapes_a_gateway_at_work_and_answers_the_dashboard() {
         .stdin(Stdio::null())
         .stderr(log);
     let mut prometheus = Beside::start(&scene.stage.gateway, &mut command);
-    let said = || std::fs::read_to_string(place.path().join("log")).unwrap_or_default();
+    let text = || std::fs::read_to_string(place.path().join("log")).unwrap_or_default();
     let mut wait = |scene: &Scene, what: &str, query: &str, least: usize| {
         let begun = Instant::now();
         while series(&scene.stage.gateway, query).is_none_or(|count| count < least) {
             let late = begun.elapsed() > PATIENCE * 2;
-            assert!(!late && !prometheus.has_ended(), "waited in vain: {what}\n{}", said());
+            assert!(!late && !prometheus.has_ended(), "waited in vain: {what}\n{}", text());
             std::thread::sleep(Duration::from_millis(200));
         }
     };

@@ -1,12 +1,13 @@
 //! A gateway at work, for those who watch it: clients of several sources with flows of every kind, over a link with a
 //! rate, a round trip and losses; some split, some by a tunnel, some that pass by or are refused.
 use crate::ends::{Authority, far_config, near_tables};
-use crate::flows::{count_on, say_on};
+use crate::flows::count_on;
 use crate::pages::{ADMIN, page};
 use crate::program::{Desk, Running};
-use crate::stage::{Family, PATIENCE, Stage, until};
+use crate::stage::{Family, PATIENCE, Stage, noise, until};
 use midhop_testbed::namespace::Namespace;
 use socket2::{Domain, Socket, Type};
+use std::io::Write;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -93,7 +94,7 @@ impl Scene {
         // One whose client reads nothing: its window closes.
         let (client, server) = self.flow(own);
         let writer = server.try_clone().expect("a descriptor");
-        self.threads.push(std::thread::spawn(move || say_on(&writer)));
+        self.threads.push(std::thread::spawn(move || send_on(&writer)));
         self.flows.push((client, server));
         // Two of these pass by.
         for _ in 0..MOST {
@@ -126,7 +127,7 @@ impl Scene {
     fn run(&mut self, to: &TcpStream, from: &TcpStream) {
         let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
         let (reader, writer, counted) = (copy(to), copy(from), Arc::<AtomicU64>::default());
-        self.threads.push(std::thread::spawn(move || say_on(&writer)));
+        self.threads.push(std::thread::spawn(move || send_on(&writer)));
         self.threads.push(std::thread::spawn(move || count_on(&reader, &counted)));
         self.flows.push((copy(to), copy(from)));
     }
@@ -146,6 +147,12 @@ impl Drop for Scene {
 
 fn client_of(source: u8) -> IpAddr {
     IpAddr::from([10, 7, source + 1, 2])
+}
+
+/// Sends until the other end is gone.
+fn send_on(mut stream: &TcpStream) {
+    let piece = noise(4, 64 << 10);
+    while stream.write_all(&piece).is_ok() {}
 }
 
 /// A program beside the daemon, which ends with this.
