@@ -35,7 +35,7 @@ pub(super) fn age(seconds: f64) -> String {
 /// A part of one.
 pub(super) fn percent(part: f64) -> String {
     match part * 100.0 {
-        p if p == 0.0 => "0 %".to_owned(),
+        0.0 => "0 %".to_owned(),
         p if p < 1.0 => format!("{p:.2} %"),
         p if p < 10.0 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),

@@ -232,7 +232,7 @@ impl Inquiry<'_> {
         };
         trace.note("routes", format!("{} is reached by {departure}", query.server.ip()));
         let key = "intercept.interfaces";
-        if !self.plan.intercept.interfaces.iter().any(|own| *own == arrival) {
+        if !self.plan.intercept.interfaces.contains(&arrival) {
             let listed = self.plan.intercept.interfaces.join(", ");
             let listed = if listed.is_empty() { "no interface".to_owned() } else { listed };
             trace.decide(key, format!("{arrival} is not among them ({listed})"));
