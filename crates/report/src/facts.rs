@@ -185,7 +185,7 @@ mod tests {
             [
                 "page: a page of 7 objects with 4.955 MB together, from server to client",
                 "file: 5 MB, from server to client",
-                "flows: 4 connections at once for 20 s, from server to client",
+                "flows: 4 connections at once for 15 s, from server to client",
             ]
         );
     }
