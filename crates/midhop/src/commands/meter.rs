@@ -1,5 +1,6 @@
 //! `midhop meter`: a load generator for any two hosts.
 
+mod link;
 mod naive;
 mod run;
 mod serve;
@@ -24,6 +25,8 @@ enum MeterCommand {
     Serve(serve::Serve),
     /// Move payload to or from a host that serves, and report how fast it went.
     Run(Box<run::MeterRun>),
+    /// Measure a link to a host that serves: round trip, rate, loss, both ways; print what midhopd takes.
+    Link(link::MeterLink),
     /// Be one end of a line of cross traffic, as `midhop lab run` starts it.
     #[command(hide = true)]
     Traffic(traffic::Traffic),
@@ -38,6 +41,7 @@ impl Meter {
         match self.command {
             MeterCommand::Serve(serve) => serve.run(),
             MeterCommand::Run(run) => run.run(),
+            MeterCommand::Link(link) => link.run(),
             MeterCommand::Traffic(traffic) => traffic.run(),
             MeterCommand::Naive(naive) => naive.run(),
         }

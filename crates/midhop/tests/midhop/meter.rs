@@ -148,6 +148,69 @@ fn meters_start_when_their_standard_input_has_it() {
 }
 
 #[test]
+fn a_links_tables_are_read_by_those_whom_they_are_for() {
+    let server = serve(&["--once", "--link-rate-max", "4 Mbit/s"]);
+    let host = format!("127.0.0.1:{}", server.port);
+    let measure = |arguments: &[&str]| {
+        let link = ["link", &host, "--time", "6"];
+        midhop(&[&link, arguments].concat()).output().expect("midhop runs")
+    };
+    let output = measure(&["--toml"]);
+    assert!(output.status.success(), "{}", error(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (leg, link) = text.split_once("\n\n").expect("two tables");
+    let plan = midhop_pep::config::Plan::read("printed.toml", leg)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let leg = plan.legs.iter().find(|leg| leg.name == "satellite").expect("the leg");
+    // Loopback is faster than the server gives: both rates are about its 4 Mbit/s, and said to be the least.
+    for rate in [leg.rate, leg.rate_in] {
+        let rate = rate.expect("a rate").mbit_per_s();
+        assert!(rate > 1.0 && rate < 4.4, "{text}");
+    }
+    assert!(leg.rtt.is_some() && text.matches("at least").count() == 2, "{text}");
+    let scenario = format!(
+        "title = \"t\"\nduration = \"10 s\"\n[nodes]\nterminal = {{}}\ngateway = {{}}\n{link}"
+    );
+    let scenario = midhop_experiment::Scenario::parse("printed.toml", &scenario)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(scenario.plans().expect("a plan").len(), 1);
+    // Progress is told beside the data.
+    for part in
+        ["rate down: a train of 1.00 Mbit/s", "loss up", "note: down: the link carries at least"]
+    {
+        assert!(error(&output).contains(part), "{part:?} is missing in\n{}", error(&output));
+    }
+}
+
+#[test]
+fn a_links_numbers_have_their_units_in_their_keys() {
+    let server = serve(&["--link-rate-max", "2 Mbit/s"]);
+    let host = format!("127.0.0.1:{}", server.port);
+    let output = midhop(&["link", &host, "--time", "5", "--json"]).output().expect("midhop runs");
+    assert!(output.status.success(), "{}", error(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(report["rtt_median_ms"].is_f64(), "{report}");
+    for way in ["down", "up"] {
+        for key in ["rate_bit_per_s", "loss_high_ratio", "delay_variation_p95_ms"] {
+            assert!(report[way][key].is_f64(), "{key} in {report}");
+        }
+    }
+    let output = midhop(&["link", &host, "--time", "5"]).output().expect("midhop runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in
+        ["round trip at rest", "down (to this host)", "[legs.satellite]", "[links.satellite]"]
+    {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+    // A server that measures no links says so.
+    let server = serve(&["--links-max", "0"]);
+    let host = format!("127.0.0.1:{}", server.port);
+    let output = midhop(&["link", &host]).output().expect("midhop runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("measures no links"), "{}", error(&output));
+}
+
+#[test]
 fn an_unknown_congestion_control_is_named() {
     let server = serve(&[]);
     for direction in ["--down", "--up"] {
@@ -168,6 +231,10 @@ fn a_wrong_command_line_is_a_usage_error() {
         &["run", "host", "--page", "5MB", "--flows", "3"],
         &["run", "host:port", "--bytes", "5MB"],
         &["run", "127.0.0.1", "--bytes", "5MB", "--flows", "0"],
+        &["link"],
+        &["link", "host:port"],
+        &["link", "host", "--time", "1"],
+        &["link", "host", "--json", "--toml"],
         &["serve", "--listen", "5201"],
     ] {
         let output = midhop(arguments).output().expect("midhop runs");

@@ -20,6 +20,7 @@ pub mod clock;
 mod connection;
 mod error;
 mod flow;
+pub mod link;
 mod message;
 mod options;
 mod outline;

@@ -6,6 +6,7 @@
 use super::clock;
 use super::connection::Connection;
 use super::error::{FlowError, ServeError};
+use super::link::{self, LinkLimits, LinkMessage, Links};
 use super::message::{Accept, Amount, Direction, Received, Refusal, RefusalReason, Request};
 use super::options::Progress;
 use super::payload::Payload;
@@ -71,6 +72,8 @@ pub struct ServerOptions {
     pub on_flow: Option<Box<OnFlow>>,
     /// Where to count payload that arrives.
     pub arrived: Option<Arc<Progress>>,
+    /// What to give to those who measure links; none: nothing.
+    pub links: Option<LinkLimits>,
 }
 
 impl Default for ServerOptions {
@@ -82,6 +85,7 @@ impl Default for ServerOptions {
             resolve: None,
             on_flow: None,
             arrived: None,
+            links: None,
         }
     }
 }
@@ -110,6 +114,7 @@ pub struct ServedFlow {
 /// A server that listens.
 pub struct Server {
     listener: std::net::TcpListener,
+    datagrams: Option<std::net::UdpSocket>,
     address: SocketAddr,
     options: ServerOptions,
 }
@@ -130,7 +135,13 @@ impl Server {
         let (listener, address) = socket::listen(options.listen)
             .map_err(|source| ServeError::Listen { address: options.listen, source })?;
         socket::raise_file_limit();
-        Ok(Self { listener, address, options })
+        // A server whose port another program's datagrams have serves flows as well as any.
+        let datagrams = options.links.and_then(|_| {
+            link::bind(address)
+                .inspect_err(|error| tracing::warn!(%error, "links cannot be measured here"))
+                .ok()
+        });
+        Ok(Self { listener, datagrams, address, options })
     }
 
     /// Where the server really listens.
@@ -151,7 +162,10 @@ impl Server {
             .map_err(|source| ServeError::Listen { address, source })?;
         let once = self.options.once;
         let most = self.options.limits.connections.max(1);
+        let links = Links::new(self.options.links, self.datagrams)
+            .map_err(|source| ServeError::Listen { address, source })?;
         let host = Arc::new(Host {
+            links,
             options: self.options,
             sessions: Sessions::default(),
             clock: clock::name(),
@@ -177,12 +191,15 @@ impl Server {
                 Some(ended) = running.join_next() => {
                     starved = false;
                     match ended {
-                        Ok(Ended::Fetched) if once => return Ok(()),
+                        // A link's measurement has flows of its own, which it fetches.
+                        Ok(Ended::Fetched) if once && !host.links.busy() => return Ok(()),
+                        Ok(Ended::Linked) if once => return Ok(()),
                         Ok(Ended::Flow) => seen = true,
                         Ok(_) => {}
                         Err(error) => tracing::error!(%error, "a connection's task died"),
                     }
                 }
+                () = host.links.receive() => {}
                 () = tokio::time::sleep(STARVED), if starved => starved = false,
                 () = tokio::time::sleep(VANISHED), if once && seen && running.is_empty() => {
                     return Ok(());
@@ -197,10 +214,12 @@ impl Server {
 enum Ended {
     Flow,
     Fetched,
+    Linked,
     Stranger,
 }
 
 struct Host {
+    links: Links,
     options: ServerOptions,
     sessions: Sessions,
     clock: Option<String>,
@@ -238,6 +257,11 @@ impl Host {
                     Err(_) => Ended::Stranger,
                 }
             }
+            Ok(Some(ControlFrame::Link(message))) if *message == LinkMessage::Open {} => {
+                let result = self.links.serve(&mut connection, peer).await;
+                refuse(&mut connection, &result).await;
+                Ended::Linked
+            }
             other => {
                 tracing::debug!(%peer, ?other, "a stranger");
                 Ended::Stranger
@@ -266,12 +290,7 @@ impl Host {
             never = log.watch(&stream, sampling) => match never {},
         };
         log.look(&stream, sampling);
-        if let Err(FlowError::Refused(refusal)) = &result {
-            connection.queue(&ControlFrame::Refuse(refusal.clone()));
-            if connection.flush().await.is_ok() {
-                socket::farewell(&stream, FAREWELL).await;
-            }
-        }
+        refuse(&mut connection, &result).await;
         let served = {
             let mut log = log.lock();
             log.error = result.err().map(|error| error.to_string());
@@ -434,6 +453,16 @@ impl Host {
         drop(log);
         connection.queue(&ControlFrame::Accept(Accept { congestion, clock: self.clock.clone() }));
         Ok(())
+    }
+}
+
+/// Tells the client that its request is refused, where it is.
+async fn refuse(connection: &mut Connection, result: &Result<(), FlowError>) {
+    if let Err(FlowError::Refused(refusal)) = result {
+        connection.queue(&ControlFrame::Refuse(refusal.clone()));
+        if connection.flush().await.is_ok() {
+            socket::farewell(&connection.socket(), FAREWELL).await;
+        }
     }
 }
 

@@ -11,8 +11,12 @@
 //! asks for the server's [`Log`]s with `Fetch` on a new connection, so that they take no capacity
 //! from payload that is still on its way.
 //!
+//! A connection that opens with `Link` instead measures no payload of its own: it steers the datagrams of
+//! [`super::link`].
+//!
 //! Invariant: nothing here does I/O, and no input panics.
 
+use super::link::LinkMessage;
 use super::message::{Accept, End, Fetch, Log, Received, Refusal, Request};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -34,6 +38,8 @@ const RECEIVED: u8 = 0xd5;
 const FETCH: u8 = 0xd6;
 const LOG: u8 = 0xd7;
 const DONE: u8 = 0xd8;
+/// The last kind. A server that is older than it takes who sends it for a stranger.
+const LINK: u8 = 0xd9;
 
 /// A frame other than data.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +52,7 @@ pub(super) enum ControlFrame {
     Fetch(Fetch),
     Log(Box<Log>),
     Done,
+    Link(Box<LinkMessage>),
 }
 
 /// What a [`Decoder`] finds.
@@ -99,6 +106,7 @@ impl ControlFrame {
             Self::Fetch(body) => json(FETCH, body, out),
             Self::Log(body) => json(LOG, body, out),
             Self::Done => header(DONE, 0, out),
+            Self::Link(body) => json(LINK, body, out),
         }
     }
 
@@ -113,6 +121,7 @@ impl ControlFrame {
             Self::Fetch(_) => "fetch",
             Self::Log(_) => "log",
             Self::Done => "done",
+            Self::Link(message) => message.name(),
         }
     }
 }
@@ -172,7 +181,7 @@ impl Decoder {
                     bytes[*filled..*filled + taken.len()].copy_from_slice(taken);
                     *filled += taken.len();
                     // A wrong kind is refused at its first byte: the rest might never come.
-                    if *filled > 0 && !(DATA..=DONE).contains(&bytes[0]) {
+                    if *filled > 0 && !(DATA..=LINK).contains(&bytes[0]) {
                         return Err(WireError::Kind { kind: bytes[0] });
                     }
                     if *filled < HEADER {
@@ -243,6 +252,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<ControlFrame, WireError> {
         FETCH => ControlFrame::Fetch(read(kind, body)?),
         LOG => ControlFrame::Log(read(kind, body)?),
         DONE => ControlFrame::Done,
+        LINK => ControlFrame::Link(read(kind, body)?),
         kind => return Err(WireError::Kind { kind }),
     })
 }

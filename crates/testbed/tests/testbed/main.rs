@@ -2,6 +2,7 @@
 
 mod emulator;
 mod meter;
+mod meter_link;
 mod meter_namespaces;
 mod namespace;
 mod probe;

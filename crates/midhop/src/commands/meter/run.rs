@@ -221,7 +221,7 @@ fn explain(error: MeterError) -> Failure {
 }
 
 /// Reads `host`, `host:port`, `address` or `[address]:port`.
-fn parse_host(text: &str) -> Result<(String, u16), String> {
+pub(super) fn parse_host(text: &str) -> Result<(String, u16), String> {
     let port = |port: &str| {
         port.parse::<u16>().map_err(|_| format!("{port:?} is no port number (1 to 65535)"))
     };
@@ -246,7 +246,7 @@ fn parse_host(text: &str) -> Result<(String, u16), String> {
 }
 
 /// Reads a number of seconds, with or without a unit.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let bare = text.parse::<f64>().is_ok();
     let read = if bare { format!("{text} s").parse() } else { text.parse::<Duration>() };
     read.map_err(|error| error.to_string())

@@ -3,8 +3,9 @@
 use super::{activate, runtime};
 use crate::failure::Failure;
 use midhop_bpf::Active;
+use midhop_testbed::meter::link::LinkLimits;
 use midhop_testbed::meter::{Limits, ServedFlow, Server, ServerOptions};
-use midhop_units::{Bytes, Duration};
+use midhop_units::{Bytes, Duration, Rate};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -36,6 +37,12 @@ pub struct Serve {
     /// Most connections at once; more wait.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     connections_max: usize,
+    /// Most links that are measured at once by `midhop meter link`; 0: none.
+    #[arg(long, value_name = "N", default_value_t = LinkLimits::default().sessions)]
+    links_max: usize,
+    /// The fastest that datagrams go to and come from one that is.
+    #[arg(long, value_name = "RATE", default_value_t = LinkLimits::default().rate)]
+    link_rate_max: Rate,
 }
 
 impl Serve {
@@ -53,6 +60,8 @@ impl Serve {
             resolve: Some(resolver()),
             on_flow: Some(Box::new(move |flow| print_flow(flow, json))),
             arrived: None,
+            links: (self.links_max > 0)
+                .then_some(LinkLimits { sessions: self.links_max, rate: self.link_rate_max }),
         })
         .map_err(|error| {
             Failure::run(&error).hint("choose another address or port with --listen")

@@ -63,7 +63,7 @@ pub fn render(report: &MeterReport) -> String {
     text
 }
 
-fn table(header: &[&str]) -> Table {
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header.iter().copied());
     table

@@ -1,0 +1,460 @@
+//! The measuring end: asks for trains both ways, one after the other, and makes the report.
+
+use super::end::End;
+use super::estimate::Arrived;
+use super::message::{LinkMessage, Sent};
+use super::report::{LinkDirection, LinkReport, Trips};
+use super::search::{Found, Next, Search};
+use super::train::Train;
+use super::wire::{Kind, Token};
+use crate::meter::connection::Connection;
+use crate::meter::error::{FlowError, MeterError};
+use crate::meter::message::{Amount, Direction, Refusal};
+use crate::meter::options::{MeterOptions, Progress, Workload};
+use crate::meter::wire::{ControlFrame, PREFACE};
+use crate::meter::{client, socket};
+use midhop_units::{Duration, Rate};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration as StdDuration, Instant};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// How long a connection may take to come about.
+const CONNECT: StdDuration = StdDuration::from_secs(10);
+/// How long a server may take to answer, besides what it has to do.
+const ANSWER: StdDuration = StdDuration::from_secs(30);
+/// How often the first datagram is sent again, and how many times.
+const HELLO_EVERY: StdDuration = StdDuration::from_millis(250);
+const HELLOS: u32 = 24;
+/// How many pings there are, and the longest between two.
+const PINGS: u32 = 40;
+const PING_EVERY: Duration = Duration::from_ms(50);
+/// The longest that answers to pings are waited for.
+const PONGS_LATE: StdDuration = StdDuration::from_secs(3);
+/// The part of the link's rate at which losses are counted.
+const LOSS_AT: f64 = 0.8;
+/// How often a line tells how far it is.
+const LINE_EVERY: StdDuration = StdDuration::from_secs(1);
+
+/// How a link is to be measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkOptions {
+    /// The far host: a name or an address.
+    pub host: String,
+    /// Its port, of TCP and of UDP.
+    pub port: u16,
+    /// The local address to use; the system's choice when none.
+    pub bind: Option<IpAddr>,
+    /// How many pings the round trip is of, and the time between two.
+    pub pings: (u32, Duration),
+    /// How long the train takes by which a rate is judged.
+    pub rate_time: Duration,
+    /// How long losses are counted each way.
+    pub loss_time: Duration,
+    /// How long one TCP flow sends each way; none of zero.
+    pub tcp_time: Duration,
+    /// What does not fit into this time is left out.
+    pub time_max: Duration,
+}
+
+impl LinkOptions {
+    /// A measurement within `time`. In less than a minute it looks at everything for shorter.
+    pub fn within(host: impl Into<String>, port: u16, time: Duration) -> Self {
+        let part = |most: Duration, whole: u64| most.min(Duration::from_ns(time.as_ns() / whole));
+        Self {
+            host: host.into(),
+            port,
+            bind: None,
+            pings: (PINGS, part(PING_EVERY, 1_200)),
+            rate_time: part(Duration::from_s(4), 15),
+            loss_time: part(Duration::from_s(4), 15),
+            tcp_time: part(Duration::from_s(3), 20),
+            time_max: time,
+        }
+    }
+}
+
+/// Why a link could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// There is no address, or no resource here.
+    #[error(transparent)]
+    Meter(#[from] MeterError),
+    /// The connection that steers the measurement did not come about, or broke.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// The server ended the conversation instead of answering.
+    #[error("{host} port {port} does not answer to a link's measurement")]
+    NoService {
+        /// The far host.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
+    /// TCP passes, datagrams do not.
+    #[error(
+        "TCP reaches {host} port {port}, datagrams do not: {}",
+        if *attached { "they reach it, its answers do not come back" } else { "none reaches it" }
+    )]
+    Blocked {
+        /// The far host.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Whether the server has got some.
+        attached: bool,
+    },
+    /// The server said no.
+    #[error("the server refused: {0}")]
+    Refused(Refusal),
+    /// Small datagrams pass, a train's do not.
+    #[error("{way}: nothing that can be judged arrives of a train of datagrams of 1250 bytes")]
+    Nothing {
+        /// Which way.
+        way: &'static str,
+    },
+}
+
+/// What hears how far a measurement is: one line at a time.
+pub type OnLine = dyn Fn(&str) + Send + Sync;
+
+/// Measures a link.
+///
+/// # Errors
+/// When the host does not serve links, or datagrams do not pass.
+///
+/// # Panics
+/// Outside a tokio runtime with I/O and time enabled.
+pub async fn measure(options: &LinkOptions, on_line: Arc<OnLine>) -> Result<LinkReport, LinkError> {
+    let begin = Instant::now();
+    let stream = connect(options).await?;
+    let mut session = Session::open(options, stream).await?;
+    session.attach(options).await?;
+    let told = Told::new(on_line, begin, Arc::clone(&session.end));
+    let lines = tokio::spawn(Arc::clone(&told).tell());
+    let result = session.measure(options, &told).await;
+    lines.abort();
+    result
+}
+
+async fn connect(options: &LinkOptions) -> Result<TcpStream, LinkError> {
+    let found = tokio::net::lookup_host((options.host.as_str(), options.port))
+        .await
+        .map_err(|source| MeterError::Resolve { host: options.host.clone(), source })?;
+    let fits = |address: &SocketAddr| {
+        options.bind.is_none_or(|local| local.is_ipv4() == address.is_ipv4())
+    };
+    let mut last = None;
+    for address in found.filter(fits) {
+        let attempt = tokio::time::timeout(CONNECT, connect_to(address, options.bind)).await;
+        match attempt.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => return Ok(stream),
+            Err(source) => last = Some(FlowError::Connect { address, source }),
+        }
+    }
+    Err(match last {
+        Some(error) => error.into(),
+        None => MeterError::NoAddress { host: options.host.clone() }.into(),
+    })
+}
+
+async fn connect_to(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if let Some(local) = bind {
+        socket.bind(SocketAddr::new(local, 0))?;
+    }
+    socket::prepare(&socket);
+    socket.connect(address).await
+}
+
+/// A session that a server has given.
+struct Session {
+    connection: Connection,
+    end: Arc<End>,
+    rate_max: Rate,
+    trains: u32,
+}
+
+impl Session {
+    async fn open(options: &LinkOptions, stream: TcpStream) -> Result<Self, LinkError> {
+        let local = |source| FlowError::Socket { doing: "make a socket for datagrams", source };
+        let here = SocketAddr::new(stream.local_addr().map_err(local)?.ip(), 0);
+        let there = stream.peer_addr().map_err(local)?;
+        let mut connection = Connection::of_client(stream);
+        connection.queue_raw(PREFACE);
+        let none = || LinkError::NoService { host: options.host.clone(), port: options.port };
+        match ask(&mut connection, LinkMessage::Open {}, StdDuration::ZERO).await {
+            Ok(LinkMessage::Opened { token, rate_bit_per_s_max }) => {
+                let token = Token::from_hex(&token).ok_or_else(none)?;
+                let end = Arc::new(End::start(here, there, token, false).map_err(local)?);
+                let rate_max = Rate::from_bits_per_s(rate_bit_per_s_max);
+                Ok(Self { connection, end, rate_max, trains: 0 })
+            }
+            // An older server takes this for a stranger's word, and closes.
+            Ok(_) | Err(LinkError::Flow(FlowError::Cut | FlowError::Receive(_))) => Err(none()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the server know where this end's datagrams come from.
+    async fn attach(&mut self, options: &LinkOptions) -> Result<(), LinkError> {
+        for number in 0..HELLOS {
+            self.end.send(Kind::Hello, number);
+            tokio::time::sleep(HELLO_EVERY).await;
+            if self.end.seen() {
+                return Ok(());
+            }
+        }
+        let asked = self.ask(LinkMessage::Attached {}, StdDuration::ZERO).await;
+        let attached = matches!(asked, Ok(LinkMessage::AttachedIs { yes: true }));
+        if self.end.seen() {
+            return Ok(());
+        }
+        Err(LinkError::Blocked { host: options.host.clone(), port: options.port, attached })
+    }
+
+    async fn measure(
+        &mut self,
+        options: &LinkOptions,
+        told: &Told,
+    ) -> Result<LinkReport, LinkError> {
+        told.phase("round trip: small datagrams");
+        let trips = self.trips(options).await?;
+        let [rtt_min_ms, rtt_median_ms, rtt_p95_ms] = trips.rtt_ms;
+        told.line(&format!(
+            "round trip: {rtt_min_ms:.1} ms at least, {rtt_median_ms:.1} ms median"
+        ));
+        let mut ways = [Direction::Down, Direction::Up].map(|_| LinkDirection::default());
+        let mut warnings = Vec::new();
+        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
+            let found = self.rate(direction, options, told).await?;
+            way.set_rate(&found);
+            let [median, p95] =
+                if direction == Direction::Down { trips.down_ms } else { trips.up_ms };
+            (way.delay_variation_median_ms, way.delay_variation_p95_ms) = (median, p95);
+        }
+        let drain = StdDuration::from_secs_f64(rtt_median_ms / 1e3) * 2;
+        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
+            if told.left(options) < StdDuration::from(options.loss_time) + drain {
+                continue;
+            }
+            let at = Rate::from_bits_per_s((way.rate_bit_per_s * LOSS_AT) as u64);
+            told.phase(&format!(
+                "loss {}: a train of {:.2} Mbit/s",
+                name(direction),
+                at.mbit_per_s()
+            ));
+            let arrived = self.train(direction, at, options.loss_time).await?;
+            way.set_loss(at.bits_per_s() as f64, &arrived);
+        }
+        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
+            let time = StdDuration::from(options.tcp_time);
+            if time.is_zero() || told.left(options) < time + drain * 2 {
+                continue;
+            }
+            told.phase(&format!("one TCP flow {}", name(direction)));
+            match tcp(direction, options, told.left(options)).await {
+                Ok((goodput, congestion)) => {
+                    way.tcp_goodput_bit_per_s = Some(goodput.bits_per_s() as f64);
+                    way.tcp_congestion = Some(congestion);
+                }
+                Err(why) => warnings.push(format!("{}: no TCP flow: {why}", name(direction))),
+            }
+        }
+        let [down, up] = ways;
+        warnings.extend(down.warnings(name(Direction::Down)));
+        warnings.extend(up.warnings(name(Direction::Up)));
+        warnings.push(
+            "what others sent over the link meanwhile is missing from its rate; measure again at another hour"
+                .to_owned(),
+        );
+        Ok(LinkReport {
+            host: options.host.clone(),
+            port: options.port,
+            took_s: told.begin.elapsed().as_secs_f64(),
+            rtt_min_ms,
+            rtt_median_ms,
+            rtt_p95_ms,
+            pings: u64::from(options.pings.0),
+            pings_lost: u64::from(options.pings.0).saturating_sub(trips.answered),
+            down,
+            up,
+            warnings,
+        })
+    }
+
+    /// Pings a link at rest.
+    async fn trips(&self, options: &LinkOptions) -> Result<Trips, LinkError> {
+        let (count, every) = options.pings;
+        for number in 0..count {
+            self.end.send(Kind::Ping, number);
+            tokio::time::sleep(every.into()).await;
+        }
+        let begin = Instant::now();
+        while self.end.pongs().len() < count as usize && begin.elapsed() < PONGS_LATE {
+            tokio::time::sleep(HELLO_EVERY / 10).await;
+        }
+        Trips::of(&self.end.pongs()).ok_or_else(|| LinkError::Blocked {
+            host: options.host.clone(),
+            port: options.port,
+            attached: true,
+        })
+    }
+
+    async fn rate(
+        &mut self,
+        direction: Direction,
+        options: &LinkOptions,
+        told: &Told,
+    ) -> Result<Found, LinkError> {
+        let (mut search, mut next) = Search::begin(options.rate_time, self.rate_max);
+        loop {
+            let (rate, time) = match next {
+                Next::Train(rate, time) => (rate, time),
+                Next::Found(found) => {
+                    let rate = found.tail.rate_bit_per_s / 1e6;
+                    told.line(&format!("rate {}: {rate:.3} Mbit/s arrive", name(direction)));
+                    return Ok(found);
+                }
+                Next::Nothing => return Err(LinkError::Nothing { way: name(direction) }),
+            };
+            let length = if search.is_long() { "a long train" } else { "a train" };
+            let mbit = rate.mbit_per_s();
+            told.phase(&format!("rate {}: {length} of {mbit:.2} Mbit/s", name(direction)));
+            let arrived = self.train(direction, rate, time).await?;
+            next = search.judge(&arrived);
+        }
+    }
+
+    /// Sends one train, and gives what came of it.
+    async fn train(
+        &mut self,
+        direction: Direction,
+        rate: Rate,
+        time: Duration,
+    ) -> Result<Arrived, LinkError> {
+        self.trains += 1;
+        let train = Train::lasting(self.trains, rate.min(self.rate_max), time);
+        let takes = StdDuration::from(train.time());
+        if direction == Direction::Down {
+            self.end.expect(train);
+            let sent = match self.ask(LinkMessage::Send(train), takes).await? {
+                LinkMessage::Sent(sent) => sent,
+                other => return Err(FlowError::Unexpected { what: other.name() }.into()),
+            };
+            return Ok(self.end.collect(sent).await);
+        }
+        match self.ask(LinkMessage::Expect(train), StdDuration::ZERO).await? {
+            LinkMessage::Ready {} => {}
+            other => return Err(FlowError::Unexpected { what: other.name() }.into()),
+        }
+        let sent: Sent = self.end.send_train(train).await;
+        match self.ask(LinkMessage::Collect(sent), StdDuration::ZERO).await? {
+            LinkMessage::Arrived(arrived) => Ok(arrived),
+            other => Err(FlowError::Unexpected { what: other.name() }.into()),
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        message: LinkMessage,
+        takes: StdDuration,
+    ) -> Result<LinkMessage, LinkError> {
+        ask(&mut self.connection, message, takes).await
+    }
+}
+
+/// Says `message`, and gives the answer, for which the server needs some time.
+async fn ask(
+    connection: &mut Connection,
+    message: LinkMessage,
+    takes: StdDuration,
+) -> Result<LinkMessage, LinkError> {
+    connection.queue(&ControlFrame::Link(Box::new(message)));
+    let patience = takes + ANSWER;
+    let answer = async {
+        connection.flush().await?;
+        connection.frame().await
+    };
+    let silent = Err(FlowError::Silent { seconds: patience.as_secs() });
+    match tokio::time::timeout(patience, answer).await.unwrap_or(silent)? {
+        Some(ControlFrame::Link(message)) => Ok(*message),
+        Some(ControlFrame::Refuse(refusal)) => Err(LinkError::Refused(refusal)),
+        Some(other) => Err(FlowError::Unexpected { what: other.name() }.into()),
+        None => Err(FlowError::Cut.into()),
+    }
+}
+
+/// One TCP flow: its goodput and its congestion control.
+async fn tcp(
+    direction: Direction,
+    options: &LinkOptions,
+    most: StdDuration,
+) -> Result<(Rate, String), String> {
+    let each = Amount::TimeNs(options.tcp_time.as_ns());
+    let flow = MeterOptions {
+        direction,
+        bind: options.bind,
+        workload: Workload::Flows { count: 1, each },
+        interval: None,
+        time_limit: Some(most.into()),
+        ..MeterOptions::new(options.host.clone(), options.port, each)
+    };
+    let report = client::run(&flow, Arc::new(Progress::default())).await;
+    let report = report.map_err(|error| error.to_string())?;
+    let flow = report.transfer.flows.first().ok_or("there was none")?;
+    match &flow.error {
+        Some(error) => Err(error.to_string()),
+        None => Ok((flow.goodput, flow.congestion.clone())),
+    }
+}
+
+fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Down => "down",
+        Direction::Up => "up",
+    }
+}
+
+/// Tells how far a measurement is.
+struct Told {
+    on_line: Arc<OnLine>,
+    begin: Instant,
+    end: Arc<End>,
+    phase: Mutex<String>,
+}
+
+impl Told {
+    fn new(on_line: Arc<OnLine>, begin: Instant, end: Arc<End>) -> Arc<Self> {
+        Arc::new(Self { on_line, begin, end, phase: Mutex::default() })
+    }
+
+    /// What is left of the time that the measurement may take.
+    fn left(&self, options: &LinkOptions) -> StdDuration {
+        StdDuration::from(options.time_max).saturating_sub(self.begin.elapsed())
+    }
+
+    fn line(&self, text: &str) {
+        (self.on_line)(&format!("{:3} s  {text}", self.begin.elapsed().as_secs()));
+    }
+
+    fn phase(&self, text: &str) {
+        self.line(text);
+        text.clone_into(&mut self.phase.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A line each second, with what passed in it.
+    async fn tell(self: Arc<Self>) {
+        let mut before = self.end.counts();
+        loop {
+            tokio::time::sleep(LINE_EVERY).await;
+            let counts = self.end.counts();
+            let [sent, received] = [0, 1].map(|way| (counts[way] - before[way]) as f64 * 8.0 / 1e6);
+            before = counts;
+            let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.line(&format!("{phase}: sent {sent:.2} Mbit, received {received:.2} Mbit"));
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One end of a session's datagrams: a thread that receives them, and the sending of trains.
+
+use super::estimate::{Arrival, Arrived};
+use super::message::Sent;
+use super::train::{PACKET, PACKETS_MAX, Pacer, Step, Train};
+use super::wire::{DATAGRAM_MAX, Datagram, HEADER, Kind, Token};
+use super::{socket, socket::Received};
+use crate::meter::payload::Payload;
+use midhop_units::Seed;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most pings of a session: what is answered, and what is remembered of answers.
+const PINGS_MAX: usize = 2_000;
+/// A receiver that hears nothing for so long after a train was sent has heard all of it.
+const SILENCE: Duration = Duration::from_millis(300);
+/// The longest that a train's last datagrams are waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a wait looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// A wait that is shorter than this is none: sleeping takes longer.
+const NAP_NS_MIN: u64 = 60_000;
+/// After so many refusals by the far host nobody listens there any more.
+const REFUSALS_MAX: u32 = 20;
+/// What headers of IP and UDP take of a packet.
+const HEADERS_V4: u64 = 28;
+const HEADERS_V6: u64 = 48;
+
+/// The answer to one ping. Times are of the clocks of those who took them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pong {
+    pub(super) number: u32,
+    pub(super) ping_sent_ns: u64,
+    pub(super) ping_received_ns: u64,
+    pub(super) sent_ns: u64,
+    pub(super) at_ns: u64,
+}
+
+/// One end. The thread stops when the value is dropped.
+#[derive(Debug)]
+pub(super) struct End {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: UdpSocket,
+    token: Token,
+    /// Whether this end answers pings and hellos: the server's.
+    answers: bool,
+    stop: AtomicBool,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    inbox: Mutex<Inbox>,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    /// The train that is awaited; what comes of others is ignored.
+    train: Option<Train>,
+    arrivals: Vec<Arrival>,
+    last: Instant,
+    pings: usize,
+    pongs: Vec<Pong>,
+    /// Whether the far end has been heard.
+    seen: bool,
+    overflowed: u32,
+    overflowed_before: u32,
+}
+
+impl End {
+    /// An end between `local` and `peer` for the session of `token`.
+    pub(super) fn start(
+        local: SocketAddr,
+        peer: SocketAddr,
+        token: Token,
+        answers: bool,
+    ) -> io::Result<Self> {
+        let inbox = Inbox {
+            train: None,
+            arrivals: Vec::new(),
+            last: Instant::now(),
+            pings: 0,
+            pongs: Vec::new(),
+            seen: false,
+            overflowed: 0,
+            overflowed_before: 0,
+        };
+        let shared = Arc::new(Shared {
+            socket: socket::connected(local, peer)?,
+            token,
+            answers,
+            stop: AtomicBool::new(false),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            inbox: Mutex::new(inbox),
+        });
+        let reader = Arc::clone(&shared);
+        std::thread::Builder::new().name("link".to_owned()).spawn(move || reader.read())?;
+        Ok(Self { shared })
+    }
+
+    /// Sends one small datagram.
+    pub(super) fn send(&self, kind: Kind, number: u32) {
+        self.shared.send(Datagram { number, ..Datagram::new(self.shared.token, kind) });
+    }
+
+    /// Whether the far end has been heard.
+    pub(super) fn seen(&self) -> bool {
+        self.shared.inbox().seen
+    }
+
+    /// The answers to pings so far.
+    pub(super) fn pongs(&self) -> Vec<Pong> {
+        self.shared.inbox().pongs.clone()
+    }
+
+    /// Packets sent and received so far, headers included. Unit: bytes.
+    pub(super) fn counts(&self) -> [u64; 2] {
+        [&self.shared.sent_bytes, &self.shared.received_bytes]
+            .map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Forgets what came, and awaits `train`.
+    pub(super) fn expect(&self, train: Train) {
+        let mut inbox = self.shared.inbox();
+        inbox.train = Some(train);
+        inbox.arrivals = Vec::new();
+        inbox.overflowed_before = inbox.overflowed;
+    }
+
+    /// What came of the train that is awaited, once all has come, or nothing more does.
+    pub(super) async fn collect(&self, sent: Sent) -> Arrived {
+        let begin = Instant::now();
+        loop {
+            {
+                let inbox = self.shared.inbox();
+                let all = inbox.arrivals.len() >= sent.packets as usize;
+                let silent = inbox.last.max(begin).elapsed() >= SILENCE;
+                if all || silent || begin.elapsed() >= PATIENCE {
+                    break;
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        let mut inbox = self.shared.inbox();
+        let most = inbox.train.take().map_or(0, |train| train.packets);
+        let arrivals = std::mem::take(&mut inbox.arrivals);
+        let overflowed = inbox.overflowed.wrapping_sub(inbox.overflowed_before);
+        drop(inbox);
+        Arrived::of(&arrivals, sent.packets.min(most), u64::from(overflowed))
+    }
+
+    /// Sends a train, on a thread that may wait.
+    pub(super) async fn send_train(&self, train: Train) -> Sent {
+        let sender = Arc::clone(&self.shared);
+        let sent = tokio::task::spawn_blocking(move || sender.send_train(train));
+        // A thread that died sent nothing that counts.
+        sent.await.unwrap_or(Sent { packets: 0 })
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, datagram: Datagram) {
+        let datagram = Datagram { sent_ns: socket::now_ns(), ..datagram };
+        // One that cannot be sent is one that is lost.
+        let _ = self.socket.send(&datagram.encode());
+    }
+
+    fn read(&self) {
+        let mut buffer = [0; DATAGRAM_MAX + 1];
+        while !self.stop.load(Ordering::Relaxed) {
+            match socket::receive(&self.socket, &mut buffer) {
+                Ok(received) => self.take(received, &buffer[..received.length]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
+                    // Word of the far host that nobody listens there yet, or any more. Not in a hot loop.
+                    _ => std::thread::sleep(LOOK),
+                },
+            }
+        }
+    }
+
+    fn take(&self, received: Received, bytes: &[u8]) {
+        let Some(datagram) = Datagram::decode(bytes).filter(|read| read.token == self.token) else {
+            return;
+        };
+        let mut inbox = self.inbox();
+        inbox.seen = true;
+        if let Some(overflowed) = received.overflowed {
+            inbox.overflowed = overflowed;
+        }
+        let answer = Datagram { number: datagram.number, ..Datagram::new(self.token, Kind::Pong) };
+        match datagram.kind {
+            Kind::Train => {
+                self.received_bytes.fetch_add(PACKET, Ordering::Relaxed);
+                let awaited = inbox.train.is_some_and(|train| train.id == datagram.train);
+                if awaited && inbox.arrivals.len() < PACKETS_MAX as usize {
+                    inbox.last = Instant::now();
+                    inbox.arrivals.push(Arrival {
+                        number: datagram.number,
+                        sent_ns: datagram.sent_ns,
+                        at_ns: received.at_ns,
+                    });
+                }
+            }
+            Kind::Hello | Kind::Ping if self.answers && inbox.pings < PINGS_MAX => {
+                inbox.pings += 1;
+                drop(inbox);
+                if datagram.kind == Kind::Hello {
+                    self.send(Datagram { kind: Kind::Seen, ..answer });
+                } else {
+                    let (ping_received_ns, ping_sent_ns) = (received.at_ns, datagram.sent_ns);
+                    self.send(Datagram { ping_received_ns, ping_sent_ns, ..answer });
+                }
+            }
+            Kind::Pong if !self.answers && inbox.pongs.len() < PINGS_MAX => {
+                inbox.pongs.push(Pong {
+                    number: datagram.number,
+                    ping_sent_ns: datagram.ping_sent_ns,
+                    ping_received_ns: datagram.ping_received_ns,
+                    sent_ns: datagram.sent_ns,
+                    at_ns: received.at_ns,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn send_train(&self, train: Train) -> Sent {
+        let v4 = self.socket.peer_addr().is_ok_and(|peer| peer.is_ipv4());
+        let length = PACKET - if v4 { HEADERS_V4 } else { HEADERS_V6 };
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(HEADER)];
+        Payload::of_flow(Seed(u64::from(train.id)), 0).fill(0, &mut bytes);
+        let begin = Instant::now();
+        let elapsed = || u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut pacer = Pacer::new(train, 0);
+        let (mut packets, mut refusals) = (0, 0);
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = match pacer.step(elapsed()) {
+                Step::Done => break,
+                Step::Wait(ns) if ns < NAP_NS_MIN => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Step::Wait(ns) => {
+                    std::thread::sleep(Duration::from_nanos(ns));
+                    continue;
+                }
+                Step::Send(number) => number,
+            };
+            let header = Datagram {
+                train: train.id,
+                number,
+                sent_ns: socket::now_ns(),
+                ..Datagram::new(self.token, Kind::Train)
+            };
+            bytes[..HEADER].copy_from_slice(&header.encode());
+            match self.socket.send(&bytes) {
+                Ok(_) => {
+                    self.sent_bytes.fetch_add(PACKET, Ordering::Relaxed);
+                }
+                // The far host's word on an earlier datagram takes the place of this one.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    refusals += 1;
+                    if refusals > REFUSALS_MAX {
+                        break;
+                    }
+                }
+                // The device took nothing for a second, or there is no way any more.
+                Err(_) => break,
+            }
+            packets = number + 1;
+        }
+        Sent { packets }
+    }
+}

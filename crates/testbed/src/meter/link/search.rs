@@ -1,0 +1,243 @@
+//! The search of a link's rate: trains of doubled rate until the link is too slow for one, then a long one a bit
+//! above what arrived of that.
+
+use super::estimate::{Arrived, Tail};
+use super::train::RATE_MAX;
+use midhop_units::{Duration, Rate};
+
+/// The first train's rate.
+const BEGIN: Rate = Rate::from_mbit_per_s(1);
+/// The slowest train.
+const SLOWEST: Rate = Rate::from_bits_per_s(16_000);
+/// How long a train of the doubling takes.
+const SHORT: Duration = Duration::from_ms(500);
+/// How far above the estimate the long train is.
+const ABOVE: f64 = 1.15;
+/// A link is too slow for a short train of which less than this part arrives in its time.
+const SHORT_PART: f64 = 0.9;
+/// A link is too slow for a long train of which less than this part arrives in its time.
+const LONG_PART: f64 = 0.95;
+/// A train is stretched when it takes this much longer to arrive than to be sent.
+const STRETCHED: f64 = 1.1;
+/// A sender that reaches less than this part of a train's rate is slow itself.
+const SENDER_PART: f64 = 0.9;
+/// Most long trains.
+const LONG_TRAINS: u32 = 3;
+/// Most trains.
+const TRAINS: u32 = 24;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Next {
+    /// Send a train of this rate for so long.
+    Train(Rate, Duration),
+    /// That is the rate.
+    Found(Found),
+    /// Nothing arrives.
+    Nothing,
+}
+
+/// The rate at which the long train arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Found {
+    /// By its receiver's times.
+    pub(super) tail: Tail,
+    /// Why the link may be faster; none where the link was the bottleneck.
+    pub(super) at_least: Option<&'static str>,
+}
+
+/// A search that goes on.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// How long a long train takes.
+    long: Duration,
+    /// The fastest train.
+    rate_max: Rate,
+    asked: Rate,
+    is_long: bool,
+    /// What arrives of a train for which the link is fast enough.
+    delivered: Option<f64>,
+    /// The last that arrived of any train.
+    last: Option<Tail>,
+    trains: u32,
+    long_trains: u32,
+}
+
+impl Search {
+    /// A search whose long trains take `long`, none faster than `rate_max`, and its first train.
+    pub(super) fn begin(long: Duration, rate_max: Rate) -> (Self, Next) {
+        let rate_max = rate_max.min(RATE_MAX).max(SLOWEST);
+        let begin = BEGIN.min(rate_max);
+        let search = Self {
+            long,
+            rate_max,
+            asked: begin,
+            is_long: false,
+            delivered: None,
+            last: None,
+            trains: 1,
+            long_trains: 0,
+        };
+        (search, Next::Train(begin, SHORT))
+    }
+
+    /// Whether the train under way is the long one.
+    pub(super) fn is_long(&self) -> bool {
+        self.is_long
+    }
+
+    /// Takes in what came of the train under way.
+    pub(super) fn judge(&mut self, arrived: &Arrived) -> Next {
+        let Some(tail) = arrived.tail.clone() else {
+            // What is too little to judge came over a link that is much too slow, or was lost.
+            return match &self.last {
+                Some(last) if !self.is_long => self.long(last.rate_bit_per_s),
+                Some(last) => self.found(last.clone(), Some("most of the last train was lost")),
+                None if self.asked > SLOWEST => self.short(self.asked.bits_per_s() / 4),
+                None => Next::Nothing,
+            };
+        };
+        let saturated = self.saturated(&tail);
+        if !saturated {
+            let delivered = self.delivered.unwrap_or(0.0).max(tail.delivered);
+            self.delivered = Some(delivered);
+        }
+        let slow_sender = tail.sent_bit_per_s < SENDER_PART * self.asked.bits_per_s() as f64;
+        let rate = tail.rate_bit_per_s;
+        self.last = Some(tail.clone());
+        if saturated {
+            return if self.is_long { self.found(tail, None) } else { self.long(rate) };
+        }
+        let limit = if slow_sender {
+            Some("the sending host could not send faster")
+        } else if self.asked >= self.rate_max {
+            Some("it is the fastest that is tried")
+        } else if self.trains >= TRAINS || (self.is_long && self.long_trains >= LONG_TRAINS) {
+            Some("the link was never full for long")
+        } else {
+            None
+        };
+        match limit {
+            Some(why) if self.is_long => self.found(tail, Some(why)),
+            Some(_) => self.long(tail.sent_bit_per_s),
+            None => self.short(self.asked.bits_per_s().saturating_mul(2)),
+        }
+    }
+
+    fn saturated(&self, tail: &Tail) -> bool {
+        let Some(delivered) = self.delivered else {
+            return tail.stretch > STRETCHED;
+        };
+        let part = if self.is_long { LONG_PART } else { SHORT_PART };
+        tail.rate_bit_per_s < part * delivered * tail.sent_bit_per_s
+    }
+
+    fn short(&mut self, rate_bit_per_s: u64) -> Next {
+        self.trains += 1;
+        self.is_long = false;
+        self.asked = Rate::from_bits_per_s(rate_bit_per_s).min(self.rate_max).max(SLOWEST);
+        Next::Train(self.asked, SHORT)
+    }
+
+    fn long(&mut self, rate_bit_per_s: f64) -> Next {
+        self.trains += 1;
+        self.long_trains += 1;
+        self.is_long = true;
+        let rate = (rate_bit_per_s * ABOVE) as u64;
+        self.asked = Rate::from_bits_per_s(rate).min(self.rate_max).max(SLOWEST);
+        Next::Train(self.asked, self.long)
+    }
+
+    fn found(&self, tail: Tail, at_least: Option<&'static str>) -> Next {
+        Next::Found(Found { tail, at_least })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::synthetic::Synthetic;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a search finds over `link`, and at what rates it asked.
+    fn search(link: &mut Synthetic) -> (Next, Vec<f64>) {
+        let (mut search, mut next) = Search::begin(Duration::from_s(4), RATE_MAX);
+        let mut asked = Vec::new();
+        while let Next::Train(rate, time) = next {
+            asked.push(rate.mbit_per_s());
+            let (train, arrivals) = link.carry(rate, time);
+            next = search.judge(&Arrived::of(&arrivals, train.packets, 0));
+            assert!(asked.len() <= 24, "{asked:?}");
+        }
+        (next, asked)
+    }
+
+    fn found(link: &mut Synthetic) -> (f64, Option<&'static str>) {
+        match search(link) {
+            (Next::Found(found), _) => (found.tail.rate_bit_per_s, found.at_least),
+            (other, asked) => panic!("{other:?} after {asked:?}"),
+        }
+    }
+
+    #[test]
+    fn rates_double_until_one_is_too_fast() {
+        let (next, asked) = search(&mut Synthetic::new(|_| 5e6));
+        let Next::Found(found) = next else { panic!("{next:?}") };
+        assert_eq!(asked[..4], [1.0, 2.0, 4.0, 8.0]);
+        assert!(asked.len() == 5 && (asked[4] / 5.75 - 1.0).abs() < 0.02, "{asked:?}");
+        assert!((found.tail.rate_bit_per_s / 5e6 - 1.0).abs() < 0.01, "{found:?}");
+        assert_eq!(found.at_least, None);
+    }
+
+    #[test]
+    fn a_link_slower_than_the_first_train_is_found() {
+        let (rate, at_least) = found(&mut Synthetic { queue: 5e5, ..Synthetic::new(|_| 256e3) });
+        assert!((rate / 256e3 - 1.0).abs() < 0.02, "{rate}");
+        assert_eq!(at_least, None);
+    }
+
+    #[test]
+    fn a_bucket_that_a_short_train_fits_into_does_not_deceive() {
+        let (rate, at_least) = found(&mut Synthetic { bucket: 8e6, ..Synthetic::new(|_| 5e6) });
+        assert!((rate / 5e6 - 1.0).abs() < 0.05, "{rate}");
+        assert_eq!(at_least, None);
+    }
+
+    #[test]
+    fn a_slow_sender_is_said() {
+        let (rate, at_least) =
+            found(&mut Synthetic { sender_max: 10e6, ..Synthetic::new(|_| 50e6) });
+        assert!((rate / 10e6 - 1.0).abs() < 0.05, "{rate}");
+        assert_eq!(at_least, Some("the sending host could not send faster"));
+    }
+
+    #[test]
+    fn the_fastest_train_bounds_what_is_found() {
+        let (rate, at_least) = found(&mut Synthetic::new(|_| 50e9));
+        assert!(rate > 1.8e9, "{rate}");
+        assert!(at_least.is_some());
+    }
+
+    #[test]
+    fn where_nothing_arrives_nothing_is_found() {
+        let mut link = Synthetic { loss: (1.0, f64::INFINITY), ..Synthetic::new(|_| 5e6) };
+        assert_eq!(search(&mut link).0, Next::Nothing);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_lossy_link_is_found(
+            begins in 0.0f64..0.01,
+            burst in 1.0f64..4.0,
+            queue in 1e5f64..2e7,
+            seed: u64,
+        ) {
+            let mut link = Synthetic { loss: (begins, burst), queue, seed, ..Synthetic::new(|_| 20e6) };
+            let (rate, at_least) = found(&mut link);
+            let delivered = 1.0 - begins / (begins + 1.0 / burst);
+            prop_assert!((rate / delivered / 20e6 - 1.0).abs() < 0.05, "{rate}");
+            prop_assert_eq!(at_least, None);
+        }
+    }
+}
