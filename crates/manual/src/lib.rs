@@ -156,17 +156,15 @@ mod tests {
         for file in ["bash/one", "fish/one.fish", "zsh/_one"] {
             assert!(files[file].contains("show") && files[file].contains("all"), "{file}");
         }
-        assert!(!files.values().any(|text| text.contains("inside")), "what is hidden is shown");
+        let mut pages = files.iter().filter(|(name, _)| name.starts_with("man/"));
+        assert!(!pages.any(|(_, text)| text.contains("inside")), "a hidden command has a page");
     }
 
     #[test]
     fn a_page_lists_its_exit_codes_and_names_the_page_above_it() {
         let files = written();
         let page = &files["man/one-show.8"];
-        assert!(
-            page.contains(r#".TH one-show 8  "one\-show 1.0" "System Administration""#),
-            "{page}"
-        );
+        assert!(page.contains(r#".TH one-show 8  "one 1.0" "System Administration""#), "{page}");
         assert!(page.contains(".TP\n\\fB64\\fR\nThe command line is wrong.\n"), "{page}");
         let end = ".SH \"SEE ALSO\"\n\\fBone\\fR(8),\n\\fBthe\\-other\\fR(1)\n";
         assert!(page.ends_with(end), "{page}");

@@ -6,7 +6,7 @@
 use super::clock;
 use super::connection::Connection;
 use super::error::{FlowError, ServeError};
-use super::link::{self, LinkLimits, LinkMessage, Links};
+use super::link::{self, LinkLimits, LinkMessage, LinkSessions};
 use super::message::{Accept, Amount, Direction, Received, Refusal, RefusalReason, Request};
 use super::options::Progress;
 use super::payload::Payload;
@@ -162,7 +162,7 @@ impl Server {
             .map_err(|source| ServeError::Listen { address, source })?;
         let once = self.options.once;
         let most = self.options.limits.connections.max(1);
-        let links = Links::new(self.options.links, self.datagrams)
+        let links = LinkSessions::new(self.options.links, self.datagrams)
             .map_err(|source| ServeError::Listen { address, source })?;
         let host = Arc::new(Host {
             links,
@@ -219,7 +219,7 @@ enum Ended {
 }
 
 struct Host {
-    links: Links,
+    links: LinkSessions,
     options: ServerOptions,
     sessions: Sessions,
     clock: Option<String>,

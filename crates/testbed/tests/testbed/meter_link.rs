@@ -153,7 +153,7 @@ async fn failed(address: SocketAddr) -> LinkError {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_served_is_said() {
+async fn an_unserved_host_is_reported() {
     let error = failed(serve(serving(None))).await;
     assert!(matches!(error, LinkError::Refused(_)), "{error}");
     // A peer that closes at the first frame, as a server does that is older than this.
@@ -168,7 +168,7 @@ async fn what_is_not_served_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn datagrams_that_do_not_pass_are_told_from_a_host_that_does_not() {
+async fn blocked_datagrams_and_an_old_host_give_different_errors() {
     // The way there passes TCP alone.
     let server = serve(serving(Some(LinkLimits::default())));
     let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listening");
@@ -224,15 +224,15 @@ async fn sessions_at_once_are_bounded() {
     let mut options = options(address);
     options.pings = (40, Duration::from_ms(50));
     let first = options.clone();
-    let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let (opened, mut openings) = tokio::sync::mpsc::unbounded_channel();
     let first = tokio::spawn(async move {
         let on_line = Arc::new(move |_: &str| {
             // Nobody listens to later lines.
-            let _ = heard.send(());
+            let _ = opened.send(());
         });
         measure(&first, on_line).await
     });
-    hears.recv().await.expect("the first has a session");
+    openings.recv().await.expect("the first has a session");
     let error = measure(&options, Arc::new(|_: &str| {})).await.expect_err("refused");
     assert!(error.to_string().contains("1 links are being measured"), "{error}");
     first.abort();

@@ -1,6 +1,6 @@
 //! The measuring end: asks for trains both ways, one after the other, and makes the report.
 
-use super::end::End;
+use super::end::LinkEnd;
 use super::estimate::Arrived;
 use super::message::{LinkMessage, Sent};
 use super::report::{LinkDirection, LinkReport, Trips};
@@ -132,9 +132,9 @@ pub async fn measure(options: &LinkOptions, on_line: Arc<OnLine>) -> Result<Link
     let stream = connect(options).await?;
     let mut session = Session::open(options, stream).await?;
     session.attach(options).await?;
-    let told = Told::new(on_line, begin, Arc::clone(&session.end));
-    let lines = tokio::spawn(Arc::clone(&told).tell());
-    let result = session.measure(options, &told).await;
+    let progress = ProgressLines::new(on_line, begin, Arc::clone(&session.end));
+    let lines = tokio::spawn(Arc::clone(&progress).print_all());
+    let result = session.measure(options, &progress).await;
     lines.abort();
     result
 }
@@ -172,7 +172,7 @@ async fn connect_to(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<Tcp
 /// A session that a server has given.
 struct Session {
     connection: Connection,
-    end: Arc<End>,
+    end: Arc<LinkEnd>,
     rate_max: Rate,
     trains: u32,
 }
@@ -188,7 +188,7 @@ impl Session {
         match ask(&mut connection, LinkMessage::Open {}, StdDuration::ZERO).await {
             Ok(LinkMessage::Opened { token, rate_bit_per_s_max }) => {
                 let token = Token::from_hex(&token).ok_or_else(none)?;
-                let end = Arc::new(End::start(here, there, token, false).map_err(local)?);
+                let end = Arc::new(LinkEnd::start(here, there, token, false).map_err(local)?);
                 let rate_max = Rate::from_bits_per_s(rate_bit_per_s_max);
                 Ok(Self { connection, end, rate_max, trains: 0 })
             }
@@ -218,18 +218,18 @@ impl Session {
     async fn measure(
         &mut self,
         options: &LinkOptions,
-        told: &Told,
+        progress: &ProgressLines,
     ) -> Result<LinkReport, LinkError> {
-        told.phase("round trip: small datagrams");
+        progress.phase("round trip: small datagrams");
         let trips = self.trips(options).await?;
         let [rtt_min_ms, rtt_median_ms, rtt_p95_ms] = trips.rtt_ms;
-        told.line(&format!(
+        progress.line(&format!(
             "round trip: {rtt_min_ms:.1} ms at least, {rtt_median_ms:.1} ms median"
         ));
         let mut ways = [Direction::Down, Direction::Up].map(|_| LinkDirection::default());
         let mut warnings = Vec::new();
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            let found = self.rate(direction, options, told).await?;
+            let found = self.rate(direction, options, progress).await?;
             way.set_rate(&found);
             let [median, p95] =
                 if direction == Direction::Down { trips.down_ms } else { trips.up_ms };
@@ -237,11 +237,11 @@ impl Session {
         }
         let drain = StdDuration::from_secs_f64(rtt_median_ms / 1e3) * 2;
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            if told.left(options) < StdDuration::from(options.loss_time) + drain {
+            if progress.left(options) < StdDuration::from(options.loss_time) + drain {
                 continue;
             }
             let at = Rate::from_bits_per_s((way.rate_bit_per_s * LOSS_AT) as u64);
-            told.phase(&format!(
+            progress.phase(&format!(
                 "loss {}: a train of {:.2} Mbit/s",
                 name(direction),
                 at.mbit_per_s()
@@ -251,11 +251,11 @@ impl Session {
         }
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
             let time = StdDuration::from(options.tcp_time);
-            if time.is_zero() || told.left(options) < time + drain * 2 {
+            if time.is_zero() || progress.left(options) < time + drain * 2 {
                 continue;
             }
-            told.phase(&format!("one TCP flow {}", name(direction)));
-            match tcp(direction, options, told.left(options)).await {
+            progress.phase(&format!("one TCP flow {}", name(direction)));
+            match tcp(direction, options, progress.left(options)).await {
                 Ok((goodput, congestion)) => {
                     way.tcp_goodput_bit_per_s = Some(goodput.bits_per_s() as f64);
                     way.tcp_congestion = Some(congestion);
@@ -273,7 +273,7 @@ impl Session {
         Ok(LinkReport {
             host: options.host.clone(),
             port: options.port,
-            took_s: told.begin.elapsed().as_secs_f64(),
+            took_s: progress.begin.elapsed().as_secs_f64(),
             rtt_min_ms,
             rtt_median_ms,
             rtt_p95_ms,
@@ -307,7 +307,7 @@ impl Session {
         &mut self,
         direction: Direction,
         options: &LinkOptions,
-        told: &Told,
+        progress: &ProgressLines,
     ) -> Result<Found, LinkError> {
         let (mut search, mut next) = Search::begin(options.rate_time, self.rate_max);
         loop {
@@ -315,14 +315,14 @@ impl Session {
                 Next::Train(rate, time) => (rate, time),
                 Next::Found(found) => {
                     let rate = found.tail.rate_bit_per_s / 1e6;
-                    told.line(&format!("rate {}: {rate:.3} Mbit/s arrive", name(direction)));
+                    progress.line(&format!("rate {}: {rate:.3} Mbit/s arrive", name(direction)));
                     return Ok(found);
                 }
                 Next::Nothing => return Err(LinkError::Nothing { way: name(direction) }),
             };
             let length = if search.is_long() { "a long train" } else { "a train" };
             let mbit = rate.mbit_per_s();
-            told.phase(&format!("rate {}: {length} of {mbit:.2} Mbit/s", name(direction)));
+            progress.phase(&format!("rate {}: {length} of {mbit:.2} Mbit/s", name(direction)));
             let arrived = self.train(direction, rate, time).await?;
             next = search.judge(&arrived);
         }
@@ -419,15 +419,15 @@ fn name(direction: Direction) -> &'static str {
 }
 
 /// Tells how far a measurement is.
-struct Told {
+struct ProgressLines {
     on_line: Arc<OnLine>,
     begin: Instant,
-    end: Arc<End>,
+    end: Arc<LinkEnd>,
     phase: Mutex<String>,
 }
 
-impl Told {
-    fn new(on_line: Arc<OnLine>, begin: Instant, end: Arc<End>) -> Arc<Self> {
+impl ProgressLines {
+    fn new(on_line: Arc<OnLine>, begin: Instant, end: Arc<LinkEnd>) -> Arc<Self> {
         Arc::new(Self { on_line, begin, end, phase: Mutex::default() })
     }
 
@@ -446,7 +446,7 @@ impl Told {
     }
 
     /// A line each second, with what passed in it.
-    async fn tell(self: Arc<Self>) {
+    async fn print_all(self: Arc<Self>) {
         let mut before = self.end.counts();
         loop {
             tokio::time::sleep(LINE_EVERY).await;

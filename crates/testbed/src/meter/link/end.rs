@@ -1,10 +1,10 @@
 //! One end of a session's datagrams: a thread that receives them, and the sending of trains.
 
-use super::estimate::{Arrival, Arrived};
+use super::estimate::{Arrived, TrainArrival};
 use super::message::Sent;
 use super::train::{PACKET, PACKETS_MAX, Pacer, Step, Train};
 use super::wire::{DATAGRAM_MAX, Datagram, HEADER, Kind, Token};
-use super::{socket, socket::Received};
+use super::{socket, socket::ReceivedDatagram};
 use crate::meter::payload::Payload;
 use midhop_units::Seed;
 use std::io::{self, ErrorKind};
@@ -41,7 +41,7 @@ pub(super) struct Pong {
 
 /// One end. The thread stops when the value is dropped.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct LinkEnd {
     shared: Arc<Shared>,
 }
 
@@ -61,7 +61,7 @@ struct Shared {
 struct Inbox {
     /// The train that is awaited; what comes of others is ignored.
     train: Option<Train>,
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<TrainArrival>,
     last: Instant,
     pings: usize,
     pongs: Vec<Pong>,
@@ -71,7 +71,7 @@ struct Inbox {
     overflowed_before: u32,
 }
 
-impl End {
+impl LinkEnd {
     /// An end between `local` and `peer` for the session of `token`.
     pub(super) fn start(
         local: SocketAddr,
@@ -163,7 +163,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for LinkEnd {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
@@ -194,7 +194,7 @@ impl Shared {
         }
     }
 
-    fn take(&self, received: Received, bytes: &[u8]) {
+    fn take(&self, received: ReceivedDatagram, bytes: &[u8]) {
         let Some(datagram) = Datagram::decode(bytes).filter(|read| read.token == self.token) else {
             return;
         };
@@ -210,7 +210,7 @@ impl Shared {
                 let awaited = inbox.train.is_some_and(|train| train.id == datagram.train);
                 if awaited && inbox.arrivals.len() < PACKETS_MAX as usize {
                     inbox.last = Instant::now();
-                    inbox.arrivals.push(Arrival {
+                    inbox.arrivals.push(TrainArrival {
                         number: datagram.number,
                         sent_ns: datagram.sent_ns,
                         at_ns: received.at_ns,

@@ -19,7 +19,7 @@ const DEVIATIONS: f64 = 1.96;
 
 /// One packet of a train, as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub(super) struct TrainArrival {
     /// Its number in the train.
     pub(super) number: u32,
     /// When it was sent, on the sender's clock.
@@ -66,7 +66,7 @@ pub(in crate::meter) struct Tail {
 
 impl Arrived {
     /// Judges `arrivals`, in the order in which they came, of a train of `sent` packets.
-    pub(super) fn of(arrivals: &[Arrival], sent: u32, overflowed: u64) -> Self {
+    pub(super) fn of(arrivals: &[TrainArrival], sent: u32, overflowed: u64) -> Self {
         let mut seen = vec![false; sent as usize];
         let mut once = Vec::with_capacity(arrivals.len());
         let (mut duplicates, mut reordered, mut highest) = (0, 0, None);
@@ -111,7 +111,7 @@ fn losses(seen: &[bool]) -> (u64, u64) {
 
 impl Tail {
     /// Judges arrivals that are in the order of their times.
-    fn of(arrivals: &[Arrival]) -> Option<Self> {
+    fn of(arrivals: &[TrainArrival]) -> Option<Self> {
         let stragglers = (arrivals.len() as f64 * STRAGGLERS) as usize;
         let arrivals = &arrivals[..arrivals.len() - stragglers];
         let (first, last) = (arrivals.first()?.at_ns, arrivals.last()?.at_ns);
@@ -143,7 +143,7 @@ fn rate(packets: f64, time_ns: f64) -> f64 {
 }
 
 /// Percentiles of the rate over windows. A window's edge falls between two packets: each counts in part.
-fn windows(tail: &[Arrival]) -> Option<[f64; 3]> {
+fn windows(tail: &[TrainArrival]) -> Option<[f64; 3]> {
     let begin = tail.first()?.at_ns;
     let time = |index: usize| (tail[index].at_ns - begin) as f64;
     let count = (time(tail.len() - 1) / WINDOW_NS) as usize;

@@ -1,3 +1,5 @@
+//! Estimates over synthetic arrivals.
+
 use super::super::synthetic::Synthetic;
 use super::*;
 use midhop_units::{Duration, Rate};
@@ -40,7 +42,7 @@ fn a_token_buckets_burst_is_ignored() {
 
 #[test]
 fn a_rate_that_varies_shows_in_its_windows() {
-    let square = |at: f64| if (at * 2.0) as u64 % 2 == 0 { 8e6 } else { 4e6 };
+    let square = |at: f64| if ((at * 2.0) as u64).is_multiple_of(2) { 8e6 } else { 4e6 };
     let mut link = Synthetic { queue: 1e5, ..Synthetic::new(square) };
     let tail = judged(&mut link, 10_000_000, Duration::from_s(8)).tail.expect("judged");
     let [low, _, high] = tail.windows_bit_per_s.expect("enough packets");
@@ -58,7 +60,7 @@ fn a_slow_sender_is_not_taken_for_a_slow_link() {
 
 #[test]
 fn losses_are_counted_in_their_bursts() {
-    let arrival = |number: u32| Arrival {
+    let arrival = |number: u32| TrainArrival {
         number,
         sent_ns: u64::from(number) * 10,
         at_ns: u64::from(number) * 10 + 5,
@@ -91,7 +93,7 @@ fn an_interval_is_wilsons() {
 }
 
 #[test]
-fn intervals_hold_the_truth_as_often_as_they_say() {
+fn intervals_contain_the_truth_as_often_as_promised() {
     // A Gilbert channel: a burst of 4 begins at 1 in 300 packets.
     let truth = {
         let (begin, end) = (1.0 / 300.0, 1.0 / 4.0);
@@ -131,9 +133,9 @@ proptest! {
         numbers in proptest::collection::vec((0u32..40, 0u64..1000, 0u64..1000), 0..60),
         sent in 0u32..30,
     ) {
-        let arrivals: Vec<Arrival> = numbers
+        let arrivals: Vec<TrainArrival> = numbers
             .into_iter()
-            .map(|(number, sent_ns, at_ns)| Arrival { number, sent_ns, at_ns })
+            .map(|(number, sent_ns, at_ns)| TrainArrival { number, sent_ns, at_ns })
             .collect();
         let arrived = Arrived::of(&arrivals, sent, 0);
         prop_assert_eq!(arrived.packets + arrived.lost, u64::from(sent));

@@ -27,4 +27,4 @@ pub use client::{LinkError, LinkOptions, measure};
 pub(super) use message::LinkMessage;
 pub use report::{LinkDirection, LinkReport};
 pub use server::LinkLimits;
-pub(super) use server::{Links, bind};
+pub(super) use server::{LinkSessions, bind};

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_said() {
+    fn what_was_not_measured_is_noted() {
         let way = LinkDirection {
             rate_bit_per_s: 5e6,
             rate_at_least_because: Some("because".to_owned()),

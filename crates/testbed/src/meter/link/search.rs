@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_sender_is_said() {
+    fn a_slow_sender_is_reported() {
         let (rate, at_least) =
             found(&mut Synthetic { sender_max: 10e6, ..Synthetic::new(|_| 50e6) });
         assert!((rate / 10e6 - 1.0).abs() < 0.05, "{rate}");

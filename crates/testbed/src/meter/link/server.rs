@@ -1,6 +1,6 @@
 //! The serving end of a link's measurement.
 
-use super::end::End;
+use super::end::LinkEnd;
 use super::message::LinkMessage;
 use super::socket;
 use super::train::{RATE_MAX, Train};
@@ -43,7 +43,7 @@ impl Default for LinkLimits {
 
 /// The sessions of a server.
 #[derive(Debug)]
-pub(in crate::meter) struct Links {
+pub(in crate::meter) struct LinkSessions {
     limits: LinkLimits,
     /// None where the port was taken.
     socket: Option<tokio::net::UdpSocket>,
@@ -56,12 +56,12 @@ struct Session {
     local: SocketAddr,
     client: IpAddr,
     /// There once the client's datagrams have come.
-    end: Option<Arc<End>>,
+    end: Option<Arc<LinkEnd>>,
 }
 
 /// A session that ends with the value.
 struct Open<'a> {
-    links: &'a Links,
+    links: &'a LinkSessions,
     token: Token,
 }
 
@@ -76,7 +76,7 @@ pub(in crate::meter) fn bind(address: SocketAddr) -> io::Result<std::net::UdpSoc
     socket::shared(address)
 }
 
-impl Links {
+impl LinkSessions {
     /// A server's sessions. Without limits it gives none.
     pub(in crate::meter) fn new(
         limits: Option<LinkLimits>,
@@ -114,7 +114,7 @@ impl Links {
         if session.client != from.ip() || session.end.is_some() {
             return;
         }
-        match End::start(session.local, from, hello.token, true) {
+        match LinkEnd::start(session.local, from, hello.token, true) {
             Ok(end) => {
                 end.send(Kind::Seen, 0);
                 session.end = Some(Arc::new(end));

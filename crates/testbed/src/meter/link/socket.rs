@@ -49,7 +49,7 @@ pub(super) fn connected(local: SocketAddr, peer: SocketAddr) -> io::Result<UdpSo
 
 /// A datagram as it was received.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
+pub(super) struct ReceivedDatagram {
     pub(super) length: usize,
     /// When the kernel had it. Clock: `CLOCK_REALTIME`.
     pub(super) at_ns: u64,
@@ -58,12 +58,12 @@ pub(super) struct Received {
 }
 
 /// The next datagram.
-pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Received> {
+pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedDatagram> {
     let mut parts = [IoSliceMut::new(buffer)];
     let mut space = nix::cmsg_space!(TimeSpec, u32);
     let flags = MsgFlags::empty();
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
-    let mut received = Received { length: message.bytes, at_ns: 0, overflowed: None };
+    let mut received = ReceivedDatagram { length: message.bytes, at_ns: 0, overflowed: None };
     for control in message.cmsgs()? {
         match control {
             ControlMessageOwned::ScmTimestampns(time) => received.at_ns = ns(time),

@@ -1,6 +1,6 @@
 //! Links that are arithmetic, for the tests of what judges them.
 
-use super::estimate::Arrival;
+use super::estimate::TrainArrival;
 use super::train::{PACKET, Train};
 use midhop_units::{Duration, Rate};
 
@@ -36,7 +36,7 @@ impl Synthetic {
     }
 
     /// A train and what arrives of it, over a link whose queue is empty and whose bucket is full.
-    pub(super) fn carry(&mut self, rate: Rate, time: Duration) -> (Train, Vec<Arrival>) {
+    pub(super) fn carry(&mut self, rate: Rate, time: Duration) -> (Train, Vec<TrainArrival>) {
         let train = Train::lasting(1, rate, time);
         let bits = PACKET as f64 * 8.0;
         let sending = (train.rate_bit_per_s as f64).min(self.sender_max);
@@ -62,7 +62,7 @@ impl Synthetic {
             let chance = if losing { 1.0 - 1.0 / self.loss.1 } else { self.loss.0 };
             losing = self.uniform() < chance;
             if !losing {
-                arrivals.push(Arrival {
+                arrivals.push(TrainArrival {
                     number,
                     sent_ns: 5_000_000_000 + (sent * 1e9) as u64,
                     at_ns: 9_000_000_000 + (at * 1e9) as u64,
