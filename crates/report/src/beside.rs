@@ -3,7 +3,7 @@
 use crate::axes::{Axes, Axis, Role};
 use crate::escape::html as text;
 use crate::number;
-use crate::runs::state;
+use crate::runs::{list_faults, state};
 use crate::summary::{Row, rows};
 use crate::terminal::{Notes, drawn, frame, plain, unbroken};
 use comfy_table::{CellAlignment, Table};
@@ -188,13 +188,7 @@ pub(crate) fn section(page: &mut String, records: &[Record]) {
         let _ = writeln!(page, "<td>{states}</td></tr>");
     }
     page.push_str("</tbody></table></div>\n");
-    if !faults.is_empty() {
-        page.push_str("<ol class=\"faults\">\n");
-        for fault in &faults {
-            let _ = writeln!(page, "<li>{}</li>", text(fault));
-        }
-        page.push_str("</ol>\n");
-    }
+    list_faults(page, &faults);
     page.push_str(
         "<p class=\"note\">Of limit: the shortest time that physics allows for these bytes, over the \
          time that they took. –: not run there.</p>\n</section>\n",

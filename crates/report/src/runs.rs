@@ -68,13 +68,7 @@ pub(crate) fn table(page: &mut String, id: &str, heading: &str, records: &[Recor
         let _ = writeln!(page, "<td>{}</td></tr>", state(row, &mut faults));
     }
     page.push_str("</tbody></table></div>\n");
-    if !faults.is_empty() {
-        page.push_str("<ol class=\"faults\">\n");
-        for fault in &faults {
-            let _ = writeln!(page, "<li>{}</li>", text(fault));
-        }
-        page.push_str("</ol>\n");
-    }
+    list_faults(page, &faults);
     page.push_str(
         "<p class=\"note\">Of limit: the shortest time that physics allows for these bytes, over the \
          time that they took. ±: 95 % confidence interval of the mean over seeds. Sent again: by the \
@@ -89,6 +83,18 @@ fn share(row: &Row) -> String {
     let Some(estimate) = row.efficiency else { return words };
     let percent = (estimate.mean * 100.0).clamp(0.0, 100.0);
     format!("<span class=\"share\" style=\"--share-end:{percent:.1}%\">{words}</span>")
+}
+
+/// The faults that the states of rows refer to by number.
+pub(crate) fn list_faults(page: &mut String, faults: &[&str]) {
+    if faults.is_empty() {
+        return;
+    }
+    page.push_str("<ol class=\"faults\">\n");
+    for fault in faults {
+        let _ = writeln!(page, "<li>{}</li>", text(fault));
+    }
+    page.push_str("</ol>\n");
 }
 
 pub(crate) fn state<'a>(row: &'a Row, faults: &mut Vec<&'a str>) -> String {

@@ -6,6 +6,7 @@
 use crate::pages::{ADMIN, page};
 use crate::scene::Scene;
 use crate::stage::{PATIENCE, until};
+use midhop_testkit::BROWSER_OPTIONS;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,19 +42,8 @@ fn open(scene: &Scene, browser: &str, size: (u32, u32), more: &[String]) -> Seen
     let log = profile.path().join("net.json");
     let mut command = Command::new(browser);
     command
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--hide-scrollbars",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=8000",
-        ])
+        .args(BROWSER_OPTIONS)
+        .arg("--virtual-time-budget=8000")
         .arg(format!("--log-net-log={}", log.display()))
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("--window-size={},{}", size.0, size.1))

@@ -2,6 +2,7 @@
 //!
 //! The pages and pictures stay in the build directory's `tmp` for a look.
 
+use midhop_testkit::BROWSER_OPTIONS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,19 +35,8 @@ pub fn folder() -> PathBuf {
 pub fn open(browser: &str, page: &Path, width: u32, height: u32, more: &[&str]) -> Seen {
     let profile = tempfile::tempdir().expect("a directory for the profile");
     let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--hide-scrollbars",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=20000",
-        ])
+        .args(BROWSER_OPTIONS)
+        .arg("--virtual-time-budget=20000")
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("--window-size={width},{height}"))
         .args(more)

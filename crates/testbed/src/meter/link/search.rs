@@ -11,6 +11,8 @@ const BEGIN: Rate = Rate::from_mbit_per_s(1);
 const SLOWEST: Rate = Rate::from_bits_per_s(16_000);
 /// How long a train of the doubling takes.
 const SHORT: Duration = Duration::from_ms(500);
+/// How long one takes that is sent again since too little of it arrived: a burst of losses is not a slow link.
+const AGAIN: Duration = Duration::from_s(1);
 /// How far above the estimate the long train is.
 const ABOVE: f64 = 1.15;
 /// A link is too slow for a short train of which less than this part arrives in its time.
@@ -55,6 +57,9 @@ pub(super) struct Search {
     rate_max: Rate,
     asked: Rate,
     is_long: bool,
+    /// Where the train under way is a short one that is sent again: the rate at which it arrived before. A longer one is
+    /// deceived less by what a bucket lets pass at once, and its rate alone may be too low to empty the bucket.
+    doubted: Option<f64>,
     /// What arrives of a train for which the link is fast enough.
     delivered: Option<f64>,
     /// The last that arrived of any train.
@@ -73,6 +78,7 @@ impl Search {
             rate_max,
             asked: begin,
             is_long: false,
+            doubted: None,
             delivered: None,
             last: None,
             trains: 1,
@@ -106,7 +112,11 @@ impl Search {
         let rate = tail.rate_bit_per_s;
         self.last = Some(tail.clone());
         if saturated {
-            return if self.is_long { self.found(tail, None) } else { self.long(rate) };
+            return match (self.is_long, self.doubted) {
+                (true, _) => self.found(tail, None),
+                (false, Some(before)) => self.long(rate.max(before)),
+                (false, None) => self.again(rate),
+            };
         }
         let limit = if slow_sender {
             Some("the sending host could not send faster")
@@ -134,15 +144,22 @@ impl Search {
 
     fn short(&mut self, rate_bit_per_s: u64) -> Next {
         self.trains += 1;
-        self.is_long = false;
+        (self.is_long, self.doubted) = (false, None);
         self.asked = Rate::from_bits_per_s(rate_bit_per_s).min(self.rate_max).max(SLOWEST);
         Next::Train(self.asked, SHORT)
+    }
+
+    /// The same short train once more.
+    fn again(&mut self, rate_bit_per_s: f64) -> Next {
+        self.trains += 1;
+        self.doubted = Some(rate_bit_per_s);
+        Next::Train(self.asked, AGAIN)
     }
 
     fn long(&mut self, rate_bit_per_s: f64) -> Next {
         self.trains += 1;
         self.long_trains += 1;
-        self.is_long = true;
+        (self.is_long, self.doubted) = (true, None);
         let rate = (rate_bit_per_s * ABOVE) as u64;
         self.asked = Rate::from_bits_per_s(rate).min(self.rate_max).max(SLOWEST);
         Next::Train(self.asked, self.long)
@@ -183,8 +200,8 @@ mod tests {
     fn rates_double_until_one_is_too_fast() {
         let (next, asked) = search(&mut Synthetic::new(|_| 5e6));
         let Next::Found(found) = next else { panic!("{next:?}") };
-        assert_eq!(asked[..4], [1.0, 2.0, 4.0, 8.0]);
-        assert!(asked.len() == 5 && (asked[4] / 5.75 - 1.0).abs() < 0.02, "{asked:?}");
+        assert_eq!(asked[..5], [1.0, 2.0, 4.0, 8.0, 8.0]);
+        assert!(asked.len() == 6 && (asked[5] / 5.75 - 1.0).abs() < 0.02, "{asked:?}");
         assert!((found.tail.rate_bit_per_s / 5e6 - 1.0).abs() < 0.01, "{found:?}");
         assert_eq!(found.at_least, None);
     }
