@@ -1,5 +1,6 @@
 //! The layer rules: who may depend on whom, and what a pure crate may never reach.
 
+use crate::resolved::Resolve;
 use anyhow::Context;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,28 +146,6 @@ struct Metadata {
 struct Package {
     id: String,
     name: String,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<DependencyKind>,
-}
-
-#[derive(Deserialize)]
-struct DependencyKind {
-    kind: Option<String>,
 }
 
 #[cfg(test)]

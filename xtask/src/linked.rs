@@ -1,5 +1,6 @@
 //! What a program is linked with: its packages, as cargo resolves them for one target.
 
+use crate::resolved::{Dependency, Node, Resolve};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,29 +12,6 @@ use std::process::Command;
 struct Metadata {
     packages: Vec<Package>,
     resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<Kind>,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    /// `dev`, `build`, or none for what is linked.
-    kind: Option<String>,
 }
 
 /// A package that is linked.

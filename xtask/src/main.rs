@@ -7,6 +7,7 @@ mod layers;
 mod linked;
 mod names;
 mod recipes;
+mod resolved;
 mod third_party;
 mod tidy;
 mod vetted;

@@ -2,7 +2,7 @@
 //!
 //! A macro and no build script: what a build script says is known to the whole package, so that each commit would
 //! build all of midhopd again. This one is known to the file that calls it. It asks no git, reads no clock, and two
-//! builds of one commit say the same.
+//! builds of one commit have the same version.
 #![expect(
     clippy::disallowed_methods,
     reason = "it runs in the compiler, and reads the repository's own files"
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const DIGITS: usize = 12;
 
 /// The version of the package that is built, as a string, with its commit in brackets: what the environment has as
-/// `MIDHOP_COMMIT` at that time, else what the repository's `.git` says, else none.
+/// `MIDHOP_COMMIT` at that time, else what the repository's `.git` names, else none.
 #[proc_macro]
 pub fn version(_: TokenStream) -> TokenStream {
     let variable = |name| std::env::var(name).unwrap_or_default();
@@ -40,7 +40,7 @@ pub fn version(_: TokenStream) -> TokenStream {
     format!("{{ {watched} {variable} {version:?} }}").parse().unwrap_or_default()
 }
 
-/// A commit, and the files that say so.
+/// A commit, and the files that name it.
 #[derive(Debug, Default, PartialEq)]
 struct Found {
     commit: String,

@@ -1,4 +1,4 @@
-//! Man pages and shell completions, made of what a program itself says of its command line.
+//! Man pages and shell completions, made from a program's definition of its command line.
 //!
 //! Both programs write them with a hidden command, `manual DIRECTORY`, so that no page can name an option that the
 //! program lacks. Nothing of the machine or the time is in them: the same program writes the same bytes.
@@ -35,12 +35,12 @@ impl Section {
     }
 }
 
-/// What is said of each page's program beside its options: other pages, and where the rest is documented.
+/// What each page has beside the options of its program: exit codes, and other pages.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
     /// Where the program's pages belong.
     pub section: Section,
-    /// What the section EXIT STATUS says: each exit code and what it means.
+    /// The section EXIT STATUS: each exit code and its meaning.
     pub exit_codes: &'a [(u8, &'a str)],
     /// Other pages, as `name(section)`.
     pub see_also: &'a [&'a str],

@@ -144,7 +144,7 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
         return response;
     }
     if !host::is_own(request, &source.names) {
-        // Neither answers nor errors tell a page of others what runs here.
+        // Neither answers nor errors show a page of others what runs here.
         return plain(
             StatusCode::MISDIRECTED_REQUEST,
             "ask by an address or localhost, or list the name in admin.names\n",
@@ -183,7 +183,7 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
     }
 }
 
-/// From when on samples are asked for, `?after=SECONDS` since the start; all of them where nothing sensible is said.
+/// From when on samples are asked for, `?after=SECONDS` since the start; all of them without a valid number.
 fn after(request: &Request<Incoming>) -> f64 {
     let asked = request.uri().query().and_then(|query| query.strip_prefix("after="));
     asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(-1.0)

@@ -131,7 +131,7 @@ pub(crate) fn check_host(plan: &Plan) -> Result<(), Failure> {
     if intercepts { check_ports(plan) } else { Ok(()) }
 }
 
-/// Checks what a start or a reload finds on this host beyond what the plan says: congestion controls are made selectable
+/// Checks what a start or a reload finds on this host beyond the plan: congestion controls are made selectable
 /// for a moment.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ fn proxies(plan: &Plan) -> bool {
     !plan.intercept.interfaces.is_empty() || asked || !plan.tunnel.listen.is_empty()
 }
 
-/// Waits until the configuration asks for flows: the plan then, which this host can follow, and what the file says.
+/// Waits until the configuration asks for flows: the plan then, which this host can follow, and the text of the file.
 /// Nothing, where a signal ends the process before.
 ///
 /// # Errors

@@ -122,7 +122,7 @@ pub fn beside_table(records: &[Record], columns: u16) -> String {
     let mut notes = Notes::default();
     let mut above: &[String] = &[];
     for line in &beside.lines {
-        // What the line above already says is left blank, up to the first difference.
+        // What the line above has already is left blank, up to the first difference.
         let same = line.at.iter().zip(above).take_while(|(here, there)| here == there).count();
         let same = same.min(line.at.len() - 1);
         let mut cells: Vec<String> = line.at.iter().map(|word| unbroken(word)).collect();

@@ -119,7 +119,7 @@ fn plans_with(scenario: &Scenario, legs: LegCongestion) -> Result<Vec<Plan>, Fai
     Ok(plans)
 }
 
-/// The same, when the simulator can run them: what it cannot is told with its place in the scenario.
+/// The same, when the simulator can run them: what it cannot is reported with its place in the scenario.
 ///
 /// # Errors
 /// When it cannot.

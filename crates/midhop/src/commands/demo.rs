@@ -27,13 +27,13 @@ const SCENARIO: &str = include_str!("../../../../scenarios/geo-demo.toml");
 
 /// The axis of the demo's losses.
 const LOSS: &str = "links.satellite.down.loss";
-/// What `--quick` runs on kernels: a file at the loss that tells setups apart. All cells are simulated.
+/// What `--quick` runs on kernels: a file at the loss at which setups differ most. All cells are simulated.
 const QUICK: [(&str, &[&str]); 2] = [("load", &["file"]), (LOSS, &["1 %"])];
 /// As many of them at once as two processors carry, the pair's beside the longest: they are all small.
 const QUICK_JOBS: usize = 3;
 /// What runs on kernels where nothing else is asked for: the ends of the axis, in minutes.
 const ENDS: [(&str, &[&str]); 1] = [(LOSS, &["0 %", "1 %"])];
-/// How often a run that was late is run again: more costs minutes and tells nothing new.
+/// How often a run that was late is run again: more costs minutes and shows nothing new.
 const REPEATS: u32 = 2;
 
 /// Arguments of `midhop demo`.
@@ -64,7 +64,7 @@ impl Demo {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let scenario = self.scenario()?;
         let plans = simulable_plans(&scenario)?;
-        // Namespaces are entered while there is one thread; what they lack is told when there is something to see.
+        // Namespaces are entered while there is one thread; what they lack is reported when there is something to see.
         let inside = check_daemon(&plans).and_then(|()| Isolated::enter());
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let simulated = self.simulate(&plans, &interrupts)?;

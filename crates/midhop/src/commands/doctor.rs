@@ -1,4 +1,4 @@
-//! `midhop doctor`: what this host has of what `midhop` needs, and then what `midhopd doctor` tells.
+//! `midhop doctor`: what this host has of what `midhop` needs, and then what `midhopd doctor` finds.
 
 use super::lab::session::Isolated;
 use super::output;

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 pub enum Command {
     /// The main job: a page, a file and four flows over a GEO satellite, with and without the proxy
     Demo(demo::Demo),
-    /// Tell what this host has of what midhop and midhopd need
+    /// Report what this host lacks for midhop and midhopd
     Doctor(doctor::Doctor),
     /// Generate load between two hosts and measure it.
     Meter(meter::Meter),

@@ -186,7 +186,7 @@ impl Reproduce {
         let mut outcome = Outcome::of(study, ran.results);
         outcome.unwritten = ran.unwritten;
         outcome.took = began.elapsed();
-        tell(&outcome);
+        report_failures(&outcome);
         Ok(outcome)
     }
 
@@ -311,8 +311,8 @@ impl Reproduce {
     }
 }
 
-/// Says on standard error what went wrong.
-fn tell(outcome: &Outcome) {
+/// Prints on standard error what went wrong.
+fn report_failures(outcome: &Outcome) {
     let Outcome { runs, finished, unwritten, .. } = outcome;
     for fault in &outcome.faults {
         eprintln!("invalid: {fault}");

@@ -118,7 +118,7 @@ fn an_interrupted_sweep_names_the_command_that_goes_on() {
     let out = place.path().join("a sweep").display().to_string();
     // More than anybody waits for.
     let arguments = ["sim", "sweep", "scenarios/quick.toml", "--seeds", "5000", "--out", &out];
-    let child = Command::new(env!("CARGO_BIN_EXE_midhop"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_midhop"))
         .current_dir(ROOT)
         .args(arguments)
         .stdout(Stdio::null())
@@ -127,6 +127,8 @@ fn an_interrupted_sweep_names_the_command_that_goes_on() {
         .expect("the program starts");
     let records = place.path().join("a sweep/records.jsonl");
     while std::fs::metadata(&records).map_or(0, |it| it.len()) == 0 {
+        let ended = child.try_wait().expect("a process");
+        assert_eq!(ended, None, "it ended before it was interrupted");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process"));
@@ -139,7 +141,7 @@ fn an_interrupted_sweep_names_the_command_that_goes_on() {
 }
 
 #[test]
-fn the_doctor_tells_what_is_there() {
+fn the_doctor_reports_what_is_there() {
     let output = midhop(&["doctor"]);
     let shown = text(&output.stdout);
     for subject in ["simulator", "midhopd", "laboratory"] {

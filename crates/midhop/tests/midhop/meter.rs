@@ -162,7 +162,7 @@ fn a_links_tables_are_read_by_those_whom_they_are_for() {
     let plan = midhop_pep::config::Plan::read("printed.toml", leg)
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
     let leg = plan.legs.iter().find(|leg| leg.name == "satellite").expect("the leg");
-    // Loopback is faster than the server gives: both rates are about its 4 Mbit/s, and said to be the least.
+    // Loopback is faster than the server gives: both rates are about its 4 Mbit/s, and reported as the least.
     for rate in [leg.rate, leg.rate_in] {
         let rate = rate.expect("a rate").mbit_per_s();
         assert!(rate > 1.0 && rate < 4.4, "{text}");
@@ -174,7 +174,7 @@ fn a_links_tables_are_read_by_those_whom_they_are_for() {
     let scenario = midhop_experiment::Scenario::parse("printed.toml", &scenario)
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(scenario.plans().expect("a plan").len(), 1);
-    // Progress is told beside the data.
+    // Progress goes beside the data.
     for part in
         ["rate down: a train of 1.00 Mbit/s", "loss up", "note: down: the link carries at least"]
     {
@@ -202,7 +202,7 @@ fn a_links_numbers_have_their_units_in_their_keys() {
     {
         assert!(text.contains(part), "{part:?} is missing in\n{text}");
     }
-    // A server that measures no links says so.
+    // A server that measures no links refuses.
     let server = serve(&["--links-max", "0"]);
     let host = format!("127.0.0.1:{}", server.port);
     let output = midhop(&["link", &host]).output().expect("midhop runs");

@@ -242,7 +242,7 @@ impl Sample {
 
 impl Columns {
     fn of(samples: &[&Sample], begun: Instant, now: Instant) -> Self {
-        /// Hundredths of a second say enough.
+        /// Hundredths of a second are enough.
         fn seconds(time: Duration) -> f64 {
             (time.as_secs_f64() * 100.0).round() / 100.0
         }

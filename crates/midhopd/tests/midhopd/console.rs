@@ -96,7 +96,7 @@ fn live_flows_and_legs_are_shown() {
     assert!(errors(&gone).contains("hint: start the daemon"), "{}", errors(&gone));
 }
 
-/// What it says of a flow that would begin is what becomes of one that begins.
+/// The answer about a flow that would begin is what becomes of one that begins.
 #[test]
 fn why_explains_live_and_hypothetical_flows() {
     let Some(stage) = Stage::set() else { return };

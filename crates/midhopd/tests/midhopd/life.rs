@@ -105,7 +105,7 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
     assert!(status(&stage, "/status.json").contains("\"busiest\":[]"));
 }
 
-/// As a package installs it: it takes nothing until the administrator says from where, and that takes no restart.
+/// As a package installs it: it takes nothing until the administrator names interfaces, which takes no restart.
 #[test]
 fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     let Some(stage) = Stage::set() else { return };
@@ -114,7 +114,7 @@ fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     let idle =
         || log_of(&desk).matches("Nothing is intercepted until you set `interfaces`.").count();
     let running = Running::start(&stage, &desk);
-    until("it says so", || idle() == 1);
+    until("it reports so", || idle() == 1);
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"past it");
@@ -124,7 +124,7 @@ fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     until("it still idles", || idle() == 2);
     desk.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
-    until("the wrong one is told", || log_of(&desk).contains("configuration not reloaded"));
+    until("the wrong one is reported", || log_of(&desk).contains("configuration not reloaded"));
 
     desk.rewrite(CONFIG);
     running.signal(Signal::SIGHUP);
@@ -183,7 +183,7 @@ fn a_reload_touches_no_live_flow() {
 
     desk.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
-    until("the wrong one is told", || log_of(&desk).contains("configuration not reloaded"));
+    until("the wrong one is reported", || log_of(&desk).contains("configuration not reloaded"));
     assert!(log_of(&desk).contains("midhopd.toml:2:1: limits.flosw"), "{}", log_of(&desk));
     pass(&server, &client, b"after a wrong one");
 

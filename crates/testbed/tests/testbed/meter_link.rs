@@ -36,7 +36,7 @@ fn network(link: &str) -> Network {
     network
 }
 
-/// Measures `link` from its first node to its second, and gives the lines that told how far it was.
+/// Measures `link` from its first node to its second, and returns its lines of progress.
 fn measured(
     link: &str,
     family: usize,

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// How hard the machine is driven, and what is said of it.
+/// How hard the machine is driven, and what is reported of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Runs at a time; as many as the machine carries where it does not say.

@@ -42,7 +42,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Begins; `None`, said loudly, where the host lets this user make no namespaces. `daemon` adds to the gateway's
+    /// Begins; `None`, with a message, where the host lets this user make no namespaces. `daemon` adds to the gateway's
     /// configuration.
     pub fn begin(daemon: &str) -> Option<Self> {
         let link = "rate = \"20 Mbit/s\"\ndelay = \"30 ms\"\nloss = 0.005\n";
@@ -123,7 +123,7 @@ impl Scene {
         (client, server)
     }
 
-    /// The server says without an end what the client counts, or the other way round.
+    /// The server sends without an end what the client counts, or the other way round.
     fn run(&mut self, to: &TcpStream, from: &TcpStream) {
         let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
         let (reader, writer, counted) = (copy(to), copy(from), Arc::<AtomicU64>::default());

@@ -34,7 +34,7 @@ const PING_EVERY: Duration = Duration::from_ms(50);
 const PONGS_LATE: StdDuration = StdDuration::from_secs(3);
 /// The part of the link's rate at which losses are counted.
 const LOSS_AT: f64 = 0.8;
-/// How often a line tells how far it is.
+/// How often a line reports progress.
 const LINE_EVERY: StdDuration = StdDuration::from_secs(1);
 
 /// How a link is to be measured.
@@ -106,7 +106,7 @@ pub enum LinkError {
         /// Whether the server has got some.
         attached: bool,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
     /// Small datagrams pass, a train's do not.
@@ -366,7 +366,7 @@ impl Session {
     }
 }
 
-/// Says `message`, and gives the answer, for which the server needs some time.
+/// Sends `message`, and returns the answer, for which the server needs some time.
 async fn ask(
     connection: &mut Connection,
     message: LinkMessage,
@@ -418,7 +418,7 @@ fn name(direction: Direction) -> &'static str {
     }
 }
 
-/// Tells how far a measurement is.
+/// Reports the progress of a measurement.
 struct ProgressLines {
     on_line: Arc<OnLine>,
     begin: Instant,

@@ -1,4 +1,4 @@
-//! What the arrivals of a train say about the link: its rate, its losses, its order.
+//! What the arrivals of a train show about the link: its rate, its losses, its order.
 //!
 //! Only the receiver's times are asked for how fast the link is. A sender that was held up shows in the sending
 //! times, which the datagrams carry.
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 const IGNORED: f64 = 0.4;
 /// The part of the last arrivals that is ignored: stragglers would stretch the whole train.
 const STRAGGLERS: f64 = 0.02;
-/// Width of the windows over which a rate that varies is told. Unit: nanoseconds.
+/// Width of the windows over which a varying rate is reported. Unit: nanoseconds.
 const WINDOW_NS: f64 = 200e6;
-/// Fewer packets than these in a window say nothing about its rate.
+/// Fewer packets than these in a window show nothing about its rate.
 const WINDOW_PACKETS_MIN: f64 = 10.0;
 /// The standard deviations of a 95 % interval.
 const DEVIATIONS: f64 = 1.96;
@@ -174,7 +174,7 @@ pub(super) fn percentile(sorted: &[f64], part: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
-/// The 95 % interval of a loss ratio of which `lost` of `sent` were seen (Wilson). Losses in bursts say less: a
+/// The 95 % interval of a loss ratio of which `lost` of `sent` were seen (Wilson). Losses in bursts show less: a
 /// burst of B packets counts as one of 2 B − 1 trials, as in a Gilbert channel.
 pub(super) fn loss_interval(lost: u64, sent: u64, burst_mean: Option<f64>) -> [f64; 2] {
     if sent == 0 {

@@ -1,4 +1,4 @@
-//! What the two ends of a link's measurement say over TCP.
+//! Messages of the two ends of a link's measurement over TCP.
 
 use super::estimate::Arrived;
 use super::train::Train;

@@ -34,7 +34,7 @@ pub struct LinkReport {
     pub down: LinkDirection,
     /// Away from this host.
     pub up: LinkDirection,
-    /// What the numbers do not tell, in sentences.
+    /// What the numbers do not show, in sentences.
     pub warnings: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl LinkDirection {
         }
     }
 
-    /// What the numbers of this direction do not tell.
+    /// What the numbers of this direction do not show.
     pub(super) fn warnings(&self, way: &str) -> Vec<String> {
         let mut warnings = Vec::new();
         let mbit = |rate: f64| format!("{:.3} Mbit/s", rate / 1e6);
@@ -161,7 +161,7 @@ pub(super) struct Trips {
 }
 
 impl Trips {
-    /// What answers to pings say; none where there are none. The clocks of both ends need not agree.
+    /// What answers to pings show; none where there are none. The clocks of both ends need not agree.
     pub(super) fn of(pongs: &[Pong]) -> Option<Self> {
         let ms = |later: u64, earlier: u64| (i128::from(later) - i128::from(earlier)) as f64 / 1e6;
         let sorted = |time: &dyn Fn(&Pong) -> f64| {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// The longest session.
 const SESSION_MAX: Duration = Duration::from_secs(120);
-/// The longest that a client says nothing within one: the longest train and what waits before it.
+/// The longest that a client sends no message within one: the longest train and what waits before it.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 /// Most trains of a session.
 const TRAINS_MAX: u32 = 100;

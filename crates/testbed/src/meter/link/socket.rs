@@ -30,7 +30,7 @@ pub(super) fn shared(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// A socket between `local` and `peer` alone, which tells when datagrams arrived.
+/// A socket between `local` and `peer` alone, which reports when datagrams arrived.
 pub(super) fn connected(local: SocketAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
     if local.port() != 0 {
@@ -53,7 +53,7 @@ pub(super) struct ReceivedDatagram {
     pub(super) length: usize,
     /// When the kernel had it. Clock: `CLOCK_REALTIME`.
     pub(super) at_ns: u64,
-    /// Datagrams that the socket had no room for so far, where the kernel says so.
+    /// Datagrams that the socket had no room for so far, where the kernel reports it.
     pub(super) overflowed: Option<u32>,
 }
 

@@ -11,7 +11,7 @@ pub(super) const RATE_MAX: Rate = Rate::from_mbit_per_s(2000);
 pub(super) const TIME_MAX: Duration = Duration::from_s(15);
 /// The longest train, in packets: what an end remembers of one.
 pub(super) const PACKETS_MAX: u64 = 1_000_000;
-/// The fewest packets of a train that say anything about a rate.
+/// The fewest packets of a train that show anything about a rate.
 const PACKETS_MIN: u64 = 16;
 /// How late a sender may be and still catch up: more at once might overflow a queue that the rate would not.
 const LATENESS_MAX_NS: u64 = 10_000_000;
