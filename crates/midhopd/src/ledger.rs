@@ -2,17 +2,20 @@
 //!
 //! Invariant: a reader holds a lock that a worker needs for at most `SLICE` flows at a time, however many there are.
 
+mod direction;
+mod flow;
 mod leg;
 mod limit;
 
+pub use direction::{Books, DirectionBook, Wait};
+pub use flow::{FlowBook, FlowOrigin, Party, SourceBook};
 pub use leg::{LegBook, Segments, SideBook, Speed};
 pub use limit::{Limit, LimitsReached};
 
 use crate::ends::RelayOutcome;
-use crate::ends::{Ends, Side};
+use crate::ends::Side;
 use crate::leg::{Failure, Refusal, Sample};
-use crate::prefixes::{PrefixBook, Prefixes};
-use midhop_pep::config::{Keepalive, LegPlan};
+use crate::prefixes::Prefixes;
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
 use serde::Serialize;
@@ -21,7 +24,7 @@ use std::io::ErrorKind;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// Live flows read under one lock.
@@ -147,6 +150,14 @@ impl Ledger {
     /// A ledger that counts clients with others'.
     pub fn with_prefixes(prefixes: Arc<Prefixes>) -> Self {
         Self { prefixes, ..Self::default() }
+    }
+
+    /// Where a flow's bytes are booked: up, and down.
+    pub fn books<'a>(&'a self, book: &'a FlowBook) -> [Books<'a>; 2] {
+        [
+            Books { flow: &book.up, all: &self.bytes_up },
+            Books { flow: &book.down, all: &self.bytes_down },
+        ]
     }
 
     /// Books a flow that passes by because a limit was reached.
@@ -298,179 +309,6 @@ impl Ledger {
 
     fn with_leg(&self, name: &str, book: impl FnOnce(&mut LegBook)) {
         with(&self.legs, name, book);
-    }
-}
-
-/// The party on one side of a flow: a leg, or a tunnel.
-#[derive(Debug, Clone)]
-pub struct Party {
-    /// Its name.
-    pub name: Box<str>,
-    /// How a dead end is found.
-    pub keepalive: Keepalive,
-    /// Whether it is a tunnel.
-    pub is_tunnel: bool,
-}
-
-impl Party {
-    /// The tunnel to a peer, which keeps itself alive.
-    pub fn tunnel(peer: &str) -> Self {
-        let keepalive = Keepalive { count: 0, ..Keepalive::default() };
-        Self { name: peer.into(), keepalive, is_tunnel: true }
-    }
-}
-
-impl From<&LegPlan> for Party {
-    fn from(leg: &LegPlan) -> Self {
-        Self { name: leg.name.as_str().into(), keepalive: leg.keepalive.clone(), is_tunnel: false }
-    }
-}
-
-/// How a flow came to be carried.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FlowOrigin {
-    /// The rule that decided, from 0, in the plan that the flow began with; none: the default.
-    pub rule: Option<usize>,
-    /// The interface on which it arrived; none: it was requested, here or by a peer.
-    pub interface: Option<Box<str>>,
-    /// The DSCP of its SYN.
-    pub dscp: u8,
-}
-
-/// One live flow.
-#[derive(Debug)]
-pub struct FlowBook {
-    /// Its addresses.
-    pub ends: Ends,
-    /// The party towards the client.
-    pub client_leg: Party,
-    /// The party towards the server.
-    pub server_leg: Party,
-    /// How it came to be carried.
-    pub origin: FlowOrigin,
-    /// Since when both sides are open.
-    pub since: Instant,
-    /// Unit: bytes. From client to server.
-    pub up: Counter,
-    /// Unit: bytes. From server to client.
-    pub down: Counter,
-    /// Measurements of the end before a tunnel, where the flow goes through one.
-    pub source: SourceBook,
-    /// Unit: bytes. The part of `up` that its legs' books include; changed under their lock only.
-    settled_up: Counter,
-    /// The same of `down`.
-    settled_down: Counter,
-    /// How fast it is.
-    pub speed: Speed,
-    /// What was measured on the client's side, and on the server's.
-    sides: [SideBook; 2],
-    /// The counters of its client's prefix.
-    prefix: Arc<PrefixBook>,
-}
-
-impl FlowBook {
-    /// A flow that begins.
-    pub fn new(ends: Ends, client_leg: Party, server_leg: Party) -> Self {
-        Self {
-            ends,
-            client_leg,
-            server_leg,
-            origin: FlowOrigin::default(),
-            since: Instant::now(),
-            up: Counter::default(),
-            down: Counter::default(),
-            source: SourceBook::default(),
-            settled_up: Counter::default(),
-            settled_down: Counter::default(),
-            speed: Speed::default(),
-            sides: Default::default(),
-            prefix: Arc::default(),
-        }
-    }
-
-    /// The same, with how the flow came to be carried.
-    #[must_use]
-    pub fn with_origin(self, origin: FlowOrigin) -> Self {
-        Self { origin, ..self }
-    }
-
-    /// The party on one side.
-    pub fn party(&self, side: Side) -> &Party {
-        match side {
-            Side::Client => &self.client_leg,
-            Side::Server => &self.server_leg,
-        }
-    }
-
-    /// What was measured on one side, where that is no tunnel.
-    pub fn measured(&self, side: Side) -> &SideBook {
-        match side {
-            Side::Client => &self.sides[0],
-            Side::Server => &self.sides[1],
-        }
-    }
-
-    /// The peer whose tunnel the flow goes through, if it does.
-    pub fn peer(&self) -> Option<&str> {
-        let party = [&self.client_leg, &self.server_leg].into_iter().find(|it| it.is_tunnel)?;
-        Some(&party.name)
-    }
-
-    /// Adds the bytes since the last call to its legs' books, and its prefix's: each byte once, for any caller.
-    fn settle(&self, legs: &mut BTreeMap<String, LegBook>) {
-        let fresh = |count: &Counter, settled: &Counter| {
-            let now = count.value();
-            let fresh = now.saturating_sub(settled.value());
-            settled.set(now);
-            fresh
-        };
-        let up = fresh(&self.up, &self.settled_up);
-        let down = fresh(&self.down, &self.settled_down);
-        self.prefix.up.add(up);
-        self.prefix.down.add(down);
-        for (party, sent, received) in [(&self.client_leg, down, up), (&self.server_leg, up, down)]
-        {
-            if let Some(leg) = legs.get_mut(&*party.name) {
-                leg.sent += sent;
-                leg.received += received;
-            }
-        }
-    }
-}
-
-/// Measurements of the end that a tunnel's flow has on this side.
-#[derive(Debug, Default)]
-pub struct SourceBook {
-    /// Unit: microseconds. Smoothed round-trip time; 0: not measured yet.
-    pub rtt_us: Counter,
-    /// Unit: bit/s. Its send rate between the last two samples.
-    pub rate: Counter,
-    /// Segments received from it.
-    pub segments: Counter,
-    /// Of these, those that came out of order.
-    pub out_of_order: Counter,
-    /// Unit: bytes. Received up to the last sample.
-    received: Counter,
-    /// Unit: microseconds. The flow's age then.
-    age_us: Counter,
-}
-
-impl SourceBook {
-    fn follow(&self, sample: &Sample, age: Duration) {
-        /// Over a shorter time a rate means nothing. Unit: microseconds.
-        const SPAN_US: u64 = 200_000;
-        self.rtt_us.set(u64::from(sample.rtt_us));
-        self.segments.set(u64::from(sample.segments));
-        self.out_of_order.set(u64::from(sample.out_of_order));
-        let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
-        let passed_us = age_us.saturating_sub(self.age_us.value());
-        if passed_us < SPAN_US {
-            return;
-        }
-        let fresh = sample.received.saturating_sub(self.received.value());
-        self.rate.set(fresh.saturating_mul(8_000_000).checked_div(passed_us).unwrap_or(0));
-        self.received.set(sample.received);
-        self.age_us.set(age_us);
     }
 }
 

@@ -11,7 +11,11 @@ use crate::failure::Failure;
 use escape::{Escaped, Form};
 use midhop_pep::config::{Log, LogFormat};
 use tracing_subscriber::{
-    EnvFilter, Registry, filter::ParseError, fmt, layer::SubscriberExt, reload,
+    Registry,
+    filter::{ParseError, Targets},
+    fmt,
+    layer::SubscriberExt,
+    reload,
     util::SubscriberInitExt,
 };
 
@@ -19,7 +23,7 @@ use tracing_subscriber::{
 pub const ENVIRONMENT: &str = "MIDHOPD_LOG";
 
 /// A way to change the level while the daemon runs.
-pub struct Logging(reload::Handle<EnvFilter, Registry>);
+pub struct Logging(reload::Handle<Targets, Registry>);
 
 impl Logging {
     /// Starts logging for the whole process.
@@ -54,7 +58,7 @@ impl Logging {
 }
 
 /// The filter of `log`, or of the environment where it has one.
-fn filter(log: &Log) -> Result<EnvFilter, Failure> {
+fn filter(log: &Log) -> Result<Targets, Failure> {
     let refused = |from: &str, directives: &str, error: ParseError| {
         Failure::usage(format!("{from}: \"{directives}\" is not a log level"))
             .because(error)

@@ -82,7 +82,14 @@ impl Source {
         let measured: Vec<_> = measured.collect();
         sources::count(measured.into_iter(), &mut peers);
         let mut legs = self.legs(&plan);
-        let mut waiting = named(&[("far-side", 0), ("window", 0), ("rate", 0), ("path", 0)]);
+        let mut waiting = named(&[
+            ("far-side", 0),
+            ("window", 0),
+            ("rate", 0),
+            ("path", 0),
+            ("memory", 0),
+            ("tunnel", 0),
+        ]);
         for (name, load) in legs::loads(&live) {
             if let Some(leg) = legs.get_mut(&name) {
                 leg.load(&load, &mut waiting);

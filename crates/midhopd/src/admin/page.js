@@ -3,7 +3,8 @@ const $ = id => document.getElementById(id);
 const KEPT = { recent: 300, hour: 360 }, SPAN = { recent: 300, hour: 3600 };
 const CONDITION = { "near-idle": "A", "near-congested": "B", "far-idle": "C", "far-congested": "D" };
 const WAITS = { "far-side": "clients: for the server's answer", window: "connections: for the far end's window, which is closed",
-  rate: "connections: for their part of the leg's rate", path: "connections: for the path (congestion control)" };
+  rate: "connections: for their part of the leg's rate", path: "connections: for the path (congestion control)",
+  memory: "directions: for memory, as limits.memory is held", tunnel: "directions: for room in a tunnel" };
 const PASSED = { "bypassed_by_rule_total": "a rule", "bypassed_by_watchdog_total": "flows did not come about here",
   "assisted_total": "a rule: they are assisted", "rejected_total": "rejected by a rule" };
 const LIMITS = { flows: "limits.flows", source: "limits.flows_per_source", pending: "limits.pending",
@@ -126,13 +127,11 @@ function show(status, passed) {
     ["moved", f => moved(number(f.down), number(f.up))],
     ["age", f => time(number(f.age))],
     ["round trips", f => [f.to_client, f.to_server].map(side => side ? time(side.rtt_s) : NONE).join(" / ")],
-    ["waits for", f => [f.to_client?.waits_for && `${f.to_client.waits_for} ↓`, f.to_server?.waits_for && `${f.to_server.waits_for} ↑`].filter(Boolean).join(", ") || null, "word"],
+    ["waits for", f => [f.down_waits_for && `${f.down_waits_for} ↓`, f.up_waits_for && `${f.up_waits_for} ↑`].filter(Boolean).join(", ") || null, "word"],
     ["condition", f => f.source ? `${CONDITION[f.source.condition]} (${f.source.condition})` : null, "word"],
   ], d.busiest);
   sources(d, now);
   const waiting = Object.entries(d.waiting).filter(([, n]) => n).map(([what, n]) => [WAITS[what] ?? what, n]);
-  if (passed && d.memory_waits_total > passed.d.memory_waits_total)
-    waiting.push(["directions: for memory, as limits.memory is held", d.memory_waits_total - passed.d.memory_waits_total]);
   table("waiting", "Who waits, and for what", null, [["who, and for what", ([what]) => what], ["now", ([, n]) => count(n)]], waiting);
   const reasons = [...Object.entries(PASSED).map(([key, why]) => [why, d[key]]),
     ...Object.entries(d.limits_reached_total).map(([key, n]) => [LIMITS[key] ?? key, n]),

@@ -2,9 +2,7 @@
 
 use super::figures::{age, bytes, percent, rate, time};
 use super::outcome;
-use crate::control::answer::{
-    DaemonStatus, FlowSide, Flows, LegStatus, LiveFlow, PeerStatus, Why, WhyQuery,
-};
+use crate::control::answer::{DaemonStatus, Flows, LegStatus, LiveFlow, PeerStatus, Why, WhyQuery};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -234,14 +232,12 @@ pub(super) fn flow_table<'a>(flows: impl Iterator<Item = &'a LiveFlow>) -> Table
     table
 }
 
-/// What its two sides wait for.
+/// What its two directions wait for.
 fn waits(flow: &LiveFlow) -> String {
-    let of = |name: &str, side: &Option<FlowSide>| {
-        let why = side.as_ref()?.waits_for.as_ref()?;
-        Some(format!("{why} ({name})"))
-    };
-    let both = [of("to client", &flow.to_client), of("to server", &flow.to_server)];
-    let both: Vec<_> = both.into_iter().flatten().collect();
+    let both = [("to client", &flow.down_waits_for), ("to server", &flow.up_waits_for)];
+    let both =
+        both.into_iter().filter_map(|(name, why)| Some(format!("{} ({name})", why.as_ref()?)));
+    let both: Vec<_> = both.collect();
     or_dash((!both.is_empty()).then(|| both.join(", ")))
 }
 

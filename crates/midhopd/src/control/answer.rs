@@ -207,6 +207,11 @@ pub struct LiveFlow {
     pub down_bit_per_s: u64,
     /// The most that its faster direction may have now; none where nothing is configured.
     pub limit_bit_per_s: Option<u64>,
+    /// What that which goes to the server waits for: `memory`, room in the `tunnel`, the far end's `window`, its part of
+    /// the leg's `rate`, or the `path`.
+    pub up_waits_for: Option<String>,
+    /// The same of what goes to the client.
+    pub down_waits_for: Option<String>,
     /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
     pub to_client: Option<FlowSide>,
     /// Its socket towards the server.
@@ -228,8 +233,6 @@ pub struct FlowSide {
     pub sent_segments: u64,
     /// Of these, those sent again.
     pub retransmitted_segments: u64,
-    /// What its queue waits for: the far end's `window`, its part of the leg's `rate`, or the `path`.
-    pub waits_for: Option<String>,
 }
 
 /// The end of a tunnel's flow on this side.

@@ -70,7 +70,6 @@ fn side(side: SideSnapshot) -> FlowSide {
         in_flight_bytes: side.in_flight_bytes,
         sent_segments: side.sent_segments,
         retransmitted_segments: side.retransmitted_segments,
-        waits_for: side.waits_for.map(str::to_owned),
     }
 }
 
@@ -135,6 +134,8 @@ pub(super) fn flow(flow: FlowSnapshot) -> LiveFlow {
         up_bit_per_s: flow.up_bit_per_s,
         down_bit_per_s: flow.down_bit_per_s,
         limit_bit_per_s: flow.limit_bit_per_s,
+        up_waits_for: flow.up_waits_for.map(str::to_owned),
+        down_waits_for: flow.down_waits_for.map(str::to_owned),
         to_client: flow.to_client.map(side),
         to_server: flow.to_server.map(side),
         source: flow.source.map(|source| FlowSource {

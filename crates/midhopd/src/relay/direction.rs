@@ -12,7 +12,7 @@ use super::pipe::Pipe;
 use super::share::RateShare;
 use super::{Desk, Stage};
 use crate::ends::{Broken, Side};
-use crate::ledger::Counter;
+use crate::ledger::{DirectionBook, Wait};
 use midhop_linux::sockopt;
 use midhop_pep::relay::{self, Step, Turn};
 use nix::errno::Errno;
@@ -122,7 +122,7 @@ impl Direction {
         from: &TcpStream,
         to: &TcpStream,
         last: bool,
-        book: &Counter,
+        book: &DirectionBook,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
         let before = self.bytes();
@@ -143,6 +143,7 @@ impl Direction {
             };
             total.add(moved);
         }
+        book.set_wait(self.state.waits().then_some(Wait::Memory));
         let waits = self.waiting.bytes();
         self.count.follow(cx, waits, &self.state, &desk.budget, || {
             sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0)

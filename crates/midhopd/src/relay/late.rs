@@ -11,7 +11,7 @@
 
 use super::direction::Direction;
 use super::{Desk, broken};
-use crate::ledger::Counter;
+use crate::ledger::DirectionBook;
 use midhop_linux::sockopt;
 use nix::errno::Errno;
 use nix::libc;
@@ -40,7 +40,7 @@ pub async fn deliver(
     direction: &mut Direction,
     from: &TcpStream,
     to: &TcpStream,
-    book: &Counter,
+    book: &DirectionBook,
     desk: &Desk,
     limit: Duration,
 ) {

@@ -3,7 +3,7 @@
 use super::sources::Sources;
 use super::{LegSnapshot, PeerSnapshot, SourceSnapshot};
 use crate::ends::Side;
-use crate::ledger::FlowBook;
+use crate::ledger::{FlowBook, Wait};
 use midhop_units::{Bytes, Duration};
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
@@ -38,6 +38,11 @@ pub struct FlowSnapshot {
     pub limit_bit_per_s: Option<u64>,
     /// What it has of that.
     pub limit_ratio: Option<f64>,
+    /// What that which goes to the server waits for: `memory`, room in the `tunnel`, the far end's `window`, its part of
+    /// the leg's `rate`, or the `path`.
+    pub up_waits_for: Option<&'static str>,
+    /// The same of what goes to the client.
+    pub down_waits_for: Option<&'static str>,
     /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
     pub to_client: Option<SideSnapshot>,
     /// Its socket towards the server.
@@ -65,8 +70,6 @@ pub struct SideSnapshot {
     pub sent_segments: u64,
     /// Of these, those that were sent again.
     pub retransmitted_segments: u64,
-    /// What that which waits here waits for: the far end's `window`, its part of the leg's `rate`, or the `path`.
-    pub waits_for: Option<&'static str>,
 }
 
 /// What is known of all that flows go through.
@@ -125,8 +128,10 @@ impl Context<'_> {
             limit_ratio: limit
                 .filter(|most| *most > 0)
                 .map(|most| up.max(down) as f64 / most as f64),
-            to_client: self.side(book, Side::Client),
-            to_server: self.side(book, Side::Server),
+            up_waits_for: self.wait(book, Side::Server),
+            down_waits_for: self.wait(book, Side::Client),
+            to_client: side(book, Side::Client),
+            to_server: side(book, Side::Server),
             tunnel: book.peer().map(str::to_owned),
             rule: book.origin.rule,
             interface: book.origin.interface.as_deref().map(str::to_owned),
@@ -134,26 +139,33 @@ impl Context<'_> {
         }
     }
 
-    fn side(&self, book: &FlowBook, side: Side) -> Option<SideSnapshot> {
+    /// What that which goes to one side waits for: first where it is stuck here, then where in the kernel.
+    fn wait(&self, book: &FlowBook, side: Side) -> Option<&'static str> {
         let (party, at) = (book.party(side), book.measured(side));
-        let rtt_us = at.rtt_us.value();
-        if party.is_tunnel || rtt_us == 0 {
-            return None;
-        }
-        let queued = at.queued.value();
-        let divided = self.legs.get(&*party.name).is_some_and(|leg| leg.share.is_some());
-        let waits = match (at.waits_for_window(), divided) {
-            (true, _) => "window",
-            (false, true) => "rate",
-            (false, false) => "path",
+        let in_queue = || {
+            let divided = self.legs.get(&*party.name).is_some_and(|leg| leg.share.is_some());
+            let why = match (at.waits_for_window(), divided) {
+                (true, _) => "window",
+                (false, true) => "rate",
+                (false, false) => "path",
+            };
+            (!party.is_tunnel && at.queued.value() > 0).then_some(why)
         };
-        Some(SideSnapshot {
-            rtt_s: Duration::from_us(rtt_us).as_s_f64(),
-            queued_bytes: queued,
-            in_flight_bytes: at.in_flight.value(),
-            sent_segments: at.sent.value(),
-            retransmitted_segments: at.resent.value(),
-            waits_for: (queued > 0).then_some(waits),
-        })
+        in_queue().or_else(|| book.towards(side).wait().map(Wait::name))
     }
+}
+
+fn side(book: &FlowBook, side: Side) -> Option<SideSnapshot> {
+    let at = book.measured(side);
+    let rtt_us = at.rtt_us.value();
+    if book.party(side).is_tunnel || rtt_us == 0 {
+        return None;
+    }
+    Some(SideSnapshot {
+        rtt_s: Duration::from_us(rtt_us).as_s_f64(),
+        queued_bytes: at.queued.value(),
+        in_flight_bytes: at.in_flight.value(),
+        sent_segments: at.sent.value(),
+        retransmitted_segments: at.resent.value(),
+    })
 }

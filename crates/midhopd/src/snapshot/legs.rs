@@ -1,7 +1,7 @@
 //! Legs at one moment, and what waits to be sent into them.
 
 use crate::ends::Side;
-use crate::ledger::{FlowBook, LegBook};
+use crate::ledger::{FlowBook, LegBook, Wait};
 use midhop_pep::config::Plan;
 use midhop_units::{Bytes, Duration, Rate};
 use serde::Serialize;
@@ -74,7 +74,13 @@ impl LegSnapshot {
         self.queued_bytes = load.queued;
         // What has to wait where the leg's rate is divided waits for its part of it.
         let own = if self.share.is_some() { "rate" } else { "path" };
-        for (why, count) in [("window", load.by_window), (own, load.by_path)] {
+        let found = [
+            ("window", load.by_window),
+            (own, load.by_path),
+            (Wait::Memory.name(), load.by_memory),
+            (Wait::Tunnel.name(), load.by_tunnel),
+        ];
+        for (why, count) in found {
             if count > 0 {
                 *self.waiting.entry(why).or_default() += count;
                 *waiting.entry(why.to_owned()).or_default() += count;
@@ -102,23 +108,31 @@ pub(super) struct LegLoad {
     pub by_window: u64,
     /// Connections that send as fast as they may.
     pub by_path: u64,
+    /// Directions that wait for memory.
+    pub by_memory: u64,
+    /// Directions that the tunnel takes nothing more of for now.
+    pub by_tunnel: u64,
 }
 
-/// What waits of live flows, by leg. It reads what was sampled, two numbers a flow, and asks no kernel.
+/// What waits of live flows, by leg. It reads what was sampled, a few numbers a flow, and asks no kernel.
 pub(super) fn loads(live: &[Arc<FlowBook>]) -> BTreeMap<String, LegLoad> {
     let mut loads: BTreeMap<&str, LegLoad> = BTreeMap::new();
     for book in live {
         for side in [Side::Client, Side::Server] {
             let (party, at) = (book.party(side), book.measured(side));
-            let queued = at.queued.value();
-            if party.is_tunnel || queued == 0 {
+            let queued = if party.is_tunnel { 0 } else { at.queued.value() };
+            let wait = book.towards(side).wait();
+            if queued == 0 && wait.is_none() {
                 continue;
             }
             let load = loads.entry(&party.name).or_default();
             load.queued += queued;
-            match at.waits_for_window() {
-                true => load.by_window += 1,
-                false => load.by_path += 1,
+            match wait {
+                _ if queued > 0 && at.waits_for_window() => load.by_window += 1,
+                _ if queued > 0 => load.by_path += 1,
+                Some(Wait::Memory) => load.by_memory += 1,
+                Some(Wait::Tunnel) => load.by_tunnel += 1,
+                None => {}
             }
         }
     }

@@ -15,7 +15,7 @@ use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::begun;
 use crate::ends::RelayOutcome;
 use crate::ends::{Broken, Side};
-use crate::ledger::{Counter, FlowBook};
+use crate::ledger::{Books, FlowBook, Wait};
 use crate::relay::late::{DrainLooks, Left};
 use crate::relay::{Desk, count};
 use crate::worker::Worker;
@@ -110,14 +110,14 @@ async fn go_ahead(
             return Poll::Ready(answer.map_err(|fault| (Side::Server, fault)));
         }
         if !deaf {
-            match up.poll_move(cx, &mut client.input, &mut next.output, &[]) {
+            match up.poll_move(cx, &mut client.input, &mut next.output, None) {
                 // Why it takes no more, it says in its answer.
                 Poll::Ready(Err((Side::Server, _))) => (deaf, up.reading) = (true, false),
                 Poll::Ready(Err(broken)) => return Poll::Ready(Err(broken)),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }
-        up.follow(cx, &client.input, &next.output, desk);
+        up.follow(cx, &client.input, &next.output, None, desk);
         if !taken && let Poll::Ready(stopped) = client.output.poll_stopped(cx) {
             stopped.map_err(|fault| (Side::Client, fault))?;
             taken = true;
@@ -173,16 +173,16 @@ async fn relay(
 ) -> RelayOutcome {
     let connections = [client.connection().clone(), server.connection().clone()];
     let mut down = Way::new(Side::Server);
-    let books_up = [&book.up, &desk.ledger.bytes_up];
-    let books_down = [&book.down, &desk.ledger.bytes_down];
-    books_up.iter().for_each(|book| book.add(up.state.moved()));
+    let [books_up, books_down] = desk.ledger.books(book);
+    books_up.add(up.state.moved());
+    let (books_up, books_down) = (Some(books_up), Some(books_down));
     let (mut taken, mut come) = ([false; 2], [false; 2]);
     let outcome = poll_fn(|cx| {
         // Moving goes first, so that what came before a reset is handed on before the reset is.
-        let upwards = up.poll_move(cx, &mut client.input, &mut server.output, &books_up)?;
-        up.follow(cx, &client.input, &server.output, desk);
-        let downwards = down.poll_move(cx, &mut server.input, &mut client.output, &books_down)?;
-        down.follow(cx, &server.input, &client.output, desk);
+        let upwards = up.poll_move(cx, &mut client.input, &mut server.output, books_up)?;
+        up.follow(cx, &client.input, &server.output, books_up, desk);
+        let downwards = down.poll_move(cx, &mut server.input, &mut client.output, books_down)?;
+        down.follow(cx, &server.input, &client.output, books_down, desk);
         let both = [(Side::Client, &mut client.output), (Side::Server, &mut server.output)];
         for ((side, output), taken) in both.into_iter().zip(&mut taken) {
             if !*taken && let Poll::Ready(stopped) = output.poll_stopped(cx) {
@@ -268,7 +268,7 @@ impl Way {
         cx: &mut Context<'_>,
         input: &mut Input,
         output: &mut Output,
-        books: &[&Counter],
+        books: Option<Books<'_>>,
     ) -> Poll<Result<(), (Side, StreamError)>> {
         if self.state.is_done() {
             return Poll::Ready(Ok(()));
@@ -283,7 +283,9 @@ impl Way {
                     let Some(piece) = self.waiting.pop_front() else { continue };
                     turn.spend(piece.len() as u64);
                     self.state.count(piece.len() as u64);
-                    books.iter().for_each(|book| book.add(piece.len() as u64));
+                    if let Some(books) = books {
+                        books.add(piece.len() as u64);
+                    }
                     self.keep(&piece);
                     output.put(piece);
                 }
@@ -334,8 +336,8 @@ impl Way {
         self.state.cut();
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
-            let moved = self.poll_move(cx, input, output, &[]);
-            self.follow(cx, input, output, desk);
+            let moved = self.poll_move(cx, input, output, None);
+            self.follow(cx, input, output, None, desk);
             if matches!(moved, Poll::Ready(Err(_))) || output.poll_stopped(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -360,7 +362,17 @@ impl Way {
     }
 
     /// Counts what waits here; what the next tunnel has taken is counted as the tunnel's.
-    fn follow(&mut self, cx: &mut Context<'_>, input: &Input, output: &Output, desk: &Desk) {
+    fn follow(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &Input,
+        output: &Output,
+        books: Option<Books<'_>>,
+        desk: &Desk,
+    ) {
+        if let Some(books) = books {
+            books.flow.set_wait((output.waiting() > 0).then_some(Wait::Tunnel));
+        }
         let waiting: usize =
             self.waiting.iter().chain(self.kept.iter().flatten()).map(Bytes::len).sum();
         let staged = waiting + input.held() + output.waiting();

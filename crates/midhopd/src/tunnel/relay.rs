@@ -9,7 +9,7 @@
 use super::gathering::Gathering;
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
-use crate::ledger::{Counter, FlowBook};
+use crate::ledger::{Books, FlowBook, Wait};
 use crate::relay::late::{self, DrainLooks, Left, Unwanted};
 use crate::relay::{Desk, broken, count};
 use bytes::{Buf, Bytes};
@@ -45,8 +45,7 @@ pub async fn relay(
     desk: &Desk,
     linger: Duration,
 ) -> RelayOutcome {
-    let up = [&book.up, &desk.ledger.bytes_up];
-    let down = [&book.down, &desk.ledger.bytes_down];
+    let [up, down] = desk.ledger.books(book);
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
     let mut outwards = Outwards {
         state: Direction::default(),
@@ -172,7 +171,7 @@ struct Outwards<'a> {
     /// Whether the other end takes no more of it.
     unwanted: bool,
     count: count::HeldBytes,
-    books: [&'a Counter; 2],
+    books: Books<'a>,
 }
 
 impl Outwards<'_> {
@@ -223,7 +222,7 @@ impl Outwards<'_> {
             Ok(count) => {
                 let count = count as u64;
                 self.state.count(count);
-                self.books.iter().for_each(|book| book.add(count));
+                self.books.add(count);
                 return Poll::Ready(Ok(count));
             }
             Err(error) if is_passing(&error) => {}
@@ -339,7 +338,9 @@ impl Outwards<'_> {
 
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
         let unread = || sockopt::unread(tcp).unwrap_or(0);
-        self.count.follow(cx, output.waiting(), &self.state, &desk.budget, unread);
+        let waiting = output.waiting();
+        self.books.flow.set_wait((waiting > 0).then_some(Wait::Tunnel));
+        self.count.follow(cx, waiting, &self.state, &desk.budget, unread);
     }
 }
 
@@ -353,7 +354,7 @@ struct Inwards<'a> {
     /// Whether it waits for the tunnel, so that a reset is noticed here.
     reading: bool,
     count: count::HeldBytes,
-    books: [&'a Counter; 2],
+    books: Books<'a>,
 }
 
 impl Inwards<'_> {
@@ -419,7 +420,7 @@ impl Inwards<'_> {
             Ok(count) => {
                 let count = count as u64;
                 self.state.count(count);
-                self.books.iter().for_each(|book| book.add(count));
+                self.books.add(count);
                 return Poll::Ready(Ok(count));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -450,6 +451,7 @@ impl Inwards<'_> {
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, input: &Input, desk: &Desk) {
         let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
         let staged = self.staged() + input.held();
+        self.books.flow.set_wait(self.state.waits().then_some(Wait::Memory));
         self.count.follow(cx, staged, &self.state, &desk.budget, unacknowledged);
     }
 

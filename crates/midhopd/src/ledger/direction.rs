@@ -1,0 +1,69 @@
+//! What one direction of a flow has carried, and what it waits for.
+
+use super::Counter;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// What a direction waits for inside midhopd, before its bytes are written to a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Memory: all flows together hold what they may.
+    Memory = 1,
+    /// The tunnel that it goes into: its windows, or its rate.
+    Tunnel = 2,
+}
+
+impl Wait {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Tunnel => "tunnel",
+        }
+    }
+}
+
+/// One direction of a flow.
+#[derive(Debug, Default)]
+pub struct DirectionBook {
+    bytes: Counter,
+    wait: AtomicU8,
+}
+
+impl DirectionBook {
+    /// So many bytes more were handed on.
+    pub fn add(&self, bytes: u64) {
+        self.bytes.add(bytes);
+    }
+
+    /// Unit: bytes. What was handed on.
+    pub fn value(&self) -> u64 {
+        self.bytes.value()
+    }
+
+    /// From now on it waits for this, or for nothing here.
+    pub fn set_wait(&self, wait: Option<Wait>) {
+        self.wait.store(wait.map_or(0, |wait| wait as u8), Relaxed);
+    }
+
+    /// What it waits for.
+    pub fn wait(&self) -> Option<Wait> {
+        let wait = self.wait.load(Relaxed);
+        [Wait::Memory, Wait::Tunnel].into_iter().find(|it| *it as u8 == wait)
+    }
+}
+
+/// Where a direction's bytes are booked: with its flow, and with all flows of its worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Books<'a> {
+    /// Its own.
+    pub flow: &'a DirectionBook,
+    pub(super) all: &'a Counter,
+}
+
+impl Books<'_> {
+    /// So many bytes more were handed on.
+    pub fn add(self, bytes: u64) {
+        self.flow.add(bytes);
+        self.all.add(bytes);
+    }
+}
