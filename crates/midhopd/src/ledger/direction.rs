@@ -67,3 +67,17 @@ impl Books<'_> {
         self.all.add(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_reported_until_it_is_over() {
+        let book = DirectionBook::default();
+        for wait in [None, Some(Wait::Memory), Some(Wait::Tunnel), None] {
+            book.set_wait(wait);
+            assert_eq!(book.wait(), wait);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The walk over live flows: a few at a time, and no byte twice.
 
 use super::*;
+use crate::ends::Ends;
 use std::thread;
 
 fn opened(number: u16) -> FlowBook {

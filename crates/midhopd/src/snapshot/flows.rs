@@ -139,7 +139,8 @@ impl Context<'_> {
         }
     }
 
-    /// What that which goes to one side waits for: first where it is stuck here, then where in the kernel.
+    /// What that which goes to one side waits for: more memory or room in a tunnel, without
+    /// which nothing more is read, else what its socket's queue waits for.
     fn wait(&self, book: &FlowBook, side: Side) -> Option<&'static str> {
         let (party, at) = (book.party(side), book.measured(side));
         let in_queue = || {
@@ -151,7 +152,7 @@ impl Context<'_> {
             };
             (!party.is_tunnel && at.queued.value() > 0).then_some(why)
         };
-        in_queue().or_else(|| book.towards(side).wait().map(Wait::name))
+        book.towards(side).wait().map(Wait::name).or_else(in_queue)
     }
 }
 

@@ -128,11 +128,10 @@ pub(super) fn loads(live: &[Arc<FlowBook>]) -> BTreeMap<String, LegLoad> {
             let load = loads.entry(&party.name).or_default();
             load.queued += queued;
             match wait {
-                _ if queued > 0 && at.waits_for_window() => load.by_window += 1,
-                _ if queued > 0 => load.by_path += 1,
                 Some(Wait::Memory) => load.by_memory += 1,
                 Some(Wait::Tunnel) => load.by_tunnel += 1,
-                None => {}
+                None if at.waits_for_window() => load.by_window += 1,
+                None => load.by_path += 1,
             }
         }
     }

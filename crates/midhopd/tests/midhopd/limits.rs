@@ -2,7 +2,7 @@
 
 use crate::stage::{Family, Stage, hear, noise, queued, say, until};
 use midhopd::data_plane::DataPlane;
-use midhopd::snapshot::Source;
+use midhopd::snapshot::{FlowSnapshot, Source};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
@@ -186,6 +186,12 @@ fn memory(family: Family) {
             scope.spawn(|| say(server, bytes));
         }
         until("the limit on memory is met", || waits(&proxy) > 0);
+        until("each flow that waits for memory is reported so", || {
+            let snapshot = Source::of(&proxy).take();
+            let waits = |flow: &FlowSnapshot| flow.down_waits_for == Some("memory");
+            let flows = snapshot.busiest.iter().filter(|flow| waits(flow)).count() as u64;
+            flows > 0 && snapshot.waiting["memory"] == flows
+        });
         // Each flow may have read a window and a stage before it was counted.
         let held = proxy.budget().held();
         assert!(held <= LIMIT + FLOWS * (1 << 20), "{held} bytes are held");

@@ -1,7 +1,8 @@
 //! A flow that nobody reads holds up no other, and comes whole at last, on a link that loses much.
 
 use crate::ends::Ends;
-use crate::stage::{Family, Stage, hear, noise, say};
+use crate::stage::{Family, Stage, hear, noise, say, until};
+use midhopd::snapshot::{FlowSnapshot, Source};
 use std::net::TcpStream;
 use std::thread::scope;
 
@@ -15,7 +16,7 @@ const TOLD: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known
 fn stall(request: &str, downwards: bool) {
     let Some(stage) = Stage::set_over(LINK, LINK, "100 ms") else { return };
     let told = format!("{TOLD}{request}");
-    let _ends = Ends::start_with(&stage, Family::V4, "", [&told, TOLD]);
+    let ends = Ends::start_with(&stage, Family::V4, "", [&told, TOLD]);
     let listener = stage.listen(Family::V4);
     let turned = |(client, server): (TcpStream, TcpStream)| {
         if downwards { (server, client) } else { (client, server) }
@@ -27,6 +28,17 @@ fn stall(request: &str, downwards: bool) {
         let other = turned(stage.flow(&listener));
         scope.spawn(move || say(&other.0, &short));
         assert!(hear(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
+        // The end that the sender is at has what the tunnel does not take yet.
+        let sender = if downwards { &ends.far } else { &ends.near };
+        until("it is reported to wait for the tunnel", || {
+            let snapshot = Source::of(sender).take();
+            let waits = |flow: &FlowSnapshot| match downwards {
+                true => flow.down_waits_for,
+                false => flow.up_waits_for,
+            };
+            snapshot.busiest.iter().any(|flow| waits(flow) == Some("tunnel"))
+                && snapshot.waiting["tunnel"] > 0
+        });
         assert!(hear(&stalled.1) == long, "every byte arrives, however late");
     });
 }
