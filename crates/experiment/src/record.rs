@@ -27,7 +27,8 @@ pub struct Record {
     /// The seed of every random draw in this run.
     pub seed: Seed,
     /// The resolved plan, every default visible. It is configuration: quantities are text as in scenario files
-    /// ("600 ms").
+    /// ("600 ms"). Null in records that a sweep prints: its files have it.
+    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
     pub plan: Value,
     /// What ran it.
     pub environment: Environment,
@@ -118,7 +119,7 @@ impl ReadRecordError {
 /// Software and machine under a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
-    /// The name of a [`Runner`].
+    /// What ran it, a [`Runner`] by name: `sim`, `lab`, `reference` or `ns3`.
     pub runner: String,
     /// Version of each part: `midhop`, `midhopd`, `linux`, …
     pub versions: BTreeMap<String, String>,
@@ -425,7 +426,7 @@ fn is_zero(count: &u64) -> bool {
 
 /// A proxy's connections over one of its links, all together, as the proxy's kernel saw them.
 ///
-/// Its [`Series`] have the place [`LegResult::place`], with the quantities and units of a sender.
+/// Its [`Series`] have the place `NODE.LINK`, with the quantities and units of a sender.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LegResult {
     /// The proxy's node.

@@ -126,3 +126,36 @@ pub fn formulas_table(formulas: &Formulas, columns: u16) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::law::Law;
+    use midhop_units::Duration;
+    use serde_json::json;
+
+    #[test]
+    fn json_has_base_units_in_its_keys() {
+        let expected = Expected {
+            law: Law::Mathis,
+            loss: 0.01,
+            rtt: Duration::from_ms(100),
+            goodput_mbit_per_s: 1.5,
+            is_judged: true,
+        };
+        let cell = BTreeMap::from([("loss".to_owned(), "1 %".to_owned())]);
+        let cells = vec![Held { cell, expected, values: vec![1.25, 1.75] }];
+        let wanted = json!({ "cells": [{
+            "cell": { "loss": "1 %" },
+            "expected": {
+                "law": "mathis",
+                "loss_ratio": 0.01,
+                "rtt_s": 0.1,
+                "goodput_bit_per_s": 1_500_000.0,
+                "is_judged": true,
+            },
+            "goodputs_bit_per_s": [1_250_000.0, 1_750_000.0],
+        }] });
+        assert_eq!(serde_json::to_value(Formulas { cells }).expect("JSON"), wanted);
+    }
+}

@@ -49,6 +49,8 @@ impl Serving {
 }
 
 fn report(output: &Output) -> MeterReport {
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(midhop_testkit::quantities_as_text(&json, &[]), Vec::<String>::new());
     serde_json::from_slice(&output.stdout).expect("the report is all of standard output")
 }
 
@@ -75,7 +77,12 @@ fn a_download_gives_a_report_and_ends_a_server_that_serves_once() {
     let mut rest = String::new();
     server.out.read_to_string(&mut rest).expect("the server's lines");
     assert_eq!(rest.lines().count(), 3, "{rest}");
-    assert!(rest.lines().all(|line| line.contains("\"congestion\":\"reno\"")), "{rest}");
+    for line in rest.lines() {
+        let flow: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let flow = &flow["flow"];
+        assert_eq!((&flow["congestion"], &flow["sent_bytes"]), (&"reno".into(), &300_000.into()));
+        assert!(flow["took_s"].is_f64() && flow["received_bytes"].is_u64(), "{line}");
+    }
 }
 
 #[test]

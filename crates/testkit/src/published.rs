@@ -1,4 +1,4 @@
-//! Quantities that stand as text where numbers are promised.
+//! JSON beside what is published of it: a schema, and numbers for quantities.
 
 use serde_json::Value;
 
@@ -13,6 +13,20 @@ pub fn quantities_as_text(value: &Value, apart: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     walk(value, "", apart, &mut found);
     found
+}
+
+/// Has a JSON Schema refuse keys that it does not name. Published schemas take them, so that a later release may add some.
+pub fn refuse_other_keys(schema: &mut Value) {
+    match schema {
+        Value::Object(keys) => {
+            if keys.get("properties").is_some_and(Value::is_object) {
+                keys.entry("additionalProperties").or_insert(false.into());
+            }
+            keys.values_mut().for_each(refuse_other_keys);
+        }
+        Value::Array(items) => items.iter_mut().for_each(refuse_other_keys),
+        _ => {}
+    }
 }
 
 fn walk(value: &Value, path: &str, apart: &[&str], found: &mut Vec<String>) {
@@ -43,6 +57,21 @@ fn is_quantity(text: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn keys_that_are_not_named_are_refused() {
+        let mut schema = json!({
+            "properties": { "of": { "additionalProperties": { "type": "string" } } },
+            "$defs": { "One": { "properties": { "name": {} } } }
+        });
+        refuse_other_keys(&mut schema);
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(
+            schema["properties"]["of"],
+            json!({ "additionalProperties": { "type": "string" } })
+        );
+        assert_eq!(schema["$defs"]["One"]["additionalProperties"], false);
+    }
 
     #[test]
     fn numbers_with_units_are_found_and_names_are_not() {
