@@ -125,8 +125,8 @@ impl Flow {
 
     /// Smallest round trip that its sender saw.
     #[getter]
-    fn rtt_ms_min(&self) -> Option<f64> {
-        self.0.rtt_min.map(Duration::as_ms_f64)
+    fn rtt_min_s(&self) -> Option<f64> {
+        self.0.rtt_min.map(Duration::as_s_f64)
     }
 
     /// Its sender's congestion control.

@@ -47,7 +47,7 @@ impl Record {
     fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
         let read = Inner::from_json(text);
         read.map(|it| Self { all: Arc::new(vec![it]), place: 0 })
-            .map_err(|it| error(py, &it.to_string(), None, vec![]))
+            .map_err(|it| error(py, &it.to_string(), Some(it.hint()), vec![]))
     }
 
     /// The title of the scenario.

@@ -34,6 +34,10 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     assert caught.value.hint
     with pytest.raises(midhop.Error, match=r"cannot read .*absent"):
         midhop.read(tmp_path / "absent")
+    record = midhop.run(QUICK)[0].to_json()
+    with pytest.raises(midhop.Error, match="has version 1, this release reads version 2") as older:
+        midhop.Record.from_json(record.replace('"schema":2', '"schema":1', 1))
+    assert older.value.hint and older.value.hint.startswith("run the scenario again")
     (tmp_path / "1.json").write_text("{}")
     with pytest.raises(midhop.Error, match="not a record"):
         midhop.read(tmp_path)

@@ -52,7 +52,15 @@ def test_records_are_objects() -> None:
     assert record.plan is not None and record.plan["title"] == record.title
     goodput = next(curve for curve in record.curves if curve.quantity == "goodput")
     assert len(goodput.time_s) == len(goodput.value) == len(goodput) > 0
-    assert json.loads(record.to_json()) == record.to_dict()
+    table = record.to_dict()
+    assert json.loads(record.to_json()) == table
+    numbers = table["transfers"][0]
+    assert (numbers["took_s"], numbers["bytes"]) == (transfer.time_s, transfer.bytes)
+    assert numbers["goodput_bit_per_s"] == round(transfer.goodput_mbit_per_s * 1e6)
+    assert isinstance(record.environment["took_s"], float)
+    flow = transfer.flows[0]
+    assert flow.rtt_min_s is not None and flow.rtt_min_s >= 0.02
+    assert numbers["flows"][0]["rtt_min_s"] == flow.rtt_min_s
     for copy in (pickle.loads(pickle.dumps(record)), midhop.Record.from_json(record.to_json())):
         assert copy == record
     with pytest.raises(midhop.Error, match="no transfer is called `page`") as caught:

@@ -1,27 +1,35 @@
 //! What one run measured. The same shape comes out of the simulator and the testbed.
+//!
+//! Quantities are numbers in base units, which end their keys. The plan alone has them as scenario files write them:
+//! it is configuration, which reads back as such.
 
 use midhop_path::{Counters, Direction};
-use midhop_units::{Bytes, Duration, Rate, Seed};
+use midhop_units::{Bytes, Duration, Number, Rate, Seed};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// The version of the shape below; raised when a field changes its meaning.
-pub const SCHEMA: u32 = 1;
+/// The version of the shape below; raised when a key or its meaning changes.
+pub const SCHEMA: u32 = 2;
 
 /// One run: what was asked, on what it ran, and what came out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
-    /// See [`SCHEMA`].
+    /// The version of this format.
     pub schema: u32,
     /// The title of the scenario.
     pub title: String,
-    /// Where this run stands on each `vary` axis: axis → label. Shape: one entry per axis.
+    /// Where this run stands on each `vary` axis: axis → label, as the scenario writes it. Shape: one entry per axis.
     pub cell: BTreeMap<String, String>,
     /// The seed of every random draw in this run.
     pub seed: Seed,
-    /// The resolved plan, every default visible.
-    pub plan: serde_json::Value,
+    /// The resolved plan, every default visible. It is configuration: quantities are text as in scenario files
+    /// ("600 ms"). Null in records that a sweep prints: its files have it.
+    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
+    pub plan: Value,
     /// What ran it.
     pub environment: Environment,
     /// Whether the figures may be believed, and if not, why.
@@ -32,7 +40,6 @@ pub struct Record {
     pub links: Vec<LinkResult>,
     /// What each proxy did on each of its legs; empty without proxies, and where none could be
     /// watched.
-    #[serde(default)]
     pub legs: Vec<LegResult>,
     /// What the cross traffic did, in the order of the names; empty without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -46,6 +53,17 @@ pub struct Record {
 }
 
 impl Record {
+    /// The JSON Schema of a record: every key and its meaning.
+    pub fn schema() -> Schema {
+        let settings = SchemaSettings::default().for_serialize();
+        let mut schema = settings.into_generator().into_root_schema_for::<Self>();
+        let version = schema.pointer_mut("/properties/schema").and_then(Value::as_object_mut);
+        if let Some(version) = version {
+            version.insert("const".to_owned(), SCHEMA.into());
+        }
+        schema
+    }
+
     /// The record as JSON, on one line.
     ///
     /// # Errors
@@ -79,17 +97,29 @@ pub enum ReadRecordError {
     #[error("not a record: {0}")]
     Json(#[from] serde_json::Error),
     /// Another release wrote it.
-    #[error("the record has shape {found}, this release reads {SCHEMA}; run the scenario again")]
+    #[error("the record has version {found}, this release reads version {SCHEMA}")]
     Schema {
-        /// The shape it has.
+        /// The version it has.
         found: u32,
     },
 }
 
+impl ReadRecordError {
+    /// What the user can do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "a record is what `midhop sim run --json` prints, one a line",
+            Self::Schema { .. } => {
+                "run the scenario again, or read the record with the release that wrote it"
+            }
+        }
+    }
+}
+
 /// Software and machine under a run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
-    /// The name of a [`Runner`].
+    /// What ran it, a [`Runner`] by name: `sim`, `lab`, `reference` or `ns3`.
     pub runner: String,
     /// Version of each part: `midhop`, `midhopd`, `linux`, …
     pub versions: BTreeMap<String, String>,
@@ -102,6 +132,7 @@ pub struct Environment {
     /// When the run began. Unit: seconds since 1970-01-01T00:00:00Z.
     pub started_unix_s: u64,
     /// How long the run took on the wall clock.
+    #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
 }
 
@@ -159,7 +190,7 @@ impl Runner {
 }
 
 /// Whether a run's figures may be believed.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Validity {
     /// One sentence for each thing that went wrong; empty in a valid run.
     pub faults: Vec<String>,
@@ -173,17 +204,20 @@ impl Validity {
 }
 
 /// One transfer of the scenario: all its flows together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransferResult {
     /// The transfer's name in the scenario.
     pub name: String,
     /// Whether everything asked for arrived before the run's end.
     pub complete: bool,
     /// From the first SYN to the last byte.
+    #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
     /// Payload that arrived, without what was thrown away because it began again.
+    #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// That payload over the time it took, all flows together.
+    #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
     /// The physical limit of this transfer, and how near it came.
     pub limit: Option<LimitResult>,
@@ -197,11 +231,12 @@ pub struct TransferResult {
 }
 
 /// Files and objects that began again over a new connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Restarts {
     /// How often.
     pub count: u32,
     /// What had arrived of them by then and was thrown away.
+    #[serde(rename = "discarded_bytes", with = "Number::<Bytes>")]
     pub discarded: Bytes,
 }
 
@@ -213,18 +248,20 @@ impl Restarts {
 }
 
 /// A transfer beside what physics allows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitResult {
     /// The largest goodput that the path allows, headers and loss taken off.
+    #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
     /// The shortest time that the transfer can take without a handshake over the long leg.
+    #[serde(rename = "time_s", with = "Number::<Duration>")]
     pub time: Duration,
     /// Ideal over measured. Range: 0 to 1 in a correct run.
     pub efficiency: f64,
 }
 
 /// One TCP connection, as its ends saw it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowResult {
     /// Number of the flow in its transfer, from 0.
     pub id: u32,
@@ -233,12 +270,16 @@ pub struct FlowResult {
     /// The listening end's port.
     pub server_port: u16,
     /// When its SYN left, after the run's start.
+    #[serde(rename = "start_s", with = "Number::<Duration>")]
     pub start: Duration,
     /// When its last byte arrived, after the run's start.
+    #[serde(rename = "end_s", with = "Number::<Duration>")]
     pub end: Duration,
     /// Payload that arrived.
+    #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// Payload over time.
+    #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
     /// Hash (XXH3-128, hexadecimal) of the bytes as the sender wrote them; none in an incomplete flow.
     pub hash_sent: Option<String>,
@@ -247,6 +288,7 @@ pub struct FlowResult {
     /// Segments that the sending end sent again. Behind a PEP: on its own leg only.
     pub retransmissions: u64,
     /// Smallest round trip that the sending end saw.
+    #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
     /// The sending end's congestion control, as the kernel names it.
     pub congestion: String,
@@ -259,15 +301,19 @@ pub struct FlowResult {
 
 /// How long senders were in which phase of their congestion control, while data of theirs was on its
 /// way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseTimes {
     /// Looking for the path's capacity from below: slow start, or what an algorithm has instead.
+    #[serde(rename = "slow_start_s", with = "Number::<Duration>")]
     pub slow_start: Duration,
     /// Following the algorithm's law.
+    #[serde(rename = "avoidance_s", with = "Number::<Duration>")]
     pub avoidance: Duration,
     /// Repairing losses without a timeout (fast recovery), or reducing for a mark.
+    #[serde(rename = "recovery_s", with = "Number::<Duration>")]
     pub recovery: Duration,
     /// After a retransmission timeout, until what was on its way then has arrived.
+    #[serde(rename = "loss_s", with = "Number::<Duration>")]
     pub loss: Duration,
 }
 
@@ -288,24 +334,28 @@ impl AddAssign for PhaseTimes {
 }
 
 /// One object of a page.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectResult {
     /// Number of the object in its page, from 0.
     pub id: u32,
     /// The flow that carried it.
     pub flow: u32,
     /// Its size.
+    #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// When it was asked for, after the run's start.
+    #[serde(rename = "start_s", with = "Number::<Duration>")]
     pub start: Duration,
     /// When its first byte arrived.
+    #[serde(rename = "first_byte_s", with = "Number::<Duration>")]
     pub first_byte: Duration,
     /// When its last byte arrived.
+    #[serde(rename = "end_s", with = "Number::<Duration>")]
     pub end: Duration,
 }
 
 /// One direction of a link over the whole run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LinkResult {
     /// The link's name in the scenario.
     pub name: String,
@@ -325,17 +375,16 @@ pub struct LinkResult {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub marks: u64,
     /// Bytes that its sender put onto the channel, lost there or not: what cost capacity.
-    #[serde(default)]
     pub bytes_sent: u64,
-    /// From the run's start to the moment that these counts are of; zero in records of before they were
-    /// kept.
-    #[serde(default)]
+    /// From the run's start to the moment that these counts are of.
+    #[serde(rename = "span_s", with = "Number::<Duration>")]
     pub span: Duration,
     /// Largest queue seen.
     pub queue_bytes_max: u64,
     /// How late packets left the emulator; none in the simulator.
     pub lateness: Option<Lateness>,
     /// Processor time that emulating it cost; none in the simulator.
+    #[serde(rename = "cpu_s", with = "Number::<Option<Duration>>")]
     pub cpu: Option<Duration>,
 }
 
@@ -377,8 +426,8 @@ fn is_zero(count: &u64) -> bool {
 
 /// A proxy's connections over one of its links, all together, as the proxy's kernel saw them.
 ///
-/// Its [`Series`] have the place [`LegResult::place`], with the quantities and units of a sender.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+/// Its [`Series`] have the place `NODE.LINK`, with the quantities and units of a sender.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LegResult {
     /// The proxy's node.
     pub node: String,
@@ -390,10 +439,12 @@ pub struct LegResult {
     /// Connections seen; that on which the meter fetches the far end's log is one of them.
     pub connections: u64,
     /// Payload that the other end of the leg has acknowledged.
+    #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// Segments that the proxy sent again.
     pub retransmissions: u64,
     /// Smallest round trip that a connection saw.
+    #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
     /// How long the proxy's senders were in which phase, all together; none where nobody could see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -415,7 +466,7 @@ impl LegResult {
 }
 
 /// One line of cross traffic over the whole run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficResult {
     /// Its name in the scenario.
     pub name: String,
@@ -424,14 +475,17 @@ pub struct TrafficResult {
     /// Flows that sent all they had to.
     pub complete: u64,
     /// Payload that arrived.
+    #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// Payload over the time from its start to its stop, or to its last arrival where that was later.
+    #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
     /// Datagrams sent; zero over TCP.
     pub packets_sent: u64,
     /// Datagrams that arrived; zero over TCP.
     pub packets_received: u64,
     /// Mean time that a flow which is complete took; none where none is.
+    #[serde(rename = "flow_time_mean_s", with = "Number::<Option<Duration>>")]
     pub flow_time_mean: Option<Duration>,
     /// By how much its datagrams left late; none over TCP, and in the simulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -439,7 +493,7 @@ pub struct TrafficResult {
 }
 
 /// What became of packets at a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NodeResult {
     /// Its name.
     pub node: String,
@@ -451,24 +505,32 @@ pub struct NodeResult {
 }
 
 /// By how much the emulator missed the moments it had promised.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Lateness {
     /// Packets measured.
     pub packets: u64,
     /// Median.
+    #[serde(rename = "p50_s", with = "Number::<Duration>")]
     pub p50: Duration,
     /// 99th percentile.
+    #[serde(rename = "p99_s", with = "Number::<Duration>")]
     pub p99: Duration,
     /// Worst.
+    #[serde(rename = "max_s", with = "Number::<Duration>")]
     pub max: Duration,
     /// How long in all the emulator did nothing though its clock ticked, every 100 ms: packets that it never
     /// got to count nowhere above.
-    #[serde(default, skip_serializing_if = "no_time")]
+    #[serde(
+        rename = "stood_still_s",
+        with = "Number::<Duration>",
+        default,
+        skip_serializing_if = "no_time"
+    )]
     pub stood_still: Duration,
 }
 
 /// One quantity over time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// What was sampled: `goodput`, `cwnd`, `rtt`, `queue`, …
     pub quantity: String,

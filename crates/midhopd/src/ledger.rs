@@ -18,6 +18,7 @@ use crate::leg::{Failure, Refusal, Sample};
 use crate::prefixes::Prefixes;
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -332,7 +333,7 @@ pub struct PeerBook {
 }
 
 /// The carrier of new flows to a peer, with the reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
     /// QUIC.

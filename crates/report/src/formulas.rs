@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use midhop_experiment::law::{self, Expected};
 use midhop_experiment::record::Record;
 use midhop_study::{Estimate, LEVEL};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -18,7 +18,13 @@ pub struct Held {
     /// What the formula says.
     pub expected: Expected,
     /// What each run achieved after its start. Unit: Mbit/s.
+    #[serde(rename = "goodputs_bit_per_s", serialize_with = "in_bit_per_s")]
     pub values: Vec<f64>,
+}
+
+/// Rates in Mbit/s as JSON has them.
+fn in_bit_per_s<S: Serializer>(mbit_per_s: &[f64], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(mbit_per_s.iter().map(|rate| rate * 1e6))
 }
 
 /// All cells of a scenario.
@@ -119,4 +125,37 @@ pub fn formulas_table(formulas: &Formulas, columns: u16) -> String {
         text.push_str("–: a loss and more in each window, of which the formula does not speak.\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::law::Law;
+    use midhop_units::Duration;
+    use serde_json::json;
+
+    #[test]
+    fn json_has_base_units_in_its_keys() {
+        let expected = Expected {
+            law: Law::Mathis,
+            loss: 0.01,
+            rtt: Duration::from_ms(100),
+            goodput_mbit_per_s: 1.5,
+            is_judged: true,
+        };
+        let cell = BTreeMap::from([("loss".to_owned(), "1 %".to_owned())]);
+        let cells = vec![Held { cell, expected, values: vec![1.25, 1.75] }];
+        let wanted = json!({ "cells": [{
+            "cell": { "loss": "1 %" },
+            "expected": {
+                "law": "mathis",
+                "loss_ratio": 0.01,
+                "rtt_s": 0.1,
+                "goodput_bit_per_s": 1_500_000.0,
+                "is_judged": true,
+            },
+            "goodputs_bit_per_s": [1_250_000.0, 1_750_000.0],
+        }] });
+        assert_eq!(serde_json::to_value(Formulas { cells }).expect("JSON"), wanted);
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`BROWSER_OPTIONS`] opens a page in headless Chromium.
 //! - [`skipped`] reports a test that this machine cannot run.
+//! - `quantities_as_text` and `refuse_other_keys` hold JSON to what is published of it (feature `json`).
 //! - `pages` compares pages of the book with the code that they are made from (feature `pages`).
 //! - [`allocations`] counts allocations, in the test programs that choose its allocator.
 
@@ -9,7 +10,11 @@ pub mod allocations;
 mod browser;
 #[cfg(feature = "pages")]
 pub mod pages;
+#[cfg(feature = "json")]
+mod published;
 mod skips;
 
 pub use browser::BROWSER_OPTIONS;
+#[cfg(feature = "json")]
+pub use published::{quantities_as_text, refuse_other_keys};
 pub use skips::skipped;

@@ -9,6 +9,8 @@
 
 mod bytes;
 mod loss;
+#[cfg(feature = "serde")]
+mod number;
 mod quantity;
 mod rate;
 mod seed;
@@ -16,6 +18,8 @@ mod time;
 
 pub use bytes::Bytes;
 pub use loss::Loss;
+#[cfg(feature = "serde")]
+pub use number::{BaseUnit, Number};
 pub use quantity::ParseQuantityError;
 pub use rate::Rate;
 pub use seed::Seed;

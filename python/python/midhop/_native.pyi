@@ -199,7 +199,7 @@ class Flow:
     """Payload over time."""
     retransmissions: int
     """Segments that its sender sent again."""
-    rtt_ms_min: float | None
+    rtt_min_s: float | None
     """Smallest round trip that its sender saw."""
     congestion: str
     """Its sender's congestion control."""

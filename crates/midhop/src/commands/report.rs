@@ -226,7 +226,7 @@ fn read(name: &str, text: &str, among_others: bool) -> anyhow::Result<Vec<Record
                 "{name} is a record of version {}, this midhop reads version {SCHEMA}",
                 marks.schema
             ))
-            .hint("make the report with the midhop that made the record")
+            .hint("run the scenario again, or read the record with the midhop that wrote it")
             .into());
         }
         records.push(serde_json::from_str(raw.get()).map_err(|error| {

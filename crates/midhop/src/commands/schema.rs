@@ -1,8 +1,9 @@
-//! `midhop schema`: what the files of the laboratory take, for editors.
+//! `midhop schema`: what the files of the laboratory take, for editors, and what records have, for programs.
 
 use super::output;
 use anyhow::Context;
 use midhop_experiment::Scenario;
+use midhop_experiment::record::Record;
 use midhop_study::Study;
 use std::process::ExitCode;
 
@@ -21,6 +22,8 @@ enum File {
     Scenario,
     /// The `study.toml` of a study, as `midhop reproduce` takes it
     Study,
+    /// A record, as `midhop sim run` and `midhop lab run` write it
+    Record,
 }
 
 impl Schema {
@@ -29,6 +32,7 @@ impl Schema {
         let schema = match self.file {
             File::Scenario => Scenario::schema(),
             File::Study => Study::schema(),
+            File::Record => Record::schema(),
         };
         let text = serde_json::to_string_pretty(&schema).context("cannot print the schema")?;
         output::print(&(text + "\n"))?;

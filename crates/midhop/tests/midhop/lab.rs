@@ -68,6 +68,7 @@ fn records(output: &Output) -> Vec<Record> {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().for_each(crate::records::assert_published);
     text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
 }
 

@@ -10,6 +10,7 @@ mod naive;
 mod ns3;
 mod orbit;
 mod pages;
+mod records;
 mod reference;
 mod reference_kernel;
 mod report;

@@ -49,6 +49,8 @@ impl Serving {
 }
 
 fn report(output: &Output) -> MeterReport {
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(midhop_testkit::quantities_as_text(&json, &[]), Vec::<String>::new());
     serde_json::from_slice(&output.stdout).expect("the report is all of standard output")
 }
 
@@ -75,7 +77,12 @@ fn a_download_gives_a_report_and_ends_a_server_that_serves_once() {
     let mut rest = String::new();
     server.out.read_to_string(&mut rest).expect("the server's lines");
     assert_eq!(rest.lines().count(), 3, "{rest}");
-    assert!(rest.lines().all(|line| line.contains("\"congestion\":\"reno\"")), "{rest}");
+    for line in rest.lines() {
+        let flow: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let flow = &flow["flow"];
+        assert_eq!((&flow["congestion"], &flow["sent_bytes"]), (&"reno".into(), &300_000.into()));
+        assert!(flow["took_s"].is_f64() && flow["received_bytes"].is_u64(), "{line}");
+    }
 }
 
 #[test]
@@ -189,9 +196,9 @@ fn a_links_numbers_have_their_units_in_their_keys() {
     let output = midhop(&["link", &host, "--time", "5", "--json"]).output().expect("midhop runs");
     assert!(output.status.success(), "{}", error(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(report["rtt_median_ms"].is_f64(), "{report}");
+    assert!(report["rtt_median_s"].is_f64(), "{report}");
     for way in ["down", "up"] {
-        for key in ["rate_bit_per_s", "loss_high_ratio", "delay_variation_p95_ms"] {
+        for key in ["rate_bit_per_s", "loss_high_ratio", "delay_variation_p95_s"] {
             assert!(report[way][key].is_f64(), "{key} in {report}");
         }
     }

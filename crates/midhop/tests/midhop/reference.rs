@@ -1,5 +1,6 @@
-//! The book's pages of commands, scenarios and studies say what the program says.
+//! The book's pages of commands, scenarios, studies and records say what the program says.
 
+use midhop_experiment::record::Record;
 use midhop_testkit::pages;
 use std::path::Path;
 
@@ -33,6 +34,17 @@ fn the_book_has_every_key_of_a_study() {
     );
     let page = pages::keys("Keys of a study", &words, schema.as_value());
     pages::assert_page("study.md", &page);
+}
+
+#[test]
+fn the_book_has_every_key_of_a_record() {
+    let words = "A record is what a run measured, as JSON: `midhop sim run --json` prints one a line, and `--out DIR` writes \
+                 each to a file. Quantities are numbers with the unit at the end of the key. Only `plan` has the notation of \
+                 scenario files, since it is configuration, and `cell` has the labels of the scenario. `midhop schema record` \
+                 prints the JSON Schema. What *must be given* is in every record; a number or text that is not known is \
+                 `null`. A later release may add keys.";
+    let page = pages::keys("Keys of a record", words, Record::schema().as_value());
+    pages::assert_page("record.md", &page);
 }
 
 /// What an editor would underline in files that are right.

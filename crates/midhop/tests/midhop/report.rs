@@ -191,6 +191,9 @@ fn what_is_no_record_is_refused_with_a_hint() {
     refused(&file, "cannot read");
     std::fs::write(&file, "{").expect("writable");
     refused(&file, "is not a record");
+    let older = Record { schema: SCHEMA - 1, ..record(0, "fast", 4) };
+    write(directory.path(), "x.json", &older);
+    refused(&file, "is a record of version 1, this midhop reads version 2");
     let newer = Record { schema: SCHEMA + 1, ..record(0, "fast", 4) };
     write(directory.path(), "x.json", &newer);
     refused(&file, "is a record of version");

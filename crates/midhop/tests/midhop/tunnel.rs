@@ -44,6 +44,9 @@ fn run(text: &str) -> Option<(Option<i32>, Option<Record>, String)> {
     // A busy machine is late; what is tested here holds for late packets too.
     let output = midhop(place.path(), "lab", text, &["--lateness", "10 s"]);
     let record = serde_json::from_slice(&output.stdout).ok();
+    if record.is_some() {
+        crate::records::assert_published(&String::from_utf8_lossy(&output.stdout));
+    }
     let left = std::fs::read_dir(place.path().join("state")).into_iter().flatten().flatten();
     assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0, "nothing is left behind");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

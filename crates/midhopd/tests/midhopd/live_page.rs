@@ -3,7 +3,7 @@
 //!
 //! The pictures stay in the build directory's `tmp` for a look; `MIDHOP_SCENE_S=120` lets the gateway work for so long before.
 
-use crate::pages::{ADMIN, page};
+use crate::pages::{ADMIN, assert_published, json};
 use crate::scene::Scene;
 use crate::stage::{PATIENCE, until};
 use midhop_testkit::BROWSER_OPTIONS;
@@ -86,11 +86,7 @@ fn the_live_page_shows_a_gateway_at_work() {
     let Some(browser) = browser() else { return };
     // What a name may hold is shown as it is, and never read as markup.
     let Some(scene) = Scene::begin("") else { return };
-    let json = |path: &str| -> Value {
-        let answer = page(&scene.stage.gateway, path);
-        let body = answer.split("\r\n\r\n").nth(1).expect("a body");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
-    };
+    let json = |path: &str| json(&scene.stage.gateway, path);
     let at_work = |status: &Value| {
         let d = &status["data_plane"];
         let flows = d["busiest"].as_array().is_some_and(|flows| {
@@ -110,6 +106,8 @@ fn the_live_page_shows_a_gateway_at_work() {
     until("there is some history", || {
         json("/history.json")["recent"]["at_s"].as_array().is_some_and(|it| it.len() >= 5)
     });
+    assert_published("page", &json("/status.json"));
+    assert_published("history", &json("/history.json"));
     let longer = std::env::var("MIDHOP_SCENE_S").ok().and_then(|it| it.parse().ok());
     std::thread::sleep(Duration::from_secs(longer.unwrap_or(0)));
 

@@ -1,6 +1,9 @@
 //! What a daemon's admin page says.
+use crate::program::midhopd;
 use crate::stage::PATIENCE;
 use midhop_testbed::namespace::Namespace;
+use midhop_testkit::{quantities_as_text, refuse_other_keys};
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -18,6 +21,28 @@ pub fn page(namespace: &Namespace, path: &str) -> String {
         Ok(answer)
     };
     namespace.run(ask).expect("entering").expect("the daemon answers")
+}
+
+/// The JSON of a page.
+pub fn json(namespace: &Namespace, path: &str) -> Value {
+    let answer = page(namespace, path);
+    let body = answer.split("\r\n\r\n").nth(1).expect("a body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+/// Fails unless `answer` is as the schema of `subject` has it, without a key beyond those that it names, and without a
+/// quantity as text.
+pub fn assert_published(subject: &str, answer: &Value) {
+    let printed = midhopd().args(["schema", "--of", subject]).output().expect("a schema");
+    let mut schema: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    let validator = |schema: &Value| jsonschema::validator_for(schema).expect("a schema");
+    assert!(!validator(&schema).is_valid(&serde_json::json!({ "format": "new" })), "{subject}");
+    refuse_other_keys(&mut schema);
+    let schema = validator(&schema);
+    let faults: Vec<_> =
+        schema.iter_errors(answer).map(|it| format!("{}: {it}", it.instance_path())).collect();
+    assert!(faults.is_empty(), "{faults:?} in {answer}");
+    assert_eq!(quantities_as_text(answer, &[]), Vec::<String>::new(), "{subject}");
 }
 
 /// A metric without labels.

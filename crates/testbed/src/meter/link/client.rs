@@ -233,7 +233,7 @@ impl Session {
             way.set_rate(&found);
             let [median, p95] =
                 if direction == Direction::Down { trips.down_ms } else { trips.up_ms };
-            (way.delay_variation_median_ms, way.delay_variation_p95_ms) = (median, p95);
+            (way.delay_variation_median_s, way.delay_variation_p95_s) = (median / 1e3, p95 / 1e3);
         }
         let drain = StdDuration::from_secs_f64(rtt_median_ms / 1e3) * 2;
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
@@ -274,9 +274,9 @@ impl Session {
             host: options.host.clone(),
             port: options.port,
             took_s: progress.begin.elapsed().as_secs_f64(),
-            rtt_min_ms,
-            rtt_median_ms,
-            rtt_p95_ms,
+            rtt_min_s: rtt_min_ms / 1e3,
+            rtt_median_s: rtt_median_ms / 1e3,
+            rtt_p95_s: rtt_p95_ms / 1e3,
             pings: u64::from(options.pings.0),
             pings_lost: u64::from(options.pings.0).saturating_sub(trips.answered),
             down,

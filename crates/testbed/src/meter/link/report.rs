@@ -21,11 +21,11 @@ pub struct LinkReport {
     /// How long all took.
     pub took_s: f64,
     /// The smallest round trip of the link at rest.
-    pub rtt_min_ms: f64,
+    pub rtt_min_s: f64,
     /// The median of the round trips.
-    pub rtt_median_ms: f64,
+    pub rtt_median_s: f64,
     /// Their 95th percentile.
-    pub rtt_p95_ms: f64,
+    pub rtt_p95_s: f64,
     /// Pings sent.
     pub pings: u64,
     /// Pings without an answer.
@@ -53,9 +53,9 @@ pub struct LinkDirection {
     /// The 90th percentile of it.
     pub rate_p90_bit_per_s: Option<f64>,
     /// How much longer than the fastest a ping took this way: the median.
-    pub delay_variation_median_ms: f64,
+    pub delay_variation_median_s: f64,
     /// The 95th percentile of it.
-    pub delay_variation_p95_ms: f64,
+    pub delay_variation_p95_s: f64,
     /// The rate at which losses were counted; none where there was no time to.
     pub loss_at_bit_per_s: Option<f64>,
     /// Packets sent at that rate.
