@@ -119,6 +119,7 @@ impl Source {
             peers_denied_total: named(&[
                 ("target", sum(|ledger| &ledger.forbidden)),
                 ("limit", sum(|ledger| &ledger.excessive)),
+                ("request", sum(|ledger| &ledger.unserved)),
             ]),
             claims_ignored_total: sum(|ledger| &ledger.disbelieved),
             refused_total: named(&[

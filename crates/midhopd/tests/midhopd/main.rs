@@ -83,6 +83,7 @@ mod tunnel_hostile_sessions;
 mod tunnel_hostile_windows;
 mod tunnel_limits;
 mod tunnel_repairs;
+mod tunnel_requests;
 mod tunnel_stalls;
 mod tunnel_strangers;
 mod tunnel_tcp;
