@@ -126,6 +126,8 @@ pub struct Ledger {
     pub disbelieved: Counter,
     /// Flows and connections that peers requested beyond their limits.
     pub excessive: Counter,
+    /// Requests of peers for anything but a flow, malformed ones, and those that did not arrive whole.
+    pub unserved: Counter,
     /// Unit: bytes. From clients to servers.
     pub bytes_up: Counter,
     /// Unit: bytes. From servers to clients.

@@ -127,6 +127,7 @@ impl Source {
             peers_denied_total: named(&[
                 ("target", sum(|ledger| &ledger.forbidden)),
                 ("limit", sum(|ledger| &ledger.excessive)),
+                ("request", sum(|ledger| &ledger.unserved)),
             ]),
             claims_ignored_total: sum(|ledger| &ledger.disbelieved),
             refused_total: named(&[
@@ -268,7 +269,7 @@ pub struct Snapshot {
     pub certificates_expire_unix_s: BTreeMap<String, i64>,
     /// Flows that were let pass because flows did not come about here, or their far side did not answer.
     pub bypassed_by_watchdog_total: u64,
-    /// SYNs that the firewall let pass on its own, by why (`multipath`, `signed`, `rule`, `limit`); one that its client sent again counts again.
+    /// SYNs that the firewall let pass on its own, by why (`multipath`, `signed`, `routing_header`, `rule`, `limit`); one that its client sent again counts again.
     pub firewall_passed_total: BTreeMap<String, u64>,
     /// Flows that were let pass by a rule that has them repaired.
     pub assisted_total: u64,

@@ -8,8 +8,8 @@
 //! uses HTTP/2 on TCP instead, whose flows take turns by [`scheduling`]. [`carrier`] is what both have in common for
 //! a stream.
 //!
-//! Peers connect to all workers: each has a socket of its own at each address ([`shards`]), and a connection stays
-//! with the worker that admitted it.
+//! Peers connect to all workers: each has sockets of its own at each address, for UDP ([`shards`]) and for TCP, and a
+//! connection stays with the worker that admitted it.
 //!
 //! [`guests`] counts the flows and connections of each peer, and [`standing`] closes the tunnels of peers that may
 //! not stay.
@@ -67,6 +67,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time;
+use transport::Sharing;
 
 /// One worker's part of all tunnels.
 #[derive(Debug, Default)]
@@ -78,7 +79,7 @@ pub struct TunnelDoors {
     /// UDP sockets to which peers connect.
     sockets: Vec<Door<(UdpSocket, Shard)>>,
     /// TCP listeners for peers that cannot use UDP.
-    listeners: Vec<Door<TcpListener>>,
+    listeners: Vec<Door<(TcpListener, Sharing)>>,
 }
 
 /// One worker's part of an address to which peers connect.
@@ -103,7 +104,7 @@ pub fn doors(
     let mut tunnels = Tunnels::default();
     let Some(identity) = identity else { return Ok((tunnels, doors)) };
     let keys = transport::keys(&identity.borrow());
-    for (number, address) in plan.tunnel.listen.iter().enumerate() {
+    for address in &plan.tunnel.listen {
         let (address, count) = (*address, doors.len());
         let failed = |error| (address, error);
         if plan.tunnel.fallback != Fallback::Only {
@@ -116,9 +117,14 @@ pub fn doors(
             }
         }
         if plan.tunnel.fallback != Fallback::Off {
-            let socket = fallback::socket::listen(address, &plan.peers).map_err(failed)?;
-            let (crowd, identity) = (Arc::default(), identity.clone());
-            doors[number % count].listeners.push(Door { address, socket, crowd, identity });
+            let crowd = Arc::<Crowd>::default();
+            let listeners = fallback::socket::listen_shards(address, &plan.peers, count);
+            for (own, listener) in doors.iter_mut().zip(listeners.map_err(failed)?) {
+                let (crowd, identity) = (crowd.clone(), identity.clone());
+                let sharing = if count < 2 { Sharing::Nobody } else { Sharing::Others };
+                let socket = (listener, sharing);
+                own.listeners.push(Door { address, socket, crowd, identity });
+            }
         }
     }
     for door in &mut doors {

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const TCP: u8 = 6;
 const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 const ACK: u8 = 0x10;
 
@@ -26,7 +25,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Parses a packet from its network header on. `None` if it is not the whole TCP header of a first fragment.
+    /// Parses a packet from its network header on. `None` if it is not the whole TCP header of a first fragment, or is
+    /// behind an IPv6 header that is no option: behind one of routing, its destination may be a stop on its way.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::parse_v4(packet),
@@ -55,7 +55,7 @@ impl Segment {
         let mut next = *packet.get(6)?;
         let mut offset = 40;
         while next != TCP {
-            if ![HOP_BY_HOP, ROUTING, DESTINATION].contains(&next) {
+            if ![HOP_BY_HOP, DESTINATION].contains(&next) {
                 return None;
             }
             next = *packet.get(offset)?;
@@ -116,6 +116,10 @@ mod tests {
         let segment = Segment::parse(&v6).expect("a SYN-ACK");
         assert_eq!(segment.class, 0xb8);
         assert!(segment.acknowledges && segment.source.is_ipv6());
+        for (kind, name) in [(43, "routing"), (51, "authentication")] {
+            v6[6] = kind;
+            assert_eq!(Segment::parse(&v6), None, "{name}");
+        }
     }
 
     #[test]

@@ -37,9 +37,9 @@ impl TableSetting {
     }
 }
 
-/// Why the firewall lets a SYN pass without the daemon, on intercepted interfaces: it uses Multipath TCP, is signed,
-/// matches a rule, or a limit was reached.
-pub const PASSED: [&str; 4] = ["multipath", "signed", "rule", "limit"];
+/// Why the firewall lets a SYN pass without the daemon, on intercepted interfaces: it uses Multipath TCP, is signed, has
+/// a routing header, matches a rule, or a limit was reached.
+pub const PASSED: [&str; 5] = ["multipath", "signed", "routing_header", "rule", "limit"];
 
 /// The counter of handshake packets for the daemon's sockets, before any filter.
 pub const ARRIVED: &str = "arrived";
@@ -419,6 +419,8 @@ fn offered(plan: &Plan, setting: TableSetting) -> Vec<String> {
         format!("tcp option mptcp exists {}", pass("multipath")),
         format!("tcp option md5sig exists {}", pass("signed")),
         format!("tcp option 29 exists {}", pass("signed")),
+        // Its destination may be a stop on its way, and sockets receive no packets of some types (RFC 8754, 6554).
+        format!("exthdr rt exists {}", pass("routing_header")),
     ];
     let client = setting.client();
     let release =

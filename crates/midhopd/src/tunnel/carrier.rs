@@ -118,19 +118,16 @@ impl Sender {
         each!(self, half => half.reset(code));
     }
 
-    /// Whether a reset can follow the bytes that were put, without overtaking any of them. QUIC's reset overtakes
-    /// them, and bytes that have arrived are dropped.
+    /// Whether a reset follows the bytes that were put, without overtaking any of them. QUIC's overtakes them, so it
+    /// waits until they have arrived.
     pub fn resets_in_order(&self) -> bool {
         matches!(self, Self::Http2(_))
     }
 
-    /// Ends this half abruptly, behind the bytes that were put where that [can be](Self::resets_in_order). It is done
-    /// once [`Sender::poll_stopped`] is ready. Nothing may be waiting.
+    /// Ends this half abruptly, behind the bytes that were put. It is done once [`Sender::poll_stopped`] is ready.
+    /// Nothing may be waiting.
     pub fn cut(&mut self) {
-        match self {
-            Self::Quic(half) => half.reset(Code::CONNECT_ERROR),
-            Self::Http2(half) => half.cut(),
-        }
+        each!(self, half => half.cut());
     }
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.

@@ -321,8 +321,7 @@ impl Way {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands on what came before the flow broke, and that it broke behind it, where the next tunnel can say that
-    /// in this order; waits until it has arrived.
+    /// Hands on what came before the flow broke, and that it broke behind it; waits until it has arrived.
     async fn deliver(
         &mut self,
         input: &mut Input,
@@ -330,15 +329,17 @@ impl Way {
         desk: &Desk,
         linger: Duration,
     ) {
-        if !output.cuts_in_order() {
-            return;
-        }
         self.state.cut();
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
             let moved = self.poll_move(cx, input, output, None);
             self.follow(cx, input, output, None, desk);
-            if matches!(moved, Poll::Ready(Err(_))) || output.poll_stopped(cx).is_ready() {
+            // Where nothing has moved, a reset overtakes nothing.
+            let nothing_moved = moved.is_ready() && self.state.moved() == 0;
+            if matches!(moved, Poll::Ready(Err(_)))
+                || nothing_moved && !output.cuts_in_order()
+                || output.poll_stopped(cx).is_ready()
+            {
                 return Poll::Ready(());
             }
             let left = Left::Some { written: self.state.moved(), unacknowledged: 0 };

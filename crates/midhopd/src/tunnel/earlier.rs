@@ -7,13 +7,13 @@
 //!
 //! Invariant: a connection is closed only because its peer is silent.
 
-use super::{fallback, quic::QuicConnection};
+use super::{fallback, quic::QuicConnection, silence};
 use midhop_tunnel::http3::Code;
 use std::{
     sync::{Mutex, PoisonError, Weak},
     time::Duration,
 };
-use tokio::{task::spawn_local, time};
+use tokio::task::spawn_local;
 
 /// Timeout of a sign of life: in round trips, in which a lost packet is sent a third time; and its minimum.
 const TRIPS: u32 = 8;
@@ -73,7 +73,7 @@ async fn prove(peer: &str, connection: QuicConnection) {
     let before = heard(&connection);
     connection.ping();
     tokio::select! {
-        () = time::sleep(patience) => {}
+        () = silence::wait(patience) => {}
         _ = connection.closed() => return,
     }
     if heard(&connection) == before {

@@ -13,6 +13,7 @@ mod connection;
 mod driver;
 mod endpoint;
 mod half;
+mod late;
 mod state;
 
 pub use connection::QuicConnection;

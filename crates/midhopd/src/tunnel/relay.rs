@@ -232,8 +232,8 @@ impl Outwards<'_> {
         Poll::Ready(Ok(0))
     }
 
-    /// Hands on what the connection had sent before it broke, and that it broke behind it, where the tunnel
-    /// can say that in this order; waits until the other end has it.
+    /// Hands on what the connection had sent before it broke, and that it broke behind it; waits until the other end
+    /// has it.
     async fn deliver(
         &mut self,
         tcp: &TcpStream,
@@ -242,11 +242,11 @@ impl Outwards<'_> {
         linger: Duration,
     ) {
         let Stream { output, input, .. } = stream;
-        if self.unwanted || !output.cuts_in_order() {
+        if self.unwanted {
             return;
         }
         self.state.cut();
-        let mut arrived = false;
+        let (mut arrived, mut answered) = (false, false);
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
             let moved = self.poll_move(cx, tcp, output, desk);
@@ -254,14 +254,23 @@ impl Outwards<'_> {
             if matches!(moved, Poll::Ready(Err(_))) {
                 return Poll::Ready(());
             }
-            if !arrived && let Poll::Ready(stopped) = output.poll_stopped(cx) {
+            let nothing_moved = moved.is_ready() && self.state.moved() == 0;
+            if nothing_moved && !output.cuts_in_order() {
+                // A reset overtakes nothing.
+                return Poll::Ready(());
+            }
+            // Until it has answered, it drops the request of one who has left, and what came with it.
+            answered = answered || nothing_moved || input.poll_answer(cx).is_ready();
+            if !arrived
+                && (answered || output.cuts_in_order())
+                && let Poll::Ready(stopped) = output.poll_stopped(cx)
+            {
                 if stopped.is_err() {
                     return Poll::Ready(());
                 }
                 arrived = true;
             }
-            // Until it has answered, it drops the request of one who has left, and what came with it.
-            if arrived && (self.state.moved() == 0 || input.poll_answer(cx).is_ready()) {
+            if arrived && answered {
                 return Poll::Ready(());
             }
             // Once it is handed over the tunnel says when it has arrived.

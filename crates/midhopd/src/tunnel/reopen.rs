@@ -68,11 +68,8 @@ pub async fn listen(
     crowd: Arc<Crowd>,
     identity: watch::Receiver<Arc<Identity>>,
 ) {
-    // Each socket of an address fails independently.
-    let which =
-        if shard.is_alone() { String::new() } else { format!(", worker {}", worker.number()) };
-    let mut failed = FailedSocket::not(format!("tunnel.listen {address} (UDP{which})"));
     let sharing = if shard.is_alone() { Sharing::Nobody } else { Sharing::Others };
+    let mut failed = FailedSocket::not(name(&worker, address, "UDP", sharing));
     let mut socket = Some(socket);
     loop {
         let why = match socket.take().map_or_else(|| transport::bind(address, sharing), Ok) {
@@ -98,14 +95,14 @@ pub async fn listen(
 pub async fn listen_tcp(
     worker: Rc<Worker>,
     address: SocketAddr,
-    listener: TcpListener,
+    (listener, sharing): (TcpListener, Sharing),
     crowd: Arc<Crowd>,
     identity: watch::Receiver<Arc<Identity>>,
 ) {
-    let mut failed = FailedSocket::not(format!("tunnel.listen {address} (TCP)"));
+    let mut failed = FailedSocket::not(name(&worker, address, "TCP", sharing));
     let mut listener = Some(listener);
     loop {
-        let open = || fallback::socket::listen(address, &worker.plan().peers);
+        let open = || fallback::socket::listen(address, &worker.plan().peers, sharing);
         let why = match listener.take().map_or_else(open, Ok) {
             Ok(listener) => {
                 failed.is_back();
@@ -116,6 +113,14 @@ pub async fn listen_tcp(
             Err(error) => error,
         };
         failed.rest(&worker, &why).await;
+    }
+}
+
+/// A worker's socket at an address. Each of those that share one fails independently.
+fn name(worker: &Worker, address: SocketAddr, protocol: &str, sharing: Sharing) -> String {
+    match sharing {
+        Sharing::Nobody => format!("tunnel.listen {address} ({protocol})"),
+        _ => format!("tunnel.listen {address} ({protocol}, worker {})", worker.number()),
     }
 }
 

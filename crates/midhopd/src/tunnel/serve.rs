@@ -195,8 +195,12 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     let heard = time::timeout(PATIENCE, stream.input.request()).await;
     let request = match heard {
         Ok(Ok(fields)) => Request::decode(&fields),
-        Ok(Err(fault)) => return judge(stream.connection(), &fault),
+        Ok(Err(fault)) => {
+            worker.ledger.unserved.add(1);
+            return judge(stream.connection(), &fault);
+        }
         Err(_late) => {
+            worker.ledger.unserved.add(1);
             stream.output.reset(Code::REQUEST_INCOMPLETE);
             return;
         }
@@ -229,19 +233,25 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                 }
             }
         }
-        Err(denied) => denied.fields(Payload::Raw),
+        Err(denied) => {
+            worker.ledger.unserved.add(1);
+            denied.fields(Payload::Raw)
+        }
     };
     deny(stream, &answer).await;
 }
 
-/// Responds that there is no flow.
+/// Responds that there is no flow. A peer that takes no response keeps no place by that.
 async fn deny(mut stream: Stream, answer: &[Field]) {
-    if stream.output.say(answer).await.is_ok() {
-        stream.output.end();
-        // Nobody needs what the client has sent meanwhile.
-        stream.input.stop(Code::NO_ERROR);
-        let _ = stream.output.stopped().await;
+    match time::timeout(PATIENCE, stream.output.say(answer)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_broken)) => return,
+        Err(_late) => return stream.output.reset(Code::REQUEST_CANCELLED),
     }
+    stream.output.end();
+    // Nobody needs what the client has sent meanwhile.
+    stream.input.stop(Code::NO_ERROR);
+    let _ = stream.output.stopped().await;
 }
 
 /// A far side that has accepted the flow.

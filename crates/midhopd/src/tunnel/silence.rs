@@ -29,7 +29,7 @@ pub fn of_anybody(peer: &PeerPlan, peers: &[PeerPlan]) -> PeerPlan {
 /// gone.
 pub async fn end(connection: QuicConnection, peer: PeerPlan) {
     let timeout = Duration::from(peer.timeout);
-    let (mut heard, mut since) = (said(&connection), time::Instant::now());
+    let (mut heard, mut since, mut silent) = (said(&connection), time::Instant::now(), 0);
     loop {
         tokio::select! {
             () = time::sleep(timeout / LOOKS) => {}
@@ -37,8 +37,12 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
         }
         let now = said(&connection);
         if now != heard {
-            (heard, since) = (now, time::Instant::now());
-        } else if since.elapsed() >= timeout.max(connection.rtt() * TRIPS) {
+            (heard, since, silent) = (now, time::Instant::now(), 0);
+            continue;
+        }
+        // What arrives while this process does not run is not read, so such a time counts as one look.
+        silent += 1;
+        if silent >= LOOKS && since.elapsed() >= timeout.max(connection.rtt() * TRIPS) {
             tracing::info!(peer = peer.name, timeout = %peer.timeout, "a peer has said nothing for too long");
             return connection.close(Code::NO_ERROR);
         }
@@ -49,4 +53,30 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
 fn said(connection: &QuicConnection) -> u64 {
     let frames = connection.stats().frame_rx;
     frames.acks + frames.stream + frames.ping
+}
+
+/// Waits for so long, of which a time in which this process does not run is only a part: what arrived meanwhile is read
+/// in the rest.
+pub async fn wait(patience: Duration) {
+    for _ in 0..LOOKS {
+        time::sleep(patience / LOOKS).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stall_is_not_all_of_the_silence() {
+        const PATIENCE: Duration = Duration::from_secs(8);
+        let mut waiting = pin!(wait(PATIENCE));
+        assert!(time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+        time::advance(PATIENCE * 10).await;
+        let most = PATIENCE - PATIENCE / LOOKS;
+        let early = time::timeout(most - Duration::from_millis(100), &mut waiting).await;
+        assert!(early.is_err(), "only one part has passed");
+        assert!(time::timeout(Duration::from_secs(1), &mut waiting).await.is_ok());
+    }
 }

@@ -240,13 +240,13 @@ impl Output {
         self.carrier.reset(code);
     }
 
-    /// Whether it can be [cut](Self::cut) so that the bytes put before arrive first.
+    /// Whether a [cut](Self::cut) leaves behind the bytes put before. Otherwise it waits until these have arrived.
     pub fn cuts_in_order(&self) -> bool {
         self.payload == Payload::Capsules || self.carrier.resets_in_order()
     }
 
-    /// The flow broke: reports this behind the bytes put before, where that [can be](Self::cuts_in_order), and
-    /// otherwise at once. Nothing may be waiting. It is done once [`Output::poll_stopped`] is ready.
+    /// The flow broke: reports this behind the bytes put before. Nothing may be waiting. It is done once
+    /// [`Output::poll_stopped`] is ready.
     pub fn cut(&mut self) {
         if self.payload == Payload::Capsules {
             // A stream that ends before its flow has was cut off.

@@ -4,7 +4,7 @@
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::program::{Desk, Running, log_of, output_in};
-use crate::stage::{Family, PATIENCE, Stage, say, until};
+use crate::stage::{Family, PATIENCE, Stage, hear, say, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -23,14 +23,12 @@ fn health(namespace: &midhop_testbed::namespace::Namespace) -> String {
     namespace.run(ask).expect("entering").unwrap_or_default()
 }
 
-/// Destroys UDP sockets; `None` where this kernel cannot.
-fn destroy(namespace: &midhop_testbed::namespace::Namespace, which: &str) -> Option<()> {
+/// Destroys sockets, as `ss` selects them; `None` where this kernel cannot.
+fn destroy(namespace: &midhop_testbed::namespace::Namespace, which: &[&str]) -> Option<()> {
     let mut command = Command::new("ss");
-    let output = output_in(namespace, command.args(["--kill", "--udp", "--all", "-H", which]));
+    let output = output_in(namespace, command.args(["--kill", "-H"]).args(which));
     if String::from_utf8_lossy(&output.stdout).trim().is_empty() {
-        midhop_testkit::skipped(
-            "the kernel does not destroy UDP sockets (CONFIG_INET_DIAG_DESTROY)",
-        );
+        midhop_testkit::skipped("the kernel does not destroy sockets (CONFIG_INET_DIAG_DESTROY)");
         return None;
     }
     Some(())
@@ -61,7 +59,7 @@ fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
     let (host, desk) = (&stage.server, &far);
     assert!(health(host).starts_with("HTTP/1.1 200 "), "{}", health(host));
     // Of several sockets at one address the kernel destroys one, whosesoever it is.
-    if destroy(host, "sport = :4433").is_none() {
+    if destroy(host, &["--udp", "--all", "sport = :4433"]).is_none() {
         return;
     }
     until("it is told", || log_of(desk).contains("a socket has failed"));
@@ -91,4 +89,37 @@ fn a_listener_s_socket_that_fails_is_told_and_opened_again_ipv6() {
 #[test]
 fn one_of_a_listener_s_sockets_that_fails_is_told_and_opened_again() {
     a_socket_that_fails_is_told_and_opened_again(Family::V6, 3);
+}
+
+/// A listener for peers that cannot use UDP.
+fn a_listener_over_tcp(family: Family, workers: u16) {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let more = format!("{ADMIN}[daemon]\nworkers = {workers}\n");
+    let far = Desk::new(&far_config(family, &authority, &more));
+    let _far = Running::start_in(&stage.server, &far);
+    if destroy(&stage.server, &["--tcp", "--listening", "sport = :4433"]).is_none() {
+        return;
+    }
+    until("it is told", || log_of(&far).contains("a socket has failed"));
+    assert!(log_of(&far).contains("(TCP"), "{}", log_of(&far));
+    until("it is open again", || log_of(&far).contains("a socket is open again"));
+    until("all is well", || health(&stage.server).starts_with("HTTP/1.1 200 "));
+    let only = "fallback = \"only\"\n";
+    let near = near_config(family, &authority, "", only, "otherwise = \"reject\"\n");
+    let _near = stage.start(&near);
+    let listener = stage.listen(family);
+    let (client, server) = stage.flow(&listener);
+    say(&client, b"through the tunnel");
+    assert_eq!(hear(&server), b"through the tunnel");
+}
+
+#[test]
+fn a_listener_over_tcp_that_fails_is_told_and_opened_again_ipv4() {
+    a_listener_over_tcp(Family::V4, 1);
+}
+
+#[test]
+fn one_of_a_listener_s_sockets_over_tcp_that_fails_is_told_and_opened_again() {
+    a_listener_over_tcp(Family::V6, 3);
 }

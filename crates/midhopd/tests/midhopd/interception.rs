@@ -1,6 +1,7 @@
 //! What a router's administrator, its interfaces and strangers do while the daemon serves.
 
 use crate::stage::{Family, PATIENCE, Stage, hear, nft, say, until};
+use midhop_pep::config::Plan;
 use midhop_testbed::namespace::{Namespace, veth};
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
@@ -153,6 +154,18 @@ fn rules_that_come_later_are_followed_ipv6() {
     followed(Family::V6);
 }
 
+/// Another link between client and gateway takes the place of the one that is there.
+fn relink(stage: &Stage, name: &str) {
+    shell(&stage.gateway, "ip link del lan0");
+    let [client, gateway] = veth(&stage.client, name, &stage.gateway, name, 1500).expect("a link");
+    let (near, far) = (IpAddr::from([10, 0, 1, 2]), IpAddr::from([10, 0, 1, 1]));
+    stage.client.add_address(name, near, 24).expect("an address");
+    stage.gateway.add_address(name, far, 24).expect("an address");
+    stage.client.add_route(IpAddr::from([0; 4]), 0, far).expect("a route");
+    stage.client.add_neighbour(name, far, gateway.mac).expect("a neighbour");
+    stage.gateway.add_neighbour(name, near, client.mac).expect("a neighbour");
+}
+
 /// An interface goes and comes again, as ppp0 does.
 #[test]
 fn an_interface_that_comes_again_is_intercepted() {
@@ -160,16 +173,27 @@ fn an_interface_that_comes_again_is_intercepted() {
     let proxy = stage.proxy("");
     let listener = stage.listen(Family::V4);
     assert!(is_split(&stage, &proxy, &listener));
-    shell(&stage.gateway, "ip link del lan0");
-    let [client, gateway] =
-        veth(&stage.client, "lan0", &stage.gateway, "lan0", 1500).expect("a link");
-    let (near, far) = (IpAddr::from([10, 0, 1, 2]), IpAddr::from([10, 0, 1, 1]));
-    stage.client.add_address("lan0", near, 24).expect("an address");
-    stage.gateway.add_address("lan0", far, 24).expect("an address");
-    stage.client.add_route(IpAddr::from([0; 4]), 0, far).expect("a route");
-    stage.client.add_neighbour("lan0", far, gateway.mac).expect("a neighbour");
-    stage.gateway.add_neighbour("lan0", near, client.mac).expect("a neighbour");
+    relink(&stage, "lan0");
     assert!(is_split(&stage, &proxy, &listener));
+}
+
+/// An interface that is not there yet, as ppp0 at boot, holds up neither the others nor a reload.
+#[test]
+fn an_interface_that_comes_late_is_intercepted_and_holds_up_no_reload() {
+    let Some(stage) = Stage::set() else { return };
+    let config = |rule: &str| {
+        format!("[intercept]\ninterfaces = [\"late0\", \"lan0\"]\n[[rules]]\naction = \"{rule}\"\n")
+    };
+    let proxy = stage.start(&config("split"));
+    let listener = stage.listen(Family::V4);
+    assert!(is_split(&stage, &proxy, &listener), "by the interface that is there");
+    for (rule, splits) in [("bypass", false), ("split", true)] {
+        let plan = Plan::read("test.toml", &config(rule)).expect("a plan");
+        stage.gateway.run(|| proxy.reload(plan)).expect("entering").expect("a reload");
+        assert_eq!(is_split(&stage, &proxy, &listener), splits, "{rule}");
+    }
+    relink(&stage, "late0");
+    assert!(is_split(&stage, &proxy, &listener), "by the one that came");
 }
 
 fn client_socket(stage: &Stage, family: Family, port: u16) -> Socket {

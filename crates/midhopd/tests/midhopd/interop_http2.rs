@@ -2,23 +2,45 @@
 
 use crate::ends::{Authority, PORT, near_config, start_far};
 use crate::flows::duties::{self, Flow};
-use crate::flows::{block, exchange, impatient};
+use crate::flows::{block, impatient};
 use crate::partners::{Peer, Program};
-use crate::stage::{Family, Stage};
-use std::io::{ErrorKind, Read};
-use std::net::SocketAddr;
+use crate::stage::{Family, Stage, hear, noise, say};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread::scope;
 
 /// What Go can do: the client is the first to end, the server the first to go. Where the server is the first to
 /// end Go is no help at either end: a handler ends its response as it returns, and a client whose response has
 /// ended sends no more of its request.
 fn does_what_go_can(flow: Flow<'_>) {
     let (client, server) = flow();
-    exchange(&client, &server, 20_000_000);
+    exchange_until_the_client_ends(&client, &server, 20_000_000);
     duties::half_closes(flow, false);
     duties::late_readers(flow, true, true);
     for from_server in [false, true] {
         duties::resets(flow, from_server);
     }
+}
+
+/// Both say much at a time, and the server ends once it has heard the client's end: Go cancels a request (RST_STREAM) whose
+/// response ends first.
+fn exchange_until_the_client_ends(mut client: &TcpStream, server: &TcpStream, bytes: usize) {
+    let (up, down) = (noise(1, bytes), noise(2, bytes));
+    scope(|scope| {
+        scope.spawn(|| say(client, &up));
+        let heard = scope.spawn(|| hear(server));
+        let said = scope.spawn(|| {
+            let mut server = server;
+            server.write_all(&down).expect("writing");
+        });
+        let mut came = vec![0; bytes];
+        client.read_exact(&mut came).expect("what the server said");
+        assert!(came == down, "what the server said");
+        said.join().expect("the server");
+        assert!(heard.join().expect("the server") == up, "what the client said");
+        server.shutdown(Shutdown::Write).expect("the server's end");
+        assert_eq!(hear(client), b"");
+    });
 }
 
 #[test]

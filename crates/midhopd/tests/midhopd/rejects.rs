@@ -1,9 +1,12 @@
 //! A rule that rejects is a promise: no flow that it names gets through while the daemon lives.
 
+use crate::hand::{Hand, Odd, Place, RST, SYN, address, prepare};
 use crate::program::{Desk, Running, log_of};
-use crate::stage::{Family, Stage, until};
-use nix::sys::signal::Signal;
+use crate::stage::{Family, PATIENCE, Stage, nft, until};
+use crate::strangers::counter;
+use nix::sys::signal::{Signal, kill};
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
@@ -72,4 +75,119 @@ fn a_reload_lets_no_flow_past_a_rule_that_rejects_ipv4() {
 #[test]
 fn a_reload_lets_no_flow_past_a_rule_that_rejects_ipv6() {
     reload_under_attempts(Family::V6);
+}
+
+/// A port that a rule rejects, and one at which anybody may knock.
+const SHUT: u16 = 81;
+const OPEN: u16 = 80;
+const SHUT_RULE: &str = "[daemon]\nworkers = 1\n[intercept]\ninterfaces = \"lan0\"\n\
+     [limits]\npending = 16\n[[rules]]\nmatch.destination_port = 81\naction = \"reject\"\n";
+
+/// SYNs from many ports, and what of them the server's host sees.
+struct Knocks<'a> {
+    stage: &'a Stage,
+    hand: Hand,
+}
+
+impl<'a> Knocks<'a> {
+    fn new(stage: &'a Stage, family: Family) -> Self {
+        prepare(stage);
+        nft(
+            &stage.server,
+            "table inet seen { counter open { }; counter shut { }; \
+             chain c { type filter hook prerouting priority -500; \
+             tcp dport 80 counter name open; tcp dport 81 counter name shut; }; }",
+        );
+        let mut hand = Hand::new(stage, Place::Client, family, 20_000);
+        hand.other = SocketAddr::new(address(Place::Server, family), 0);
+        Self { stage, hand }
+    }
+
+    /// From a port that has not knocked yet.
+    fn knock(&mut self, port: u16) {
+        self.hand.own.set_port(self.hand.own.port() + 1);
+        self.hand.other.set_port(port);
+        let odd = Odd { options: vec![2, 4, 4, 0xb0], ..Odd::default() };
+        self.hand.send(SYN, self.hand.next, b"", &odd);
+    }
+
+    fn seen(&self, port: u16) -> u64 {
+        counter(&self.stage.server, "seen", if port == OPEN { "open" } else { "shut" })
+    }
+
+    /// Both ports are knocked at until the open one is seen anew: by then a SYN passes this host, whatever the other
+    /// port's did.
+    fn insist(&mut self, what: &str) {
+        let before = self.seen(OPEN);
+        until(what, || {
+            for port in [SHUT, OPEN] {
+                self.knock(port);
+            }
+            self.seen(OPEN) > before
+        });
+    }
+}
+
+/// Nobody reads the queue, which fills: what may pass passes by then, and nothing else.
+fn a_full_queue(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let mut knocks = Knocks::new(&stage, family);
+    for port in [SHUT, OPEN] {
+        knocks.knock(port);
+        until("it passes where there is no daemon", || knocks.seen(port) == 1);
+    }
+    let desk = Desk::new(SHUT_RULE);
+    let running = Running::start(&stage, &desk);
+    knocks.knock(SHUT);
+    assert!(knocks.hand.listen(PATIENCE).expect("a refusal").has(RST));
+    assert_eq!(knocks.seen(SHUT), 1, "it is refused here");
+    running.signal(Signal::SIGSTOP);
+    // More than the queue has room for, before those that must find it full.
+    for _ in 0..2000 {
+        knocks.knock(OPEN);
+    }
+    for _ in 0..10 {
+        knocks.insist("SYNs pass a full queue");
+    }
+    assert_eq!(knocks.seen(SHUT), 1, "a full queue let SYNs pass that a rule rejects");
+    running.signal(Signal::SIGCONT);
+    knocks.insist("it goes on");
+    assert_eq!(knocks.seen(SHUT), 1, "SYNs passed once it went on");
+}
+
+#[test]
+fn a_full_queue_lets_no_flow_past_a_rule_that_rejects_ipv4() {
+    a_full_queue(Family::V4);
+}
+
+#[test]
+fn a_full_queue_lets_no_flow_past_a_rule_that_rejects_ipv6() {
+    a_full_queue(Family::V6);
+}
+
+/// All processes of the daemon are killed. Its table is left, and stops what a rule rejects.
+fn all_are_killed(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let mut knocks = Knocks::new(&stage, family);
+    let desk = Desk::new(SHUT_RULE);
+    let running = Running::start(&stage, &desk);
+    let keeper = running.keeper();
+    kill(keeper, Signal::SIGKILL).expect("a signal");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    until("the keeper has ended", || kill(keeper, None).is_err());
+    for _ in 0..10 {
+        knocks.insist("others pass");
+    }
+    assert_eq!(knocks.seen(SHUT), 0, "flows passed a rule that rejects them");
+}
+
+#[test]
+fn a_rule_that_rejects_stops_flows_though_all_are_killed_ipv4() {
+    all_are_killed(Family::V4);
+}
+
+#[test]
+fn a_rule_that_rejects_stops_flows_though_all_are_killed_ipv6() {
+    all_are_killed(Family::V6);
 }

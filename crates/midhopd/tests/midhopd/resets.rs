@@ -146,6 +146,17 @@ fn what_was_acknowledged_passes_a_tunnel_before_the_reset_ipv6() {
     tunnel(Family::V6, "request = \"template\"\n", false);
 }
 
+/// As other proxies ask for flows: the reset cannot stand behind the bytes, and waits for them.
+#[test]
+fn what_was_acknowledged_passes_a_tunnel_in_the_classic_form_before_the_reset_ipv4() {
+    tunnel(Family::V4, "request = \"classic\"\n", false);
+}
+
+#[test]
+fn what_was_acknowledged_passes_a_tunnel_in_the_classic_form_before_the_reset_ipv6() {
+    tunnel(Family::V6, "request = \"classic\"\n", false);
+}
+
 #[test]
 fn what_was_acknowledged_passes_a_tunnel_over_tcp_before_the_reset_ipv4() {
     tunnel(Family::V4, "rtt = \"20 ms\"\n", true);

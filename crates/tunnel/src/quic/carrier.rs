@@ -1,5 +1,7 @@
 //! One end of a connection: quinn-proto's connection, the session above it and the shim below.
 
+mod by_frames;
+
 use super::batch::DatagramBatch;
 use super::flow::{FlowFault, Taken};
 use super::session::Session;
@@ -8,7 +10,7 @@ use crate::connect::{Request, Response};
 use crate::control::{Pace, Steering};
 use crate::departures::QUEUE_TIME;
 use crate::fec::{DATAGRAM_MAX, FecSettings, Packet, Shim, Stats};
-use crate::http3::{Code, Field, Frame, Settings};
+use crate::http3::{Code, Field, Settings};
 use crate::peer;
 use bytes::Bytes;
 use midhop_congestion::BuildError;
@@ -409,44 +411,6 @@ impl Carrier {
     pub fn put_data(&mut self, now: Instant, id: StreamId, head: &[u8], bytes: Bytes) {
         self.with(|session, connection| session.put_data(now, id, head, bytes, connection));
         self.work(now);
-    }
-
-    /// The next frame of a stream; inner none: the stream has ended; outer none: no frame has arrived yet.
-    ///
-    /// # Errors
-    /// Why no more of it will follow.
-    pub fn next_frame(&mut self, id: StreamId) -> Result<Option<Option<Frame>>, FlowFault> {
-        match &mut self.session {
-            Some(session) => session.next_frame(id, &mut self.connection),
-            None => Ok(None),
-        }
-    }
-
-    /// The frames of a stream that were delivered have been passed on: grants the peer as much again.
-    pub fn pass_on(&mut self, now: Instant, id: StreamId) {
-        self.with(|session, _| session.pass_on(id));
-        self.work(now);
-    }
-
-    /// The fault that broke a stream that nobody reads; none: it is intact.
-    pub fn reset_of(&mut self, id: StreamId) -> Option<FlowFault> {
-        self.session.as_mut()?.reset_of(id, &mut self.connection)
-    }
-
-    /// Nobody reads a stream for now. Unless somebody does within a short time, its bytes are read out of QUIC, so
-    /// that QUIC's window is free for others. Returns whether this is new.
-    pub fn stand_still(&mut self, now: Instant, id: StreamId) -> bool {
-        self.session.as_mut().is_some_and(|session| session.stand_still(now, id))
-    }
-
-    /// Resets this end's half of a stream.
-    pub fn reset(&mut self, id: StreamId, code: Code) {
-        self.with(|session, connection| session.reset(id, code, connection));
-    }
-
-    /// Stops the peer's half of a stream.
-    pub fn stop(&mut self, id: StreamId, code: Code) {
-        self.with(|session, connection| session.stop(id, code, connection));
     }
 
     /// Sends a PING.

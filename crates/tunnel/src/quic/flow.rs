@@ -85,6 +85,11 @@ impl FlowStream {
         self.incoming.payload = payload;
     }
 
+    /// Unit: bytes. What was written so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Unit: bytes. How much waits to be sent.
     pub fn waiting(&self) -> usize {
         self.waiting.iter().map(Bytes::len).sum()

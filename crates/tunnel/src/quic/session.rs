@@ -45,6 +45,8 @@ pub(super) struct Session {
     credit: CreditBook<StreamId>,
     /// Unit: bytes. QUIC's send window.
     pool: u64,
+    /// Unit: bytes. What was written on all streams.
+    written: u64,
     /// Unit: bytes. How much of one stream may wait behind a gap if the peer does not heed credit.
     held_max: u64,
     /// Streams that may have room to write now.
@@ -103,6 +105,7 @@ impl Session {
             scheduler: Scheduler::shaped(rate, now),
             credit: CreditBook::new(bounds),
             pool: peer.send_window.get(),
+            written: 0,
             held_max: credit::held_max(flow_window),
             ready: VecDeque::new(),
             draws: VecDeque::new(),
@@ -446,7 +449,8 @@ impl Session {
     fn writable(&mut self, id: StreamId, connection: &mut Connection) {
         for own in [&mut self.control, &mut self.grants].into_iter().flatten() {
             if own.id == id {
-                return own.flush(connection);
+                self.written += own.flush(connection);
+                return;
             }
         }
         self.ready.push_back(id);
@@ -527,8 +531,11 @@ impl Session {
             return;
         }
         while flow.waiting() > 0 {
+            let sent = flow.sent();
             let (schedule, mut half) = flow.half(id, connection, &mut self.credit, self.pool);
-            match self.scheduler.write((now, rate), schedule, &id, &mut half) {
+            let attempt = self.scheduler.write((now, rate), schedule, &id, &mut half);
+            self.written += flow.sent() - sent;
+            match attempt {
                 Ok(Attempt::Written) => {}
                 Ok(Attempt::Shaped(wait)) => {
                     self.shaped = Some((now + wait, id));

@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Serves a listener to which peers connect, until the worker stops.
 ///
 /// # Errors
-/// When the runtime cannot watch it.
+/// When the runtime cannot watch it, or it listens no more.
 pub async fn listen(
     worker: Rc<Worker>,
     listener: std::net::TcpListener,
@@ -42,6 +42,8 @@ pub async fn listen(
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
+            // Somebody has closed it: no pause brings it back.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "somebody cannot come in");
                 time::sleep(PAUSE).await;

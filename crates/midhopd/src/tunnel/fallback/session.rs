@@ -16,6 +16,7 @@ use crate::{
         earlier,
         number::next_number,
         scheduling::{ScheduledFlow, SharedScheduler},
+        silence,
         stream::{Stream, StreamError},
     },
 };
@@ -386,7 +387,7 @@ impl Heart {
                         Err(_) => return pending().await,
                     },
                     () = doubt.0.notified(), if doubted.is_none() => doubted = Some(session.signs()),
-                    () = time::sleep(patience) => {
+                    () = silence::wait(patience) => {
                         // Anything that has arrived meanwhile is a sign of life, too.
                         let silent = doubted.take().is_none_or(|(_, heard)| heard == session.signs().1);
                         if silent || begun.elapsed() > self.patience {

@@ -2,6 +2,7 @@
 
 use crate::keeper::line;
 use crate::leg::{self, bound};
+use crate::tunnel::transport::Sharing;
 use midhop_linux::sockopt;
 use midhop_pep::{config::PeerPlan, credit::Shares};
 use midhop_units::{Bytes, Duration, Rate};
@@ -34,11 +35,33 @@ pub fn ahead(peer: &PeerPlan) -> Bytes {
     known.map_or(AHEAD_UNMEASURED, |bytes| bytes.max(AHEAD_LEAST).min(AHEAD_MOST))
 }
 
+/// Opens this many listeners at one address, for peers that cannot use UDP. The kernel divides connections among them.
+///
+/// # Errors
+/// When the address is taken or not this host's.
+pub fn listen_shards(
+    address: SocketAddr,
+    peers: &[PeerPlan],
+    count: usize,
+) -> io::Result<Vec<TcpListener>> {
+    if count < 2 {
+        return Ok(vec![listen(address, peers, Sharing::Nobody)?]);
+    }
+    let first = listen(address, peers, Sharing::Followers)?;
+    let address = first.local_addr()?;
+    let others = (1..count).map(|_| listen(address, peers, Sharing::Others));
+    std::iter::once(Ok(first)).chain(others).collect()
+}
+
 /// Listens for peers that cannot use UDP.
 ///
 /// # Errors
 /// When the address is taken or not this host's.
-pub fn listen(address: SocketAddr, peers: &[PeerPlan]) -> io::Result<TcpListener> {
+pub fn listen(
+    address: SocketAddr,
+    peers: &[PeerPlan],
+    sharing: Sharing,
+) -> io::Result<TcpListener> {
     let socket = open(address)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -50,7 +73,14 @@ pub fn listen(address: SocketAddr, peers: &[PeerPlan]) -> io::Result<TcpListener
     if let Some(widest) = peers.iter().max_by_key(product) {
         equip(&socket, widest)?;
     }
+    if sharing == Sharing::Others {
+        socket.set_reuse_port(true)?;
+    }
     line::bind(&socket, address)?;
+    if sharing == Sharing::Followers {
+        // Only now: a conflict is how another daemon's socket is detected.
+        socket.set_reuse_port(true)?;
+    }
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -104,4 +134,28 @@ pub fn pace(socket: impl AsFd, rate: Rate) -> io::Result<()> {
 fn open(address: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_share_an_address_among_themselves_and_with_nobody_else() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let any = any.parse().expect("an address");
+            let mut shards = listen_shards(any, &[], 3).expect("listeners");
+            let address = shards[0].local_addr().expect("an address");
+            assert!(shards.iter().all(|it| it.local_addr().ok() == Some(address)));
+            for count in [1, 2] {
+                let refused = listen_shards(address, &[], count).map_err(|error| error.kind());
+                assert_eq!(refused.err(), Some(io::ErrorKind::AddrInUse), "{count}");
+            }
+            // A failed one is replaced.
+            shards.truncate(2);
+            listen(address, &[], Sharing::Others).expect("its place");
+            drop(shards);
+            listen_shards(address, &[], 1).expect("it is free");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! broken TCP connection, whatever the reason.
 
 use super::connection::QuicConnection;
+use super::late::LateReset;
 use super::state::StreamWaiters;
 use crate::tunnel::stream::StreamError;
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use midhop_tunnel::quic::{Carrier, FlowFault, StreamId};
 use midhop_units::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// The most frames fetched together: as many as a flow writes by one call.
 const FETCHED_MAX: usize = 64;
@@ -68,7 +69,13 @@ impl Drop for StreamHandle {
 /// Both halves of a stream of `connection`.
 pub fn halves(connection: &QuicConnection, id: StreamId) -> (QuicSender, QuicReceiver) {
     let stream = Arc::new(StreamHandle { connection: connection.clone(), id });
-    let sender = QuicSender { stream: stream.clone(), waiting: 0, ended: false, was_reset: false };
+    let sender = QuicSender {
+        stream: stream.clone(),
+        waiting: 0,
+        ended: false,
+        was_reset: false,
+        late: None,
+    };
     let fetched = VecDeque::new();
     let receiver =
         QuicReceiver { stream, fetched, last: None, unread: 0, is_given: false, ended: false };
@@ -83,6 +90,8 @@ pub struct QuicSender {
     waiting: usize,
     ended: bool,
     was_reset: bool,
+    /// The reset that waits until what was put before has arrived.
+    late: Option<LateReset>,
 }
 
 impl QuicSender {
@@ -172,6 +181,15 @@ impl QuicSender {
         self.stream.ask_and_send(|_, carrier| carrier.reset(id, code));
     }
 
+    /// Ends this half abruptly once the peer has all that was put: [`QuicSender::poll_stopped`] waits for that, and is
+    /// to be called until then. Nothing may be waiting.
+    pub fn cut(&mut self) {
+        if !self.ended && self.late.is_none() {
+            let written = self.stream.ask(|_, carrier, _| carrier.written()).unwrap_or(0);
+            self.late = Some(LateReset::behind(written));
+        }
+    }
+
     /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         let was_reset = self.was_reset;
@@ -185,10 +203,16 @@ impl QuicSender {
             keep(&mut waiting.ender, cx);
             None
         });
-        match known.flatten().or_else(|| self.stream.lost().map(Err)) {
-            Some(stopped) => Poll::Ready(stopped),
-            None => Poll::Pending,
+        if let Some(stopped) = known.flatten().or_else(|| self.stream.lost().map(Err)) {
+            return Poll::Ready(stopped);
         }
+        let Some(late) = &mut self.late else { return Poll::Pending };
+        let (stream, connection) = (&self.stream, &self.stream.connection);
+        let has_arrived = |written| stream.ask(|_, it, _| it.has_arrived(written)) == Some(true);
+        ready!(late.poll(cx, || connection.rtt(), has_arrived));
+        self.late = None;
+        self.reset(Code::CONNECT_ERROR);
+        Poll::Ready(Ok(()))
     }
 }
 

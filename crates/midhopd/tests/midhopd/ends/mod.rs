@@ -75,9 +75,18 @@ impl Authority {
         rcgen::Issuer::from_ca_cert_pem(&read("ca.pem"), key).expect("an authority")
     }
 
+    /// Issues one for `name` that has all of these names.
+    pub fn issue_as(&self, name: &str, names: Vec<String>) {
+        self.issue_to(name, names, -time::Duration::DAY, time::Duration::DAY);
+    }
+
     fn issue_within(&self, name: &str, from: time::Duration, to: time::Duration) {
+        self.issue_to(name, vec![name.to_owned()], from, to);
+    }
+
+    fn issue_to(&self, name: &str, names: Vec<String>, from: time::Duration, to: time::Duration) {
         let issuer = self.issuer();
-        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let mut params = rcgen::CertificateParams::new(names).expect("names");
         let now = time::OffsetDateTime::now_utc();
         params.not_before = now + from;
         params.not_after = now + to;

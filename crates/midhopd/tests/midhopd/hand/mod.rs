@@ -19,6 +19,11 @@ pub const CWR: u8 = 128;
 
 const TCP: u8 = 6;
 const FRAGMENT: u8 = 44;
+/// Extension headers of IPv6.
+pub const HOP_BY_HOP: u8 = 0;
+pub const ROUTING: u8 = 43;
+pub const AUTHENTICATION: u8 = 51;
+pub const DESTINATION: u8 = 60;
 /// When whoever has no answer sends again.
 const AGAIN: Duration = Duration::from_millis(1000);
 /// All packets that come to a host, whatever they are: `ETH_P_ALL` in network order.
@@ -42,6 +47,8 @@ pub struct Odd {
     /// The urgent pointer.
     pub urgent: u16,
     pub bad_checksum: bool,
+    /// IPv6: where it goes in the end, behind the stops of its routing header.
+    pub beyond: Option<IpAddr>,
 }
 
 /// A segment that came.
@@ -52,6 +59,8 @@ pub struct Heard {
     pub sequence: u32,
     pub acknowledged: u32,
     pub bytes: Vec<u8>,
+    /// IPv6: the kinds and bytes of its extension headers.
+    pub headers: Vec<(u8, Vec<u8>)>,
 }
 
 impl Heard {
@@ -183,6 +192,11 @@ impl Hand {
     /// The same, with an answer that looks so.
     pub fn accept_oddly(&mut self, odd: &Odd) {
         self.wait_for_syn();
+        self.answer(odd);
+    }
+
+    /// Answers the SYN that it has waited for.
+    pub fn answer(&mut self, odd: &Odd) {
         let first = self.next;
         let heard = self.insist(SYN | ACK, first, b"", odd, |heard| {
             heard.has(ACK) && !heard.has(SYN) && heard.acknowledged == first.wrapping_add(1)
@@ -330,7 +344,8 @@ impl Hand {
         tcp.extend(odd.urgent.to_be_bytes());
         tcp.extend(&odd.options);
         tcp.extend(bytes);
-        let sum = checksum(self.own.ip(), self.other.ip(), &tcp) ^ u16::from(odd.bad_checksum);
+        let end = odd.beyond.unwrap_or(self.other.ip());
+        let sum = checksum(self.own.ip(), end, &tcp) ^ u16::from(odd.bad_checksum);
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
         for packet in packets(self.own.ip(), self.other.ip(), &tcp, odd, at as u16) {
             let to = SockAddr::from(SocketAddr::new(self.other.ip(), 0));
@@ -399,6 +414,7 @@ fn packets(from: IpAddr, to: IpAddr, tcp: &[u8], odd: &Odd, number: u16) -> Vec<
 
 /// A segment, and to whom it came.
 fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
+    let mut headers = Vec::new();
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
         4 if packet.get(9) == Some(&TCP) => {
             let from: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
@@ -409,12 +425,24 @@ fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
             let whole = if whole == 0 { packet.len() } else { whole };
             (from.into(), to.into(), packet.get(header..whole)?)
         }
-        6 if packet.get(6) == Some(&TCP) => {
+        6 => {
             let from: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
             let to: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
             let length = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
             let whole = if length == 0 { packet.len() } else { 40 + length };
-            (from.into(), to.into(), packet.get(40..whole)?)
+            let (mut kind, mut at) = (*packet.get(6)?, 40);
+            while kind != TCP {
+                let length = usize::from(*packet.get(at + 1)?);
+                let length = match kind {
+                    HOP_BY_HOP | ROUTING | DESTINATION => length * 8 + 8,
+                    AUTHENTICATION => length * 4 + 8,
+                    _ => return None,
+                };
+                let header = packet.get(at..at + length)?;
+                headers.push((kind, header.to_vec()));
+                (kind, at) = (header[0], at + length);
+            }
+            (from.into(), to.into(), packet.get(at..whole)?)
         }
         _ => return None,
     };
@@ -426,6 +454,7 @@ fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
         sequence: long(4)?,
         acknowledged: long(8)?,
         bytes: tcp.get(usize::from(tcp.get(12)? >> 4) * 4..)?.to_vec(),
+        headers,
     };
     Some((heard, SocketAddr::new(to, short(2)?)))
 }

@@ -17,11 +17,12 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub fn flush(&mut self, connection: &mut Connection) {
+    /// Writes what fits. Returns how many bytes did.
+    pub fn flush(&mut self, connection: &mut Connection) -> u64 {
         // What does not fit is sent once there is room.
-        if let Ok(written) = connection.send_stream(self.id).write(&self.waiting) {
-            self.waiting.drain(..written);
-        }
+        let written = connection.send_stream(self.id).write(&self.waiting).unwrap_or(0);
+        self.waiting.drain(..written);
+        written as u64
     }
 }
 
@@ -42,7 +43,7 @@ impl Session {
         let mut waiting = Vec::new();
         varint::write(StreamKind::CONTROL, &mut waiting);
         waiting.extend(self.own.encode());
-        self.control.insert(Outgoing { id, waiting }).flush(connection);
+        self.written += self.control.insert(Outgoing { id, waiting }).flush(connection);
         if self.leaving[0] {
             self.send_goaway(connection);
         }
@@ -81,7 +82,7 @@ impl Session {
     fn send_control(&mut self, kind: u64, payload: &[u8], connection: &mut Connection) {
         if let Some(own) = &mut self.control {
             frame::write(kind, payload, &mut own.waiting);
-            own.flush(connection);
+            self.written += own.flush(connection);
         }
     }
 
@@ -101,7 +102,7 @@ impl Session {
         }
         if let Some(own) = &mut self.grants {
             grants.into_iter().for_each(|(id, limit)| credit::write(id, limit, &mut own.waiting));
-            own.flush(connection);
+            self.written += own.flush(connection);
         }
     }
 }
