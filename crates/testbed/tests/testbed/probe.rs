@@ -3,7 +3,7 @@
 //! Figures are held to the link's own books and to physics, never to how fast this machine is.
 
 use midhop_experiment::Scenario;
-use midhop_experiment::record::{Record, Series};
+use midhop_experiment::record::Series;
 use midhop_testbed::lab::{Links, Network};
 use midhop_testbed::namespace::Namespace;
 use midhop_testbed::probe::Probe;
@@ -147,13 +147,4 @@ fn a_plan_without_a_proxy_is_not_watched() {
     let plan = scenario.plans().expect("a plan").swap_remove(0);
     let probe = Probe::start(&plan, |_| None, midhop_units::Instant::START);
     assert!(probe.expect("nothing to refuse").is_none());
-}
-
-#[test]
-fn a_record_without_legs_is_still_a_record() {
-    let text = r#"{"schema":1,"title":"old","cell":{},"seed":1,"plan":null,
-        "environment":{"runner":"lab","versions":{},"processors":1,"load":0.0,"privileged":true,
-        "started_unix_s":0,"took":"1 s"},"validity":{"faults":[]},"transfers":[],"links":[],
-        "series":[]}"#;
-    assert_eq!(Record::from_json(text).expect("a record").legs, Vec::new());
 }
