@@ -189,9 +189,9 @@ fn a_links_numbers_have_their_units_in_their_keys() {
     let output = midhop(&["link", &host, "--time", "5", "--json"]).output().expect("midhop runs");
     assert!(output.status.success(), "{}", error(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(report["rtt_median_ms"].is_f64(), "{report}");
+    assert!(report["rtt_median_s"].is_f64(), "{report}");
     for way in ["down", "up"] {
-        for key in ["rate_bit_per_s", "loss_high_ratio", "delay_variation_p95_ms"] {
+        for key in ["rate_bit_per_s", "loss_high_ratio", "delay_variation_p95_s"] {
             assert!(report[way][key].is_f64(), "{key} in {report}");
         }
     }

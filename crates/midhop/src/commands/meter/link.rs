@@ -108,7 +108,9 @@ fn render(report: &LinkReport) -> String {
         windows.map(|rate| rate.map_or_else(|| "-".to_owned(), mbit)).join(", ")
     });
     row("delay variation: p50, p95", &|way| {
-        format!("{:.2}, {:.2} ms", way.delay_variation_median_ms, way.delay_variation_p95_ms)
+        let variation = [way.delay_variation_median_s, way.delay_variation_p95_s];
+        let [median, p95] = variation.map(|s| s * 1e3);
+        format!("{median:.2}, {p95:.2} ms")
     });
     row("loss", &|way| match way.loss_at_bit_per_s {
         None => "not measured".to_owned(),
@@ -134,9 +136,11 @@ fn render(report: &LinkReport) -> String {
         (Some(goodput), Some(congestion)) => format!("{} Mbit/s, {congestion}", mbit(goodput)),
         _ => "not measured".to_owned(),
     });
+    let [min, median, p95] =
+        [report.rtt_min_s, report.rtt_median_s, report.rtt_p95_s].map(|s| s * 1e3);
     format!(
-        "round trip at rest: {:.1} ms at least, {:.1} ms median, {:.1} ms p95; {} of {} pings lost\n\n{ways}",
-        report.rtt_min_ms, report.rtt_median_ms, report.rtt_p95_ms, report.pings_lost, report.pings
+        "round trip at rest: {min:.1} ms at least, {median:.1} ms median, {p95:.1} ms p95; {} of {} pings lost\n\n{ways}",
+        report.pings_lost, report.pings
     )
 }
 

@@ -2,8 +2,8 @@
 
 use super::end::LinkEnd;
 use super::estimate::Arrived;
+use super::found::{Trips, set_loss, set_rate};
 use super::message::{LinkMessage, Sent};
-use super::report::{LinkDirection, LinkReport, Trips};
 use super::search::{Found, Next, Search};
 use super::train::Train;
 use super::wire::{Kind, Token};
@@ -13,6 +13,8 @@ use crate::meter::message::{Amount, Direction, Refusal};
 use crate::meter::options::{MeterOptions, Progress, Workload};
 use crate::meter::wire::{ControlFrame, PREFACE};
 use crate::meter::{client, socket};
+use midhop_experiment::measured::{LinkDirection, LinkReport};
+use midhop_experiment::record::FlowResult;
 use midhop_units::{Duration, Rate};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -230,10 +232,10 @@ impl Session {
         let mut warnings = Vec::new();
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
             let found = self.rate(direction, options, progress).await?;
-            way.set_rate(&found);
+            set_rate(way, &found);
             let [median, p95] =
                 if direction == Direction::Down { trips.down_ms } else { trips.up_ms };
-            (way.delay_variation_median_ms, way.delay_variation_p95_ms) = (median, p95);
+            (way.delay_variation_median_s, way.delay_variation_p95_s) = (median / 1e3, p95 / 1e3);
         }
         let drain = StdDuration::from_secs_f64(rtt_median_ms / 1e3) * 2;
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
@@ -247,7 +249,7 @@ impl Session {
                 at.mbit_per_s()
             ));
             let arrived = self.train(direction, at, options.loss_time).await?;
-            way.set_loss(at.bits_per_s() as f64, &arrived);
+            set_loss(way, at.bits_per_s() as f64, &arrived);
         }
         for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
             let time = StdDuration::from(options.tcp_time);
@@ -256,9 +258,11 @@ impl Session {
             }
             progress.phase(&format!("one TCP flow {}", name(direction)));
             match tcp(direction, options, progress.left(options)).await {
-                Ok((goodput, congestion)) => {
-                    way.tcp_goodput_bit_per_s = Some(goodput.bits_per_s() as f64);
-                    way.tcp_congestion = Some(congestion);
+                Ok(flow) => {
+                    way.tcp_goodput_bit_per_s = Some(flow.goodput.bits_per_s() as f64);
+                    way.tcp_bytes = Some(flow.bytes.get());
+                    way.tcp_took_s = Some(flow.end.saturating_sub(flow.start).as_s_f64());
+                    way.tcp_congestion = Some(flow.congestion);
                 }
                 Err(why) => warnings.push(format!("{}: no TCP flow: {why}", name(direction))),
             }
@@ -274,9 +278,10 @@ impl Session {
             host: options.host.clone(),
             port: options.port,
             took_s: progress.begin.elapsed().as_secs_f64(),
-            rtt_min_ms,
-            rtt_median_ms,
-            rtt_p95_ms,
+            time_s_max: options.time_max.as_s_f64(),
+            rtt_min_s: rtt_min_ms / 1e3,
+            rtt_median_s: rtt_median_ms / 1e3,
+            rtt_p95_s: rtt_p95_ms / 1e3,
             pings: u64::from(options.pings.0),
             pings_lost: u64::from(options.pings.0).saturating_sub(trips.answered),
             down,
@@ -387,12 +392,12 @@ async fn ask(
     }
 }
 
-/// One TCP flow: its goodput and its congestion control.
+/// One TCP flow.
 async fn tcp(
     direction: Direction,
     options: &LinkOptions,
     most: StdDuration,
-) -> Result<(Rate, String), String> {
+) -> Result<FlowResult, String> {
     let each = Amount::TimeNs(options.tcp_time.as_ns());
     let flow = MeterOptions {
         direction,
@@ -404,10 +409,10 @@ async fn tcp(
     };
     let report = client::run(&flow, Arc::new(Progress::default())).await;
     let report = report.map_err(|error| error.to_string())?;
-    let flow = report.transfer.flows.first().ok_or("there was none")?;
-    match &flow.error {
-        Some(error) => Err(error.to_string()),
-        None => Ok((flow.goodput, flow.congestion.clone())),
+    let flow = report.transfer.flows.into_iter().next().ok_or("there was none")?;
+    match flow.error {
+        Some(error) => Err(error),
+        None => Ok(flow),
     }
 }
 

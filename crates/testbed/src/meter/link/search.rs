@@ -44,6 +44,8 @@ pub(super) enum Next {
 pub(super) struct Found {
     /// By its receiver's times.
     pub(super) tail: Tail,
+    /// How many packets of the train arrived.
+    pub(super) packets: u64,
     /// Why the link may be faster; none where the link was the bottleneck.
     pub(super) at_least: Option<&'static str>,
 }
@@ -64,6 +66,8 @@ pub(super) struct Search {
     delivered: Option<f64>,
     /// The last that arrived of any train.
     last: Option<Tail>,
+    /// How many packets that were.
+    packets: u64,
     trains: u32,
     long_trains: u32,
 }
@@ -81,6 +85,7 @@ impl Search {
             doubted: None,
             delivered: None,
             last: None,
+            packets: 0,
             trains: 1,
             long_trains: 0,
         };
@@ -111,6 +116,7 @@ impl Search {
         let slow_sender = tail.sent_bit_per_s < SENDER_PART * self.asked.bits_per_s() as f64;
         let rate = tail.rate_bit_per_s;
         self.last = Some(tail.clone());
+        self.packets = arrived.packets;
         if saturated {
             return match (self.is_long, self.doubted) {
                 (true, _) => self.found(tail, None),
@@ -166,7 +172,7 @@ impl Search {
     }
 
     fn found(&self, tail: Tail, at_least: Option<&'static str>) -> Next {
-        Next::Found(Found { tail, at_least })
+        Next::Found(Found { tail, packets: self.packets, at_least })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a measurement found, as midhopd and a scenario take it.
 
-use super::report::{LinkDirection, LinkReport};
+use super::{LinkDirection, LinkReport};
 use midhop_units::{Duration, Rate};
 use std::fmt::Write;
 
@@ -28,9 +28,9 @@ impl LinkReport {
         for (key, way) in [("rate", &self.up), ("rate_in", &self.down)] {
             let _ = writeln!(text, "{key} = \"{}\"{}", rounded_rate(way), remark(way));
         }
-        let _ = writeln!(text, "rtt = \"{}\"", rounded_ms(self.rtt_median_ms));
+        let _ = writeln!(text, "rtt = \"{}\"", rounded_ms(self.rtt_median_s * 1e3));
         let loss = self.up.loss_ratio.max(self.down.loss_ratio);
-        if self.rtt_median_ms >= RTT_LONG_MS || loss >= LOSS_LITTLE {
+        if self.rtt_median_s * 1e3 >= RTT_LONG_MS || loss >= LOSS_LITTLE {
             text += "congestion = \"hybla-plus\"\nfallback = \"cubic\"\n";
         }
         text
@@ -41,7 +41,7 @@ impl LinkReport {
             "# For a scenario in which this host is the terminal, and {} the gateway.\n\
              [links.satellite]\nbetween = [\"terminal\", \"gateway\"]\ndelay = \"{}\"\n",
             self.host,
-            rounded_ms(self.rtt_min_ms / 2.0)
+            rounded_ms(self.rtt_min_s * 1e3 / 2.0)
         );
         for (key, way) in [("down", &self.down), ("up", &self.up)] {
             let _ = writeln!(text, "{key} = {{ {} }}", effects(way));
@@ -62,7 +62,7 @@ fn effects(way: &LinkDirection) -> String {
         };
     }
     // Of an exponential distribution the median is 0.69 of the mean.
-    let mean = way.delay_variation_median_ms / std::f64::consts::LN_2;
+    let mean = way.delay_variation_median_s * 1e3 / std::f64::consts::LN_2;
     if mean >= JITTER_MS_MIN {
         let mean = rounded_ms(mean);
         let _ = write!(text, ", jitter = {{ kind = \"exponential\", mean = \"{mean}\" }}");
