@@ -13,8 +13,8 @@ use crate::congestion::Own;
 use crate::plan::{Plan, TransferPlan};
 use crate::record::{Record, TransferResult};
 use midhop_congestion::hybla::{HyblaSettings, ReferenceFlow};
-use midhop_units::{Duration, Loss};
-use serde::Serialize;
+use midhop_units::{Duration, Loss, Number};
+use serde::{Serialize, Serializer};
 
 /// From this loss on a window is so small that timeouts count.
 const LOSS_FOR_TIMEOUTS: f64 = 0.01;
@@ -63,14 +63,22 @@ pub struct Expected {
     /// The law.
     pub law: Law,
     /// Segments lost. Range: above 0 to 1.
+    #[serde(rename = "loss_ratio")]
     pub loss: f64,
     /// Propagation there and back.
+    #[serde(rename = "rtt_s", with = "Number::<Duration>")]
     pub rtt: Duration,
     /// Payload over time, in the long run. Unit: Mbit/s.
+    #[serde(rename = "goodput_bit_per_s", serialize_with = "in_bit_per_s")]
     pub goodput_mbit_per_s: f64,
     /// Whether a simulation is held to it: not a Hybla whose window has a loss at any time. Its recoveries
     /// follow each other, no window grows in them, and its formula knows none.
     pub is_judged: bool,
+}
+
+/// Mbit/s as JSON has it.
+fn in_bit_per_s<S: Serializer>(mbit_per_s: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(mbit_per_s * 1e6)
 }
 
 impl Expected {

@@ -21,6 +21,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use midhop_units::Duration;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     convert::Infallible,
@@ -58,7 +59,7 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'sel
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The daemon as its status page shows it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Status {
     /// The version of the program.
     pub version: &'static str,

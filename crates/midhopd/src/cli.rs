@@ -4,14 +4,16 @@
 //! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
 
 use crate::{
-    assist, console, control, daemon, doctor,
+    admin, assist, console, control, daemon, doctor,
     failure::{self, Failure, USAGE},
-    keeper, logging, pki,
+    keeper, logging, pki, snapshot,
     tunnel::{Doubt, Identity},
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use midhop_manual::{Section, Words};
 use midhop_pep::config::{Config, Plan};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use std::{
     io::Write,
     path::{Path, PathBuf},
@@ -97,6 +99,10 @@ enum Subject {
     Flows,
     /// The answer of `midhopd why --json`
     Why,
+    /// The data of the live page, `/status.json`
+    Page,
+    /// The curves of the live page, `/history.json`
+    History,
 }
 
 #[derive(Debug, Args)]
@@ -210,9 +216,16 @@ fn schema(of: Subject) -> Result<(), Failure> {
         Subject::Status => schemars::schema_for!(control::answer::DaemonStatus),
         Subject::Flows => schemars::schema_for!(control::answer::Flows),
         Subject::Why => schemars::schema_for!(control::answer::Why),
+        Subject::Page => output_schema::<admin::Status>(),
+        Subject::History => output_schema::<snapshot::history::HistoryView>(),
     };
     let schema = serde_json::to_string_pretty(&schema);
     print(schema.map(|json| json + "\n").map_err(|e| e.to_string()), "the schema")
+}
+
+/// The schema of what is only ever written.
+fn output_schema<T: JsonSchema>() -> Schema {
+    SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
 fn manual(directory: &Path) -> Result<(), Failure> {

@@ -15,6 +15,7 @@ use crate::prefixes::{PrefixBook, Prefixes};
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -494,7 +495,7 @@ pub struct PeerBook {
 }
 
 /// The carrier of new flows to a peer, with the reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
     /// QUIC.

@@ -27,7 +27,8 @@ use legs::LegLoad;
 use midhop_pep::budget::Budget;
 use midhop_pep::config::Plan;
 use midhop_pep::source::Condition;
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_units::{Bytes, Duration, Number, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 use sources::Sources;
 use std::{collections::BTreeMap, sync::Arc};
@@ -218,7 +219,7 @@ fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
 }
 
 /// One worker's part of the tunnels.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WorkerSnapshot {
     /// Those that are open on it.
     pub tunnels: u64,
@@ -229,15 +230,17 @@ pub struct WorkerSnapshot {
 }
 
 /// The data plane at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Snapshot {
     /// Live flows.
     pub flows: u64,
     /// Clients that wait for the far side to answer.
     pub held_syns: u64,
     /// Bytes that flows hold now.
+    #[serde(rename = "buffered_bytes", with = "Number::<Bytes>")]
     pub buffered: Bytes,
     /// Bytes that flows may hold together.
+    #[serde(rename = "buffered_max_bytes", with = "Number::<Bytes>")]
     pub buffered_max: Bytes,
     /// Flows that may live at a time.
     pub flows_max: u64,
@@ -265,6 +268,7 @@ pub struct Snapshot {
     /// Directions of assisted flows that have a state.
     pub assist_flows: u64,
     /// Size of their cache.
+    #[serde(rename = "assist_cached_bytes", with = "Number::<Bytes>")]
     pub assist_cached: Bytes,
     /// What was done for them: segments sent again, acknowledgements kept back, …
     pub assist_total: BTreeMap<String, u64>,
@@ -280,8 +284,10 @@ pub struct Snapshot {
     /// Flows that have ended, by how (`fin`, `reset-client`, `reset-server`, `dead`, `drained`, …).
     pub ended_total: BTreeMap<String, u64>,
     /// Bytes moved from clients to servers.
+    #[serde(rename = "up_bytes_total", with = "Number::<Bytes>")]
     pub up_total: Bytes,
     /// Bytes moved from servers to clients.
+    #[serde(rename = "down_bytes_total", with = "Number::<Bytes>")]
     pub down_total: Bytes,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits_total: u64,
@@ -296,7 +302,7 @@ pub struct Snapshot {
 }
 
 /// The tunnels to one peer at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct PeerSnapshot {
     /// Open tunnels; 0: the peer cannot be reached, or has not come.
     pub tunnels: u64,
@@ -305,14 +311,19 @@ pub struct PeerSnapshot {
     /// The carrier of new flows, with the reason, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
     /// Smoothed round-trip time of one of them.
+    #[serde(rename = "rtt_s", with = "Number::<Option<Duration>>")]
     pub rtt: Option<Duration>,
     /// The shortest seen.
+    #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
     /// What may be in flight.
+    #[serde(rename = "window_bytes", with = "Number::<Bytes>")]
     pub window: Bytes,
     /// The send rate of one of them, headers included; none: only the window limits it.
+    #[serde(rename = "rate_bit_per_s", with = "Number::<Option<Rate>>")]
     pub rate: Option<Rate>,
     /// What is in flight.
+    #[serde(rename = "in_flight_bytes", with = "Number::<Bytes>")]
     pub in_flight: Bytes,
     /// Flows in its tunnels.
     pub streams: u64,
@@ -327,10 +338,13 @@ pub struct PeerSnapshot {
     /// Datagrams from it that were lost, and recovered by repairs.
     pub repaired_total: u64,
     /// Bytes sent to it that repairs may cover.
+    #[serde(rename = "protected_bytes_total", with = "Number::<Bytes>")]
     pub protected_total: Bytes,
     /// Bytes of repairs, and of reports of losses.
+    #[serde(rename = "repair_bytes_total", with = "Number::<Bytes>")]
     pub repair_total: Bytes,
     /// The part of the datagrams to it that is lost lately, before repairs; none where it is not counted.
+    #[serde(rename = "loss_ratio")]
     pub loss: Option<f64>,
     /// Until when the certificates are valid that it showed last.
     pub certificate_expires_unix_s: Option<i64>,

@@ -13,7 +13,7 @@ use midhop_experiment::metrics::median;
 use midhop_experiment::record::{Record, Runner, TransferResult};
 use midhop_study::LEVEL;
 use midhop_study::statistics::Summary;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What [`compare`] finds.
@@ -47,9 +47,17 @@ pub struct Line {
     /// The transfer's name.
     pub transfer: String,
     /// Payload over time: the first side over the second.
+    #[serde(rename = "goodput_bit_per_s", serialize_with = "in_bit_per_s")]
     pub goodput: Contrast,
     /// From the first SYN to the last byte; none where a run did not deliver everything.
+    #[serde(rename = "time_s")]
     pub time: Option<Contrast>,
+}
+
+/// A contrast of rates as JSON has it.
+fn in_bit_per_s<S: Serializer>(contrast: &Contrast, to: S) -> Result<S::Ok, S::Error> {
+    let means = contrast.means.map(|mbit_per_s| mbit_per_s * 1e6);
+    Contrast { means, ..contrast.clone() }.serialize(to)
 }
 
 /// One quantity on both sides.

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use midhop_experiment::law::{self, Expected};
 use midhop_experiment::record::Record;
 use midhop_study::{Estimate, LEVEL};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -18,7 +18,13 @@ pub struct Held {
     /// What the formula says.
     pub expected: Expected,
     /// What each run achieved after its start. Unit: Mbit/s.
+    #[serde(rename = "goodputs_bit_per_s", serialize_with = "in_bit_per_s")]
     pub values: Vec<f64>,
+}
+
+/// Rates in Mbit/s as JSON has them.
+fn in_bit_per_s<S: Serializer>(mbit_per_s: &[f64], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(mbit_per_s.iter().map(|rate| rate * 1e6))
 }
 
 /// All cells of a scenario.

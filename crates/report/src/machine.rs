@@ -135,7 +135,7 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
     columns
 }
 
-/// `{"schema": 1, "summary": [rows of means], "runs": [one per run and transfer]}`.
+/// `{"schema": 2, "summary": [rows of means], "runs": [one per run and transfer]}`.
 ///
 /// # Errors
 /// When the writer refuses, which numbers that JSON cannot hold do.
@@ -153,11 +153,11 @@ pub fn json(records: &[Record]) -> Result<String, WriteError> {
                 "complete": transfer.complete,
                 "faults": faults(record, transfer),
                 "bytes": transfer.bytes.get(),
-                "goodput_mbit_per_s": transfer.goodput.mbit_per_s(),
+                "goodput_bit_per_s": transfer.goodput.bits_per_s(),
                 "time_s": transfer.took.as_s_f64(),
                 "efficiency": transfer.limit.as_ref().map(|limit| limit.efficiency),
-                "limit_goodput_mbit_per_s":
-                    transfer.limit.as_ref().map(|limit| limit.goodput.mbit_per_s()),
+                "limit_goodput_bit_per_s":
+                    transfer.limit.as_ref().map(|limit| limit.goodput.bits_per_s()),
                 "limit_time_s": transfer.limit.as_ref().map(|limit| limit.time.as_s_f64()),
                 "retransmissions": retransmissions(transfer),
                 "proxy_retransmissions": proxy_retransmissions(record),
@@ -166,7 +166,7 @@ pub fn json(records: &[Record]) -> Result<String, WriteError> {
             })
         })
         .collect();
-    let all = json!({ "schema": 1, "summary": rows(records), "runs": runs });
+    let all = json!({ "schema": 2, "summary": rows(records), "runs": runs });
     let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');
     Ok(text)

@@ -26,7 +26,7 @@ pub struct Row {
     /// How many of those that count delivered everything.
     pub complete: usize,
     /// Payload that arrived over the time it took. Unit: Mbit/s.
-    #[serde(serialize_with = "written")]
+    #[serde(rename = "goodput_bit_per_s", serialize_with = "written_in_bit_per_s")]
     pub goodput_mbit_per_s: Option<Estimate>,
     /// From the first SYN to the last byte. Unit: seconds. A lower bound where `complete < counted`.
     #[serde(serialize_with = "written")]
@@ -46,6 +46,7 @@ pub struct Row {
     /// The shortest time that the path allows for it. Unit: seconds.
     pub limit_time_s: Option<f64>,
     /// The largest goodput that the path allows over a long transfer. Unit: Mbit/s.
+    #[serde(rename = "limit_goodput_bit_per_s", serialize_with = "in_bit_per_s")]
     pub limit_goodput_mbit_per_s: Option<f64>,
     /// Whether the transfer is a page of objects.
     pub page: bool,
@@ -55,6 +56,22 @@ pub struct Row {
 
 /// An estimate as `midhop report --json` writes it.
 fn written<S: Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
+    written_times(1.0, estimate, to)
+}
+
+/// An estimate of a rate in Mbit/s.
+fn written_in_bit_per_s<S: Serializer>(
+    estimate: &Option<Estimate>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    written_times(1e6, estimate, to)
+}
+
+fn written_times<S: Serializer>(
+    scale: f64,
+    estimate: &Option<Estimate>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Written {
         mean: f64,
@@ -62,8 +79,17 @@ fn written<S: Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S
         half_width: Option<f64>,
         samples: usize,
     }
-    let written = |it: Estimate| Written { mean: it.mean, half_width: it.margin, samples: it.runs };
+    let written = |it: Estimate| Written {
+        mean: it.mean * scale,
+        half_width: it.margin.map(|half| half * scale),
+        samples: it.runs,
+    };
     estimate.map(written).serialize(to)
+}
+
+/// A rate in Mbit/s.
+fn in_bit_per_s<S: Serializer>(mbit_per_s: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    mbit_per_s.map(|rate| rate * 1e6).serialize(to)
 }
 
 impl Row {

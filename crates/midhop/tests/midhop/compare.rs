@@ -31,7 +31,7 @@ fn two_directories_meet_cell_by_cell() {
     let json = midhop(&["compare", &path("cubic"), &path("reno"), "--json"]);
     let found: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!(found["lines"].as_array().map(Vec::len), Some(2), "{found}");
-    assert_eq!(found["lines"][0]["goodput"]["runs"], serde_json::json!([3, 3]));
+    assert_eq!(found["lines"][0]["goodput_bit_per_s"]["runs"], serde_json::json!([3, 3]));
     assert!(found["summary"]["median"].as_f64().is_some_and(|median| median > 0.5), "{found}");
 }
 
@@ -72,7 +72,7 @@ fn the_laboratory_below_the_simulator_is_not_averaged_with_it() {
         let lines = found["lines"].as_array().expect("lines");
         let median = found["summary"]["median"].as_f64().expect("a ratio");
         assert!(lines.len() == 2 && (median - ratio).abs() < 1e-3, "{found}");
-        assert_eq!(lines[0]["goodput"]["runs"], serde_json::json!([3, 3]));
+        assert_eq!(lines[0]["goodput_bit_per_s"]["runs"], serde_json::json!([3, 3]));
     }
     let whole = compared("x", "x");
     let lines = whole["lines"].as_array().expect("lines");

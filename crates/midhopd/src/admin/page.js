@@ -80,10 +80,10 @@ function show(status, passed) {
   $("state").textContent = `${status.draining ? "draining, " : ""}up ${time(status.uptime_s)}, version ${status.version}`;
   $("state").className = status.draining ? "bad" : "";
   const [up, down] = ["up_bit_per_s", "down_bit_per_s"].map(key => history?.recent[key].at(-1) ?? 0);
-  const held = number(d.buffered), heldMax = number(d.buffered_max);
+  const held = d.buffered_bytes, heldMax = d.buffered_max_bytes;
   cards([
-    [rate(down), `to clients, ${bytes(number(d.down_total))} in all`],
-    [rate(up), `to servers, ${bytes(number(d.up_total))} in all`],
+    [rate(down), `to clients, ${bytes(d.down_bytes_total)} in all`],
+    [rate(up), `to servers, ${bytes(d.up_bytes_total)} in all`],
     [count(d.flows), `flows of ${count(d.flows_max)}`],
     [bytes(held), `held of ${bytes(heldMax)}`],
     d.held_syns > 0 && [count(d.held_syns), "clients wait for the server"],
@@ -91,7 +91,7 @@ function show(status, passed) {
     d.bypassed_by_limit_total > 0 && [count(d.bypassed_by_limit_total), "flows passed by at a limit"],
   ]);
   problems(d, held, heldMax, status.draining);
-  const legs = Object.entries(d.legs).filter(([, leg]) => leg.connections || number(leg.sent_total) || number(leg.received_total) || leg.rate_bit_per_s);
+  const legs = Object.entries(d.legs).filter(([, leg]) => leg.connections || leg.sent_bytes_total || leg.received_bytes_total || leg.rate_bit_per_s);
   table("legs", "Legs", "of TCP connections, and of tunnels", [
     ["leg", ([name]) => name],
     ["congestion control", ([, l]) => l.congestion || null, "word"],
@@ -100,7 +100,7 @@ function show(status, passed) {
     ["of its rate", ([name, l]) => bar(part(last(name, "sent_bit_per_s"), l.rate_bit_per_s))],
     ["received", ([name]) => rate(last(name, "received_bit_per_s"))],
     ["of its rate in", ([name, l]) => bar(part(last(name, "received_bit_per_s"), l.rate_in_bit_per_s))],
-    ["round trip", ([, l]) => l.rtt == null ? null : `${time(number(l.rtt))} (least ${time(number(l.rtt_min))})`],
+    ["round trip", ([, l]) => l.rtt_s == null ? null : `${time(l.rtt_s)} (least ${time(l.rtt_min_s)})`],
     ["loss, sending", ([name]) => percent(minute(name, "loss_ratio"))],
     ["out of order, receiving", ([name]) => percent(minute(name, "out_of_order_ratio"))],
     ["queue here", ([, l]) => l.queued_bytes ? bytes(l.queued_bytes) : null],
@@ -109,11 +109,11 @@ function show(status, passed) {
     ["peer", ([name]) => name],
     ["state", ([, p]) => !p.tunnels ? "down" : p.carrier ?? (p.tcp_tunnels ? "open, over TCP" : "open, QUIC"), "word"],
     ["flows", ([, p]) => zero(p.streams)],
-    ["round trip", ([, p]) => p.rtt == null ? null : time(number(p.rtt))],
-    ["may send", ([, p]) => p.rate == null ? null : rate(number(p.rate))],
-    ["in flight", ([, p]) => number(p.in_flight) ? `${bytes(number(p.in_flight))} of ${bytes(number(p.window))}` : null],
+    ["round trip", ([, p]) => p.rtt_s == null ? null : time(p.rtt_s)],
+    ["may send", ([, p]) => p.rate_bit_per_s == null ? null : rate(p.rate_bit_per_s)],
+    ["in flight", ([, p]) => p.in_flight_bytes ? `${bytes(p.in_flight_bytes)} of ${bytes(p.window_bytes)}` : null],
     ["lost", ([, p]) => p.sent_packets_total ? percent(p.lost_packets_total / p.sent_packets_total) : null],
-    ["lost before repairs", ([, p]) => p.loss == null ? null : percent(p.loss)],
+    ["lost before repairs", ([, p]) => p.loss_ratio == null ? null : percent(p.loss_ratio)],
     ["flows by condition", ([, p]) => Object.entries(p.conditions).filter(([, at]) => at.flows).map(([name, at]) => `${CONDITION[name]}: ${at.flows}`).join(", ") || null],
     ["certificate ends", ([, p]) => p.certificate_expires_unix_s == null ? null : `in ${time(p.certificate_expires_unix_s - Date.now() / 1000)}`],
   ], Object.entries(d.peers));
@@ -123,8 +123,8 @@ function show(status, passed) {
     ["to client", f => f.down_bit_per_s ? rate(f.down_bit_per_s) : null],
     ["to server", f => f.up_bit_per_s ? rate(f.up_bit_per_s) : null],
     ["of its limit", f => f.limit_ratio == null ? null : bar(f.limit_ratio, `${percent(f.limit_ratio)} of ${rate(f.limit_bit_per_s)}`)],
-    ["moved", f => moved(number(f.down), number(f.up))],
-    ["age", f => time(number(f.age))],
+    ["moved", f => moved(f.down_bytes, f.up_bytes)],
+    ["age", f => time(f.age_s)],
     ["round trips", f => [f.to_client, f.to_server].map(side => side ? time(side.rtt_s) : NONE).join(" / ")],
     ["waits for", f => [f.to_client?.waits_for && `${f.to_client.waits_for} ↓`, f.to_server?.waits_for && `${f.to_server.waits_for} ↑`].filter(Boolean).join(", ") || null, "word"],
     ["condition", f => f.source ? `${CONDITION[f.source.condition]} (${f.source.condition})` : null, "word"],

@@ -1,14 +1,6 @@
 "use strict";
-// Quantities as people read them. What /status.json has as text ("1.5 MB", "600 ms") becomes a number first.
-const UNIT = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1,
-  "bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9 };
+// Quantities as people read them.
 const NONE = "–";
-
-function number(text) {
-  if (text == null || typeof text === "number") return text ?? null;
-  const [value, unit] = text.split(" ");
-  return value * (UNIT[unit] ?? 1);
-}
 
 // Three digits and a unit: "1.24 Mbit/s".
 function scaled(value, units) {

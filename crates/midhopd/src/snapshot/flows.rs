@@ -4,7 +4,8 @@ use super::sources::Sources;
 use super::{LegSnapshot, PeerSnapshot, SourceSnapshot};
 use crate::ends::Side;
 use crate::ledger::FlowBook;
-use midhop_units::{Bytes, Duration};
+use midhop_units::{Bytes, Duration, Number};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -12,7 +13,7 @@ use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
 const BUSIEST: usize = 20;
 
 /// One live flow.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct FlowSnapshot {
     /// The client.
     pub client: SocketAddr,
@@ -23,10 +24,13 @@ pub struct FlowSnapshot {
     /// The leg towards the server.
     pub server_leg: String,
     /// Since the client's SYN.
+    #[serde(rename = "age_s", with = "Number::<Duration>")]
     pub age: Duration,
     /// From client to server.
+    #[serde(rename = "up_bytes", with = "Number::<Bytes>")]
     pub up: Bytes,
     /// From server to client.
+    #[serde(rename = "down_bytes", with = "Number::<Bytes>")]
     pub down: Bytes,
     /// Its speed from client to server over the last second or so.
     pub up_bit_per_s: u64,
@@ -53,7 +57,7 @@ pub struct FlowSnapshot {
 }
 
 /// One socket of a flow, as last sampled.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SideSnapshot {
     /// Smoothed round-trip time.
     pub rtt_s: f64,

@@ -7,6 +7,7 @@
 
 use super::{LegSnapshot, Source};
 use midhop_units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -79,7 +80,7 @@ struct Ring {
 }
 
 /// Samples in columns, oldest first: every list is as long as `at_s`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Columns {
     /// How long ago each sample was taken.
     pub age_s: Vec<f64>,
@@ -100,7 +101,7 @@ pub struct Columns {
 }
 
 /// A leg's samples.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct LegColumns {
     /// Sent into it.
     pub sent_bit_per_s: Vec<Option<u64>>,
@@ -117,7 +118,7 @@ pub struct LegColumns {
 }
 
 /// What the status page asks for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct HistoryView {
     /// The last five minutes.
     pub recent: Columns,

@@ -3,21 +3,24 @@
 use crate::ends::Side;
 use crate::ledger::{FlowBook, LegBook};
 use midhop_pep::config::Plan;
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_units::{Bytes, Duration, Number, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One leg at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct LegSnapshot {
     /// Congestion control by name; empty: the kernel's default.
     pub congestion: String,
     /// Live connections.
     pub connections: u64,
     /// Bytes sent into the leg.
+    #[serde(rename = "sent_bytes_total", with = "Number::<Bytes>")]
     pub sent_total: Bytes,
     /// Bytes received from the leg.
+    #[serde(rename = "received_bytes_total", with = "Number::<Bytes>")]
     pub received_total: Bytes,
     /// Segments retransmitted, as the kernel counted them.
     pub retransmissions_total: u64,
@@ -38,14 +41,17 @@ pub struct LegSnapshot {
     /// Connections of which something waits, by what for (`window`, `rate`, `path`).
     pub waiting: BTreeMap<&'static str, u64>,
     /// Smoothed round-trip time over recent samples of its connections; none before the first.
+    #[serde(rename = "rtt_s", with = "Number::<Option<Duration>>")]
     pub rtt: Option<Duration>,
     /// The shortest round-trip time seen.
+    #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
     /// Round-trip times sampled.
     pub rtt_samples_total: u64,
     /// Where its rate is divided: flows that have more to send into it than they may.
     pub senders: Option<u64>,
     /// What each of them may send at most.
+    #[serde(rename = "share_bit_per_s", with = "Number::<Option<Rate>>")]
     pub share: Option<Rate>,
 }
 

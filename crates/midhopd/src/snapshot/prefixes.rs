@@ -1,11 +1,12 @@
 //! Source prefixes at one moment.
 
 use crate::prefixes::{PrefixBook, Prefixes};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// What clients of one prefix do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PrefixSnapshot {
     /// Live flows.
     pub flows: u64,

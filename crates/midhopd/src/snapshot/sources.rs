@@ -4,18 +4,22 @@ use super::PeerSnapshot;
 use crate::ledger::FlowBook;
 use midhop_pep::config::{PeerPlan, Plan};
 use midhop_pep::source::{Condition, Satellite, bandwidth_ratio};
-use midhop_units::{Duration, Rate};
+use midhop_units::{Duration, Number, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A flow's end on this side of a tunnel.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SourceSnapshot {
     /// Smoothed round-trip time between it and this proxy.
+    #[serde(rename = "rtt_s", with = "Number::<Duration>")]
     pub rtt: Duration,
     /// The part of its segments that arrived out of order: after a loss, or overtaken.
+    #[serde(rename = "loss_ratio")]
     pub loss: f64,
     /// Its recent send rate.
+    #[serde(rename = "rate_bit_per_s", with = "Number::<Rate>")]
     pub rate: Rate,
     /// Its flow's condition, as the study of far proxies orders them.
     pub condition: Condition,
@@ -24,7 +28,7 @@ pub struct SourceSnapshot {
 }
 
 /// The flows of one peer that are in one condition.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ConditionSnapshot {
     /// How many.
     pub flows: u64,

@@ -91,7 +91,8 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
         if metric(&stage, "midhop_flows") == 1.0 {
             assert_eq!(of("midhop_leg_connections", "lan0"), 1.0);
             let page = status(&stage, "/status.json");
-            for part in ["\"congestion\":\"reno\"", "\"client_leg\":\"lan0\"", "\"up\":\"100 kB\""]
+            for part in
+                ["\"congestion\":\"reno\"", "\"client_leg\":\"lan0\"", "\"up_bytes\":100000"]
             {
                 assert!(page.contains(part), "{part} is not in {page}");
             }

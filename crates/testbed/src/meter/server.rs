@@ -15,7 +15,7 @@ use super::series::Capacity;
 use super::sessions::Sessions;
 use super::socket;
 use super::wire::{ControlFrame, PREFACE};
-use midhop_units::{Bytes, Duration, Seed};
+use midhop_units::{Bytes, Duration, Number, Seed};
 use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
@@ -98,10 +98,13 @@ pub struct ServedFlow {
     /// The client, as the server sees it.
     pub peer: SocketAddr,
     /// Payload sent.
+    #[serde(rename = "sent_bytes", with = "Number::<Bytes>")]
     pub sent: Bytes,
     /// Payload received.
+    #[serde(rename = "received_bytes", with = "Number::<Bytes>")]
     pub received: Bytes,
     /// From the connection's acceptance to its end.
+    #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
     /// Segments sent again.
     pub retransmissions: u64,

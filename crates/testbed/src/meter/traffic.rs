@@ -16,7 +16,7 @@ use super::{clock, message::Refusal};
 use crate::emulator::scheduling;
 use midhop_experiment::record::{Lateness, Series};
 use midhop_experiment::traffic::{Load, TrafficPlan};
-use midhop_units::{Bytes, Duration, Instant, Seed};
+use midhop_units::{Bytes, Duration, Instant, Number, Seed};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -54,10 +54,13 @@ pub struct TrafficReport {
     /// Those of them that did all they had to.
     pub complete: u64,
     /// How long these took, all together.
+    #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
     /// Payload that arrived here.
+    #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// When the last of it did, after the run's start.
+    #[serde(rename = "last_s", with = "Number::<Duration>")]
     pub last: Duration,
     /// Datagrams sent from here.
     pub packets_sent: u64,

@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use midhop_experiment::plan::{Plan, PlannedNode};
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tunnel::{NodeTunnels, TunnelPeer};
-use midhop_units::{Bytes, Duration};
+use midhop_units::{Bytes, Duration, Number};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -178,10 +178,14 @@ struct DataPlane {
 /// What it tells of a leg or a tunnel.
 #[derive(Debug, Deserialize)]
 struct Told {
+    #[serde(rename = "sent_bytes_total", with = "Number::<Bytes>")]
     sent_total: Bytes,
+    #[serde(rename = "received_bytes_total", with = "Number::<Bytes>")]
     received_total: Bytes,
     retransmissions_total: u64,
+    #[serde(rename = "rtt_s", with = "Number::<Option<Duration>>")]
     rtt: Option<Duration>,
+    #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     rtt_min: Option<Duration>,
 }
 

@@ -2,11 +2,11 @@
 
 use super::arguments::SkyArguments;
 use super::progress::OrbitProgress;
-use super::route::{seconds, table};
+use super::route::{Gap, seconds, table};
 use comfy_table::CellAlignment;
 use midhop_path::orbit::passes::{self, gaps};
 use midhop_path::orbit::sky::Station;
-use midhop_units::Duration;
+use midhop_units::{Duration, Number};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -26,15 +26,18 @@ pub struct Pass {
 #[derive(Serialize)]
 struct Answer<'a> {
     constellation: &'a str,
+    #[serde(rename = "duration_s", with = "Number::<Duration>")]
     duration: Duration,
     passes: Vec<Row<'a>>,
-    gaps: Vec<(Duration, Duration)>,
+    gaps: Vec<Gap>,
 }
 
 #[derive(Serialize)]
 struct Row<'a> {
     satellite: &'a str,
+    #[serde(rename = "rise_s", with = "Number::<Duration>")]
     rise: Duration,
+    #[serde(rename = "set_s", with = "Number::<Duration>")]
     set: Duration,
     whole: bool,
     elevation_max_deg: f64,
@@ -62,6 +65,7 @@ impl Pass {
                 elevation_max_deg: pass.elevation_max_deg,
             });
             let (passes, constellation) = (passes.collect(), constellation.name());
+            let gaps = gaps.into_iter().map(Gap::from).collect();
             let answer = Answer { constellation, duration, passes, gaps };
             return Ok(serde_json::to_string_pretty(&answer)? + "\n");
         }

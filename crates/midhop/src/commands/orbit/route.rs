@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use midhop_path::orbit::hypatia::ForwardingState;
 use midhop_path::orbit::sky::{Way, WayDelay};
 use midhop_path::orbit::{Constellation, Hop, Journey, OrbitPlan};
-use midhop_units::Duration;
+use midhop_units::{Duration, Number};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -124,32 +124,58 @@ fn forwarded(
 
 #[derive(Serialize)]
 struct Answer<'a> {
+    /// It is configuration: its quantities are text as in scenario files.
     orbit: &'a OrbitPlan,
+    #[serde(rename = "duration_s", with = "Number::<Duration>")]
     duration: Duration,
     first: Vec<&'a str>,
+    #[serde(rename = "delay_min_s", with = "Number::<Option<Duration>>")]
     delay_min: Option<Duration>,
+    #[serde(rename = "delay_max_s", with = "Number::<Option<Duration>>")]
     delay_max: Option<Duration>,
     handovers: Vec<Change<'a>>,
-    gaps: Vec<(Duration, Duration)>,
+    gaps: Vec<Gap>,
     samples: Vec<Sample>,
+}
+
+/// A time without a way, as JSON has it.
+#[derive(Serialize)]
+pub struct Gap {
+    #[serde(rename = "from_s", with = "Number::<Duration>")]
+    from: Duration,
+    #[serde(rename = "until_s", with = "Number::<Duration>")]
+    until: Duration,
+}
+
+impl From<(Duration, Duration)> for Gap {
+    fn from((from, until): (Duration, Duration)) -> Self {
+        Self { from, until }
+    }
 }
 
 #[derive(Serialize)]
 struct Change<'a> {
+    #[serde(rename = "time_s", with = "Number::<Duration>")]
     time: Duration,
     links: Vec<Hop>,
     from: Vec<&'a str>,
     to: Vec<&'a str>,
+    #[serde(rename = "delay_before_s", with = "Number::<Option<Duration>>")]
     delay_before: Option<Duration>,
+    #[serde(rename = "delay_after_s", with = "Number::<Option<Duration>>")]
     delay_after: Option<Duration>,
 }
 
 #[derive(Serialize)]
 struct Sample {
+    #[serde(rename = "time_s", with = "Number::<Duration>")]
     time: Duration,
-    user_ns: Option<u64>,
-    isl_ns: Option<u64>,
-    feeder_ns: Option<u64>,
+    #[serde(rename = "user_s", with = "Number::<Option<Duration>>")]
+    user: Option<Duration>,
+    #[serde(rename = "isl_s", with = "Number::<Option<Duration>>")]
+    isl: Option<Duration>,
+    #[serde(rename = "feeder_s", with = "Number::<Option<Duration>>")]
+    feeder: Option<Duration>,
 }
 
 impl Route {
@@ -194,15 +220,15 @@ fn answer<'a>(
                 delay_after: total(&handover.delays[1]),
             })
             .collect(),
-        gaps: journey.gaps(),
+        gaps: journey.gaps().into_iter().map(Gap::from).collect(),
         samples: journey
             .samples
             .iter()
             .map(|(time, delay)| Sample {
                 time: *time,
-                user_ns: delay.map(|delay| delay.user.as_ns()),
-                isl_ns: delay.map(|delay| delay.isl.as_ns()),
-                feeder_ns: delay.map(|delay| delay.feeder.as_ns()),
+                user: delay.map(|delay| delay.user),
+                isl: delay.map(|delay| delay.isl),
+                feeder: delay.map(|delay| delay.feeder),
             })
             .collect(),
     }
