@@ -4,7 +4,7 @@ use crate::axes::{Axes, Role};
 use crate::date::utc;
 use crate::figures::distinct;
 use crate::page::count;
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Record, Runner};
 use serde_json::Value;
 
 /// Name and value of each fact; facts that the records do not give are left out.
@@ -31,7 +31,12 @@ pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
 
 fn runs(records: &[Record]) -> String {
     let cells = distinct(records.iter().map(|record| format!("{:?}", record.cell))).len();
-    let seeds = distinct(records.iter().map(|record| record.seed.to_string()));
+    let seeds = distinct(
+        records.iter().filter(|it| Runner::of(it).runs_plans()).map(|it| it.seed.to_string()),
+    );
+    if seeds.is_empty() {
+        return count(records.len(), "measurement");
+    }
     let seeds = if seeds.len() == 1 {
         format!("seed {}", seeds[0])
     } else {
@@ -46,7 +51,7 @@ fn runs(records: &[Record]) -> String {
 }
 
 /// One line per link that limits anything, from a resolved plan; none from a plan of another shape.
-fn links(plan: &Value) -> Vec<String> {
+pub(crate) fn links(plan: &Value) -> Vec<String> {
     let links = plan.get("links").and_then(Value::as_array);
     links
         .into_iter()
@@ -114,7 +119,12 @@ fn transfers(plan: &Value) -> Vec<String> {
 }
 
 fn when(records: &[Record]) -> String {
-    let environments = || records.iter().map(|record| &record.environment);
+    // A meter does not say when it ran.
+    let environments =
+        || records.iter().map(|record| &record.environment).filter(|it| it.started_unix_s > 0);
+    if environments().next().is_none() {
+        return String::new();
+    }
     let first = environments().map(|environment| environment.started_unix_s).min().unwrap_or(0);
     let last = environments()
         .map(|environment| {
@@ -136,8 +146,13 @@ fn versions(records: &[Record]) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
+/// What ran the plans; of what ran without one nobody knows the machine.
 fn machine(records: &[Record]) -> String {
-    let environments = || records.iter().map(|record| &record.environment);
+    let planned = || records.iter().filter(|record| Runner::of(record).runs_plans());
+    if planned().next().is_none() {
+        return String::new();
+    }
+    let environments = || planned().map(|record| &record.environment);
     let processors = distinct(
         environments().map(|environment| count(environment.processors as usize, "processor")),
     );

@@ -105,6 +105,9 @@ impl LinkDirection {
     /// What the numbers of this direction do not show.
     pub fn warnings(&self, way: &str) -> Vec<String> {
         let mut warnings = Vec::new();
+        if !self.is_known() {
+            return warnings;
+        }
         let mbit = |rate: f64| format!("{:.3} Mbit/s", rate / 1e6);
         if let Some(why) = &self.rate_at_least_because {
             let rate = mbit(self.rate_bit_per_s);

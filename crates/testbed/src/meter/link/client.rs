@@ -2,9 +2,9 @@
 
 use super::end::LinkEnd;
 use super::estimate::Arrived;
-use super::found::{Trips, set_loss, set_rate};
+use super::found::Trips;
 use super::message::{LinkMessage, Sent};
-use super::search::{Found, Next, Search};
+use super::schedule::{Schedule, Task, Times, index, name};
 use super::train::Train;
 use super::wire::{Kind, Token};
 use crate::meter::connection::Connection;
@@ -34,8 +34,6 @@ const PINGS: u32 = 40;
 const PING_EVERY: Duration = Duration::from_ms(50);
 /// The longest that answers to pings are waited for.
 const PONGS_LATE: StdDuration = StdDuration::from_secs(3);
-/// The part of the link's rate at which losses are counted.
-const LOSS_AT: f64 = 0.8;
 /// How often a line reports progress.
 const LINE_EVERY: StdDuration = StdDuration::from_secs(1);
 
@@ -111,6 +109,12 @@ pub enum LinkError {
     /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
+    /// The time was over before anything could be judged.
+    #[error("nothing could be measured within {most}")]
+    NoTime {
+        /// The time that there was.
+        most: Duration,
+    },
     /// Small datagrams pass, a train's do not.
     #[error("{way}: nothing that can be judged arrives of a train of datagrams of 1250 bytes")]
     Nothing {
@@ -131,9 +135,9 @@ pub type OnLine = dyn Fn(&str) + Send + Sync;
 /// Outside a tokio runtime with I/O and time enabled.
 pub async fn measure(options: &LinkOptions, on_line: Arc<OnLine>) -> Result<LinkReport, LinkError> {
     let begin = Instant::now();
-    let stream = connect(options).await?;
-    let mut session = Session::open(options, stream).await?;
-    session.attach(options).await?;
+    let late = LinkError::NoTime { most: options.time_max };
+    let opened = tokio::time::timeout(options.time_max.into(), Session::begin(options)).await;
+    let mut session = opened.unwrap_or(Err(late))?;
     let progress = ProgressLines::new(on_line, begin, Arc::clone(&session.end));
     let lines = tokio::spawn(Arc::clone(&progress).print_all());
     let result = session.measure(options, &progress).await;
@@ -171,6 +175,20 @@ async fn connect_to(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<Tcp
     socket.connect(address).await
 }
 
+/// What came of a task.
+enum TaskResult {
+    Arrived(Arrived),
+    /// The flow, or why there was none.
+    Flowed(Result<FlowResult, String>),
+}
+
+fn set_flow(way: &mut LinkDirection, flow: FlowResult) {
+    way.tcp_goodput_bit_per_s = Some(flow.goodput.bits_per_s() as f64);
+    way.tcp_bytes = Some(flow.bytes.get());
+    way.tcp_took_s = Some(flow.end.saturating_sub(flow.start).as_s_f64());
+    way.tcp_congestion = Some(flow.congestion);
+}
+
 /// A session that a server has given.
 struct Session {
     connection: Connection,
@@ -180,6 +198,13 @@ struct Session {
 }
 
 impl Session {
+    async fn begin(options: &LinkOptions) -> Result<Self, LinkError> {
+        let stream = connect(options).await?;
+        let mut session = Self::open(options, stream).await?;
+        session.attach(options).await?;
+        Ok(session)
+    }
+
     async fn open(options: &LinkOptions, stream: TcpStream) -> Result<Self, LinkError> {
         let local = |source| FlowError::Socket { doing: "make a socket for datagrams", source };
         let here = SocketAddr::new(stream.local_addr().map_err(local)?.ip(), 0);
@@ -228,44 +253,47 @@ impl Session {
         progress.line(&format!(
             "round trip: {rtt_min_ms:.1} ms at least, {rtt_median_ms:.1} ms median"
         ));
-        let mut ways = [Direction::Down, Direction::Up].map(|_| LinkDirection::default());
-        let mut warnings = Vec::new();
-        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            let found = self.rate(direction, options, progress).await?;
-            set_rate(way, &found);
-            let [median, p95] =
-                if direction == Direction::Down { trips.down_ms } else { trips.up_ms };
-            (way.delay_variation_median_s, way.delay_variation_p95_s) = (median / 1e3, p95 / 1e3);
-        }
-        let drain = StdDuration::from_secs_f64(rtt_median_ms / 1e3) * 2;
-        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            if progress.left(options) < StdDuration::from(options.loss_time) + drain {
-                continue;
+        let times = Times {
+            most: options.time_max,
+            rate: options.rate_time,
+            loss: options.loss_time,
+            tcp: options.tcp_time,
+        };
+        let rtt = Duration::from_s_f64(rtt_median_ms / 1e3);
+        let mut schedule = Schedule::new(times, rtt, self.rate_max);
+        loop {
+            let task = schedule.next(progress.elapsed());
+            if task == Task::Done {
+                break;
             }
-            let at = Rate::from_bits_per_s((way.rate_bit_per_s * LOSS_AT) as u64);
-            progress.phase(&format!(
-                "loss {}: a train of {:.2} Mbit/s",
-                name(direction),
-                at.mbit_per_s()
-            ));
-            let arrived = self.train(direction, at, options.loss_time).await?;
-            set_loss(way, at.bits_per_s() as f64, &arrived);
-        }
-        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            let time = StdDuration::from(options.tcp_time);
-            if time.is_zero() || progress.left(options) < time + drain * 2 {
-                continue;
-            }
-            progress.phase(&format!("one TCP flow {}", name(direction)));
-            match tcp(direction, options, progress.left(options)).await {
-                Ok(flow) => {
-                    way.tcp_goodput_bit_per_s = Some(flow.goodput.bits_per_s() as f64);
-                    way.tcp_bytes = Some(flow.bytes.get());
-                    way.tcp_took_s = Some(flow.end.saturating_sub(flow.start).as_s_f64());
-                    way.tcp_congestion = Some(flow.congestion);
+            let left = progress.left(options);
+            let Ok(done) = tokio::time::timeout(left, self.run(&task, options, progress)).await
+            else {
+                // The far end may still be busy with the task: there is nothing more to ask it for.
+                schedule.stop();
+                break;
+            };
+            match (done?, &task) {
+                (TaskResult::Arrived(arrived), _) => schedule.arrived(&arrived),
+                (TaskResult::Flowed(flow), Task::Tcp { direction, .. }) => {
+                    let failure =
+                        flow.map(|flow| set_flow(&mut schedule.ways[index(*direction)], flow));
+                    schedule.flowed(failure.err());
                 }
-                Err(why) => warnings.push(format!("{}: no TCP flow: {why}", name(direction))),
+                (TaskResult::Flowed(_), _) => break,
             }
+        }
+        let Schedule { mut ways, nothing, notes: mut warnings, .. } = schedule;
+        if let Some(&direction) = nothing.first() {
+            return Err(LinkError::Nothing { way: name(direction) });
+        }
+        if ways.iter().all(|way| !way.is_known()) {
+            return Err(LinkError::NoTime { most: options.time_max });
+        }
+        let [down, up] = &mut ways;
+        for (way, variation) in [(down, trips.down_ms), (up, trips.up_ms)] {
+            let [median, p95] = variation.map(|ms| ms / 1e3);
+            (way.delay_variation_median_s, way.delay_variation_p95_s) = (median, p95);
         }
         let [down, up] = ways;
         warnings.extend(down.warnings(name(Direction::Down)));
@@ -308,28 +336,25 @@ impl Session {
         })
     }
 
-    async fn rate(
+    /// Does one task.
+    async fn run(
         &mut self,
-        direction: Direction,
+        task: &Task,
         options: &LinkOptions,
         progress: &ProgressLines,
-    ) -> Result<Found, LinkError> {
-        let (mut search, mut next) = Search::begin(options.rate_time, self.rate_max);
-        loop {
-            let (rate, time) = match next {
-                Next::Train(rate, time) => (rate, time),
-                Next::Found(found) => {
-                    let rate = found.tail.rate_bit_per_s / 1e6;
-                    progress.line(&format!("rate {}: {rate:.3} Mbit/s arrive", name(direction)));
-                    return Ok(found);
-                }
-                Next::Nothing => return Err(LinkError::Nothing { way: name(direction) }),
-            };
-            let length = if search.is_long() { "a long train" } else { "a train" };
-            let mbit = rate.mbit_per_s();
-            progress.phase(&format!("rate {}: {length} of {mbit:.2} Mbit/s", name(direction)));
-            let arrived = self.train(direction, rate, time).await?;
-            next = search.judge(&arrived);
+    ) -> Result<TaskResult, LinkError> {
+        match *task {
+            Task::Train { direction, rate, time, purpose } => {
+                let mbit = rate.mbit_per_s();
+                let way = name(direction);
+                progress.phase(&format!("{purpose} {way}: a train of {mbit:.2} Mbit/s"));
+                Ok(TaskResult::Arrived(self.train(direction, rate, time).await?))
+            }
+            Task::Tcp { direction, most } => {
+                progress.phase(&format!("one TCP flow {}", name(direction)));
+                Ok(TaskResult::Flowed(tcp(direction, options, most.into()).await))
+            }
+            Task::Done => Ok(TaskResult::Flowed(Err("there was none".to_owned()))),
         }
     }
 
@@ -357,7 +382,10 @@ impl Session {
         }
         let sent: Sent = self.end.send_train(train).await;
         match self.ask(LinkMessage::Collect(sent), StdDuration::ZERO).await? {
-            LinkMessage::Arrived(arrived) => Ok(arrived),
+            LinkMessage::Arrived(arrived) => {
+                let what = "the judgement of a train that was never sent";
+                Ok(arrived.bounded(&train).ok_or(FlowError::Unexpected { what })?)
+            }
             other => Err(FlowError::Unexpected { what: other.name() }.into()),
         }
     }
@@ -416,13 +444,6 @@ async fn tcp(
     }
 }
 
-fn name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Down => "down",
-        Direction::Up => "up",
-    }
-}
-
 /// Reports the progress of a measurement.
 struct ProgressLines {
     on_line: Arc<OnLine>,
@@ -434,6 +455,10 @@ struct ProgressLines {
 impl ProgressLines {
     fn new(on_line: Arc<OnLine>, begin: Instant, end: Arc<LinkEnd>) -> Arc<Self> {
         Arc::new(Self { on_line, begin, end, phase: Mutex::default() })
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_s_f64(self.begin.elapsed().as_secs_f64())
     }
 
     /// What is left of the time that the measurement may take.

@@ -1,7 +1,7 @@
 //! From what trains and pings showed to the numbers of a report.
 
-use super::end::Pong;
 use super::estimate::{Arrived, loss_interval, percentile};
+use super::inbox::Pong;
 use super::search::Found;
 use midhop_experiment::measured::LinkDirection;
 
