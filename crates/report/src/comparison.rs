@@ -201,11 +201,9 @@ fn names(side: &[Record]) -> BTreeSet<String> {
 
 /// The names of two sides that have one each.
 fn both_names([first, second]: [BTreeSet<String>; 2]) -> String {
-    let names: Vec<String> = first.union(&second).cloned().collect();
-    if first == second {
-        return names.join("");
-    }
-    [first, second].map(|side| side.into_iter().collect::<String>()).join(" / ")
+    let names = if first == second { vec![first] } else { vec![first, second] };
+    let names = names.into_iter().map(|side| side.into_iter().collect::<String>());
+    names.collect::<Vec<_>>().join(" / ")
 }
 
 /// Whether a side has more than one.

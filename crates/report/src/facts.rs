@@ -18,7 +18,7 @@ pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
         let what = if axis.role == Role::Constant { "Fixed" } else { "Varied" };
         facts.push((what, format!("{}: {}", axis.name, axis.labels.join(", "))));
     }
-    let links = distinct(records.iter().flat_map(|record| links(&record.plan)));
+    let links = distinct(records.iter().flat_map(links_of));
     facts.extend(links.into_iter().map(|link| ("Link", link)));
     let transfers = distinct(records.iter().flat_map(|record| transfers(&record.plan)));
     facts.extend(transfers.into_iter().map(|transfer| ("Transfer", transfer)));
@@ -51,7 +51,20 @@ fn runs(records: &[Record]) -> String {
 }
 
 /// One line per link that limits anything, from a resolved plan; none from a plan of another shape.
-pub(crate) fn links(plan: &Value) -> Vec<String> {
+fn links(plan: &Value) -> Vec<String> {
+    links_with(plan, &["rate", "delay", "queue"])
+}
+
+/// The same of a record. Of a link that was measured nobody knows the queue.
+pub(crate) fn links_of(record: &Record) -> Vec<String> {
+    if Runner::of(record).runs_plans() {
+        links(&record.plan)
+    } else {
+        links_with(&record.plan, &["rate", "delay"])
+    }
+}
+
+fn links_with(plan: &Value, keys: &[&str]) -> Vec<String> {
     let links = plan.get("links").and_then(Value::as_array);
     links
         .into_iter()
@@ -59,7 +72,7 @@ pub(crate) fn links(plan: &Value) -> Vec<String> {
         .filter_map(|link| {
             let name = link.get("name")?.as_str()?;
             let [first, second] = &link.get("between")?.as_array()?[..] else { return None };
-            let (down, up) = (direction(link.get("down")?), direction(link.get("up")?));
+            let (down, up) = (direction(link.get("down")?, keys), direction(link.get("up")?, keys));
             let ways = if down == up {
                 format!("each way {down}")
             } else {
@@ -70,16 +83,18 @@ pub(crate) fn links(plan: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Rate, delay and queue of one direction, as far as they are one value each.
-fn direction(plan: &Value) -> String {
+/// What `keys` name of one direction, as far as each is one value.
+fn direction(plan: &Value, keys: &[&str]) -> String {
     let one = |key: &str| match plan.get(key) {
         Some(Value::String(value)) => Some(value.clone()),
         Some(Value::Object(_) | Value::Array(_)) => Some(format!("{key} that varies")),
         _ => None,
     };
-    let queue = one("queue").map(|queue| format!("queue {queue}"));
-    let parts: Vec<String> = [one("rate"), one("delay"), queue].into_iter().flatten().collect();
-    parts.join(", ")
+    let told = |key: &&str| match (*key, one(key)?) {
+        ("queue", queue) => Some(format!("queue {queue}")),
+        (_, value) => Some(value),
+    };
+    keys.iter().filter_map(told).collect::<Vec<_>>().join(", ")
 }
 
 /// One line per transfer of a resolved plan.

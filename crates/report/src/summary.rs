@@ -114,6 +114,9 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
     let planned: Vec<Record> =
         records.iter().filter(|record| Runner::of(record).runs_plans()).cloned().collect();
     let records = &planned[..];
+    if records.is_empty() {
+        return None;
+    }
     let missing = Axes::of(records).missing(records);
     let rows = rows(records);
     let most = rows.iter().map(|row| row.seeds.len()).max().unwrap_or(0);

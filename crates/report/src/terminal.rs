@@ -44,7 +44,7 @@ fn head(records: &[Record]) -> String {
 fn measured(records: &[Record]) -> String {
     let mut text = String::new();
     let own = || records.iter().filter(|record| !Runner::of(record).runs_plans());
-    for link in distinct(own().flat_map(|record| facts::links(&record.plan))) {
+    for link in distinct(own().flat_map(facts::links_of)) {
         let _ = writeln!(text, "link: {}", plain(&link));
     }
     let several = own().count() > 1;

@@ -97,6 +97,9 @@ pub struct LinkDirection {
     /// In what time.
     #[serde(default)]
     pub tcp_took_s: Option<f64>,
+    /// Segments that its sender sent again.
+    #[serde(default)]
+    pub tcp_retransmissions: Option<u64>,
     /// Its congestion control.
     pub tcp_congestion: Option<String>,
 }
@@ -259,7 +262,7 @@ impl LinkDirection {
             goodput,
             hash_sent: None,
             hash_received: None,
-            retransmissions: 0,
+            retransmissions: self.tcp_retransmissions.unwrap_or(0),
             rtt_min: None,
             congestion: self.tcp_congestion.clone().unwrap_or_default(),
             error: None,

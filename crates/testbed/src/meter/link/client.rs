@@ -4,7 +4,7 @@ use super::end::LinkEnd;
 use super::estimate::Arrived;
 use super::found::Trips;
 use super::message::{LinkMessage, Sent};
-use super::schedule::{Schedule, Task, Times, index, name};
+use super::schedule::{END, Schedule, Task, Times, index, name};
 use super::train::Train;
 use super::wire::{Kind, Token};
 use crate::meter::connection::Connection;
@@ -186,6 +186,7 @@ fn set_flow(way: &mut LinkDirection, flow: FlowResult) {
     way.tcp_goodput_bit_per_s = Some(flow.goodput.bits_per_s() as f64);
     way.tcp_bytes = Some(flow.bytes.get());
     way.tcp_took_s = Some(flow.end.saturating_sub(flow.start).as_s_f64());
+    way.tcp_retransmissions = Some(flow.retransmissions);
     way.tcp_congestion = Some(flow.congestion);
 }
 
@@ -248,7 +249,9 @@ impl Session {
         progress: &ProgressLines,
     ) -> Result<LinkReport, LinkError> {
         progress.phase("round trip: small datagrams");
-        let trips = self.trips(options).await?;
+        let late = LinkError::NoTime { most: options.time_max };
+        let trips = tokio::time::timeout(progress.left(options), self.trips(options)).await;
+        let trips = trips.unwrap_or(Err(late))?;
         let [rtt_min_ms, rtt_median_ms, rtt_p95_ms] = trips.rtt_ms;
         progress.line(&format!(
             "round trip: {rtt_min_ms:.1} ms at least, {rtt_median_ms:.1} ms median"
@@ -266,7 +269,7 @@ impl Session {
             if task == Task::Done {
                 break;
             }
-            let left = progress.left(options);
+            let left = progress.left(options).saturating_sub(END.into());
             let Ok(done) = tokio::time::timeout(left, self.run(&task, options, progress)).await
             else {
                 // The far end may still be busy with the task: there is nothing more to ask it for.

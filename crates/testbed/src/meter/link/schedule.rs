@@ -20,7 +20,7 @@ const RATE_PARTS: [f64; 2] = [0.45, 0.75];
 /// The longest round trip that is reckoned with: the far end may say anything.
 const RTT_MAX: Duration = Duration::from_s(60);
 /// What the end of a measurement takes beside its tasks.
-const END: Duration = Duration::from_ms(500);
+pub(super) const END: Duration = Duration::from_ms(500);
 /// What a TCP flow may leave in the link's queue when its time is over.
 const IN_FLIGHT: Bytes = Bytes::new(64_000);
 
