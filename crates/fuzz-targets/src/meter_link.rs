@@ -12,7 +12,16 @@ const SESSION: [u8; 20] = [b'M', b'H', b'L', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 /// Neither end panics, a server answers nothing with more than it got, and what the measuring end reports can be read
 /// as a link, or is refused as one.
 pub fn meter_link(data: &[u8]) {
-    let Some((end, mut rest)) = data.split_first() else { return };
+    if let Some(report) = outline(data).report {
+        assert!(!report.tables().is_empty());
+        if let Err(error) = report.plan() {
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+fn outline(data: &[u8]) -> LinkOutline {
+    let Some((end, mut rest)) = data.split_first() else { return LinkOutline::default() };
     let mut pieces = Vec::new();
     let mut at_ns = 0u64;
     while let [kind, high, low, more @ ..] = rest {
@@ -33,20 +42,34 @@ pub fn meter_link(data: &[u8]) {
             Piece::Message(json) => LinkInput::Message(json),
         })
         .collect();
-    let outline = if end & 1 == 1 {
-        LinkOutline::of_client(&inputs)
-    } else {
-        LinkOutline::of_server(&inputs)
-    };
-    if let Some(report) = outline.report {
-        assert!(!report.tables().is_empty());
-        if let Err(error) = report.plan() {
-            assert!(!error.to_string().is_empty());
-        }
-    }
+    if end & 1 == 1 { LinkOutline::of_client(&inputs) } else { LinkOutline::of_server(&inputs) }
 }
 
 enum Piece<'d> {
     Datagram(Vec<u8>, u64),
     Message(&'d [u8]),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the fuzzer begins with leads to where a session leads.
+    #[test]
+    fn the_first_inputs_are_whole_sessions() {
+        let kept = |name: &str| {
+            let path =
+                format!("{}/../../fuzz/corpus/meter_link/{name}", env!("CARGO_MANIFEST_DIR"));
+            outline(&std::fs::read(path).expect("a kept input"))
+        };
+        let server = kept("server");
+        assert_eq!((server.answers, server.messages, server.refused), (2, 6, 2));
+        let client = kept("client");
+        let report = client.report.expect("a report");
+        assert!(client.tasks >= 8 && client.refused <= 1, "{} {}", client.tasks, client.refused);
+        assert!((report.down.rate_bit_per_s / 1.1e6 - 1.0).abs() < 0.1, "{report:?}");
+        assert!(report.down.loss_at_bit_per_s.is_some() && report.rtt_min_s > 0.0, "{report:?}");
+        assert_eq!(kept("stranger"), LinkOutline::default());
+        assert!(kept("hostile").refused > 0);
+    }
 }

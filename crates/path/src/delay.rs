@@ -55,15 +55,18 @@ impl FromStr for LinkDelay {
     }
 }
 
-/// The table form as written.
+/// A delay in steps over time, as written or as recorded. Times count from the start of the link. After the last step its
+/// value stays, or, with `repeat`, the trace starts again.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DelayTable {
+    /// When each delay begins, and the delay. The first begins at zero; times rise strictly.
     #[serde(default)]
     trace: Option<Vec<(Duration, Duration)>>,
+    /// The period after which the trace starts again.
     #[serde(default)]
     repeat: Option<Duration>,
-    /// The text of a recorded trace, see [`delay_csv`].
+    /// The text of a recorded trace: lines with a time and a delay, in the units that its first line names.
     #[serde(default)]
     csv: Option<String>,
     /// A file with it, which whoever reads the scenario puts into `csv`.

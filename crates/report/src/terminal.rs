@@ -219,11 +219,11 @@ impl Notes {
         if planned && rows.iter().any(|row| row.counted > 1 && !row.has_spread()) {
             text.push_str("Several seeds and no ±: no randomness, every seed gave the same.\n");
         }
-        if rows.iter().any(|row| row.efficiency.is_some()) {
+        if planned || rows.iter().any(|row| row.efficiency.is_some()) {
             text.push_str(
                 "of limit: the shortest time that physics allows for these bytes / the time that they took.\n",
             );
-        } else if !planned {
+        } else {
             text.push_str(
                 "of limit: not known without --limit SCENARIO, or a link that was measured.\n",
             );

@@ -16,7 +16,7 @@ use midhop_units::{Bytes, Duration, Rate};
 /// The part of the link's rate at which losses are counted.
 const LOSS_AT: f64 = 0.8;
 /// The parts of the time that is left which the search of a rate may take: down, then up.
-const RATE_PARTS: [f64; 2] = [0.45, 0.75];
+const RATE_PARTS: [f64; 2] = [0.6, 0.75];
 /// The longest round trip that is reckoned with: the far end may say anything.
 const RTT_MAX: Duration = Duration::from_s(60);
 /// What the end of a measurement takes beside its tasks.
@@ -323,7 +323,8 @@ mod tests {
 
     #[test]
     fn every_link_is_measured_within_the_time() {
-        let rates: [(f64, fn(f64) -> f64); 6] = [
+        type Carried = fn(f64) -> f64;
+        let rates: [(f64, Carried); 6] = [
             (64e3, |_| 64e3),
             (128e3, |_| 128e3),
             (1e6, |_| 1e6),
