@@ -90,11 +90,11 @@ fn direction(plan: &Value, keys: &[&str]) -> String {
         Some(Value::Object(_) | Value::Array(_)) => Some(format!("{key} that varies")),
         _ => None,
     };
-    let told = |key: &&str| match (*key, one(key)?) {
+    let shown = |key: &&str| match (*key, one(key)?) {
         ("queue", queue) => Some(format!("queue {queue}")),
         (_, value) => Some(value),
     };
-    keys.iter().filter_map(told).collect::<Vec<_>>().join(", ")
+    keys.iter().filter_map(shown).collect::<Vec<_>>().join(", ")
 }
 
 /// One line per transfer of a resolved plan.

@@ -21,22 +21,22 @@ fn midhop(arguments: &[&str]) -> Output {
 /// What a call prints that works.
 fn printed(arguments: &[&str]) -> String {
     let output = midhop(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 /// The error of a call that is refused: one, with a hint.
 fn refused(arguments: &[&str]) -> String {
     let output = midhop(arguments);
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+    let errors = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(64), "{arguments:?}: {errors}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
-    let begin = |with: &str| said.lines().filter(|line| line.starts_with(with)).count();
+    let begin = |with: &str| errors.lines().filter(|line| line.starts_with(with)).count();
     // An error in a scenario shows its line instead.
     let hints = begin("hint: ") + begin("  |");
-    assert!(begin("error: ") == 1 && hints > 0, "{said}");
-    said
+    assert!(begin("error: ") == 1 && hints > 0, "{errors}");
+    errors
 }
 
 fn has(text: &str, parts: &[&str]) {
@@ -130,12 +130,12 @@ fn a_scenario_or_a_measured_link_gives_the_limit() {
             "link: link, client – server: down 20 Mbit/s, 20 ms; up 8 Mbit/s, 20 ms\n",
         ],
     );
-    let said = refused(&["report", &iperf3("tcp_down_three.json"), "--limit", &twin]);
-    has(&said, &["has no transfer like \"down\"", "it has \"upload\""]);
-    let said = refused(&["report", &iperf3(TCP_UP), "--limit", &iperf3(TCP_UP)]);
-    has(&said, &["is no measurement of a link", "midhop meter link HOST --json"]);
-    let said = refused(&["report", &iperf3(TCP_UP), "--limit", "nowhere.toml"]);
-    has(&said, &["cannot read nowhere.toml"]);
+    let errors = refused(&["report", &iperf3("tcp_down_three.json"), "--limit", &twin]);
+    has(&errors, &["has no transfer like \"down\"", "it has \"upload\""]);
+    let errors = refused(&["report", &iperf3(TCP_UP), "--limit", &iperf3(TCP_UP)]);
+    has(&errors, &["is no measurement of a link", "midhop meter link HOST --json"]);
+    let errors = refused(&["report", &iperf3(TCP_UP), "--limit", "nowhere.toml"]);
+    has(&errors, &["cannot read nowhere.toml"]);
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn a_recorded_delay_is_taken_from_beside_the_scenario() {
     assert_eq!(run("delay = { csv_file = \"pass.csv\" }"), inline);
     std::fs::write(path("pass.csv"), "time_s,delay_ms\n0,20\n1;50\n").expect("written");
     for program in ["sim", "lab"] {
-        let said = refused(&[program, "run", &path("own.toml")]);
-        has(&said, &["own.toml:9:", "pass.csv, line 3: \"1;50\" is no time and delay"]);
+        let errors = refused(&[program, "run", &path("own.toml")]);
+        has(&errors, &["own.toml:9:", "pass.csv, line 3: \"1;50\" is no time and delay"]);
     }
     std::fs::remove_file(path("pass.csv")).expect("removed");
     has(
@@ -203,9 +203,9 @@ fn what_cannot_be_used_is_one_error_with_a_hint() {
     let cut = file("cut.json", &whole[..whole.len() / 2]);
     has(&refused(&["report", &cut]), &["cut.json is cut short", "come to its end"]);
     has(&refused(&["compare", &iperf3(TCP_UP), &cut]), &["cut.json is cut short"]);
-    let said = refused(&["report", &iperf3("refused.json")]);
+    let errors = refused(&["report", &iperf3("refused.json")]);
     has(
-        &said,
+        &errors,
         &[
             "refused.json is an iperf3 test that ended in an error: unable to connect to server",
             "run iperf3 again",

@@ -337,8 +337,8 @@ mod tests {
                 for seed in 0..2 {
                     let link = Synthetic { seed, ..lossy(rate) };
                     let walk = walk(TIMES, rtt, Duration::from_s(8), link);
-                    let told = format!("{true_rate} {rtt} {:?}", walk.tasks);
-                    assert!(walk.elapsed <= TIMES.most, "{} {told}", walk.elapsed);
+                    let context = format!("{true_rate} {rtt} {:?}", walk.tasks);
+                    assert!(walk.elapsed <= TIMES.most, "{} {context}", walk.elapsed);
                     for way in &walk.schedule.ways {
                         // A rate is of what arrives, before what is lost is known.
                         let found = way.rate_bit_per_s / true_rate;
@@ -346,7 +346,7 @@ mod tests {
                         let far = (found - 1.0).abs() > tolerance;
                         assert!(
                             !far || way.rate_at_least_because.is_some() || true_rate < 64e3,
-                            "{way:?} {told}"
+                            "{way:?} {context}"
                         );
                     }
                 }
