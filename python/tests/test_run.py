@@ -132,6 +132,20 @@ def test_a_file_that_is_not_there_is_refused_as_the_program_does(program: Progra
     assert theirs.stderr == f"error: {caught.value}\nhint: {caught.value.hint}\n"
 
 
+def test_a_recorded_delay_lies_beside_the_scenario(tmp_path: Path) -> None:
+    text = QUICK.read_text()
+    inline = {"links.link.delay": {"trace": [["0 s", "20 ms"], ["500 ms", "60 ms"]]}}
+    expected = midhop.run(text, set=inline).to_json()
+    own = tmp_path / "own.toml"
+    own.write_text(text)
+    recorded = {"links.link.delay": {"csv_file": "pass.csv"}}
+    (tmp_path / "pass.csv").write_text("time_s,rtt_ms\n7,40\n7.5,120\n")
+    assert but_environment(midhop.run(own, set=recorded).to_json()) == but_environment(expected)
+    (tmp_path / "pass.csv").write_text("time_s,rtt_ms\n7,40\n6,120\n")
+    with pytest.raises(midhop.Error, match="pass.csv, line 3: each sample must be later"):
+        midhop.run(own, set=recorded)
+
+
 def test_the_interpreter_is_released_while_it_runs() -> None:
     # Another thread of Python's gets on while one call runs, however long that is.
     beats = []

@@ -9,8 +9,12 @@ use midhop_config::{ConfigError, Document, KeyPath};
 use std::collections::BTreeMap;
 
 /// The keys that name a file, and those that hold its text.
-const KEYS: [(&str, &str); 3] =
-    [("tle_file", "tle"), ("isls_file", "isls"), ("mahimahi_file", "mahimahi")];
+const KEYS: [(&str, &str); 4] = [
+    ("tle_file", "tle"),
+    ("isls_file", "isls"),
+    ("mahimahi_file", "mahimahi"),
+    ("csv_file", "csv"),
+];
 
 /// A file that a scenario names.
 #[derive(Debug, Clone, PartialEq)]

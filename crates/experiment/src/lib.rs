@@ -17,6 +17,7 @@ pub mod congestion;
 mod files;
 pub mod law;
 pub mod limit;
+pub mod measured;
 pub mod metrics;
 pub mod naive;
 mod own_keys;

@@ -149,12 +149,16 @@ pub enum Runner {
     Reference,
     /// ns-3, in virtual time.
     Ns3,
+    /// `midhop meter`, between two hosts, without a plan.
+    Meter,
+    /// iperf3, between two hosts, without a plan.
+    Iperf3,
 }
 
 impl Runner {
     /// What measured a record; one that does not say so, the laboratory.
     pub fn of(record: &Record) -> Self {
-        let all = [Self::Sim, Self::Reference, Self::Ns3];
+        let all = [Self::Sim, Self::Reference, Self::Ns3, Self::Meter, Self::Iperf3];
         all.into_iter().find(|it| it.name() == record.environment.runner).unwrap_or(Self::Lab)
     }
 
@@ -165,6 +169,8 @@ impl Runner {
             Self::Lab => "lab",
             Self::Reference => "reference",
             Self::Ns3 => "ns3",
+            Self::Meter => "meter",
+            Self::Iperf3 => "iperf3",
         }
     }
 
@@ -175,6 +181,8 @@ impl Runner {
             Self::Lab => "in the laboratory",
             Self::Reference => "on the reference kernel",
             Self::Ns3 => "in ns-3",
+            Self::Meter => "by midhop meter",
+            Self::Iperf3 => "by iperf3",
         }
     }
 
@@ -185,7 +193,14 @@ impl Runner {
             Self::Lab => "measured",
             Self::Reference => "measured on the reference kernel",
             Self::Ns3 => "simulated by ns-3",
+            Self::Meter => "measured by midhop meter",
+            Self::Iperf3 => "measured by iperf3",
         }
+    }
+
+    /// Whether it runs plans, whose seeds, cells and limits mean something.
+    pub const fn runs_plans(self) -> bool {
+        !matches!(self, Self::Meter | Self::Iperf3)
     }
 }
 

@@ -9,6 +9,7 @@ mod assist;
 mod conversation;
 mod explicit;
 mod files;
+mod meter_link;
 mod peer;
 mod peer_tcp;
 mod reload;
@@ -34,6 +35,7 @@ pub use assist::assist;
 pub use conversation::conversation;
 pub use explicit::{explicit, target};
 pub use files::{elements, hypatia, mahimahi};
+pub use meter_link::meter_link;
 pub use peer::peer;
 pub use peer_tcp::peer_tcp;
 pub use reload::{configuration, reload};
@@ -47,7 +49,7 @@ pub use tunnel::{capsules, stream};
 pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
 
 /// Every target.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     ("assist", assist),
     ("capsules", capsules),
     ("configuration", configuration),
@@ -60,6 +62,7 @@ pub const TARGETS: [Target; 22] = [
     ("hypatia", hypatia),
     ("mahimahi", mahimahi),
     ("meter", meter),
+    ("meter_link", meter_link),
     ("packet", packet),
     ("peer", peer),
     ("peer_tcp", peer_tcp),

@@ -1,10 +1,12 @@
 //! How long a packet is under way: constant, or in steps over time.
 
+use crate::delay_csv;
 use crate::resolve::{ResolveError, check_time};
 use crate::trace::Trace;
 use crate::written::{self, Written};
 use midhop_units::Duration;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::str::FromStr;
 
 const EXPECTED: &str = "a time such as \"300 ms\", or a table such as \
@@ -53,11 +55,48 @@ impl FromStr for LinkDelay {
     }
 }
 
+/// A delay in steps over time, as written or as recorded. Times count from the start of the link. After the last step its
+/// value stays, or, with `repeat`, the trace starts again.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DelayTable {
+    /// When each delay begins, and the delay. The first begins at zero; times rise strictly.
+    #[serde(default)]
+    trace: Option<Vec<(Duration, Duration)>>,
+    /// The period after which the trace starts again.
+    #[serde(default)]
+    repeat: Option<Duration>,
+    /// The text of a recorded trace: lines with a time and a delay, in the units that its first line names.
+    #[serde(default)]
+    csv: Option<String>,
+    /// A file with it, which whoever reads the scenario puts into `csv`.
+    #[serde(default)]
+    csv_file: Option<String>,
+}
+
 impl Written for LinkDelay {
     const EXPECTED: &'static str = EXPECTED;
 
     fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
-        Trace::deserialize(table).map(Self::Trace)
+        let table = DelayTable::deserialize(table)?;
+        let repeat = table.repeat;
+        let steps = match table {
+            DelayTable { csv: Some(text), csv_file, trace: None, .. } => {
+                let file = csv_file.as_deref().unwrap_or("the trace");
+                delay_csv::read(&text)
+                    .map_err(|error| de::Error::custom(format!("{file}, {error}")))?
+            }
+            DelayTable { csv_file: Some(file), csv: None, trace: None, .. } => {
+                let message = "has not been read; only commands that read scenarios do that";
+                return Err(de::Error::custom(format!("the file {file} {message}")));
+            }
+            DelayTable { csv: None, csv_file: None, trace: Some(steps), .. } => steps,
+            DelayTable { csv: None, csv_file: None, trace: None, .. } => {
+                return Err(de::Error::missing_field("trace"));
+            }
+            _ => return Err(de::Error::custom("a recorded trace stands without `trace`")),
+        };
+        Ok(Self::Trace(Trace { steps, repeat }))
     }
 }
 
@@ -67,7 +106,7 @@ impl<'de> Deserialize<'de> for LinkDelay {
     }
 }
 
-written::schema!(LinkDelay, EXPECTED, Trace<Duration>);
+written::schema!(LinkDelay, EXPECTED, DelayTable);
 
 impl Serialize for LinkDelay {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

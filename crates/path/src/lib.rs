@@ -44,6 +44,7 @@ pub mod codel;
 pub mod counters;
 pub mod dama;
 pub mod delay;
+pub mod delay_csv;
 mod flight;
 pub mod jitter;
 pub mod link;

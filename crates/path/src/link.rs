@@ -10,6 +10,7 @@ use crate::queue::{Queue, Waiting};
 use crate::reconfiguration::Reconfiguration;
 use crate::sender::Sender;
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -17,7 +18,9 @@ use std::collections::VecDeque;
 const LAST: Instant = Instant::from_ns(u64::MAX - 1);
 
 /// Which way packets go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Towards the link's first node, the user's side.

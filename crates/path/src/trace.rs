@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most steps a trace may have: two hours at ten steps a second, with room to spare.
-const STEPS_MAX: usize = 100_000;
+pub(crate) const STEPS_MAX: usize = 100_000;
 /// The shortest mean time between changes: a link that changes faster than it sends packets would
 /// cost more than the packets.
 const STEP_MIN: Duration = Duration::from_us(10);

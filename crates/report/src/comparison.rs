@@ -4,9 +4,9 @@
 //! A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's t; where
 //! one side has a single run, the spread of the other stands for both). A difference is *real* where the
 //! interval leaves out 1. Two cells are the same where every axis says the same; an axis that has but one
-//! label on each side tells the two sides apart, not their cells. So it is with the scenario and with the
-//! place, simulator or laboratory: where each side has but one, their cells meet; where a side has several,
-//! each is set against its own kind, and no mean is taken over two of them.
+//! label on each side tells the two sides apart, not their cells. So it is with the scenario, with the
+//! transfer, and with the place, simulator or laboratory: where each side has but one, their cells meet; where a side has
+//! several, each is set against its own kind, and no mean is taken over two of them.
 
 use crate::summary::counted_runs;
 use midhop_experiment::metrics::median;
@@ -44,7 +44,7 @@ pub struct Line {
     pub place: Option<Runner>,
     /// Where the cell stands: axis → label.
     pub cell: BTreeMap<String, String>,
-    /// The transfer's name.
+    /// The transfer's name; both, where each side has but one and they differ.
     pub transfer: String,
     /// Payload over time: the first side over the second.
     #[serde(rename = "goodput_bit_per_s", serialize_with = "in_bit_per_s")]
@@ -114,6 +114,7 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
             .collect(),
         places: several(&places),
         scenarios: several(&scenarios),
+        transfers: several(&both.map(names)),
     };
     let sides = both.map(|side| Side::of(side, &apart));
     let mut lines = Vec::new();
@@ -126,7 +127,10 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
             scenario: key.scenario.clone(),
             place: key.place,
             cell: key.cell.clone(),
-            transfer: key.transfer.clone(),
+            transfer: match &key.transfer {
+                Some(transfer) => transfer.clone(),
+                None => both_names(both.map(names)),
+            },
             goodput: Contrast::of([samples(runs, goodput), samples(others, goodput)], level),
             time: (complete(runs) && complete(others))
                 .then(|| Contrast::of([samples(runs, time), samples(others, time)], level)),
@@ -150,6 +154,8 @@ struct Apart<'r> {
     places: bool,
     /// Whether the scenario does.
     scenarios: bool,
+    /// Whether the transfer does.
+    transfers: bool,
 }
 
 /// Which cell, as far as cells are told apart, and which transfer.
@@ -158,7 +164,7 @@ struct Key {
     scenario: Option<String>,
     place: Option<Runner>,
     cell: BTreeMap<String, String>,
-    transfer: String,
+    transfer: Option<String>,
 }
 
 impl Key {
@@ -168,13 +174,13 @@ impl Key {
             scenario: apart.scenarios.then(|| record.title.clone()),
             place: apart.places.then(|| Runner::of(record)),
             cell: cell.map(|(axis, label)| (axis.clone(), label.clone())).collect(),
-            transfer: transfer.name.clone(),
+            transfer: apart.transfers.then(|| transfer.name.clone()),
         }
     }
 
     /// In words.
     fn told(&self) -> String {
-        let mut text = self.transfer.clone();
+        let mut text = self.transfer.clone().unwrap_or_else(|| "transfer".to_owned());
         for (axis, label) in &self.cell {
             text += &format!(", {axis} {label}");
         }
@@ -186,6 +192,18 @@ impl Key {
         }
         text
     }
+}
+
+/// The names of a side's transfers.
+fn names(side: &[Record]) -> BTreeSet<String> {
+    side.iter().flat_map(|record| &record.transfers).map(|it| it.name.clone()).collect()
+}
+
+/// The names of two sides that have one each.
+fn both_names([first, second]: [BTreeSet<String>; 2]) -> String {
+    let names = if first == second { vec![first] } else { vec![first, second] };
+    let names = names.into_iter().map(|side| side.into_iter().collect::<String>());
+    names.collect::<Vec<_>>().join(" / ")
 }
 
 /// Whether a side has more than one.

@@ -97,8 +97,8 @@ fn remarks(comparison: &Comparison) -> String {
     let mut text = String::new();
     if comparison.places.iter().any(|places| places.len() > 1) {
         text.push_str(
-            "Simulator and laboratory are both there: each is set against its own kind, and never averaged \
-             with the other.\n",
+            "Results of several places are there: each is set against its own kind, and never averaged with \
+             another.\n",
         );
     }
     for (side, name) in ["A", "B"].into_iter().enumerate() {

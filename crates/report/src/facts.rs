@@ -4,7 +4,7 @@ use crate::axes::{Axes, Role};
 use crate::date::utc;
 use crate::figures::distinct;
 use crate::page::count;
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Record, Runner};
 use serde_json::Value;
 
 /// Name and value of each fact; facts that the records do not give are left out.
@@ -18,7 +18,7 @@ pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
         let what = if axis.role == Role::Constant { "Fixed" } else { "Varied" };
         facts.push((what, format!("{}: {}", axis.name, axis.labels.join(", "))));
     }
-    let links = distinct(records.iter().flat_map(|record| links(&record.plan)));
+    let links = distinct(records.iter().flat_map(links_of));
     facts.extend(links.into_iter().map(|link| ("Link", link)));
     let transfers = distinct(records.iter().flat_map(|record| transfers(&record.plan)));
     facts.extend(transfers.into_iter().map(|transfer| ("Transfer", transfer)));
@@ -31,7 +31,12 @@ pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
 
 fn runs(records: &[Record]) -> String {
     let cells = distinct(records.iter().map(|record| format!("{:?}", record.cell))).len();
-    let seeds = distinct(records.iter().map(|record| record.seed.to_string()));
+    let seeds = distinct(
+        records.iter().filter(|it| Runner::of(it).runs_plans()).map(|it| it.seed.to_string()),
+    );
+    if seeds.is_empty() {
+        return count(records.len(), "measurement");
+    }
     let seeds = if seeds.len() == 1 {
         format!("seed {}", seeds[0])
     } else {
@@ -47,6 +52,19 @@ fn runs(records: &[Record]) -> String {
 
 /// One line per link that limits anything, from a resolved plan; none from a plan of another shape.
 fn links(plan: &Value) -> Vec<String> {
+    links_with(plan, &["rate", "delay", "queue"])
+}
+
+/// The same of a record. Of a link that was measured nobody knows the queue.
+pub(crate) fn links_of(record: &Record) -> Vec<String> {
+    if Runner::of(record).runs_plans() {
+        links(&record.plan)
+    } else {
+        links_with(&record.plan, &["rate", "delay"])
+    }
+}
+
+fn links_with(plan: &Value, keys: &[&str]) -> Vec<String> {
     let links = plan.get("links").and_then(Value::as_array);
     links
         .into_iter()
@@ -54,7 +72,7 @@ fn links(plan: &Value) -> Vec<String> {
         .filter_map(|link| {
             let name = link.get("name")?.as_str()?;
             let [first, second] = &link.get("between")?.as_array()?[..] else { return None };
-            let (down, up) = (direction(link.get("down")?), direction(link.get("up")?));
+            let (down, up) = (direction(link.get("down")?, keys), direction(link.get("up")?, keys));
             let ways = if down == up {
                 format!("each way {down}")
             } else {
@@ -65,16 +83,18 @@ fn links(plan: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Rate, delay and queue of one direction, as far as they are one value each.
-fn direction(plan: &Value) -> String {
+/// What `keys` name of one direction, as far as each is one value.
+fn direction(plan: &Value, keys: &[&str]) -> String {
     let one = |key: &str| match plan.get(key) {
         Some(Value::String(value)) => Some(value.clone()),
         Some(Value::Object(_) | Value::Array(_)) => Some(format!("{key} that varies")),
         _ => None,
     };
-    let queue = one("queue").map(|queue| format!("queue {queue}"));
-    let parts: Vec<String> = [one("rate"), one("delay"), queue].into_iter().flatten().collect();
-    parts.join(", ")
+    let shown = |key: &&str| match (*key, one(key)?) {
+        ("queue", queue) => Some(format!("queue {queue}")),
+        (_, value) => Some(value),
+    };
+    keys.iter().filter_map(shown).collect::<Vec<_>>().join(", ")
 }
 
 /// One line per transfer of a resolved plan.
@@ -114,7 +134,12 @@ fn transfers(plan: &Value) -> Vec<String> {
 }
 
 fn when(records: &[Record]) -> String {
-    let environments = || records.iter().map(|record| &record.environment);
+    // A meter does not say when it ran.
+    let environments =
+        || records.iter().map(|record| &record.environment).filter(|it| it.started_unix_s > 0);
+    if environments().next().is_none() {
+        return String::new();
+    }
     let first = environments().map(|environment| environment.started_unix_s).min().unwrap_or(0);
     let last = environments()
         .map(|environment| {
@@ -136,8 +161,13 @@ fn versions(records: &[Record]) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
+/// What ran the plans; of what ran without one nobody knows the machine.
 fn machine(records: &[Record]) -> String {
-    let environments = || records.iter().map(|record| &record.environment);
+    let planned = || records.iter().filter(|record| Runner::of(record).runs_plans());
+    if planned().next().is_none() {
+        return String::new();
+    }
+    let environments = || planned().map(|record| &record.environment);
     let processors = distinct(
         environments().map(|environment| count(environment.processors as usize, "processor")),
     );

@@ -192,7 +192,7 @@ fn one_comparison(
             let rows = under(name);
             if page { limit_time(&rows) } else { limit_goodput(&rows) }
         })
-        .collect();
+        .collect::<Vec<Option<f64>>>();
     let series: Vec<BarSeries> = configurations
         .iter()
         .enumerate()
@@ -215,9 +215,14 @@ fn one_comparison(
     } else {
         ("goodput", "goodput, Mbit/s", "Mbit/s", "Taller is better.")
     };
-    let mut caption = format!("{better} The line across each group is the physical limit.");
+    let mut caption = better.to_owned();
+    if limits.iter().any(Option::is_some) {
+        caption.push_str(" The line across each group is the physical limit.");
+    }
     if rows.iter().any(|row| row.counted > 1) {
-        caption.push_str(" Whiskers: 95 % confidence interval of the mean over the seeds.");
+        let each = if rows.iter().any(|row| row.place.runs_plans()) { "seeds" } else { "runs" };
+        caption
+            .push_str(&format!(" Whiskers: 95 % confidence interval of the mean over the {each}."));
     }
     if rows.iter().any(|row| !row.is_complete()) {
         caption.push_str(if page {
@@ -246,7 +251,8 @@ fn bar(row: &Row, page: bool) -> Option<Bar> {
         .map_or(String::new(), |share| format!("{:.0} % of the limit", share.mean * 100.0));
     let mut notes = vec![percent];
     if row.counted > 1 {
-        notes.push(format!("{} seeds", row.counted));
+        let each = if row.place.runs_plans() { "seeds" } else { "runs" };
+        notes.push(format!("{} {each}", row.counted));
     }
     if row.valid == 0 {
         notes.push("INVALID".to_owned());

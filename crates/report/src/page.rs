@@ -145,7 +145,15 @@ fn verdict(page: &mut String, records: &[Record]) {
         );
     } else if !records.is_empty() {
         // Virtual time cannot be late, and a simulated byte has no value that could change.
-        let kept = if beside::places(records).contains(&Runner::Lab) {
+        let places = beside::places(records);
+        if places.iter().all(|place| !place.runs_plans()) {
+            page.push_str(
+                "<p class=\"verdict\">Measured between two hosts, without a scenario: nothing here knows what the path \
+                 could carry, unless a limit is shown.</p>\n",
+            );
+            return;
+        }
+        let kept = if places.contains(&Runner::Lab) {
             "the emulated links kept their time, every byte that was compared arrived as sent, and nothing"
         } else {
             "everything that was sent is accounted for, and nothing"

@@ -5,7 +5,7 @@ use crate::date::utc;
 use crate::escape::html as text;
 use crate::number;
 use crate::page::Options;
-use crate::summary::{Row, rows};
+use crate::summary::{Row, rows, run};
 use midhop_experiment::record::{FlowResult, LegResult, LinkResult, Record, Runner};
 use std::fmt::Write as _;
 
@@ -145,29 +145,35 @@ pub(crate) fn details(page: &mut String, records: &[Record], options: &Options) 
         let mark = if record.validity.is_valid() { "" } else { " <strong>invalid</strong>" };
         let _ = writeln!(
             page,
-            "<details><summary>{} · {} · seed {} · {verb}{mark}</summary>",
+            "<details><summary>{} · {} · {} · {verb}{mark}</summary>",
             text(&names.join(", ")),
             text(&place.join(" · ")),
-            record.seed
+            run(record)
         );
         for fault in &record.validity.faults {
             let _ = writeln!(page, "<p class=\"warning\">{}</p>", text(fault));
         }
-        let environment = &record.environment;
-        let _ = write!(
-            page,
-            "<p class=\"note\">Began {}, took {:.1} s; load {:.1} on {} processors.</p>\n\
-             <p>To run it again:</p>\n<pre><code>{}</code></pre>\n",
-            utc(environment.started_unix_s),
-            environment.took.as_s_f64(),
-            environment.load,
-            environment.processors,
-            text(&again(record, options))
-        );
+        if Runner::of(record).runs_plans() {
+            let environment = &record.environment;
+            let _ = write!(
+                page,
+                "<p class=\"note\">Began {}, took {:.1} s; load {:.1} on {} processors.</p>\n\
+                 <p>To run it again:</p>\n<pre><code>{}</code></pre>\n",
+                utc(environment.started_unix_s),
+                environment.took.as_s_f64(),
+                environment.load,
+                environment.processors,
+                text(&again(record, options))
+            );
+        }
         links(page, &record.links);
         legs(page, &record.legs);
         for transfer in &record.transfers {
             flows(page, &transfer.name, &transfer.flows);
+        }
+        if record.plan.is_null() {
+            page.push_str("</details>\n");
+            continue;
         }
         let plan = serde_json::to_string_pretty(&record.plan).unwrap_or_default();
         let _ = write!(

@@ -107,8 +107,16 @@ impl Row {
 
 /// What the records leave open: cells of which there is none, and cells with fewer runs than others.
 /// One sentence, or nothing.
+///
+/// What was measured without a plan is no experiment: nothing is missing there.
 pub(crate) fn gaps(records: &[Record]) -> Option<String> {
     const NAMED: usize = 3;
+    let planned: Vec<Record> =
+        records.iter().filter(|record| Runner::of(record).runs_plans()).cloned().collect();
+    let records = &planned[..];
+    if records.is_empty() {
+        return None;
+    }
     let missing = Axes::of(records).missing(records);
     let rows = rows(records);
     let most = rows.iter().map(|row| row.seeds.len()).max().unwrap_or(0);
@@ -190,7 +198,9 @@ pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> 
     if let Some(limit) = transfer
         .limit
         .as_ref()
+        // Of a limit from outside, as of a link that was measured, nobody knows so well.
         .filter(|limit| limit.efficiency > 1.0 || !limit.efficiency.is_finite())
+        .filter(|_| Runner::of(record).runs_plans())
     {
         faults.push(format!(
             "efficiency {:.1} %: faster than physics allows, so the measurement is wrong",
@@ -253,10 +263,16 @@ fn row(
         faults: judged
             .iter()
             .flat_map(|(record, _, faults)| {
-                faults.iter().map(|fault| format!("seed {}: {fault}", record.seed))
+                faults.iter().map(|fault| format!("{}: {fault}", run(record)))
             })
             .collect(),
     }
+}
+
+/// Which of the runs of its cell a record is: its seed, or its number where nothing was drawn.
+pub(crate) fn run(record: &Record) -> String {
+    let word = if Runner::of(record).runs_plans() { "seed" } else { "run" };
+    format!("{word} {}", record.seed)
 }
 
 /// Segments sent again by the sender of the transfer, all its flows together.

@@ -1,8 +1,10 @@
 //! The table for a terminal. Bare text: it reads the same without colour and in a pipe.
 
 use crate::axes::{Axes, Role, magnitude};
+use crate::facts;
+use crate::figures::distinct;
 use crate::number;
-use crate::summary::{Row, gaps, rows, sets};
+use crate::summary::{Row, gaps, rows, run, sets};
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle, Width,
 };
@@ -24,10 +26,40 @@ pub fn table_in(records: &[Record], columns: u16) -> String {
     if records.is_empty() {
         return table_of_one("", records, columns);
     }
-    let head = |record: &Record| format!("{}, {}", record.title, Runner::of(record).verb());
     let tables: Vec<String> =
-        sets(records).map(|records| table_of_one(&head(&records[0]), records, columns)).collect();
+        sets(records).map(|records| table_of_one(&head(records), records, columns)).collect();
     tables.join("\n")
+}
+
+/// What one table is of: its scenario, and what its figures are, with the version of another's program.
+fn head(records: &[Record]) -> String {
+    let runner = Runner::of(&records[0]);
+    let versions = records.iter().filter_map(|it| it.environment.versions.get(runner.name()));
+    let versions = distinct(versions.cloned()).join(" and ");
+    let head = format!("{}, {} {versions}", records[0].title, runner.verb());
+    head.trim_end().to_owned()
+}
+
+/// Where something was measured without a plan: the link, as far as it is known, and datagrams that were lost.
+fn measured(records: &[Record]) -> String {
+    let mut text = String::new();
+    let own = || records.iter().filter(|record| !Runner::of(record).runs_plans());
+    for link in distinct(own().flat_map(facts::links_of)) {
+        let _ = writeln!(text, "link: {}", plain(&link));
+    }
+    let several = own().count() > 1;
+    for record in own() {
+        for link in record.links.iter().filter(|link| link.packets_in > 0) {
+            let lost = link.packets_in - link.packets_out.min(link.packets_in);
+            let percent = lost as f64 / link.packets_in as f64 * 100.0;
+            let run = if several { format!(", {}", run(record)) } else { String::new() };
+            let direction = plain(&link.direction);
+            let of = link.packets_in;
+            let _ =
+                writeln!(text, "{direction}{run}: {lost} of {of} datagrams lost ({percent:.2} %)");
+        }
+    }
+    text
 }
 
 fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
@@ -44,6 +76,7 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     if !fixed.is_empty() {
         let _ = writeln!(text, "throughout: {}", plain(&fixed.join(", ")));
     }
+    text.push_str(&measured(records));
     let mut notes = Notes::default();
     let shown: Vec<_> = [Role::Condition, Role::Configuration]
         .into_iter()
@@ -84,6 +117,9 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     }
     text.push_str(&drawn(table));
     text.push_str(&notes.text(&rows));
+    if records.iter().any(|record| !record.links.is_empty() && !Runner::of(record).runs_plans()) {
+        text.push_str("datagrams: what arrived of them, over UDP and without TCP.\n");
+    }
     if let Some(gaps) = gaps(records) {
         text.push_str(&plain(&gaps));
         text.push('\n');
@@ -172,16 +208,28 @@ impl Notes {
             );
         }
         let seeds = rows.iter().map(|row| row.counted).max().unwrap_or(0);
+        let planned = rows.iter().any(|row| row.place.runs_plans());
         if seeds > 1 && rows.iter().any(Row::has_spread) {
-            let _ =
-                writeln!(text, "±: 95 % confidence interval of the mean over up to {seeds} seeds.");
+            let each = if planned { "seeds" } else { "runs" };
+            let _ = writeln!(
+                text,
+                "±: 95 % confidence interval of the mean over up to {seeds} {each}."
+            );
         }
-        if rows.iter().any(|row| row.counted > 1 && !row.has_spread()) {
+        if planned && rows.iter().any(|row| row.counted > 1 && !row.has_spread()) {
             text.push_str("Several seeds and no ±: no randomness, every seed gave the same.\n");
         }
+        if planned || rows.iter().any(|row| row.efficiency.is_some()) {
+            text.push_str(
+                "of limit: the shortest time that physics allows for these bytes / the time that they took.\n",
+            );
+        } else {
+            text.push_str(
+                "of limit: not known without --limit SCENARIO, or a link that was measured.\n",
+            );
+        }
         text.push_str(
-            "of limit: the shortest time that physics allows for these bytes / the time that they took.\n\
-             resent: segments, by the transfer's own sender, which behind a proxy is that of its own leg only.\n",
+            "resent: segments, by the transfer's own sender, which behind a proxy is that of its own leg only.\n",
         );
         if rows.iter().any(|row| row.proxy_retransmissions.is_some()) {
             text.push_str(

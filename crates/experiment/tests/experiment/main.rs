@@ -2,6 +2,7 @@
 
 mod agents;
 mod cities;
+mod measured;
 mod messages;
 mod naive;
 mod physics;

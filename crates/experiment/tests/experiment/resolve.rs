@@ -309,3 +309,58 @@ rate = { mahimahi_file = "lte.trace" }
     assert_eq!(highest(&plans[0]), [Some(12_032_000), Some(1_000_000)]);
     assert_eq!(highest(&plans[1]), [Some(12_032_000), Some(1_203_200)]);
 }
+
+#[test]
+fn a_recorded_delay_is_read_from_a_file_beside_the_scenario() {
+    const RECORDED: &str = r#"
+title = "recorded"
+duration = "5 s"
+
+[nodes]
+a = {}
+b = {}
+
+[links.ab]
+between = ["a", "b"]
+delay = { csv_file = "pass.csv", repeat = "2 s" }
+down = { delay = { csv_file = "down.csv" } }
+"#;
+    let mut scenario = Scenario::parse("recorded.toml", RECORDED).expect("a scenario");
+    let names: Vec<String> = scenario.files().expect("names").into_iter().collect();
+    assert_eq!(names, ["down.csv", "pass.csv"]);
+    let error = scenario.plans().expect_err("they are not there").to_string();
+    assert!(error.contains("csv has not been read"), "{error}");
+    let refused = |text: &str, scenario: &mut Scenario| {
+        scenario.supply("down.csv", text.to_owned());
+        scenario.plans().expect_err("it is wrong").to_string()
+    };
+    scenario.supply("pass.csv", "time_s,rtt_ms\n7.5,40\n8,50\n".to_owned());
+    let error = refused("0,20\n1,30\n0.5,20\n", &mut scenario);
+    assert!(
+        error.starts_with("recorded.toml:12:") && error.contains("down.csv, line 3"),
+        "{error}"
+    );
+    let error = refused("t,d\n0,20\n", &mut scenario);
+    assert!(error.contains("down.csv, line 1: \"t,d\""), "{error}");
+    let hash = |scenario: &Scenario| {
+        let plan = &scenario.plans().unwrap_or_else(|error| panic!("{error}"))[0];
+        plan.to_json().expect("JSON").to_string()
+    };
+    scenario.supply("down.csv", "0,20\n1,30\n".to_owned());
+    let plan = &scenario.plans().unwrap_or_else(|error| panic!("{error}"))[0];
+    let inline = RECORDED
+        .replace(
+            "{ csv_file = \"down.csv\" }",
+            "{ trace = [[\"0 s\", \"20 ms\"], [\"1 s\", \"30 ms\"]] }",
+        )
+        .replace(
+            "{ csv_file = \"pass.csv\",",
+            "{ trace = [[\"0 s\", \"20 ms\"], [\"500 ms\", \"25 ms\"]],",
+        );
+    let inline = Scenario::parse("recorded.toml", &inline).expect("a scenario");
+    assert_eq!(plan.links, inline.plans().expect("plans")[0].links);
+    // What a plan is known by covers what is in the file.
+    let before = hash(&scenario);
+    scenario.supply("down.csv", "0,20\n1,31\n".to_owned());
+    assert_ne!(before, hash(&scenario));
+}

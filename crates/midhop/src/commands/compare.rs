@@ -12,7 +12,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Compare {
-    /// Records (JSON, one or one a line), a directory that holds them, or - for standard input
+    /// Records, what `midhop meter run --json`, `midhop meter link --json` or `iperf3 --json` printed (JSON, one or one
+    /// a line), a directory that holds them, or - for standard input
     #[arg(value_name = "A")]
     first: PathBuf,
     /// What they are set against

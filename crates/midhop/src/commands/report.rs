@@ -3,9 +3,11 @@
 use super::output;
 use crate::failure::Failure;
 use anyhow::Context;
-use midhop_experiment::record::{Record, SCHEMA};
+use midhop_experiment::measured::{Measured, MeasuredError, limit_by, number_runs};
+use midhop_experiment::record::{Record, Runner, SCHEMA};
 use midhop_report::Options;
 use midhop_study::Place;
+use midhop_workbench::{Changes, Source};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -18,16 +20,20 @@ use std::process::ExitCode;
 /// How deep below a named directory records are looked for.
 const DEPTH_MAX: usize = 4;
 
-const WHERE_RECORDS_ARE: &str =
-    "records are what `midhop lab run --out DIR` writes and `midhop lab run --json` prints";
+const WHERE_RECORDS_ARE: &str = "records are what `midhop lab run --out DIR` writes and `midhop lab run --json` prints; \
+     `midhop meter run --json`, `midhop meter link --json` and `iperf3 --json` will do too";
 
 /// Arguments of `midhop report`.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Report {
-    /// Records (JSON, one or one a line), directories that hold them, or - for standard input
+    /// Records, what `midhop meter run --json`, `midhop meter link --json` or `iperf3 --json` printed (JSON, one or one
+    /// a line), directories that hold them, or - for standard input
     #[arg(required = true, value_name = "DIR|FILE|-")]
     from: Vec<PathBuf>,
+    /// The physical limit of what was measured without a scenario: a scenario, or what `midhop meter link --json` printed
+    #[arg(long, value_name = "FILE")]
+    limit: Option<PathBuf>,
     /// Only the records of the scenario with this title
     #[arg(long, value_name = "TITLE")]
     only: Option<String>,
@@ -91,6 +97,9 @@ impl Report {
     /// share names with them.
     fn wanted(&self) -> anyhow::Result<Vec<Record>> {
         let mut records = read_all(&self.from)?;
+        if let Some(file) = &self.limit {
+            limited(file, &mut records)?;
+        }
         if let Some(wanted) = self.place {
             let place = match wanted {
                 Where::Sim => Place::Sim,
@@ -162,9 +171,52 @@ pub(super) fn read_all_but(places: &[PathBuf], but: Option<&Path>) -> anyhow::Re
     }
     records.sort_by_cached_key(|record| {
         let number = record.plan.get("number").and_then(serde_json::Value::as_u64);
-        (record.title.clone(), Place::of(record), number)
+        (record.title.clone(), Place::of(record), Runner::of(record), number)
     });
+    number_runs(&mut records);
     Ok(records)
+}
+
+/// Sets what was measured without a scenario beside what the scenario in `file`, or the link that was measured, allows.
+fn limited(file: &Path, records: &mut [Record]) -> anyhow::Result<()> {
+    let name = file.display().to_string();
+    if records.iter().all(|record| Runner::of(record).runs_plans()) {
+        return Err(Failure::usage("--limit is for what was measured without a scenario")
+            .hint("runs of scenarios have their limits; leave it out")
+            .into());
+    }
+    let source = Source::file(file)?;
+    let plan = match Measured::parse(&source.text) {
+        Ok(Some(Measured::Link(link))) => link.plan().map_err(|it| refused(&name, &it))?,
+        Ok(Some(_)) => {
+            return Err(Failure::usage(format!("{name} is no measurement of a link"))
+                .hint("`midhop meter link HOST --json` prints one; a scenario will do too")
+                .into());
+        }
+        Ok(None) => {
+            let plans = source.scenario(Changes::default())?.plans().map_err(Failure::from)?;
+            let [plan] = <[_; 1]>::try_from(plans).map_err(|plans| {
+                Failure::usage(format!("{name} has {} cells, a limit needs one", plans.len()))
+                    .hint("write a scenario without [vary] and with `seeds = 1`")
+            })?;
+            plan
+        }
+        Err(error) => return Err(refused(&name, &error).into()),
+    };
+    limit_by(&plan, records).map_err(|without| {
+        let has: Vec<&str> = plan.transfers.iter().map(|it| it.name.as_str()).collect();
+        Failure::usage(format!("{name} has no transfer like \"{}\"", without.join("\", \""))).hint(
+            format!(
+                "it has \"{}\"; a transfer of the same name is taken first",
+                has.join("\", \"")
+            ),
+        )
+    })?;
+    Ok(())
+}
+
+fn refused(name: &str, error: &MeasuredError) -> Failure {
+    Failure::usage(format!("{name} is {error}")).hint(error.hint())
 }
 
 /// Every `.json` and `.jsonl` below `directory`, in the order of their names.
@@ -197,6 +249,19 @@ fn read_file(file: &Path, among_others: bool) -> anyhow::Result<Vec<Record>> {
     read(&file.display().to_string(), &text, among_others)
 }
 
+/// Why a text is no JSON, with what may have become of it.
+fn no_json(name: &str, text: &str, error: &serde_json::Error) -> Failure {
+    if error.is_eof() && !text.trim().is_empty() {
+        return Failure::usage(format!("{name} is cut short: {error}"))
+            .hint("let the program that writes it come to its end, and give the file then");
+    }
+    let failure = Failure::usage(format!("{name} is not a record: {error}"));
+    if text.contains("iperf Done") || text.contains("[ ID] Interval") {
+        return failure.hint("it looks like iperf3's text: run it again with --json");
+    }
+    failure.hint(WHERE_RECORDS_ARE)
+}
+
 /// What tells a record from other JSON, whatever its version.
 #[derive(Deserialize)]
 struct Marks {
@@ -211,9 +276,27 @@ struct Marks {
 fn read(name: &str, text: &str, among_others: bool) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
-        let parsed = value.and_then(|raw| Ok((raw, serde_json::from_str::<Marks>(raw.get())?)));
-        let (raw, marks) = match parsed {
-            Ok(parsed) => parsed,
+        let raw = match value {
+            Ok(raw) => raw,
+            Err(_) if among_others => return Ok(records),
+            Err(error) => return Err(no_json(name, text, &error).into()),
+        };
+        match Measured::parse(raw.get()).and_then(|it| match it {
+            Some(measured) => {
+                measured.warnings().iter().for_each(|it| eprintln!("note: {name}: {it}"));
+                measured.into_record().map(Some)
+            }
+            None => Ok(None),
+        }) {
+            Ok(Some(record)) => {
+                records.push(record);
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => return Err(refused(name, &error).into()),
+        }
+        let marks = match serde_json::from_str::<Marks>(raw.get()) {
+            Ok(marks) => marks,
             Err(_) if among_others => return Ok(records),
             Err(error) => {
                 return Err(Failure::usage(format!("{name} is not a record: {error}"))

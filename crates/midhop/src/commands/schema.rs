@@ -3,6 +3,7 @@
 use super::output;
 use anyhow::Context;
 use midhop_experiment::Scenario;
+use midhop_experiment::measured::{LinkReport, MeterReport};
 use midhop_experiment::record::Record;
 use midhop_study::Study;
 use std::process::ExitCode;
@@ -24,6 +25,10 @@ enum File {
     Study,
     /// A record, as `midhop sim run` and `midhop lab run` write it
     Record,
+    /// What `midhop meter run --json` prints
+    MeterRun,
+    /// What `midhop meter link --json` prints
+    MeterLink,
 }
 
 impl Schema {
@@ -33,6 +38,8 @@ impl Schema {
             File::Scenario => Scenario::schema(),
             File::Study => Study::schema(),
             File::Record => Record::schema(),
+            File::MeterRun => MeterReport::schema(),
+            File::MeterLink => LinkReport::schema(),
         };
         let text = serde_json::to_string_pretty(&schema).context("cannot print the schema")?;
         output::print(&(text + "\n"))?;

@@ -5,6 +5,7 @@ mod captures;
 mod compare;
 mod first_minute;
 mod lab;
+mod measured;
 mod meter;
 mod naive;
 mod ns3;

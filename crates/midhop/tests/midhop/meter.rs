@@ -159,7 +159,7 @@ fn a_links_tables_are_read_by_those_whom_they_are_for() {
     let server = serve(&["--once", "--link-rate-max", "4 Mbit/s"]);
     let host = format!("127.0.0.1:{}", server.port);
     let measure = |arguments: &[&str]| {
-        let link = ["link", &host, "--time", "6"];
+        let link = ["link", &host, "--time", "10"];
         midhop(&[&link, arguments].concat()).output().expect("midhop runs")
     };
     let output = measure(&["--toml"]);

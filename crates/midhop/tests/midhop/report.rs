@@ -190,6 +190,8 @@ fn what_is_no_record_is_refused_with_a_hint() {
     refused(&place, "no records found");
     refused(&file, "cannot read");
     std::fs::write(&file, "{").expect("writable");
+    refused(&file, "is cut short");
+    std::fs::write(&file, "title,place\n").expect("writable");
     refused(&file, "is not a record");
     let older = Record { schema: SCHEMA - 1, ..record(0, "fast", 4) };
     write(directory.path(), "x.json", &older);

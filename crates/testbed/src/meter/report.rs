@@ -5,38 +5,10 @@ use super::flow::FlowOutcome;
 use super::message::{Direction, Log};
 use super::options::{MeterOptions, Workload};
 use super::series::Arrivals;
+use midhop_experiment::measured::MeterReport;
 use midhop_experiment::record::{FlowResult, ObjectResult, Restarts, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// What a run of the meter measured.
-///
-/// All times count from the run's epoch. What the far end timed is exact when both ends read one
-/// clock ([`MeterReport::clock_shared`]). Else the far end's series are placed as if its part of a
-/// flow had begun with the SYN (it began up to 1.5 round trips later), and the end of an upload is
-/// when the server's word of it arrived (half a round trip late).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MeterReport {
-    /// The transfer, its flows and its objects. Objects that did not arrive are left out.
-    pub transfer: TransferResult,
-    /// `goodput` of all flows together (`flow` is none), then of each flow: payload that reached the
-    /// receiver in the interval that ends at the given time. From the sending end of each flow:
-    /// `cwnd`, `in_flight` and `outstanding` in bytes, `rtt`, `retransmissions` (segments since the flow's
-    /// start), `delivery_rate`, `pacing_rate`.
-    pub series: Vec<Series>,
-    /// Whether client and server read the same clock.
-    pub clock_shared: bool,
-    /// What is missing from the report, in sentences.
-    pub warnings: Vec<String>,
-}
-
-impl MeterReport {
-    /// Whether all that was asked for arrived as it was sent.
-    pub fn is_complete(&self) -> bool {
-        self.transfer.complete
-    }
-}
 
 pub(super) fn assemble(
     options: &MeterOptions,
@@ -103,6 +75,12 @@ pub(super) fn assemble(
     let bytes: Bytes = flows.iter().map(|flow| flow.bytes).sum();
     let series = series(options, epoch, &outcomes, &far);
     MeterReport {
+        host: Some(options.host.clone()),
+        port: Some(options.port),
+        direction: Some(match options.direction {
+            Direction::Down => midhop_path::Direction::Down,
+            Direction::Up => midhop_path::Direction::Up,
+        }),
         transfer: TransferResult {
             name: options.name.clone(),
             complete: all_there && outcomes.iter().all(|it| it.replaced || it.error.is_none()),

@@ -139,6 +139,23 @@ fn a_link_over_ipv6_with_a_short_queue_is_found() {
     assert_eq!(report.down.tcp_goodput_bit_per_s, None);
 }
 
+/// Trains that such a link carries for seconds, and messages that wait behind them.
+#[test]
+fn a_slow_and_lossy_link_is_measured_within_its_time() {
+    let link = "delay = \"300 ms\"\nrate = \"64 kbit/s\"\nloss = \"5 %\"\nqueue = \"64 kB\"";
+    let (report, lines) = measured(link, 0, |options| {
+        let (host, port) = (options.host.clone(), options.port);
+        *options = LinkOptions::within(host, port, Duration::from_s(30));
+    });
+    let all = format!("{report:#?}\n{lines:#?}");
+    assert!(report.took_s <= report.time_s_max, "{all}");
+    assert_eq!(report.time_s_max, 30.0);
+    assert!((0.6..1.0).contains(&report.rtt_min_s), "{all}");
+    near("down", report.down.rate_bit_per_s, 64e3, 0.25);
+    let left_out = report.warnings.iter().filter(|note| note.contains("there was no time left"));
+    assert!(left_out.count() > 0, "{all}");
+}
+
 /// A server on loopback that runs as long as the runtime.
 fn serve(options: ServerOptions) -> SocketAddr {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -87,6 +87,9 @@ fn explain(error: &LinkError) -> Failure {
         LinkError::Meter(MeterError::NoAddress { .. }) => {
             failure.hint("choose a local address of the same family")
         }
+        LinkError::NoTime { .. } => {
+            failure.hint("give it more with --time, at most 100 s; or the link is down")
+        }
         LinkError::Nothing { .. } => {
             failure.hint("the link may be down, or carry no packets of 1250 bytes: try `ping -s 1222`")
         }
@@ -100,6 +103,9 @@ fn render(report: &LinkReport) -> String {
         ways.add_row([name.to_owned(), value(&report.down), value(&report.up)]);
     };
     row("rate", &|way| {
+        if !way.is_known() {
+            return "not measured".to_owned();
+        }
         let bound = if way.rate_at_least_because.is_some() { "at least " } else { "" };
         format!("{bound}{} Mbit/s", mbit(way.rate_bit_per_s))
     });

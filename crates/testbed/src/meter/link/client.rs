@@ -2,9 +2,9 @@
 
 use super::end::LinkEnd;
 use super::estimate::Arrived;
+use super::found::Trips;
 use super::message::{LinkMessage, Sent};
-use super::report::{LinkDirection, LinkReport, Trips};
-use super::search::{Found, Next, Search};
+use super::schedule::{END, Schedule, Task, Times, index, name};
 use super::train::Train;
 use super::wire::{Kind, Token};
 use crate::meter::connection::Connection;
@@ -13,6 +13,8 @@ use crate::meter::message::{Amount, Direction, Refusal};
 use crate::meter::options::{MeterOptions, Progress, Workload};
 use crate::meter::wire::{ControlFrame, PREFACE};
 use crate::meter::{client, socket};
+use midhop_experiment::measured::{LinkDirection, LinkReport};
+use midhop_experiment::record::FlowResult;
 use midhop_units::{Duration, Rate};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -32,8 +34,6 @@ const PINGS: u32 = 40;
 const PING_EVERY: Duration = Duration::from_ms(50);
 /// The longest that answers to pings are waited for.
 const PONGS_LATE: StdDuration = StdDuration::from_secs(3);
-/// The part of the link's rate at which losses are counted.
-const LOSS_AT: f64 = 0.8;
 /// How often a line reports progress.
 const LINE_EVERY: StdDuration = StdDuration::from_secs(1);
 
@@ -109,6 +109,12 @@ pub enum LinkError {
     /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
+    /// The time was over before anything could be judged.
+    #[error("nothing could be measured within {most}")]
+    NoTime {
+        /// The time that there was.
+        most: Duration,
+    },
     /// Small datagrams pass, a train's do not.
     #[error("{way}: nothing that can be judged arrives of a train of datagrams of 1250 bytes")]
     Nothing {
@@ -129,9 +135,9 @@ pub type OnLine = dyn Fn(&str) + Send + Sync;
 /// Outside a tokio runtime with I/O and time enabled.
 pub async fn measure(options: &LinkOptions, on_line: Arc<OnLine>) -> Result<LinkReport, LinkError> {
     let begin = Instant::now();
-    let stream = connect(options).await?;
-    let mut session = Session::open(options, stream).await?;
-    session.attach(options).await?;
+    let late = LinkError::NoTime { most: options.time_max };
+    let opened = tokio::time::timeout(options.time_max.into(), Session::begin(options)).await;
+    let mut session = opened.unwrap_or(Err(late))?;
     let progress = ProgressLines::new(on_line, begin, Arc::clone(&session.end));
     let lines = tokio::spawn(Arc::clone(&progress).print_all());
     let result = session.measure(options, &progress).await;
@@ -169,6 +175,21 @@ async fn connect_to(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<Tcp
     socket.connect(address).await
 }
 
+/// What came of a task.
+enum TaskResult {
+    Arrived(Arrived),
+    /// The flow, or why there was none.
+    Flowed(Result<FlowResult, String>),
+}
+
+fn set_flow(way: &mut LinkDirection, flow: FlowResult) {
+    way.tcp_goodput_bit_per_s = Some(flow.goodput.bits_per_s() as f64);
+    way.tcp_bytes = Some(flow.bytes.get());
+    way.tcp_took_s = Some(flow.end.saturating_sub(flow.start).as_s_f64());
+    way.tcp_retransmissions = Some(flow.retransmissions);
+    way.tcp_congestion = Some(flow.congestion);
+}
+
 /// A session that a server has given.
 struct Session {
     connection: Connection,
@@ -178,6 +199,13 @@ struct Session {
 }
 
 impl Session {
+    async fn begin(options: &LinkOptions) -> Result<Self, LinkError> {
+        let stream = connect(options).await?;
+        let mut session = Self::open(options, stream).await?;
+        session.attach(options).await?;
+        Ok(session)
+    }
+
     async fn open(options: &LinkOptions, stream: TcpStream) -> Result<Self, LinkError> {
         let local = |source| FlowError::Socket { doing: "make a socket for datagrams", source };
         let here = SocketAddr::new(stream.local_addr().map_err(local)?.ip(), 0);
@@ -221,47 +249,54 @@ impl Session {
         progress: &ProgressLines,
     ) -> Result<LinkReport, LinkError> {
         progress.phase("round trip: small datagrams");
-        let trips = self.trips(options).await?;
+        let late = LinkError::NoTime { most: options.time_max };
+        let trips = tokio::time::timeout(progress.left(options), self.trips(options)).await;
+        let trips = trips.unwrap_or(Err(late))?;
         let [rtt_min_ms, rtt_median_ms, rtt_p95_ms] = trips.rtt_ms;
         progress.line(&format!(
             "round trip: {rtt_min_ms:.1} ms at least, {rtt_median_ms:.1} ms median"
         ));
-        let mut ways = [Direction::Down, Direction::Up].map(|_| LinkDirection::default());
-        let mut warnings = Vec::new();
-        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            let found = self.rate(direction, options, progress).await?;
-            way.set_rate(&found);
-            let [median, p95] =
-                if direction == Direction::Down { trips.down_ms } else { trips.up_ms };
-            (way.delay_variation_median_s, way.delay_variation_p95_s) = (median / 1e3, p95 / 1e3);
-        }
-        let drain = StdDuration::from_secs_f64(rtt_median_ms / 1e3) * 2;
-        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            if progress.left(options) < StdDuration::from(options.loss_time) + drain {
-                continue;
+        let times = Times {
+            most: options.time_max,
+            rate: options.rate_time,
+            loss: options.loss_time,
+            tcp: options.tcp_time,
+        };
+        let rtt = Duration::from_s_f64(rtt_median_ms / 1e3);
+        let mut schedule = Schedule::new(times, rtt, self.rate_max);
+        loop {
+            let task = schedule.next(progress.elapsed());
+            if task == Task::Done {
+                break;
             }
-            let at = Rate::from_bits_per_s((way.rate_bit_per_s * LOSS_AT) as u64);
-            progress.phase(&format!(
-                "loss {}: a train of {:.2} Mbit/s",
-                name(direction),
-                at.mbit_per_s()
-            ));
-            let arrived = self.train(direction, at, options.loss_time).await?;
-            way.set_loss(at.bits_per_s() as f64, &arrived);
-        }
-        for (way, direction) in ways.iter_mut().zip([Direction::Down, Direction::Up]) {
-            let time = StdDuration::from(options.tcp_time);
-            if time.is_zero() || progress.left(options) < time + drain * 2 {
-                continue;
-            }
-            progress.phase(&format!("one TCP flow {}", name(direction)));
-            match tcp(direction, options, progress.left(options)).await {
-                Ok((goodput, congestion)) => {
-                    way.tcp_goodput_bit_per_s = Some(goodput.bits_per_s() as f64);
-                    way.tcp_congestion = Some(congestion);
+            let left = progress.left(options).saturating_sub(END.into());
+            let Ok(done) = tokio::time::timeout(left, self.run(&task, options, progress)).await
+            else {
+                // The far end may still be busy with the task: there is nothing more to ask it for.
+                schedule.stop();
+                break;
+            };
+            match (done?, &task) {
+                (TaskResult::Arrived(arrived), _) => schedule.arrived(&arrived),
+                (TaskResult::Flowed(flow), Task::Tcp { direction, .. }) => {
+                    let failure =
+                        flow.map(|flow| set_flow(&mut schedule.ways[index(*direction)], flow));
+                    schedule.flowed(failure.err());
                 }
-                Err(why) => warnings.push(format!("{}: no TCP flow: {why}", name(direction))),
+                (TaskResult::Flowed(_), _) => break,
             }
+        }
+        let Schedule { mut ways, nothing, notes: mut warnings, .. } = schedule;
+        if let Some(&direction) = nothing.first() {
+            return Err(LinkError::Nothing { way: name(direction) });
+        }
+        if ways.iter().all(|way| !way.is_known()) {
+            return Err(LinkError::NoTime { most: options.time_max });
+        }
+        let [down, up] = &mut ways;
+        for (way, variation) in [(down, trips.down_ms), (up, trips.up_ms)] {
+            let [median, p95] = variation.map(|ms| ms / 1e3);
+            (way.delay_variation_median_s, way.delay_variation_p95_s) = (median, p95);
         }
         let [down, up] = ways;
         warnings.extend(down.warnings(name(Direction::Down)));
@@ -274,6 +309,7 @@ impl Session {
             host: options.host.clone(),
             port: options.port,
             took_s: progress.begin.elapsed().as_secs_f64(),
+            time_s_max: options.time_max.as_s_f64(),
             rtt_min_s: rtt_min_ms / 1e3,
             rtt_median_s: rtt_median_ms / 1e3,
             rtt_p95_s: rtt_p95_ms / 1e3,
@@ -303,28 +339,25 @@ impl Session {
         })
     }
 
-    async fn rate(
+    /// Does one task.
+    async fn run(
         &mut self,
-        direction: Direction,
+        task: &Task,
         options: &LinkOptions,
         progress: &ProgressLines,
-    ) -> Result<Found, LinkError> {
-        let (mut search, mut next) = Search::begin(options.rate_time, self.rate_max);
-        loop {
-            let (rate, time) = match next {
-                Next::Train(rate, time) => (rate, time),
-                Next::Found(found) => {
-                    let rate = found.tail.rate_bit_per_s / 1e6;
-                    progress.line(&format!("rate {}: {rate:.3} Mbit/s arrive", name(direction)));
-                    return Ok(found);
-                }
-                Next::Nothing => return Err(LinkError::Nothing { way: name(direction) }),
-            };
-            let length = if search.is_long() { "a long train" } else { "a train" };
-            let mbit = rate.mbit_per_s();
-            progress.phase(&format!("rate {}: {length} of {mbit:.2} Mbit/s", name(direction)));
-            let arrived = self.train(direction, rate, time).await?;
-            next = search.judge(&arrived);
+    ) -> Result<TaskResult, LinkError> {
+        match *task {
+            Task::Train { direction, rate, time, purpose } => {
+                let mbit = rate.mbit_per_s();
+                let way = name(direction);
+                progress.phase(&format!("{purpose} {way}: a train of {mbit:.2} Mbit/s"));
+                Ok(TaskResult::Arrived(self.train(direction, rate, time).await?))
+            }
+            Task::Tcp { direction, most } => {
+                progress.phase(&format!("one TCP flow {}", name(direction)));
+                Ok(TaskResult::Flowed(tcp(direction, options, most.into()).await))
+            }
+            Task::Done => Ok(TaskResult::Flowed(Err("there was none".to_owned()))),
         }
     }
 
@@ -352,7 +385,10 @@ impl Session {
         }
         let sent: Sent = self.end.send_train(train).await;
         match self.ask(LinkMessage::Collect(sent), StdDuration::ZERO).await? {
-            LinkMessage::Arrived(arrived) => Ok(arrived),
+            LinkMessage::Arrived(arrived) => {
+                let what = "the judgement of a train that was never sent";
+                Ok(arrived.bounded(&train).ok_or(FlowError::Unexpected { what })?)
+            }
             other => Err(FlowError::Unexpected { what: other.name() }.into()),
         }
     }
@@ -387,12 +423,12 @@ async fn ask(
     }
 }
 
-/// One TCP flow: its goodput and its congestion control.
+/// One TCP flow.
 async fn tcp(
     direction: Direction,
     options: &LinkOptions,
     most: StdDuration,
-) -> Result<(Rate, String), String> {
+) -> Result<FlowResult, String> {
     let each = Amount::TimeNs(options.tcp_time.as_ns());
     let flow = MeterOptions {
         direction,
@@ -404,17 +440,10 @@ async fn tcp(
     };
     let report = client::run(&flow, Arc::new(Progress::default())).await;
     let report = report.map_err(|error| error.to_string())?;
-    let flow = report.transfer.flows.first().ok_or("there was none")?;
-    match &flow.error {
-        Some(error) => Err(error.to_string()),
-        None => Ok((flow.goodput, flow.congestion.clone())),
-    }
-}
-
-fn name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Down => "down",
-        Direction::Up => "up",
+    let flow = report.transfer.flows.into_iter().next().ok_or("there was none")?;
+    match flow.error {
+        Some(error) => Err(error),
+        None => Ok(flow),
     }
 }
 
@@ -429,6 +458,10 @@ struct ProgressLines {
 impl ProgressLines {
     fn new(on_line: Arc<OnLine>, begin: Instant, end: Arc<LinkEnd>) -> Arc<Self> {
         Arc::new(Self { on_line, begin, end, phase: Mutex::default() })
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_s_f64(self.begin.elapsed().as_secs_f64())
     }
 
     /// What is left of the time that the measurement may take.

@@ -1,8 +1,9 @@
 //! One end of a session's datagrams: a thread that receives them, and the sending of trains.
 
-use super::estimate::{Arrived, TrainArrival};
+use super::estimate::Arrived;
+use super::inbox::{Inbox, Pong, Receipt};
 use super::message::Sent;
-use super::train::{PACKET, PACKETS_MAX, Pacer, Step, Train};
+use super::train::{PACKET, Pacer, Step, Train};
 use super::wire::{DATAGRAM_MAX, Datagram, HEADER, Kind, Token};
 use super::{socket, socket::ReceivedDatagram};
 use crate::meter::payload::Payload;
@@ -13,12 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most pings of a session: what is answered, and what is remembered of answers.
-const PINGS_MAX: usize = 2_000;
 /// A receiver that hears nothing for so long after a train was sent has heard all of it.
-const SILENCE: Duration = Duration::from_millis(300);
+pub(super) const SILENCE: Duration = Duration::from_millis(300);
 /// The longest that a train's last datagrams are waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a wait looks.
 const LOOK: Duration = Duration::from_millis(20);
 /// A wait that is shorter than this is none: sleeping takes longer.
@@ -28,16 +27,6 @@ const REFUSALS_MAX: u32 = 20;
 /// What headers of IP and UDP take of a packet.
 const HEADERS_V4: u64 = 28;
 const HEADERS_V6: u64 = 48;
-
-/// The answer to one ping. Times are of the clocks of those who took them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pong {
-    pub(super) number: u32,
-    pub(super) ping_sent_ns: u64,
-    pub(super) ping_received_ns: u64,
-    pub(super) sent_ns: u64,
-    pub(super) at_ns: u64,
-}
 
 /// One end. The thread stops when the value is dropped.
 #[derive(Debug)]
@@ -49,26 +38,9 @@ pub(super) struct LinkEnd {
 struct Shared {
     socket: UdpSocket,
     token: Token,
-    /// Whether this end answers pings and hellos: the server's.
-    answers: bool,
     stop: AtomicBool,
     sent_bytes: AtomicU64,
-    received_bytes: AtomicU64,
     inbox: Mutex<Inbox>,
-}
-
-#[derive(Debug)]
-struct Inbox {
-    /// The train that is awaited; what comes of others is ignored.
-    train: Option<Train>,
-    arrivals: Vec<TrainArrival>,
-    last: Instant,
-    pings: usize,
-    pongs: Vec<Pong>,
-    /// Whether the far end has been heard.
-    seen: bool,
-    overflowed: u32,
-    overflowed_before: u32,
 }
 
 impl LinkEnd {
@@ -79,24 +51,12 @@ impl LinkEnd {
         token: Token,
         answers: bool,
     ) -> io::Result<Self> {
-        let inbox = Inbox {
-            train: None,
-            arrivals: Vec::new(),
-            last: Instant::now(),
-            pings: 0,
-            pongs: Vec::new(),
-            seen: false,
-            overflowed: 0,
-            overflowed_before: 0,
-        };
         let shared = Arc::new(Shared {
             socket: socket::connected(local, peer)?,
             token,
-            answers,
             stop: AtomicBool::new(false),
             sent_bytes: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
-            inbox: Mutex::new(inbox),
+            inbox: Mutex::new(Inbox::new(token, answers)),
         });
         let reader = Arc::clone(&shared);
         std::thread::Builder::new().name("link".to_owned()).spawn(move || reader.read())?;
@@ -110,26 +70,22 @@ impl LinkEnd {
 
     /// Whether the far end has been heard.
     pub(super) fn seen(&self) -> bool {
-        self.shared.inbox().seen
+        self.shared.inbox().seen()
     }
 
     /// The answers to pings so far.
     pub(super) fn pongs(&self) -> Vec<Pong> {
-        self.shared.inbox().pongs.clone()
+        self.shared.inbox().pongs().to_vec()
     }
 
     /// Packets sent and received so far, headers included. Unit: bytes.
     pub(super) fn counts(&self) -> [u64; 2] {
-        [&self.shared.sent_bytes, &self.shared.received_bytes]
-            .map(|counter| counter.load(Ordering::Relaxed))
+        [self.shared.sent_bytes.load(Ordering::Relaxed), self.shared.inbox().received_bytes()]
     }
 
     /// Forgets what came, and awaits `train`.
     pub(super) fn expect(&self, train: Train) {
-        let mut inbox = self.shared.inbox();
-        inbox.train = Some(train);
-        inbox.arrivals = Vec::new();
-        inbox.overflowed_before = inbox.overflowed;
+        self.shared.inbox().expect(train);
     }
 
     /// What came of the train that is awaited, once all has come, or nothing more does.
@@ -138,20 +94,16 @@ impl LinkEnd {
         loop {
             {
                 let inbox = self.shared.inbox();
-                let all = inbox.arrivals.len() >= sent.packets as usize;
-                let silent = inbox.last.max(begin).elapsed() >= SILENCE;
+                let all = inbox.arrivals() >= sent.packets as usize;
+                let silent =
+                    inbox.last().map_or(begin, |last| last.max(begin)).elapsed() >= SILENCE;
                 if all || silent || begin.elapsed() >= PATIENCE {
                     break;
                 }
             }
             tokio::time::sleep(LOOK).await;
         }
-        let mut inbox = self.shared.inbox();
-        let most = inbox.train.take().map_or(0, |train| train.packets);
-        let arrivals = std::mem::take(&mut inbox.arrivals);
-        let overflowed = inbox.overflowed.wrapping_sub(inbox.overflowed_before);
-        drop(inbox);
-        Arrived::of(&arrivals, sent.packets.min(most), u64::from(overflowed))
+        self.shared.inbox().collect(sent)
     }
 
     /// Sends a train, on a thread that may wait.
@@ -195,48 +147,11 @@ impl Shared {
     }
 
     fn take(&self, received: ReceivedDatagram, bytes: &[u8]) {
-        let Some(datagram) = Datagram::decode(bytes).filter(|read| read.token == self.token) else {
-            return;
-        };
-        let mut inbox = self.inbox();
-        inbox.seen = true;
-        if let Some(overflowed) = received.overflowed {
-            inbox.overflowed = overflowed;
-        }
-        let answer = Datagram { number: datagram.number, ..Datagram::new(self.token, Kind::Pong) };
-        match datagram.kind {
-            Kind::Train => {
-                self.received_bytes.fetch_add(PACKET, Ordering::Relaxed);
-                let awaited = inbox.train.is_some_and(|train| train.id == datagram.train);
-                if awaited && inbox.arrivals.len() < PACKETS_MAX as usize {
-                    inbox.last = Instant::now();
-                    inbox.arrivals.push(TrainArrival {
-                        number: datagram.number,
-                        sent_ns: datagram.sent_ns,
-                        at_ns: received.at_ns,
-                    });
-                }
-            }
-            Kind::Hello | Kind::Ping if self.answers && inbox.pings < PINGS_MAX => {
-                inbox.pings += 1;
-                drop(inbox);
-                if datagram.kind == Kind::Hello {
-                    self.send(Datagram { kind: Kind::Seen, ..answer });
-                } else {
-                    let (ping_received_ns, ping_sent_ns) = (received.at_ns, datagram.sent_ns);
-                    self.send(Datagram { ping_received_ns, ping_sent_ns, ..answer });
-                }
-            }
-            Kind::Pong if !self.answers && inbox.pongs.len() < PINGS_MAX => {
-                inbox.pongs.push(Pong {
-                    number: datagram.number,
-                    ping_sent_ns: datagram.ping_sent_ns,
-                    ping_received_ns: datagram.ping_received_ns,
-                    sent_ns: datagram.sent_ns,
-                    at_ns: received.at_ns,
-                });
-            }
-            _ => {}
+        let (at_ns, overflowed) = (received.at_ns, received.overflowed);
+        let receipt = Receipt { at_ns, overflowed, now: Instant::now() };
+        let answer = self.inbox().take(bytes, receipt);
+        if let Some(answer) = answer {
+            self.send(answer);
         }
     }
 

@@ -12,19 +12,22 @@
 mod client;
 mod end;
 mod estimate;
+mod found;
+mod inbox;
 mod message;
-mod report;
+mod outline;
+mod schedule;
 mod search;
 mod server;
 mod socket;
 #[cfg(test)]
 mod synthetic;
-mod tables;
 mod train;
 mod wire;
 
 pub use client::{LinkError, LinkOptions, measure};
 pub(super) use message::LinkMessage;
-pub use report::{LinkDirection, LinkReport};
+pub use midhop_experiment::measured::{LinkDirection, LinkReport};
+pub use outline::{LinkInput, LinkOutline};
 pub use server::LinkLimits;
 pub(super) use server::{LinkSessions, bind};

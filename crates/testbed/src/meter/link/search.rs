@@ -1,5 +1,5 @@
-//! The search of a link's rate: trains of doubled rate until the link is too slow for one, then a long one a bit
-//! above what arrived of that.
+//! The search of a link's rate: each train has four times the rate of the one before, until the link is too slow for one;
+//! then a long one a bit above what arrived of that.
 
 use super::estimate::{Arrived, Tail};
 use super::train::RATE_MAX;
@@ -9,7 +9,13 @@ use midhop_units::{Duration, Rate};
 const BEGIN: Rate = Rate::from_mbit_per_s(1);
 /// The slowest train.
 const SLOWEST: Rate = Rate::from_bits_per_s(16_000);
-/// How long a train of the doubling takes.
+/// How long the first train takes: a slow link needs much longer to carry it.
+const FIRST: Duration = Duration::from_ms(250);
+/// How long the link may take to carry a short train that is sent again.
+const AGAIN_DRAINS: f64 = 4.0;
+/// By how much each train is faster. Where a round trip takes most of a train's time, few trains matter more than short ones.
+const STEP: u64 = 4;
+/// How long a short train takes.
 const SHORT: Duration = Duration::from_ms(500);
 /// How long one takes that is sent again since too little of it arrived: a burst of losses is not a slow link.
 const AGAIN: Duration = Duration::from_s(1);
@@ -44,6 +50,8 @@ pub(super) enum Next {
 pub(super) struct Found {
     /// By its receiver's times.
     pub(super) tail: Tail,
+    /// How many packets of the train arrived.
+    pub(super) packets: u64,
     /// Why the link may be faster; none where the link was the bottleneck.
     pub(super) at_least: Option<&'static str>,
 }
@@ -64,6 +72,8 @@ pub(super) struct Search {
     delivered: Option<f64>,
     /// The last that arrived of any train.
     last: Option<Tail>,
+    /// How many packets that were.
+    packets: u64,
     trains: u32,
     long_trains: u32,
 }
@@ -81,15 +91,23 @@ impl Search {
             doubted: None,
             delivered: None,
             last: None,
+            packets: 0,
             trains: 1,
             long_trains: 0,
         };
-        (search, Next::Train(begin, SHORT))
+        (search, Next::Train(begin, FIRST))
     }
 
-    /// Whether the train under way is the long one.
-    pub(super) fn is_long(&self) -> bool {
-        self.is_long
+    /// The rate at which the last train arrived that could be judged. Unit: bits per second.
+    pub(super) fn arrival_rate(&self) -> Option<f64> {
+        self.last.as_ref().map(|tail| tail.rate_bit_per_s)
+    }
+
+    /// What is known when there is no time to go on; none where that is nothing.
+    pub(super) fn finish(&self) -> Option<Found> {
+        let tail = self.last.clone()?;
+        let at_least = (!self.saturated(&tail)).then_some("there was no time for more trains");
+        Some(Found { tail, packets: self.packets, at_least })
     }
 
     /// Takes in what came of the train under way.
@@ -111,6 +129,7 @@ impl Search {
         let slow_sender = tail.sent_bit_per_s < SENDER_PART * self.asked.bits_per_s() as f64;
         let rate = tail.rate_bit_per_s;
         self.last = Some(tail.clone());
+        self.packets = arrived.packets;
         if saturated {
             return match (self.is_long, self.doubted) {
                 (true, _) => self.found(tail, None),
@@ -130,7 +149,7 @@ impl Search {
         match limit {
             Some(why) if self.is_long => self.found(tail, Some(why)),
             Some(_) => self.long(tail.sent_bit_per_s),
-            None => self.short(self.asked.bits_per_s().saturating_mul(2)),
+            None => self.short(self.asked.bits_per_s().saturating_mul(STEP)),
         }
     }
 
@@ -149,11 +168,13 @@ impl Search {
         Next::Train(self.asked, SHORT)
     }
 
-    /// The same short train once more.
+    /// The same short train once more, for longer, but no longer than a slow link carries in some seconds.
     fn again(&mut self, rate_bit_per_s: f64) -> Next {
         self.trains += 1;
         self.doubted = Some(rate_bit_per_s);
-        Next::Train(self.asked, AGAIN)
+        let bits = rate_bit_per_s * AGAIN_DRAINS;
+        let time = Duration::from_s_f64(bits / self.asked.bits_per_s().max(1) as f64);
+        Next::Train(self.asked, time.min(AGAIN))
     }
 
     fn long(&mut self, rate_bit_per_s: f64) -> Next {
@@ -166,7 +187,7 @@ impl Search {
     }
 
     fn found(&self, tail: Tail, at_least: Option<&'static str>) -> Next {
-        Next::Found(Found { tail, at_least })
+        Next::Found(Found { tail, packets: self.packets, at_least })
     }
 }
 
@@ -197,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn rates_double_until_one_is_too_fast() {
+    fn rates_rise_until_one_is_too_fast() {
         let (next, asked) = search(&mut Synthetic::new(|_| 5e6));
         let Next::Found(found) = next else { panic!("{next:?}") };
-        assert_eq!(asked[..5], [1.0, 2.0, 4.0, 8.0, 8.0]);
-        assert!(asked.len() == 6 && (asked[5] / 5.75 - 1.0).abs() < 0.02, "{asked:?}");
+        assert_eq!(asked[..4], [1.0, 4.0, 16.0, 16.0]);
+        assert!(asked.len() == 5 && (asked[4] / 5.75 - 1.0).abs() < 0.02, "{asked:?}");
         assert!((found.tail.rate_bit_per_s / 5e6 - 1.0).abs() < 0.01, "{found:?}");
         assert_eq!(found.at_least, None);
     }

@@ -1,6 +1,6 @@
 //! A train: datagrams of one size at one rate for some time, and the moments at which they are due.
 
-use midhop_units::{Duration, Rate};
+use midhop_units::{Bytes, Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 /// Size of a train's packets, headers of IP and UDP included: fits links with tunnels on them. Unit: bytes.
@@ -55,6 +55,11 @@ impl Train {
             ));
         }
         None
+    }
+
+    /// All its packets.
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes::new(u64::from(self.packets) * PACKET)
     }
 
     /// How long it takes to send.

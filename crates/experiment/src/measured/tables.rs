@@ -1,6 +1,6 @@
 //! What a measurement found, as midhopd and a scenario take it.
 
-use super::report::{LinkDirection, LinkReport};
+use super::{LinkDirection, LinkReport};
 use midhop_units::{Duration, Rate};
 use std::fmt::Write;
 
@@ -26,6 +26,10 @@ impl LinkReport {
             self.host
         );
         for (key, way) in [("rate", &self.up), ("rate_in", &self.down)] {
+            if !way.is_known() {
+                let _ = writeln!(text, "# {key}: there was no time to measure it");
+                continue;
+            }
             let _ = writeln!(text, "{key} = \"{}\"{}", rounded_rate(way), remark(way));
         }
         let _ = writeln!(text, "rtt = \"{}\"", rounded_ms(self.rtt_median_s * 1e3));
@@ -44,6 +48,10 @@ impl LinkReport {
             rounded_ms(self.rtt_min_s * 1e3 / 2.0)
         );
         for (key, way) in [("down", &self.down), ("up", &self.up)] {
+            if !way.is_known() {
+                let _ = writeln!(text, "# {key}: there was no time to measure it");
+                continue;
+            }
             let _ = writeln!(text, "{key} = {{ {} }}", effects(way));
         }
         text

@@ -1,0 +1,92 @@
+//! What `midhop meter run --json` prints.
+
+use crate::record::{Environment, Record, Runner, SCHEMA, Series, TransferResult, Validity};
+use midhop_path::Direction;
+use midhop_units::Seed;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a run of the meter measured.
+///
+/// All times count from the run's epoch. What the far end timed is exact when both ends read one
+/// clock ([`MeterReport::clock_shared`]). Else the far end's series are placed as if its part of a
+/// flow had begun with the SYN (it began up to 1.5 round trips later), and the end of an upload is
+/// when the server's word of it arrived (half a round trip late).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MeterReport {
+    /// The far host, as it was given; none in reports of before it was kept.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Its port.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// Which way the payload went: `down`, to this host, or `up`.
+    #[serde(default)]
+    pub direction: Option<Direction>,
+    /// The transfer, its flows and its objects. Objects that did not arrive are left out.
+    pub transfer: TransferResult,
+    /// `goodput` of all flows together (`flow` is none), then of each flow: payload that reached the
+    /// receiver in the interval that ends at the given time. From the sending end of each flow:
+    /// `cwnd`, `in_flight` and `outstanding` in bytes, `rtt`, `retransmissions` (segments since the flow's
+    /// start), `delivery_rate`, `pacing_rate`.
+    pub series: Vec<Series>,
+    /// Whether client and server read the same clock.
+    pub clock_shared: bool,
+    /// What is missing from the report, in sentences.
+    pub warnings: Vec<String>,
+}
+
+impl MeterReport {
+    /// Whether all that was asked for arrived as it was sent.
+    pub fn is_complete(&self) -> bool {
+        self.transfer.complete
+    }
+
+    /// The JSON Schema: every key and its meaning.
+    pub fn schema() -> schemars::Schema {
+        super::schema_of::<Self>()
+    }
+
+    /// The report as a record.
+    pub fn into_record(self) -> Record {
+        let host = self.host.map_or_else(String::new, |host| format!(" to {host}"));
+        let mut cell = BTreeMap::new();
+        // A page has as many connections as it needed, which is a result.
+        if self.transfer.objects.is_empty() {
+            cell.insert("flows".to_owned(), flows(&self.transfer).to_string());
+        }
+        let named = |name: &&str| !name.is_empty();
+        let mut congestion: Vec<&str> =
+            self.transfer.flows.iter().map(|flow| flow.congestion.as_str()).filter(named).collect();
+        congestion.sort_unstable();
+        congestion.dedup();
+        if !congestion.is_empty() {
+            cell.insert("congestion".to_owned(), congestion.join(" and "));
+        }
+        Record {
+            schema: SCHEMA,
+            title: format!("midhop meter run{host}"),
+            cell,
+            seed: Seed(1),
+            plan: serde_json::Value::Null,
+            environment: Environment {
+                runner: Runner::Meter.name().to_owned(),
+                took: self.transfer.took,
+                ..Environment::default()
+            },
+            validity: Validity::default(),
+            transfers: vec![self.transfer],
+            links: Vec::new(),
+            legs: Vec::new(),
+            traffic: Vec::new(),
+            nodes: Vec::new(),
+            series: self.series,
+        }
+    }
+}
+
+/// Flows without those that were replaced by another when they broke.
+fn flows(transfer: &TransferResult) -> usize {
+    transfer.flows.len().saturating_sub(transfer.restarts.count as usize)
+}
