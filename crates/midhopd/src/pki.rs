@@ -5,6 +5,7 @@
 //!
 //! Invariant: nothing is overwritten, and no key is ever readable by others than its owner.
 
+use crate::tunnel::trouble;
 use crate::{
     failure::Failure,
     key_file::{self, HINT_EXPOSED, KeyFileError},
@@ -106,6 +107,8 @@ pub fn show(file: &Path) -> Result<String, Failure> {
         let (_, certificate) =
             X509Certificate::from_der(&pem.contents).map_err(|error| broken(error.to_string()))?;
         describe(&certificate, &mut said);
+        // Writing to a string does not fail.
+        let _ = writeln!(said, "{:<8} {}", "sha256", trouble::fingerprint(&pem.contents));
     }
     if said.is_empty() {
         return Err(Failure::run(format!("there is no certificate in {name}"))

@@ -31,6 +31,8 @@ const SEGMENTS_MAX: u64 = 10;
 pub enum CarrierEvent {
     /// The handshake is complete: the peer has shown its certificates.
     Connected,
+    /// The handshake is confirmed, at the end that began it: the peer has accepted this end's certificates.
+    Confirmed,
     /// The peer's settings have arrived.
     Settled,
     /// The peer has opened a stream for a flow. The caller reads its frames.
@@ -119,6 +121,8 @@ pub struct Carrier {
     to_agree: bool,
     /// Whether the handshake is complete.
     is_connected: bool,
+    /// Whether the peer has confirmed it.
+    is_confirmed: bool,
     /// Datagrams that QUIC made when there was no room: they cannot be returned to QUIC.
     made: VecDeque<(Bytes, Label)>,
     /// Events from before the session began.
@@ -174,6 +178,7 @@ impl Carrier {
             reads_repairs: false,
             to_agree: false,
             is_connected: false,
+            is_confirmed: false,
             made: VecDeque::new(),
             events: VecDeque::new(),
             buffer: Vec::new(),
@@ -636,7 +641,7 @@ impl Carrier {
     fn work(&mut self, now: Instant) {
         let at = self.at(now);
         let rate = self.shim.pace().rate();
-        let Self { connection, session, shim, to_agree, is_connected, .. } = self;
+        let Self { connection, session, shim, to_agree, is_connected, is_confirmed, .. } = self;
         let Some(session) = session else {
             // Later events wait in QUIC until the peer is identified.
             while !*is_connected && let Some(event) = connection.poll() {
@@ -665,7 +670,18 @@ impl Carrier {
                 connection.close(at, varint(code), Bytes::new());
                 session.events.push_back(CarrierEvent::Lost(ConnectionError::LocallyClosed));
             }
-            let Some(event) = connection.poll() else { return };
+            let Some(event) = connection.poll() else {
+                // A server has nothing that confirms it (RFC 9001 §4.1.2).
+                let may_be_confirmed = *is_connected && !*is_confirmed;
+                if may_be_confirmed
+                    && connection.side().is_client()
+                    && connection.stats().frame_rx.handshake_done > 0
+                {
+                    *is_confirmed = true;
+                    session.events.push_back(CarrierEvent::Confirmed);
+                }
+                return;
+            };
             match event {
                 Event::Connected => {
                     *is_connected = true;
