@@ -220,11 +220,13 @@ fn matching(conditions: &[String]) -> Result<Match, Failure> {
             values.push(value);
         }
     }
-    table.try_into::<Match>().map_err(|error| {
-        let hint =
+    table.try_into::<Match>().map_err(|error: toml::de::Error| {
+        const KEYS: &str =
             "keys are source, destination, source_port, destination_port, interface, peer and dscp";
+        // An address has its own hint, behind a line break.
+        let (why, hint) = error.message().split_once('\n').unwrap_or((error.message(), KEYS));
         Failure::usage("--match: the condition is not understood")
-            .because(one_line(&error))
+            .because(one_line(&why))
             .hint(hint)
     })
 }

@@ -99,7 +99,7 @@ fn addresses_and_networks_are_refused_with_what_to_write() {
             "[tunnel]\nlisten = \"2001:db8::1\"\n",
             "tunnel.listen",
             "stands in brackets",
-            "[2001:db8::1]:443",
+            "[2001:db8::1]:PORT",
         ),
         ("[tunnel]\ntargets = [\"[fd00::]/8\"]\n", "tunnel.targets", "no brackets", "fd00::/8"),
         (
