@@ -1,6 +1,7 @@
 //! One end of a connection: quinn-proto's connection, the session above it and the shim below.
 
 use super::batch::DatagramBatch;
+use super::event::CarrierEvent;
 use super::flow::{FlowFault, Taken};
 use super::session::Session;
 use crate::cause::Cause;
@@ -25,41 +26,6 @@ use std::{fmt, time};
 
 /// The most datagrams that QUIC may make in one batch.
 const SEGMENTS_MAX: u64 = 10;
-
-/// An event of a connection.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CarrierEvent {
-    /// The handshake is complete: the peer has shown its certificates.
-    Connected,
-    /// The handshake is confirmed, at the end that began it: the peer has accepted this end's certificates.
-    Confirmed,
-    /// The peer's settings have arrived.
-    Settled,
-    /// The peer has opened a stream for a flow. The caller reads its frames.
-    Opened(StreamId),
-    /// The peer requests a flow.
-    Asked(StreamId, Box<Request>),
-    /// The peer has granted a flow.
-    Granted(StreamId),
-    /// Bytes of a flow have arrived, or its end.
-    Readable(StreamId),
-    /// Nothing of a flow waits to be sent any more: more may be put.
-    Writable(StreamId),
-    /// The peer has acknowledged all of this end's half.
-    Delivered(StreamId),
-    /// The peer has stopped this end's half.
-    Stopped(StreamId, Code),
-    /// A flow broke.
-    Broken(StreamId, FlowFault),
-    /// The peer accepts more flows than before.
-    Available,
-    /// The peer accepts no more flows; open flows continue.
-    Leaving,
-    /// The peer has had more to send than the path takes, for so long.
-    Backlog(Duration),
-    /// The connection is lost, and why.
-    Lost(ConnectionError),
-}
 
 /// The counters of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
