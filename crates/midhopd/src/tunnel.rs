@@ -49,6 +49,7 @@ pub mod standing;
 pub mod stream;
 pub mod transport;
 pub mod trouble;
+mod warnings;
 pub mod windows;
 
 use crate::flow::Flow;

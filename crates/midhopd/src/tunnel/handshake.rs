@@ -16,14 +16,14 @@ use std::sync::{Arc, OnceLock};
 
 /// What one handshake has shown.
 #[derive(Debug, Default)]
-pub struct Handshake {
+pub struct TlsHandshake {
     /// The peer's certificate, if it was refused, and why. Accepted: none.
     verdict: OnceLock<Option<(TroubleKind, CertificateDer<'static>)>>,
     /// The name that a client asked for, where it is not ours.
     asked: OnceLock<String>,
 }
 
-impl Handshake {
+impl TlsHandshake {
     /// The peer's certificate that this end refused, and why.
     pub fn refused(&self) -> Option<&(TroubleKind, CertificateDer<'static>)> {
         self.verdict.get()?.as_ref()
@@ -59,7 +59,7 @@ pub struct ByName {
     /// Our own certificate.
     pub own: Arc<CertifiedKey>,
     /// Where a name is kept that is not ours.
-    pub handshake: Arc<Handshake>,
+    pub handshake: Arc<TlsHandshake>,
 }
 
 impl ResolvesServerCert for ByName {
@@ -81,7 +81,7 @@ pub struct KnownClients {
     /// The names of the peers.
     pub names: Arc<[ServerName<'static>]>,
     /// Where the outcome is kept.
-    pub handshake: Arc<Handshake>,
+    pub handshake: Arc<TlsHandshake>,
 }
 
 impl ClientCertVerifier for KnownClients {
@@ -136,7 +136,7 @@ pub struct ExpectedServer {
     /// Verifies everything.
     pub by_authority: Arc<dyn ServerCertVerifier>,
     /// Where the outcome is kept.
-    pub handshake: Arc<Handshake>,
+    pub handshake: Arc<TlsHandshake>,
 }
 
 impl ServerCertVerifier for ExpectedServer {

@@ -7,7 +7,7 @@
 //! without a certificate and without the authority's name. A peer that shows no certificate of this authority does
 //! not complete the handshake.
 
-use super::handshake::{ByName, ExpectedServer, Handshake, KnownClients};
+use super::handshake::{ByName, ExpectedServer, KnownClients, TlsHandshake};
 use super::revoked::Revoked;
 use super::trouble;
 use crate::key_file::{self, HINT_EXPOSED, KeyFileError};
@@ -255,7 +255,7 @@ impl Identity {
     ///
     /// # Errors
     /// When TLS lacks what is needed; not once an identity was loaded.
-    pub fn quic_server(&self) -> Result<(Arc<QuicServerConfig>, Arc<Handshake>), IdentityError> {
+    pub fn quic_server(&self) -> Result<(Arc<QuicServerConfig>, Arc<TlsHandshake>), IdentityError> {
         let (config, handshake) = self.server(http3::ALPN)?;
         Ok((Arc::new(config.try_into()?), handshake))
     }
@@ -264,7 +264,7 @@ impl Identity {
     ///
     /// # Errors
     /// As [`Self::quic_server`].
-    pub fn quic_client(&self) -> Result<(Arc<QuicClientConfig>, Arc<Handshake>), IdentityError> {
+    pub fn quic_client(&self) -> Result<(Arc<QuicClientConfig>, Arc<TlsHandshake>), IdentityError> {
         let (config, handshake) = self.client(http3::ALPN)?;
         Ok((Arc::new(config.try_into()?), handshake))
     }
@@ -273,7 +273,9 @@ impl Identity {
     ///
     /// # Errors
     /// As [`Self::quic_server`].
-    pub fn tcp_server(&self) -> Result<(Arc<rustls::ServerConfig>, Arc<Handshake>), IdentityError> {
+    pub fn tcp_server(
+        &self,
+    ) -> Result<(Arc<rustls::ServerConfig>, Arc<TlsHandshake>), IdentityError> {
         self.server(http2::ALPN).map(|(config, handshake)| (Arc::new(config), handshake))
     }
 
@@ -281,12 +283,17 @@ impl Identity {
     ///
     /// # Errors
     /// As [`Self::quic_server`].
-    pub fn tcp_client(&self) -> Result<(Arc<rustls::ClientConfig>, Arc<Handshake>), IdentityError> {
+    pub fn tcp_client(
+        &self,
+    ) -> Result<(Arc<rustls::ClientConfig>, Arc<TlsHandshake>), IdentityError> {
         self.client(http2::ALPN).map(|(config, handshake)| (Arc::new(config), handshake))
     }
 
-    fn server(&self, alpn: &[u8]) -> Result<(rustls::ServerConfig, Arc<Handshake>), IdentityError> {
-        let handshake = Arc::<Handshake>::default();
+    fn server(
+        &self,
+        alpn: &[u8],
+    ) -> Result<(rustls::ServerConfig, Arc<TlsHandshake>), IdentityError> {
+        let handshake = Arc::<TlsHandshake>::default();
         let by_authority = self.clients.clone();
         let (names, own) = (self.names.clone(), self.certified.clone());
         let mut config = rustls::ServerConfig::builder_with_provider(self.provider.clone())
@@ -306,8 +313,11 @@ impl Identity {
         Ok((config, handshake))
     }
 
-    fn client(&self, alpn: &[u8]) -> Result<(rustls::ClientConfig, Arc<Handshake>), IdentityError> {
-        let handshake = Arc::<Handshake>::default();
+    fn client(
+        &self,
+        alpn: &[u8],
+    ) -> Result<(rustls::ClientConfig, Arc<TlsHandshake>), IdentityError> {
+        let handshake = Arc::<TlsHandshake>::default();
         let by_authority = self.servers.clone();
         let verifier = ExpectedServer { by_authority, handshake: handshake.clone() };
         let mut config = rustls::ClientConfig::builder_with_provider(self.provider.clone())

@@ -1,7 +1,7 @@
 //! How QUIC is set up between two proxies.
 
 use super::{
-    handshake::Handshake,
+    handshake::TlsHandshake,
     identity::Identity,
     quic::QuicEndpoint,
     shards::{Keys, Shard},
@@ -125,7 +125,7 @@ pub fn client(
     identity: &Identity,
     peer: &PeerPlan,
     remote: SocketAddr,
-) -> io::Result<(ClientConfig, Arc<Steering>, Arc<Handshake>)> {
+) -> io::Result<(ClientConfig, Arc<Steering>, Arc<TlsHandshake>)> {
     let (mut transport, steering) = common(peer, remote, peer.repair != Repair::Off)?;
     // Requests go in one direction only.
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
@@ -139,7 +139,7 @@ pub fn client(
 ///
 /// # Errors
 /// When TLS lacks what QUIC needs.
-pub fn welcoming(identity: &Identity) -> io::Result<(ServerConfig, Arc<Handshake>)> {
+pub fn welcoming(identity: &Identity) -> io::Result<(ServerConfig, Arc<TlsHandshake>)> {
     let (crypto, handshake) = identity.quic_server().map_err(io::Error::other)?;
     Ok((ServerConfig::with_crypto(crypto), handshake))
 }
@@ -154,7 +154,7 @@ pub struct Welcome<'a> {
     /// [`QuicConnection::adapt`](super::quic::QuicConnection::adapt) follows.
     pub guess: &'a PeerPlan,
     /// What the handshake will have shown.
-    pub handshake: Arc<Handshake>,
+    pub handshake: Arc<TlsHandshake>,
 }
 
 /// The settings of a connection that a peer opens from `remote`.

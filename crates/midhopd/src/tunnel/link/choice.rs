@@ -17,11 +17,11 @@ use self::judge::Judge;
 use super::OpenTunnel;
 use super::aside::Aside;
 use super::keeper::{LinkKeeper, follow, follow_tcp};
-use super::refused::{self, Attempt};
+use super::refused::{self, OpeningAttempt};
 use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},
-    handshake::Handshake,
+    handshake::TlsHandshake,
     identity::Identity,
     quic::{QuicConnection, QuicEndpoint},
     serve,
@@ -83,7 +83,7 @@ struct Greeted {
     connection: QuicConnection,
     steering: Arc<Steering>,
     identity: Arc<Identity>,
-    handshake: Arc<Handshake>,
+    handshake: Arc<TlsHandshake>,
 }
 
 /// Turns true when a session is gone.
@@ -423,7 +423,7 @@ impl<'a> Choice<'a> {
         let done = time::timeout(ATTEMPT, step).await.map_err(|_| io::ErrorKind::TimedOut)?;
         done.map_err(|lost| {
             let alert = refused::alert_of(&lost);
-            Attempt { keeper: self.keeper, identity, handshake }.explain(lost.into(), alert)
+            OpeningAttempt { keeper: self.keeper, identity, handshake }.explain(lost.into(), alert)
         })
     }
 
@@ -431,7 +431,8 @@ impl<'a> Choice<'a> {
         let LinkKeeper { peer, address, identity, .. } = self.keeper;
         let identity = identity.borrow().clone();
         let (config, handshake) = identity.tcp_client().map_err(io::Error::other)?;
-        let attempt = Attempt { keeper: self.keeper, identity: &identity, handshake: &handshake };
+        let attempt =
+            OpeningAttempt { keeper: self.keeper, identity: &identity, handshake: &handshake };
         let connector = TlsConnector::from(config);
         let name = ServerName::try_from(peer.identity.clone()).map_err(io::Error::other)?;
         let open = async {

@@ -1,7 +1,7 @@
 //! Explains why a peer that this end connects to is not come to: whose certificate was refused, and why.
 
 use super::keeper::LinkKeeper;
-use crate::tunnel::handshake::Handshake;
+use crate::tunnel::handshake::TlsHandshake;
 use crate::tunnel::identity::Identity;
 use crate::tunnel::trouble::{self, PeerTrouble};
 use midhop_tunnel::quic::ConnectionError;
@@ -34,13 +34,13 @@ pub(super) fn trouble_in(error: &io::Error) -> Option<&PeerTrouble> {
 
 /// One attempt, as far as its failure can be explained.
 #[derive(Clone, Copy)]
-pub(super) struct Attempt<'a> {
+pub(super) struct OpeningAttempt<'a> {
     pub keeper: &'a LinkKeeper,
     pub identity: &'a Identity,
-    pub handshake: &'a Handshake,
+    pub handshake: &'a TlsHandshake,
 }
 
-impl Attempt<'_> {
+impl OpeningAttempt<'_> {
     /// The error, or in its place whose certificate was refused and why.
     pub(super) fn explain(self, error: io::Error, alert: Option<AlertDescription>) -> io::Error {
         match self.trouble(alert) {
