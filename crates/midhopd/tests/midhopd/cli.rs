@@ -106,13 +106,13 @@ fn addresses_and_networks_are_refused_with_what_to_write() {
             "[peers.far]\naddress = \"192.0.2.1\"\n",
             "peers.far.address",
             "the port is missing",
-            "192.0.2.1:443",
+            "192.0.2.1:PORT",
         ),
         (
             "[peers.far]\ntransparent = \"10.1.2.3/8\"\n",
             "peers.far.transparent",
             "bits behind",
-            "10.1.2.3/32",
+            "10.0.0.0/8 for the network, or 10.1.2.3/32",
         ),
         ("[peers.far]\ntargets = \"10.0.0.0/40\"\n", "peers.far.targets", "not 40", "10.0.0.0/32"),
     ] {
