@@ -227,6 +227,15 @@ fn a_warning_is_given_now_and_then_and_the_console_shows_the_last() {
         assert!(text.contains("last refused") && text.contains("names unknown"), "{text}");
         assert!(text.contains("known peers: near") && text.contains("hint: "), "{text}");
     }
+    let found: serde_json::Value = serde_json::from_str(&ask("doctor", true)).expect("JSON");
+    let found = found["findings"].as_array().expect("findings").iter();
+    let of = |name: &str| found.clone().find(|it| it["name"] == name).expect("a finding");
+    assert_eq!(
+        (&of("certificate")["verdict"], &of("peer near")["verdict"]),
+        (&"yes".into(), &"could".into())
+    );
+    let last = of("last refused")["detail"].as_str().expect("a detail");
+    assert!(last.contains("names unknown"), "{last}");
     let log = log_of(&far);
     let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("is refused"));
     assert!((1..=2).contains(&warnings.count()), "{log}");
