@@ -18,6 +18,7 @@
 //! Invariant: nothing here opens a file; the caller hands in a name to print and the text.
 //! Invariant: no text makes this crate panic.
 
+pub mod address;
 mod document;
 mod error;
 mod key_path;

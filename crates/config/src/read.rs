@@ -52,7 +52,12 @@ impl std::error::Error for ReadFault {}
 
 impl de::Error for ReadFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(message.to_string(), None)
+        // What a type's error has behind a line break is what to do.
+        let message = message.to_string();
+        match message.split_once('\n') {
+            Some((message, hint)) => Self::new(message.to_owned(), Some(hint.to_owned())),
+            None => Self::new(message, None),
+        }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {

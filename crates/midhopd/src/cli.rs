@@ -114,7 +114,7 @@ struct ManualArguments {
 
 #[derive(Debug, Args)]
 struct DoctorArguments {
-    /// The configuration whose interception is held against this host's rules; /etc/midhopd.toml where it is there
+    /// The configuration whose interception and peers are examined; /etc/midhopd.toml where it is there
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print JSON instead of a table
@@ -180,13 +180,12 @@ pub fn main(version: &'static str) -> ExitCode {
     done.unwrap_or_else(|failure| failure::report(&failure))
 }
 
-/// With the interception of a configuration, or the default one where there is none.
+/// With a configuration, or the default one where there is none.
 fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let usual = Path::new(CONFIG_DEFAULT);
     let file = arguments.config.as_deref().or_else(|| usual.exists().then_some(usual));
     let plan = file.map(read_plan).transpose()?;
-    let (intercept, assist) = plan.map(|plan| (plan.intercept, plan.assist)).unwrap_or_default();
-    doctor::examine(&intercept, &assist, arguments.json)
+    doctor::examine(plan.as_ref(), arguments.json)
 }
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {

@@ -12,11 +12,12 @@ use crate::control::answer::{DaemonStatus, FlowOutcome, Flows, FlowsQuery, Reloa
 use crate::failure::{Failure, RUN};
 use ask::Daemon;
 use clap::{Args, Subcommand};
-use midhop_pep::config::Match;
+use midhop_config::address;
+use midhop_pep::config::{Match, Plan};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -47,6 +48,17 @@ pub struct Asking {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// The status of the daemon that runs by a plan. None: it has no control socket at this moment.
+pub fn status_of(plan: &Plan) -> Option<Result<DaemonStatus, Failure>> {
+    let path = plan.control.path(&plan.intercept.instance).filter(|path| path.exists())?;
+    let which = Which { socket: Some(path), config: None };
+    Some(
+        runtime().and_then(|runtime| {
+            runtime.block_on(async { Daemon::find(&which)?.get("/status").await })
+        }),
+    )
 }
 
 /// Names the control socket where no option does; `midhop lab exec` sets it to that of the node's proxy.
@@ -114,10 +126,7 @@ pub struct TopArguments {
 /// # Errors
 /// When no daemon answers, it refuses, or nothing can be printed.
 pub fn run(question: Question) -> Result<ExitCode, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure::run("no event loop can be had").because(error))?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         match question {
             Question::Status(asking) => show(&asking, tables::status).await,
             Question::Legs(asking) => show(&asking, tables::legs).await,
@@ -133,6 +142,11 @@ pub fn run(question: Question) -> Result<ExitCode, Failure> {
             Question::Reload(asking) => reload(&asking).await,
         }
     })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::run("no event loop can be had").because(error))
 }
 
 /// Exit code 1 where the daemon is not well.
@@ -206,11 +220,13 @@ fn matching(conditions: &[String]) -> Result<Match, Failure> {
             values.push(value);
         }
     }
-    table.try_into::<Match>().map_err(|error| {
-        let hint =
+    table.try_into::<Match>().map_err(|error: toml::de::Error| {
+        const KEYS: &str =
             "keys are source, destination, source_port, destination_port, interface, peer and dscp";
+        // An address has its own hint, behind a line break.
+        let (why, hint) = error.message().split_once('\n').unwrap_or((error.message(), KEYS));
         Failure::usage("--match: the condition is not understood")
-            .because(one_line(&error))
+            .because(one_line(&why))
             .hint(hint)
     })
 }
@@ -236,21 +252,16 @@ fn print(
 
 /// An address whose port may be missing.
 fn client(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(address, 0));
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    match address::address(bare) {
+        Ok(address) => Ok(SocketAddr::new(address, 0)),
+        // It may have a port.
+        Err(error) => text.parse().map_err(|_| error.one_line()),
     }
-    text.parse()
-        .map_err(|_| "not an address, such as 10.0.0.7, 10.0.0.7:40000 or 2001:db8::7".to_owned())
 }
 
 fn server(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| match text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => format!("the port is missing, such as {address}:443"),
-        Ok(IpAddr::V6(address)) => format!("the port is missing, such as [{address}]:443"),
-        Err(_) => {
-            "not an address with a port, such as 192.0.2.1:443 or [2001:db8::1]:443".to_owned()
-        }
-    })
+    address::endpoint(text).map_err(|error| error.one_line())
 }
 
 fn interval(text: &str) -> Result<f64, String> {

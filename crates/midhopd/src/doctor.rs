@@ -5,12 +5,13 @@
 
 mod firewall;
 mod host;
+mod peers;
 mod probe;
 mod proof;
 mod room;
 
 use crate::failure::Failure;
-use midhop_pep::config::{Assist, Intercept};
+use midhop_pep::config::Plan;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -96,13 +97,16 @@ impl fmt::Display for Report {
 }
 
 /// Examines the host and prints the findings. The exit code reports whether interception works. The host's firewall
-/// rules are checked against `intercept` and `assist`.
+/// rules are checked against the plan's interception, and its peers are asked after where a daemon runs.
 ///
 /// # Errors
 /// When the findings cannot be printed.
-pub fn examine(intercept: &Intercept, assist: &Assist, json: bool) -> Result<ExitCode, Failure> {
+pub fn examine(plan: Option<&Plan>, json: bool) -> Result<ExitCode, Failure> {
     let mut findings = host::examine();
-    findings.extend(firewall::examine(intercept, assist));
+    let (intercept, assist) =
+        plan.map(|plan| (plan.intercept.clone(), plan.assist.clone())).unwrap_or_default();
+    findings.extend(firewall::examine(&intercept, &assist));
+    findings.extend(plan.map(peers::examine).unwrap_or_default());
     match ask_child() {
         Ok(proven) => findings.extend(proven),
         Err(reason) => findings.push(Finding::of(

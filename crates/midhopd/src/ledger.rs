@@ -16,6 +16,7 @@ use crate::ends::RelayOutcome;
 use crate::ends::Side;
 use crate::leg::{Failure, Refusal, Sample};
 use crate::prefixes::Prefixes;
+use crate::tunnel::trouble::PeerTrouble;
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
 use schemars::JsonSchema;
@@ -146,6 +147,8 @@ pub struct Ledger {
     prefixes: Arc<Prefixes>,
     legs: Mutex<BTreeMap<String, LegBook>>,
     peers: Mutex<BTreeMap<String, PeerBook>>,
+    /// Handshakes that this end refused: how many by reason, and the last one.
+    refusals: Mutex<Refusals>,
     live: Mutex<BTreeMap<usize, Arc<FlowBook>>>,
 }
 
@@ -224,6 +227,27 @@ impl Ledger {
     /// Books until when the certificates are valid that a peer has shown. Unit: seconds since 1970.
     pub fn showed(&self, peer: &str, until: Option<i64>) {
         with(&self.peers, peer, |book| book.certificate_until = until);
+    }
+
+    /// Books that a tunnel to a peer could not be opened.
+    pub fn missed(&self, peer: &str, trouble: PeerTrouble) {
+        with(&self.peers, peer, |book| book.trouble = Some(trouble));
+    }
+
+    /// Books a handshake that this end refused; `peer` if the certificate has a known peer's name.
+    pub fn book_refusal(&self, peer: Option<&str>, trouble: &PeerTrouble) {
+        let mut refusals = lock(&self.refusals);
+        *refusals.counts.entry(trouble.reason).or_default() += 1;
+        refusals.last = Some(trouble.clone());
+        drop(refusals);
+        if let Some(peer) = peer {
+            self.missed(peer, trouble.clone());
+        }
+    }
+
+    /// The handshakes that this end refused.
+    pub fn refusals(&self) -> Refusals {
+        lock(&self.refusals).clone()
     }
 
     /// Books that a tunnel was ended because its peer broke a rule.
@@ -315,6 +339,15 @@ impl Ledger {
     }
 }
 
+/// Handshakes that this end refused.
+#[derive(Debug, Clone, Default)]
+pub struct Refusals {
+    /// How many, by reason.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The last one.
+    pub last: Option<PeerTrouble>,
+}
+
 /// The tunnels to one peer.
 #[derive(Debug, Clone, Default)]
 pub struct PeerBook {
@@ -332,6 +365,8 @@ pub struct PeerBook {
     pub violations: u64,
     /// Unit: seconds since 1970. The end of the certificates that it showed last, the first to end.
     pub certificate_until: Option<i64>,
+    /// The last failure between it and this end.
+    pub trouble: Option<PeerTrouble>,
 }
 
 /// The carrier of new flows to a peer, with the reason.

@@ -124,6 +124,11 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
+            ("handshakes_refused", "Handshakes of peers that were refused, by why", None),
+            labelled("reason", &at.handshakes_refused_total),
+        )?;
+        family(
+            &mut encoder,
             ("claims_ignored", "Flows in the name of clients that are not the peer's", None),
             [([("of", "client")], ConstCounter::new(at.claims_ignored_total))],
         )?;
@@ -445,6 +450,7 @@ mod tests {
             refused_total: once.clone(),
             assist_total: once.clone(),
             peers_denied_total: once.clone(),
+            handshakes_refused_total: once.clone(),
             claims_ignored_total: 1,
             limits_reached_total: once.clone(),
             waiting: once.clone(),

@@ -5,6 +5,7 @@
 //!
 //! Invariant: nothing is overwritten, and no key is ever readable by others than its owner.
 
+use crate::tunnel::trouble;
 use crate::{
     failure::Failure,
     key_file::{self, HINT_EXPOSED, KeyFileError},
@@ -105,7 +106,7 @@ pub fn show(file: &Path) -> Result<String, Failure> {
         }
         let (_, certificate) =
             X509Certificate::from_der(&pem.contents).map_err(|error| broken(error.to_string()))?;
-        describe(&certificate, &mut said);
+        describe(&certificate, &pem.contents, &mut said);
     }
     if said.is_empty() {
         return Err(Failure::run(format!("there is no certificate in {name}"))
@@ -114,7 +115,7 @@ pub fn show(file: &Path) -> Result<String, Failure> {
     Ok(said)
 }
 
-fn describe(certificate: &X509Certificate<'_>, said: &mut String) {
+fn describe(certificate: &X509Certificate<'_>, der: &[u8], said: &mut String) {
     let validity = certificate.validity();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         // Writing to a string does not fail.
@@ -125,6 +126,7 @@ fn describe(certificate: &X509Certificate<'_>, said: &mut String) {
     line("from", &validity.not_before);
     line("until", &validity.not_after);
     line("valid", &if validity.is_valid() { "yes" } else { "no" });
+    line("sha256", &trouble::fingerprint(der));
     let names = certificate.subject_alternative_name().ok().flatten();
     for name in names.iter().flat_map(|extension| &extension.value.general_names) {
         if let GeneralName::DNSName(name) = name {

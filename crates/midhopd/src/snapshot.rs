@@ -22,6 +22,7 @@ use crate::{
     prefixes::Prefixes,
     relay::Pools,
     tunnel::identity::Identity,
+    tunnel::trouble::{PeerTrouble, TroubleKind},
 };
 use legs::LegLoad;
 use midhop_pep::budget::Budget;
@@ -130,6 +131,8 @@ impl Source {
                 ("request", sum(|ledger| &ledger.unserved)),
             ]),
             claims_ignored_total: sum(|ledger| &ledger.disbelieved),
+            handshakes_refused_total: self.refusals(),
+            last_refusal: self.last_refusal(),
             refused_total: named(&[
                 ("refused", sum(|ledger| &ledger.refused)),
                 ("unreachable", sum(|ledger| &ledger.unreachable)),
@@ -150,6 +153,22 @@ impl Source {
             peers,
             busiest,
         }
+    }
+
+    /// Handshakes that this end refused, by reason.
+    fn refusals(&self) -> BTreeMap<String, u64> {
+        let zeros = TroubleKind::REFUSALS.map(|kind| (kind.name(), 0));
+        let mut total = named(&zeros);
+        for (reason, count) in self.ledgers.iter().flat_map(|ledger| ledger.refusals().counts) {
+            *total.entry(reason.to_owned()).or_default() += count;
+        }
+        total
+    }
+
+    /// The last of them.
+    fn last_refusal(&self) -> Option<PeerTrouble> {
+        let last = self.ledgers.iter().filter_map(|ledger| ledger.refusals().last);
+        last.max_by_key(|trouble| trouble.at_unix_s)
     }
 
     /// What waits of live flows, by leg.
@@ -286,6 +305,10 @@ pub struct Snapshot {
     pub peers_denied_total: BTreeMap<String, u64>,
     /// Flows that peers asked for in the name of clients that are not theirs.
     pub claims_ignored_total: u64,
+    /// Handshakes that this end refused because of the certificate or the name asked for, by reason.
+    pub handshakes_refused_total: BTreeMap<String, u64>,
+    /// The last of them.
+    pub last_refusal: Option<PeerTrouble>,
     /// Flows whose far side refused or could not be reached, by what it said
     /// (`refused`, `unreachable`, `timeout`, `local`).
     pub refused_total: BTreeMap<String, u64>,
@@ -356,6 +379,8 @@ pub struct PeerSnapshot {
     pub loss: Option<f64>,
     /// Until when the certificates are valid that it showed last.
     pub certificate_expires_unix_s: Option<i64>,
+    /// The last failure between it and this end; none: there was none.
+    pub failure: Option<PeerTrouble>,
     /// Its flows, by condition: the four are always there once a tunnel was measured.
     pub conditions: BTreeMap<&'static str, ConditionSnapshot>,
 }
@@ -369,6 +394,8 @@ impl PeerSnapshot {
         self.violations_total += book.violations;
         self.certificate_expires_unix_s =
             book.certificate_until.or(self.certificate_expires_unix_s);
+        let failures = self.failure.take().into_iter().chain(book.trouble.clone());
+        self.failure = failures.max_by_key(|trouble| trouble.at_unix_s);
         self.add_repaired(&book.repaired);
         for tunnel in book.open.values() {
             let time = |time: std::time::Duration| {

@@ -15,6 +15,7 @@ mod plan;
 mod resolve;
 mod sources;
 mod tunnel;
+mod written;
 
 pub use assist::{AckDecimation, AckSpacing, Assist, AssistPeer, Repairer};
 pub use class::{Class, ClassPlan};
@@ -90,10 +91,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_s(30);
 #[serde(deny_unknown_fields, default)]
 pub struct Explicit {
     /// Addresses that speak HTTP/1.1 CONNECT.
+    #[serde(deserialize_with = "written::endpoints")]
     pub http_connect: OneOrMany<SocketAddr>,
     /// Addresses that speak SOCKS5.
+    #[serde(deserialize_with = "written::endpoints")]
     pub socks5: OneOrMany<SocketAddr>,
     /// Who may ask.
+    #[serde(deserialize_with = "written::networks")]
     pub clients: OneOrMany<IpNet>,
     /// Whether targets may be named, and are then looked up here.
     pub resolve: bool,
@@ -101,6 +105,7 @@ pub struct Explicit {
     pub local_targets: bool,
     /// Special-purpose addresses (private networks, the link …) that may be targets. An address of this host
     /// may where it is listed alone, as a /32 or /128.
+    #[serde(deserialize_with = "written::networks")]
     pub targets: OneOrMany<IpNet>,
     /// How long a client may take to say what it wants.
     pub request_timeout: Duration,
@@ -135,6 +140,7 @@ pub struct Leg {
     pub interface: Option<String>,
     /// The far addresses of the leg; none: all behind the interface.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    #[serde(deserialize_with = "written::networks")]
     pub prefixes: OneOrMany<IpNet>,
     /// Congestion control by name; unset: the kernel's default.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name::read")]
@@ -240,6 +246,7 @@ impl Default for Limits {
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// Where they are served over HTTP; none: nowhere.
+    #[serde(deserialize_with = "written::endpoints")]
     pub listen: OneOrMany<SocketAddr>,
     /// Names by which they may be asked for, besides addresses and `localhost`: a page elsewhere cannot have a
     /// browser ask by a name of its own.
@@ -344,9 +351,11 @@ pub struct LegOverride {
 pub struct Match {
     /// The client's address.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    #[serde(deserialize_with = "written::networks")]
     pub source: OneOrMany<IpNet>,
     /// The server's address.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    #[serde(deserialize_with = "written::networks")]
     pub destination: OneOrMany<IpNet>,
     /// The client's port.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]

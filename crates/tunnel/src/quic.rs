@@ -12,6 +12,7 @@
 mod batch;
 mod carrier;
 mod endpoint;
+mod event;
 mod flow;
 #[cfg(feature = "plaintext")]
 mod lone;
@@ -20,8 +21,9 @@ pub mod plaintext;
 mod session;
 
 pub use batch::DatagramBatch;
-pub use carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};
+pub use carrier::{Carrier, CarrierError, CarrierStats, Label, Opening};
 pub use endpoint::{Datagram, Endpoint, EndpointEvent};
+pub use event::CarrierEvent;
 pub use flow::{FlowFault, Taken};
 #[cfg(feature = "plaintext")]
 pub use lone::Lone;

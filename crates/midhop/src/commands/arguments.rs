@@ -1,5 +1,18 @@
 //! Values that several commands take, refused where they mean nothing.
 
+use midhop_config::address as written;
+use std::net::{IpAddr, SocketAddr};
+
+/// An address without a port.
+pub fn address(text: &str) -> Result<IpAddr, String> {
+    written::address(text).map_err(|error| error.one_line())
+}
+
+/// An address with a port.
+pub fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    written::endpoint(text).map_err(|error| error.one_line())
+}
+
 /// Runs at a time.
 pub fn jobs(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -40,7 +40,8 @@ const CELLS: [(&str, &str); 5] = [
     ("tunnel", "page:load=first,setup=tunnel"),
 ];
 /// What a sentence names without what it needs.
-const NAMES: [&str; 1] = ["midhop orbit trace"];
+const NAMES: [&str; 4] =
+    ["midhop orbit trace", "midhop lab up", "midhop lab run", "midhop sim run"];
 /// What `crates/midhopd/tests/{book,installed,packages}.rs` run, or ask of a daemon that they run.
 const OF_THE_DAEMON: [&str; 8] = [
     "midhopd ",
@@ -104,6 +105,8 @@ struct Reader {
     directory: tempfile::TempDir,
     /// What has been run.
     done: BTreeSet<String>,
+    /// The daemon on a node of a lab.
+    daemon: Option<Serving>,
 }
 
 impl Reader {
@@ -113,7 +116,7 @@ impl Reader {
             let place = directory.path().join(shared);
             std::os::unix::fs::symlink(root().join(shared), place).expect("a link");
         }
-        Self { directory, done: BTreeSet::new() }
+        Self { directory, done: BTreeSet::new(), daemon: None }
     }
 
     fn command(&self, line: &str) -> Command {
@@ -160,6 +163,8 @@ impl Reader {
             assert_eq!(asked, "http://…", "{document}: what should be asked for?");
             let _server = self.serve("midhop lab exec server --", "python3 -m http.server 80", 80);
             self.must_work(document, &line.replace("http://…", "-sf http://server/"), &[0]);
+        } else if let Some(asked) = line.strip_prefix("midhop lab exec gateway -- midhopd ") {
+            self.ask_daemon(document, asked);
         } else if let Some(short) = one_cell(line).filter(|_| !all) {
             self.must_be_known(document, line);
             // One cell of one seed need not be what the study's claims are about.
@@ -176,6 +181,25 @@ impl Reader {
             }
             self.must_work(document, &run, &[0]);
         }
+    }
+
+    /// Runs a daemon on the gateway of a lab by the configuration of the gateway's guide, or asks it something.
+    fn ask_daemon(&mut self, document: &str, asked: &str) {
+        let at = |name: &str| self.directory.path().join(name).display().to_string();
+        let (config, socket) = (at("midhopd.toml"), at("midhopd.sock"));
+        let enter = "midhop lab exec gateway --";
+        if asked == "run --config /etc/midhopd.toml" {
+            let guide = blocks("toml").into_iter().find(|it| it.document.ends_with("/gateway.md"));
+            let guide = guide.expect("the guide's configuration").text;
+            let text = format!("{guide}[control]\nsocket = {socket:?}\n");
+            std::fs::write(&config, text).expect("written");
+            self.daemon = Some(self.serve(enter, &format!("midhopd run --config {config}"), 9310));
+            return;
+        }
+        assert!(self.daemon.is_some(), "{document}: {asked}: no daemon runs");
+        let (command, rest) = asked.split_once(' ').unwrap_or((asked, ""));
+        let line = format!("{enter} midhopd {command} --socket {socket} {rest}");
+        self.must_work(document, &line, &[0]);
     }
 
     /// What a recipe would do is found out; of that, our program's commands are known to it.
@@ -217,6 +241,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        drop(self.daemon.take());
         // A test that failed leaves no lab behind.
         let _ = self.shell("midhop lab down");
     }

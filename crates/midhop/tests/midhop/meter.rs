@@ -243,9 +243,57 @@ fn a_wrong_command_line_is_a_usage_error() {
         &["link", "host", "--time", "1"],
         &["link", "host", "--json", "--toml"],
         &["serve", "--listen", "5201"],
+        &["serve", "--listen", "127.0.0.1"],
     ] {
         let output = midhop(arguments).output().expect("midhop runs");
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", error(&output));
+    }
+}
+
+/// What is wrong with an address is said in our words, with what to write.
+#[test]
+fn addresses_are_refused_with_what_to_write() {
+    for (arguments, part) in [
+        (&["serve", "--listen", "127.0.0.1"][..], "the port is missing: write 127.0.0.1:PORT"),
+        (&["serve", "--listen", "::1:5201"], "write [::1]:5201"),
+        (
+            &["run", "host", "--bytes", "5MB", "--bind", "10.0.0.1:80"],
+            "no port here: write 10.0.0.1",
+        ),
+        (&["link", "host", "--bind", "[::1]"], "no brackets here: write ::1"),
+    ] {
+        let output = midhop(arguments).output().expect("midhop runs");
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", error(&output));
+        assert!(error(&output).contains(part), "{arguments:?}: {}", error(&output));
+    }
+}
+
+/// A scenario's proxy takes the same values as the daemon's file.
+#[test]
+fn a_scenario_s_addresses_are_refused_with_what_to_write() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("it.toml");
+    let demo = std::fs::read_to_string(
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/geo-demo.toml"),
+    );
+    let demo = demo.expect("a scenario");
+    for (keys, part) in [
+        (
+            "rules = [{ match = { source = \"10.0.0.0/33\" }, action = \"split\" }]",
+            "at most 32 bits",
+        ),
+        ("explicit = { socks5 = \"10.0.0.1\" }", "the port is missing"),
+    ] {
+        let text = demo.replace("[peps.gw]\n", &format!("[peps.gw]\n{keys}\n"));
+        std::fs::write(&file, text).expect("written");
+        let output = Command::new(env!("CARGO_BIN_EXE_midhop"))
+            .args(["sim", "run"])
+            .arg(&file)
+            .output()
+            .expect("midhop runs");
+        assert_eq!(output.status.code(), Some(64), "{keys}: {}", error(&output));
+        let said = error(&output);
+        assert!(said.contains(part) && said.contains("hint: write "), "{keys}: {said}");
     }
 }
 

@@ -2,10 +2,13 @@
 
 use super::figures::{age, bytes, percent, rate, time};
 use super::outcome;
-use crate::control::answer::{DaemonStatus, Flows, LegStatus, LiveFlow, PeerStatus, Why, WhyQuery};
+use crate::control::answer::{
+    DaemonStatus, Flows, LegStatus, LiveFlow, PeerFailure, PeerStatus, Why, WhyQuery,
+};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::SystemTime;
 
 /// The whole state. What is zero is left out.
 pub(super) fn status(status: &DaemonStatus) -> String {
@@ -54,7 +57,7 @@ pub(super) fn status(status: &DaemonStatus) -> String {
     }
     text += &laid_out(&lines);
     text += &format!("\n{}", legs(status));
-    if !status.peers.is_empty() {
+    if !status.peers.is_empty() || status.last_refusal.is_some() {
         text += &format!("\n{}", peers(status));
     }
     text
@@ -132,7 +135,7 @@ pub(super) fn legs(status: &DaemonStatus) -> String {
 /// The peers.
 pub(super) fn peers(status: &DaemonStatus) -> String {
     if status.peers.is_empty() {
-        return "There are no peers.\n".to_owned();
+        return "There are no peers.\n".to_owned() + &failures(status);
     }
     let head = [
         "PEER",
@@ -161,7 +164,32 @@ pub(super) fn peers(status: &DaemonStatus) -> String {
             or_dash(listed(&peer.conditions)),
         ]);
     }
-    laid_out(&table)
+    laid_out(&table) + &failures(status)
+}
+
+/// Why peers without a tunnel have none, and whom this end refused last.
+fn failures(status: &DaemonStatus) -> String {
+    let mut text = String::new();
+    let closed = status.peers.iter().filter(|(_, peer)| peer.tunnels == 0);
+    let closed = closed.filter_map(|(name, peer)| Some((name.as_str(), peer.failure.as_ref()?)));
+    let closed: Vec<_> = closed.collect();
+    // A refused peer that is known stands in its own line already.
+    let last = status.last_refusal.as_ref();
+    let last = last.filter(|last| !closed.iter().any(|(_, failure)| failure == last));
+    for (name, failure) in closed.into_iter().chain(last.map(|last| ("last refused", last))) {
+        let PeerFailure { message, hint, address, .. } = failure;
+        let _ = writeln!(text, "\n{name}: {} ago, {address}: {message}", age(since(failure)));
+        if let Some(hint) = hint {
+            let _ = writeln!(text, "  hint: {hint}");
+        }
+    }
+    text
+}
+
+/// Unit: seconds.
+fn since(failure: &PeerFailure) -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.as_secs_f64() - failure.at_unix_s as f64
 }
 
 /// A part of segments.
@@ -171,7 +199,10 @@ fn lost(some: u64, all: u64) -> String {
 
 fn state(peer: &PeerStatus) -> String {
     let open = match (peer.tunnels, peer.tcp_tunnels) {
-        (0, _) => "not open".to_owned(),
+        (0, _) => match &peer.failure {
+            Some(failure) => format!("not open ({})", failure.reason),
+            None => "not open".to_owned(),
+        },
         (1, 0) => "open, QUIC".to_owned(),
         (1, 1) => "open, TCP".to_owned(),
         (all, tcp) => format!("{all} open, {tcp} of them TCP"),

@@ -67,6 +67,10 @@ pub struct DaemonStatus {
     pub sources: BTreeMap<String, SourcePrefix>,
     /// Until when the `own` certificate and that of its `authority` are valid.
     pub certificates_expire_unix_s: BTreeMap<String, i64>,
+    /// Handshakes that were refused because of a certificate or the name asked for, by reason.
+    pub handshakes_refused_total: BTreeMap<String, u64>,
+    /// The last of them; none: there was none.
+    pub last_refusal: Option<PeerFailure>,
     /// The legs, by name.
     pub legs: BTreeMap<String, LegStatus>,
     /// The peers, by name.
@@ -152,8 +156,28 @@ pub struct PeerStatus {
     pub lost_packets_total: u64,
     /// Tunnels closed because it broke a rule.
     pub violations_total: u64,
+    /// The last failure between it and this daemon; none: there was none.
+    pub failure: Option<PeerFailure>,
     /// Flows by the condition of their sources: `near-idle`, `near-congested`, `far-idle`, `far-congested`.
     pub conditions: BTreeMap<String, u64>,
+}
+
+/// A failure between a peer and this daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PeerFailure {
+    /// What is wrong: `unknown-name`, `authority`, `expired`, `not-yet-valid`, `revoked`, `wrong-name`, `missing`,
+    /// `invalid`, or `unreachable` where no certificate is the reason.
+    pub reason: String,
+    /// Whose certificate it concerns: `peer` or `own`; none: no certificate.
+    pub certificate: Option<String>,
+    /// What happened: what the certificate says, and which peers are known.
+    pub message: String,
+    /// The remedy.
+    pub hint: Option<String>,
+    /// The other end's address.
+    pub address: SocketAddr,
+    /// When.
+    pub at_unix_s: i64,
 }
 
 /// Which flows to list.

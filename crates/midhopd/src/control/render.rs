@@ -1,12 +1,14 @@
 //! The internal snapshot as the control socket's answers have it.
 
 use super::answer::{
-    DaemonStatus, FlowSide, FlowSource, LegStatus, LiveFlow, PeerStatus, SourcePrefix, VERSION,
+    DaemonStatus, FlowSide, FlowSource, LegStatus, LiveFlow, PeerFailure, PeerStatus, SourcePrefix,
+    VERSION,
 };
 use crate::ledger::Carrier;
 use crate::snapshot::{
     FlowSnapshot, LegSnapshot, PeerSnapshot, PrefixSnapshot, SideSnapshot, Snapshot,
 };
+use crate::tunnel::trouble::PeerTrouble;
 use midhop_pep::config::Plan;
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -53,6 +55,8 @@ pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> DaemonStatus {
             .map(|(name, it)| (name, source(it)))
             .collect(),
         certificates_expire_unix_s: snapshot.certificates_expire_unix_s,
+        handshakes_refused_total: snapshot.handshakes_refused_total,
+        last_refusal: snapshot.last_refusal.as_ref().map(failure),
         legs: snapshot.legs.into_iter().map(|(name, it)| (name, leg(it))).collect(),
         peers: snapshot.peers.into_iter().map(|(name, it)| (name, peer(&it))).collect(),
     }
@@ -93,6 +97,17 @@ fn leg(leg: LegSnapshot) -> LegStatus {
     }
 }
 
+fn failure(trouble: &PeerTrouble) -> PeerFailure {
+    PeerFailure {
+        reason: trouble.reason.to_owned(),
+        certificate: trouble.certificate.map(str::to_owned),
+        message: trouble.message.clone(),
+        hint: trouble.hint.map(str::to_owned),
+        address: trouble.address,
+        at_unix_s: trouble.at_unix_s,
+    }
+}
+
 fn peer(peer: &PeerSnapshot) -> PeerStatus {
     PeerStatus {
         tunnels: peer.tunnels,
@@ -109,6 +124,7 @@ fn peer(peer: &PeerSnapshot) -> PeerStatus {
         sent_packets_total: peer.sent_packets_total,
         lost_packets_total: peer.lost_packets_total,
         violations_total: peer.violations_total,
+        failure: peer.failure.as_ref().map(failure),
         conditions: peer
             .conditions
             .iter()

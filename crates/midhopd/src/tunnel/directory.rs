@@ -2,7 +2,7 @@
 
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
-use super::{earlier, guests, opened, paces, reorder, windows};
+use super::{earlier, guests, opened, paces, reorder, warnings, windows};
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
@@ -29,6 +29,8 @@ pub struct Tunnels {
     pub lookups: Arc<lookup::PendingLookups>,
     /// Whether peers should send no more requests.
     pub(super) left: watch::Sender<bool>,
+    /// What was warned of lately.
+    pub(super) warnings: warnings::Warnings,
     /// The connections by which peers have connected.
     pub earlier: earlier::Earlier,
     /// What waits of their streams.

@@ -7,24 +7,23 @@
 //! without a certificate and without the authority's name. A peer that shows no certificate of this authority does
 //! not complete the handshake.
 
+use super::handshake::{ByName, ExpectedServer, KnownClients, TlsHandshake};
 use super::revoked::Revoked;
+use super::trouble;
 use crate::key_file::{self, HINT_EXPOSED, KeyFileError};
 use ::ring::hmac;
 use midhop_pep::config::{Credentials, PeerPlan};
 use midhop_tunnel::{http2, http3};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
-    client::{Resumption, WebPkiServerVerifier, danger::HandshakeSignatureValid},
+    RootCertStore,
+    client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::{CryptoProvider, ring},
     pki_types::{
-        CertificateDer, PrivateKeyDer, ServerName, UnixTime,
+        CertificateDer, PrivateKeyDer, ServerName,
         pem::{self, PemObject},
     },
-    server::{
-        ClientHello, ResolvesServerCert, WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use std::{
@@ -141,14 +140,15 @@ pub struct Identity {
     pub until: [Option<i64>; 2],
     /// Whose certificates are not good any more, although their time is not over.
     revoked: Arc<Revoked>,
-    /// For peers that connect to this daemon.
-    pub server: Arc<QuicServerConfig>,
-    /// For peers that this daemon connects to.
-    pub client: Arc<QuicClientConfig>,
-    /// For peers that connect to this daemon over TCP.
-    pub tcp_server: Arc<rustls::ServerConfig>,
-    /// For peers that this daemon connects to over TCP.
-    pub tcp_client: Arc<rustls::ClientConfig>,
+    /// Our own certificate in one line.
+    pub own: String,
+    provider: Arc<CryptoProvider>,
+    certified: Arc<CertifiedKey>,
+    /// Verifies peers that connect, and the names that they may have.
+    clients: Arc<dyn ClientCertVerifier>,
+    names: Arc<[ServerName<'static>]>,
+    /// Verifies peers that this daemon connects to.
+    servers: Arc<dyn ServerCertVerifier>,
 }
 
 /// A certificate that peers do not accept, or will not accept for long.
@@ -220,27 +220,115 @@ impl Identity {
         let roots = Arc::new(roots);
         let secret = secret_of(&key);
         let doubt = chain.first().and_then(|own| doubt(&credentials.certificate, own));
-        let own = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
+        let own = chain.first().map(trouble::describe).unwrap_or_default();
+        let certified = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let names = peers.iter().filter_map(|peer| name_of(&peer.identity)).collect();
         let revoked = Arc::new(Revoked::read(&credentials.revoked)?);
-        let server = server(&provider, &roots, &revoked, own.clone(), names)?;
-        let client = client(&provider, &roots, &revoked, own)?;
-        // No session is resumed by a ticket: the peer's identity would not be verified a second time.
-        let mut tcp_client = client.clone();
-        tcp_client.alpn_protocols = vec![http2::ALPN.to_vec()];
-        tcp_client.resumption = Resumption::disabled();
-        let mut tcp_server = server.clone();
-        tcp_server.alpn_protocols = vec![http2::ALPN.to_vec()];
-        Ok(Self {
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .with_crls(revoked.lists())
+            // An authority without a list revokes nothing.
+            .allow_unknown_revocation_status()
+            .build()?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .with_crls(revoked.lists())
+            .allow_unknown_revocation_status()
+            .build()?;
+        let identity = Self {
             secret,
             doubt,
             until,
             revoked,
-            tcp_server: Arc::new(tcp_server),
-            tcp_client: Arc::new(tcp_client),
-            server: Arc::new(server.try_into()?),
-            client: Arc::new(client.try_into()?),
-        })
+            own,
+            provider,
+            certified,
+            clients,
+            names,
+            servers,
+        };
+        // What a handshake would lack is found now.
+        identity.quic_server()?;
+        identity.quic_client()?;
+        Ok(identity)
+    }
+
+    /// For a peer that connects to this daemon, and what its handshake will have shown.
+    ///
+    /// # Errors
+    /// When TLS lacks what is needed; not once an identity was loaded.
+    pub fn quic_server(&self) -> Result<(Arc<QuicServerConfig>, Arc<TlsHandshake>), IdentityError> {
+        let (config, handshake) = self.server(http3::ALPN)?;
+        Ok((Arc::new(config.try_into()?), handshake))
+    }
+
+    /// For a peer that this daemon connects to, and what the handshake will have shown.
+    ///
+    /// # Errors
+    /// As [`Self::quic_server`].
+    pub fn quic_client(&self) -> Result<(Arc<QuicClientConfig>, Arc<TlsHandshake>), IdentityError> {
+        let (config, handshake) = self.client(http3::ALPN)?;
+        Ok((Arc::new(config.try_into()?), handshake))
+    }
+
+    /// The same for a peer that connects over TCP.
+    ///
+    /// # Errors
+    /// As [`Self::quic_server`].
+    pub fn tcp_server(
+        &self,
+    ) -> Result<(Arc<rustls::ServerConfig>, Arc<TlsHandshake>), IdentityError> {
+        self.server(http2::ALPN).map(|(config, handshake)| (Arc::new(config), handshake))
+    }
+
+    /// The same for a peer that this daemon connects to over TCP.
+    ///
+    /// # Errors
+    /// As [`Self::quic_server`].
+    pub fn tcp_client(
+        &self,
+    ) -> Result<(Arc<rustls::ClientConfig>, Arc<TlsHandshake>), IdentityError> {
+        self.client(http2::ALPN).map(|(config, handshake)| (Arc::new(config), handshake))
+    }
+
+    fn server(
+        &self,
+        alpn: &[u8],
+    ) -> Result<(rustls::ServerConfig, Arc<TlsHandshake>), IdentityError> {
+        let handshake = Arc::<TlsHandshake>::default();
+        let by_authority = self.clients.clone();
+        let (names, own) = (self.names.clone(), self.certified.clone());
+        let mut config = rustls::ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(Arc::new(KnownClients {
+                by_authority,
+                names,
+                handshake: handshake.clone(),
+            }))
+            .with_cert_resolver(Arc::new(ByName { own, handshake: handshake.clone() }));
+        config.alpn_protocols = vec![alpn.to_vec()];
+        // No bytes of a flow may be in early data, which can be replayed.
+        config.max_early_data_size = 0;
+        // A peer that reconnects shows its certificate again, which may have expired meanwhile.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok((config, handshake))
+    }
+
+    fn client(
+        &self,
+        alpn: &[u8],
+    ) -> Result<(rustls::ClientConfig, Arc<TlsHandshake>), IdentityError> {
+        let handshake = Arc::<TlsHandshake>::default();
+        let by_authority = self.servers.clone();
+        let verifier = ExpectedServer { by_authority, handshake: handshake.clone() };
+        let mut config = rustls::ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.certified.clone())));
+        config.alpn_protocols = vec![alpn.to_vec()];
+        // No session is resumed by a ticket: the peer's identity would not be verified a second time.
+        config.resumption = Resumption::disabled();
+        Ok((config, handshake))
     }
 }
 
@@ -314,7 +402,8 @@ impl<'a> CertificateNames<'a> {
         name_of(name).is_some_and(|name| self.has(&name))
     }
 
-    fn has(&self, name: &ServerName<'_>) -> bool {
+    /// The same for a name in the form that TLS takes.
+    pub fn has(&self, name: &ServerName<'_>) -> bool {
         self.0.verify_is_valid_for_subject_name(name).is_ok()
     }
 }
@@ -327,107 +416,4 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityErr
         return Err(IdentityError::Empty { file: file.to_owned() });
     }
     Ok(found)
-}
-
-fn server(
-    provider: &Arc<CryptoProvider>,
-    roots: &Arc<RootCertStore>,
-    revoked: &Revoked,
-    own: Arc<CertifiedKey>,
-    names: Vec<ServerName<'static>>,
-) -> Result<rustls::ServerConfig, IdentityError> {
-    let by_authority = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-        .with_crls(revoked.lists())
-        // An authority without a list revokes nothing.
-        .allow_unknown_revocation_status()
-        .build()?;
-    let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(Arc::new(KnownClients { by_authority, names }))
-        .with_cert_resolver(Arc::new(ByName(own)));
-    config.alpn_protocols = vec![http3::ALPN.to_vec()];
-    // No bytes of a flow may be in early data, which can be replayed.
-    config.max_early_data_size = 0;
-    // A peer that reconnects shows its certificate again, which may have expired meanwhile.
-    config.send_tls13_tickets = 0;
-    Ok(config)
-}
-
-fn client(
-    provider: &Arc<CryptoProvider>,
-    roots: &Arc<RootCertStore>,
-    revoked: &Revoked,
-    own: Arc<CertifiedKey>,
-) -> Result<rustls::ClientConfig, IdentityError> {
-    let by_authority = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
-        .with_crls(revoked.lists())
-        .allow_unknown_revocation_status()
-        .build()?;
-    let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_webpki_verifier(by_authority)
-        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
-    config.alpn_protocols = vec![http3::ALPN.to_vec()];
-    Ok(config)
-}
-
-/// Shows the certificate only to a peer that requests a name in it.
-#[derive(Debug)]
-struct ByName(Arc<CertifiedKey>);
-
-impl ResolvesServerCert for ByName {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let name = hello.server_name()?;
-        CertificateNames::of(self.0.end_entity_cert().ok()?)?.bear(name).then(|| self.0.clone())
-    }
-}
-
-/// Admits peers whose certificate the authority has signed under one of these names.
-#[derive(Debug)]
-struct KnownClients {
-    by_authority: Arc<dyn ClientCertVerifier>,
-    names: Vec<ServerName<'static>>,
-}
-
-impl ClientCertVerifier for KnownClients {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // A known peer needs no hint, and a stranger gets none.
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.by_authority.verify_client_cert(end_entity, intermediates, now)?;
-        let shown = CertificateNames::of(end_entity);
-        if shown.is_some_and(|shown| self.names.iter().any(|name| shown.has(name))) {
-            return Ok(verified);
-        }
-        Err(rustls::CertificateError::ApplicationVerificationFailure.into())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.by_authority.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.by_authority.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_authority.supported_verify_schemes()
-    }
 }

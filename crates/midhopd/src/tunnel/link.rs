@@ -4,6 +4,7 @@ mod aside;
 mod backlog;
 mod choice;
 pub mod keeper;
+mod refused;
 
 use self::aside::Aside;
 use super::fallback;

@@ -14,12 +14,13 @@ use super::{
     link,
     opened::Leaving,
     quic::Incoming,
+    refusal,
     session::QuicSession,
     shards::Shard,
     silence,
     standing::Standing,
     stream::{Stream, judge},
-    transport,
+    transport::{self, Welcome},
 };
 use crate::{
     admission::Ticket,
@@ -66,7 +67,7 @@ pub async fn listen(
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let now = identity.borrow().clone();
-    let (config, ledger) = (transport::welcoming(&now), worker.ledger.clone());
+    let (config, ledger) = (transport::welcoming(&now)?.0, worker.ledger.clone());
     let endpoint = transport::endpoint(socket, Some(config), &now, shard, ledger)?;
     worker.endpoints.borrow_mut().push(endpoint.clone());
     while let Some(incoming) = endpoint.accept().await {
@@ -90,19 +91,24 @@ async fn welcome(
 ) {
     let from = incoming.remote_address();
     let plan = worker.plan();
-    let (config, steering, guess) = match transport::server(&identity, &plan.peers, from) {
-        Ok(found) => found,
-        Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
-    };
+    let Welcome { config, steering, guess, handshake } =
+        match transport::server(&identity, &plan.peers, from) {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
+        };
     let widest = transport::widest(&plan.peers);
     let may_repair = transport::may_repair(&plan.peers);
     let connection = match incoming.accept((config, steering.pace()), may_repair) {
         Ok(connection) => connection,
+        // The first packet can ask for a name that is not ours.
+        Err(error) if handshake.asked().is_some() => {
+            return refusal::report(&worker, &identity, &handshake, from, &error);
+        }
         Err(error) => return tracing::debug!(%from, %error, "somebody did not come in"),
     };
     match time::timeout(PATIENCE, connection.connected()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
+        Ok(Err(error)) => return refusal::report(&worker, &identity, &handshake, from, &error),
         Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
     }
     drop(place);

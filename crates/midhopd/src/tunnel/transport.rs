@@ -1,6 +1,7 @@
 //! How QUIC is set up between two proxies.
 
 use super::{
+    handshake::TlsHandshake,
     identity::Identity,
     quic::QuicEndpoint,
     shards::{Keys, Shard},
@@ -116,7 +117,7 @@ pub fn may_repair(peers: &[PeerPlan]) -> bool {
     peers.iter().any(|peer| peer.repair != Repair::Off)
 }
 
-/// The settings of a connection that this end opens, and its steering.
+/// The settings of a connection that this end opens, its steering, and what its handshake will have shown.
 ///
 /// # Errors
 /// When the congestion control is not available.
@@ -124,23 +125,39 @@ pub fn client(
     identity: &Identity,
     peer: &PeerPlan,
     remote: SocketAddr,
-) -> io::Result<(ClientConfig, Arc<Steering>)> {
+) -> io::Result<(ClientConfig, Arc<Steering>, Arc<TlsHandshake>)> {
     let (mut transport, steering) = common(peer, remote, peer.repair != Repair::Off)?;
     // Requests go in one direction only.
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
-    let mut config = ClientConfig::new(identity.client.clone());
+    let (crypto, handshake) = identity.quic_client().map_err(io::Error::other)?;
+    let mut config = ClientConfig::new(crypto);
     config.transport_config(Arc::new(transport));
-    Ok((config, steering))
+    Ok((config, steering, handshake))
 }
 
 /// The settings of an accepting endpoint, before any peer connects.
-pub fn welcoming(identity: &Identity) -> ServerConfig {
-    ServerConfig::with_crypto(identity.server.clone())
+///
+/// # Errors
+/// When TLS lacks what QUIC needs.
+pub fn welcoming(identity: &Identity) -> io::Result<(ServerConfig, Arc<TlsHandshake>)> {
+    let (crypto, handshake) = identity.quic_server().map_err(io::Error::other)?;
+    Ok((ServerConfig::with_crypto(crypto), handshake))
 }
 
-/// The settings of a connection that a peer opens from `remote`, what steers it, and for which of
-/// the peers they are: which it is shows later, unless it is known by its address. Then [`QuicConnection::adapt`](super::quic::QuicConnection::adapt)
-/// follows.
+/// What a connection needs that a peer opens.
+pub struct Welcome<'a> {
+    /// Its settings.
+    pub config: ServerConfig,
+    /// What steers it.
+    pub steering: Arc<Steering>,
+    /// The peer that the settings are for. The handshake shows which it is; then
+    /// [`QuicConnection::adapt`](super::quic::QuicConnection::adapt) follows.
+    pub guess: &'a PeerPlan,
+    /// What the handshake will have shown.
+    pub handshake: Arc<TlsHandshake>,
+}
+
+/// The settings of a connection that a peer opens from `remote`.
 ///
 /// # Errors
 /// When there is no peer, or the congestion control cannot be had.
@@ -148,7 +165,7 @@ pub fn server<'a>(
     identity: &Identity,
     peers: &'a [PeerPlan],
     remote: SocketAddr,
-) -> io::Result<(ServerConfig, Arc<Steering>, &'a PeerPlan)> {
+) -> io::Result<Welcome<'a>> {
     let known = |peer: &&PeerPlan| peer.address.is_some_and(|address| address.ip() == remote.ip());
     let unknown = |peer: &&PeerPlan| peer.address.is_none();
     let found = peers.iter().find(known).or_else(|| peers.iter().find(unknown)).or(peers.first());
@@ -158,9 +175,9 @@ pub fn server<'a>(
     let (mut transport, steering) = common(&anybody, remote, may_repair(peers))?;
     transport.stream_receive_window(varint(widest(peers)));
     transport.receive_window(varint(windows::first(peer.receive_window)));
-    let mut config = welcoming(identity);
+    let (mut config, handshake) = welcoming(identity)?;
     config.transport_config(Arc::new(transport));
-    Ok((config, steering, peer))
+    Ok(Welcome { config, steering, guess: peer, handshake })
 }
 
 /// The widest stream window of all peers, granted before anything of the stream is read.

@@ -65,9 +65,13 @@ fn what_is_to_be_typed_works() {
             }
             // What it needs is made, and used, by the test above.
             (Some("midhopd"), Some("pki")) => continue,
-            (Some("midhopd" | "target/release/midhopd"), _) => {
+            (Some("midhopd" | "target/release/midhopd"), asked) => {
+                // Some ask the daemon.
+                if !matches!(asked, Some("check" | "doctor" | "--version")) {
+                    running.get_or_insert_with(|| Running::start(&stage, &desk));
+                }
                 let mut command = midhopd();
-                command.args(line.split(' ').skip(1));
+                command.args(line.split(' ').skip(1)).env("MIDHOPD_SOCKET", desk.socket());
                 output_in(&stage.gateway, &mut command)
             }
             (Some("curl"), _) => {

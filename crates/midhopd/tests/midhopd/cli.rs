@@ -55,6 +55,85 @@ fn a_wrong_command_line_is_a_usage_error() {
     assert_error(&output, 64, &["/no/such/file cannot be read", "hint: "]);
 }
 
+/// Wherever addresses and networks are taken, what is wrong with one is said in our words, with what to write.
+#[test]
+fn addresses_and_networks_are_refused_with_what_to_write() {
+    for (config, key, message, hint) in [
+        (
+            "[admin]\nlisten = \"192.0.2.1\"\n",
+            "admin.listen",
+            "the port is missing",
+            "192.0.2.1:PORT",
+        ),
+        (
+            "[explicit]\nhttp_connect = [\"[::1]:80\", \"::1:80\"]\n",
+            "http_connect",
+            "stands in brackets",
+            "[::1]:80",
+        ),
+        (
+            "[explicit]\nclients = \"10.0.0.0/33\"\n",
+            "explicit.clients",
+            "at most 32 bits, not 33",
+            "10.0.0.0/32",
+        ),
+        (
+            "[legs.a]\nprefixes = \"10.0.0.0/8 \"\n",
+            "legs.a.prefixes",
+            "spaces around it",
+            "\"10.0.0.0/8\"",
+        ),
+        (
+            "[[rules]]\naction = \"split\"\nmatch = { source = \"10.1.2.3/8\" }\n",
+            "source",
+            "bits behind the first 8",
+            "10.0.0.0/8 for the network",
+        ),
+        (
+            "[sources]\nprefixes = [\"10.0.0.1\"]\n",
+            "sources.prefixes",
+            "number of bits is missing",
+            "10.0.0.1/32",
+        ),
+        (
+            "[tunnel]\nlisten = \"2001:db8::1\"\n",
+            "tunnel.listen",
+            "stands in brackets",
+            "[2001:db8::1]:PORT",
+        ),
+        ("[tunnel]\ntargets = [\"[fd00::]/8\"]\n", "tunnel.targets", "no brackets", "fd00::/8"),
+        (
+            "[peers.far]\naddress = \"192.0.2.1\"\n",
+            "peers.far.address",
+            "the port is missing",
+            "192.0.2.1:PORT",
+        ),
+        (
+            "[peers.far]\ntransparent = \"10.1.2.3/8\"\n",
+            "peers.far.transparent",
+            "bits behind",
+            "10.0.0.0/8 for the network, or 10.1.2.3/32",
+        ),
+        ("[peers.far]\ntargets = \"10.0.0.0/40\"\n", "peers.far.targets", "not 40", "10.0.0.0/32"),
+    ] {
+        let hint = format!("hint: write {hint}");
+        assert_error(&check(config), 64, &[key, message, &hint]);
+    }
+    for (arguments, part) in [
+        (&["why", "10.0.0.7", "192.0.2.1"][..], "the port is missing: write 192.0.2.1:PORT"),
+        (&["why", "10.0.0.7", "2001:db8::1:443"], "write [2001:db8::1]:443"),
+        (
+            &["why", "10.0.0.0/8", "192.0.2.1:443"],
+            "\"10.0.0.0/8\" is not an address: write 192.0.2.1",
+        ),
+        (&["flows", "--match", "source=10.0.0.0/33"], "at most 32 bits, not 33"),
+        (&["flows", "--match", "destination=10.1.2.3/8"], "write 10.0.0.0/8 for the network"),
+    ] {
+        let output = midhopd().args(arguments).output().expect("starting the program");
+        assert_error(&output, 64, &[part]);
+    }
+}
+
 #[test]
 fn check_prints_the_plan_with_every_default() {
     let output = check("[legs.sat0]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"");

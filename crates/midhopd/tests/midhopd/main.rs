@@ -25,6 +25,7 @@ mod assisted;
 mod assisted_pair;
 mod begun;
 mod book;
+mod certificate_trouble;
 mod chain;
 mod chain_early;
 mod cli;

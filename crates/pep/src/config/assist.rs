@@ -59,8 +59,10 @@ pub enum Repairer {
 #[serde(deny_unknown_fields)]
 pub struct AssistPeer {
     /// This daemon's own address and UDP port for what the two report to each other.
+    #[serde(deserialize_with = "super::written::endpoint")]
     pub listen: SocketAddr,
     /// The peer's.
+    #[serde(deserialize_with = "super::written::endpoint")]
     pub address: SocketAddr,
     /// A file with the secret of both, of at least 16 bytes, by which each knows that a report is the other's.
     pub key: PathBuf,

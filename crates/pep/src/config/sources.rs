@@ -16,6 +16,7 @@ pub const PREFIXES_MAX: usize = 64;
 #[serde(deny_unknown_fields, default)]
 pub struct Sources {
     /// Prefixes that are one source each; the longest that has the client's address counts.
+    #[serde(deserialize_with = "super::written::networks")]
     pub prefixes: OneOrMany<IpNet>,
     /// Leading bits by which any other IPv4 address belongs to its source.
     pub ipv4_bits: u8,

@@ -159,7 +159,7 @@ fn impossible_values_are_refused_by_key() {
         ("[legs.other]", "legs.other", "no leg takes"),
         ("[legs.a]\n[legs.b]\ninterface = \"a\"", "legs.b.interface", "\"a\" already"),
         (
-            "[legs.a]\nprefixes=\"10.0.0.0/8\"\n[legs.b]\nprefixes=\"10.9.9.9/8\"",
+            "[legs.a]\nprefixes=\"10.0.0.0/8\"\n[legs.b]\nprefixes=\"10.0.0.0/8\"",
             "legs.b.prefixes",
             "\"a\" already",
         ),

@@ -47,6 +47,7 @@ pub enum Fallback {
 #[serde(deny_unknown_fields, default)]
 pub struct Tunnel {
     /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
+    #[serde(deserialize_with = "super::written::endpoints")]
     pub listen: OneOrMany<SocketAddr>,
     /// Whether peers to whom UDP does not pass may come to the same addresses in TCP; `only`: and nobody in UDP.
     pub fallback: Fallback,
@@ -65,6 +66,7 @@ pub struct Tunnel {
     pub local_targets: bool,
     /// Special-purpose addresses (private networks, the link …) that may be targets. An address of this host
     /// may where it is listed alone, as a /32 or /128.
+    #[serde(deserialize_with = "super::written::networks")]
     pub targets: OneOrMany<IpNet>,
     /// How long one address of a target may take to answer.
     pub connect_timeout: Duration,
@@ -95,6 +97,7 @@ impl Default for Tunnel {
 pub struct Peer {
     /// Where it listens; none: it comes to us.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "super::written::endpoint_if_any")]
     pub address: Option<SocketAddr>,
     /// Its name in its certificate; unset: that of its table.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,11 +129,14 @@ pub struct Peer {
     /// In which form it is asked for flows.
     pub request: RequestForm,
     /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
+    #[serde(deserialize_with = "super::written::networks")]
     pub transparent: OneOrMany<IpNet>,
     /// Clients for whom the peer may speak beside those: only theirs are the addresses that rules match as `source`.
+    #[serde(deserialize_with = "super::written::networks")]
     pub clients: OneOrMany<IpNet>,
     /// Special-purpose addresses that this peer may ask for; unset: those of `tunnel.targets`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "super::written::networks_if_any")]
     pub targets: Option<OneOrMany<IpNet>>,
     /// Flows that the peer may have open at a time, over all of its connections.
     pub flows: u32,

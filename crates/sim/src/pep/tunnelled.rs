@@ -140,6 +140,7 @@ impl Proxy {
                 return self.serve(now, at, *stream, request, actions);
             }
             CarrierEvent::Connected
+            | CarrierEvent::Confirmed
             | CarrierEvent::Opened(_)
             | CarrierEvent::Settled
             | CarrierEvent::Leaving

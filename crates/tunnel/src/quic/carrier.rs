@@ -3,6 +3,7 @@
 mod by_frames;
 
 use super::batch::DatagramBatch;
+use super::event::CarrierEvent;
 use super::flow::{FlowFault, Taken};
 use super::session::Session;
 use crate::cause::Cause;
@@ -27,39 +28,6 @@ use std::{fmt, time};
 
 /// The most datagrams that QUIC may make in one batch.
 const SEGMENTS_MAX: u64 = 10;
-
-/// An event of a connection.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CarrierEvent {
-    /// The handshake is complete: the peer has shown its certificates.
-    Connected,
-    /// The peer's settings have arrived.
-    Settled,
-    /// The peer has opened a stream for a flow. The caller reads its frames.
-    Opened(StreamId),
-    /// The peer requests a flow.
-    Asked(StreamId, Box<Request>),
-    /// The peer has granted a flow.
-    Granted(StreamId),
-    /// Bytes of a flow have arrived, or its end.
-    Readable(StreamId),
-    /// Nothing of a flow waits to be sent any more: more may be put.
-    Writable(StreamId),
-    /// The peer has acknowledged all of this end's half.
-    Delivered(StreamId),
-    /// The peer has stopped this end's half.
-    Stopped(StreamId, Code),
-    /// A flow broke.
-    Broken(StreamId, FlowFault),
-    /// The peer accepts more flows than before.
-    Available,
-    /// The peer accepts no more flows; open flows continue.
-    Leaving,
-    /// The peer has had more to send than the path takes, for so long.
-    Backlog(Duration),
-    /// The connection is lost, and why.
-    Lost(ConnectionError),
-}
 
 /// The counters of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -121,6 +89,8 @@ pub struct Carrier {
     to_agree: bool,
     /// Whether the handshake is complete.
     is_connected: bool,
+    /// Whether the peer has confirmed it.
+    is_confirmed: bool,
     /// Datagrams that QUIC made when there was no room: they cannot be returned to QUIC.
     made: VecDeque<(Bytes, Label)>,
     /// Events from before the session began.
@@ -176,6 +146,7 @@ impl Carrier {
             reads_repairs: false,
             to_agree: false,
             is_connected: false,
+            is_confirmed: false,
             made: VecDeque::new(),
             events: VecDeque::new(),
             buffer: Vec::new(),
@@ -600,7 +571,7 @@ impl Carrier {
     fn work(&mut self, now: Instant) {
         let at = self.at(now);
         let rate = self.shim.pace().rate();
-        let Self { connection, session, shim, to_agree, is_connected, .. } = self;
+        let Self { connection, session, shim, to_agree, is_connected, is_confirmed, .. } = self;
         let Some(session) = session else {
             // Later events wait in QUIC until the peer is identified.
             while !*is_connected && let Some(event) = connection.poll() {
@@ -629,7 +600,18 @@ impl Carrier {
                 connection.close(at, varint(code), Bytes::new());
                 session.events.push_back(CarrierEvent::Lost(ConnectionError::LocallyClosed));
             }
-            let Some(event) = connection.poll() else { return };
+            let Some(event) = connection.poll() else {
+                // A server has nothing that confirms it (RFC 9001 §4.1.2).
+                let may_be_confirmed = *is_connected && !*is_confirmed;
+                if may_be_confirmed
+                    && connection.side().is_client()
+                    && connection.stats().frame_rx.handshake_done > 0
+                {
+                    *is_confirmed = true;
+                    session.events.push_back(CarrierEvent::Confirmed);
+                }
+                return;
+            };
             match event {
                 Event::Connected => {
                     *is_connected = true;

@@ -8,7 +8,8 @@
 //! something has arrived for it, when the caller uses it, and when its timer expires.
 
 use super::batch::DatagramBatch;
-use super::carrier::{Carrier, CarrierError, CarrierEvent, Label, Opening};
+use super::carrier::{Carrier, CarrierError, Label, Opening};
+use super::event::CarrierEvent;
 use crate::control::Pace;
 use crate::fec::Packet;
 use bytes::{Bytes, BytesMut};

@@ -1,8 +1,9 @@
 //! One connection with its own endpoint, for simulations and tests: in virtual time, without encryption.
 
 use super::batch::DatagramBatch;
-use super::carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};
+use super::carrier::{Carrier, CarrierError, CarrierStats, Label, Opening};
 use super::endpoint::{Endpoint, EndpointEvent};
+use super::event::CarrierEvent;
 use super::plaintext::Plaintext;
 use crate::control::Pace;
 use crate::peer;

@@ -9,7 +9,8 @@ mod unidirectional;
 
 use self::control::Outgoing;
 use self::unidirectional::PeerStream;
-use super::carrier::{CarrierEvent, Opening};
+use super::carrier::Opening;
+use super::event::CarrierEvent;
 use super::flow::{Awaited, FlowFault, FlowStream, Incoming, Taken};
 use crate::cause::Cause;
 use crate::connect::{Form, Request, Response};

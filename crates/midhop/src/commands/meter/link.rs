@@ -2,7 +2,7 @@
 
 use super::run::{parse_host, parse_seconds};
 use super::{runtime, table};
-use crate::commands::output;
+use crate::commands::{arguments, output};
 use crate::failure::Failure;
 use midhop_testbed::meter::link::{self, LinkDirection, LinkError, LinkOptions, LinkReport};
 use midhop_testbed::meter::{FlowError, MeterError};
@@ -26,7 +26,7 @@ pub struct MeterLink {
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "60")]
     time: Duration,
     /// Local address to use.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = arguments::address)]
     bind: Option<IpAddr>,
     /// Print the numbers as JSON.
     #[arg(long, conflicts_with = "toml")]

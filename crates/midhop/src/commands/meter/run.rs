@@ -2,7 +2,7 @@
 
 use super::start::Start;
 use super::{activate, runtime, table};
-use crate::commands::output;
+use crate::commands::{arguments, output};
 use crate::failure::{self, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use midhop_experiment::plan::RestartPlan;
@@ -56,7 +56,7 @@ pub struct MeterRun {
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Local address to use.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = arguments::address)]
     bind: Option<IpAddr>,
     /// Time between samples.
     #[arg(long, value_name = "TIME", default_value = "100ms")]

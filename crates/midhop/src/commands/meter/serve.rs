@@ -1,6 +1,7 @@
 //! `midhop meter serve`.
 
 use super::{activate, runtime};
+use crate::commands::arguments;
 use crate::failure::Failure;
 use midhop_bpf::Active;
 use midhop_testbed::meter::link::LinkLimits;
@@ -20,7 +21,7 @@ const HELD_MAX: usize = 16;
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     /// Where to listen; `[::]` serves IPv4 too, port 0 takes any.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:5201")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::endpoint, default_value = "[::]:5201")]
     listen: SocketAddr,
     /// Stop after the first client's run.
     #[arg(long)]

@@ -7,7 +7,7 @@ use crate::{
         crowd::{Crowd, Place},
         earlier,
         guests::Seat,
-        link, serve,
+        link, refusal, serve,
         standing::Standing,
     },
     worker::Worker,
@@ -16,6 +16,7 @@ use midhop_pep::config::PeerPlan;
 use midhop_tunnel::http2;
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::spawn_local,
@@ -25,6 +26,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Timeout of a handshake: longer than any satellite needs.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a refused peer may take to receive why.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Pause before the next attempt when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,10 +72,18 @@ async fn welcome(
     identity: watch::Receiver<Arc<Identity>>,
     place: Place,
 ) {
-    let acceptor = TlsAcceptor::from(identity.borrow().tcp_server.clone());
-    let tls = match time::timeout(PATIENCE, acceptor.accept(stream)).await {
+    let now = identity.borrow().clone();
+    let (config, handshake) = match now.tcp_server() {
+        Ok(found) => found,
+        Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
+    };
+    let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
+    let tls = match time::timeout(PATIENCE, accepting).await {
         Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
+        Ok(Err((error, stream))) => {
+            refusal::report(&worker, &now, &handshake, from, &error);
+            return let_alert_arrive(stream).await;
+        }
         Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
     };
     let plan = worker.plan();
@@ -107,6 +118,14 @@ async fn welcome(
     worker.tunnels.earlier.follow(&peer.name, earlier::PeerTransport::Tcp(session.doubt()));
     spawn_local(dismiss(session.clone(), standing));
     serve_session(worker, peer.clone(), session, seat).await;
+}
+
+/// Closes a connection behind its last alert. A reset, which unread bytes would cause, could overtake the alert.
+async fn let_alert_arrive(mut stream: TcpStream) {
+    let _ = stream.shutdown().await;
+    let mut unread = [0; 1024];
+    let drained = async { while matches!(stream.read(&mut unread).await, Ok(1..)) {} };
+    let _ = time::timeout(LAST_WORDS, drained).await;
 }
 
 /// Closes a tunnel, and its flows with it, once its peer may not stay any more.

@@ -5,6 +5,7 @@
 //! Invariant: once a session is gone its connection is dropped, and each flow that had not ended is informed that it
 //! broke.
 
+use super::alert::{Alert, Alerted};
 use super::socket;
 use crate::{
     leg::Sample,
@@ -29,6 +30,7 @@ use midhop_tunnel::{
     http3::Code,
 };
 use midhop_units::Rate;
+use rustls::AlertDescription;
 use std::{
     cell::{Cell, RefCell},
     future::{pending, poll_fn},
@@ -60,6 +62,8 @@ const WINDOW_MOST: u64 = (1 << 31) - 1;
 
 /// TLS to a peer that this end connected to.
 pub type Near = tokio_rustls::client::TlsStream<TcpStream>;
+/// The same, while HTTP/2 uses it.
+type NearStream = Alerted<Near>;
 /// TLS to a peer that connected to this end.
 pub type AcceptedTls = tokio_rustls::server::TlsStream<TcpStream>;
 
@@ -79,6 +83,10 @@ pub struct TcpSession {
     leaving: watch::Sender<bool>,
     /// Why it is gone, once it is.
     gone: watch::Sender<Option<Arc<str>>>,
+    /// Whether the peer has accepted this end's certificate, where this end connected.
+    accepted: watch::Sender<bool>,
+    /// The peer's alert that ended it.
+    alert: Alert,
     closing: Notify,
     doubt: Arc<LivenessProbe>,
     /// Held by each flow.
@@ -101,6 +109,8 @@ impl TcpSession {
             asked: RefCell::default(),
             leaving: watch::Sender::new(false),
             gone: watch::Sender::new(None),
+            accepted: watch::Sender::new(false),
+            alert: Alert::default(),
             closing: Notify::new(),
             doubt: Arc::default(),
             seats: Arc::default(),
@@ -129,6 +139,7 @@ impl TcpSession {
             .reset_stream_duration(RESET)
             .max_concurrent_reset_streams(peer.flows as usize)
             .max_local_error_reset_streams(None);
+        let near = Alerted::new(near, session.alert.clone());
         let (requests, connection) = builder.handshake(near).await.map_err(http2::io_error)?;
         let session = Rc::new(session);
         session.requests.replace(Some(requests));
@@ -241,6 +252,23 @@ impl TcpSession {
         // The sender is owned by the same value.
         let why = gone.wait_for(Option::is_some).await;
         why.ok().and_then(|why| why.clone()).unwrap_or_default()
+    }
+
+    /// Waits until the peer has accepted this end's certificate.
+    ///
+    /// # Errors
+    /// Why the connection is gone, and the peer's alert, if there was one.
+    pub async fn accepted(&self) -> Result<(), (io::Error, Option<AlertDescription>)> {
+        let mut accepted = self.accepted.subscribe();
+        tokio::select! {
+            biased;
+            // The sender is owned by the same value.
+            _ = accepted.wait_for(|it| *it) => Ok(()),
+            why = self.gone() => {
+                let error = io::Error::new(io::ErrorKind::ConnectionAborted, why.to_string());
+                Err((error, self.alert.get().copied()))
+            }
+        }
     }
 
     /// Stops requests: a far end announces this to its peer, a near end sends no more.
@@ -416,10 +444,20 @@ const CLOSED: &str = "closed";
 
 async fn drive_near(
     session: Rc<TcpSession>,
-    mut connection: client::Connection<Near, Piece>,
+    mut connection: client::Connection<NearStream, Piece>,
     heart: Heart,
 ) {
-    let fails = heart.fails(connection.ping_pong(), &session);
+    let mut ping = connection.ping_pong();
+    let fails = async {
+        // TLS is complete at this end before the peer has seen this end's certificate. A response proves that it
+        // has accepted it.
+        if let Some(ping) = &mut ping
+            && ping.ping(Ping::opaque()).await.is_ok()
+        {
+            session.accepted.send_replace(true);
+        }
+        heart.fails(ping, &session).await;
+    };
     let why = {
         let mut connection = pin!(connection);
         let ended = tokio::select! {

@@ -17,10 +17,13 @@ use self::judge::Judge;
 use super::OpenTunnel;
 use super::aside::Aside;
 use super::keeper::{LinkKeeper, follow, follow_tcp};
+use super::refused::{self, OpeningAttempt};
 use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},
-    quic::QuicEndpoint,
+    handshake::TlsHandshake,
+    identity::Identity,
+    quic::{QuicConnection, QuicEndpoint},
     serve,
     session::QuicSession,
     standing::Standing,
@@ -28,9 +31,10 @@ use crate::tunnel::{
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
-use midhop_tunnel::quic::Opening;
+use midhop_tunnel::control::Steering;
+use midhop_tunnel::quic::{ConnectionError, Opening};
 use rustls::pki_types::{CertificateDer, ServerName};
-use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, time::Duration};
+use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::spawn_local,
@@ -72,6 +76,14 @@ pub struct Choice<'a> {
     judge: RefCell<Judge>,
     /// The carrier that some flows are sent over to measure its throughput.
     aside: Rc<Aside>,
+}
+
+/// A peer over QUIC, once the handshake is complete at this end.
+struct Greeted {
+    connection: QuicConnection,
+    steering: Arc<Steering>,
+    identity: Arc<Identity>,
+    handshake: Arc<TlsHandshake>,
 }
 
 /// Turns true when a session is gone.
@@ -139,10 +151,10 @@ impl<'a> Choice<'a> {
             self.tell("a tunnel is open over TCP, as it is configured");
             return Ok(self.on_tcp(session, Carrier::TcpOnly));
         }
-        let mut quic = pin!(self.open_quic());
+        let mut quic = pin!(self.greet_quic());
         let mut anew = pin!(async {
             time::sleep(self.head_start()).await;
-            match self.open_quic().await {
+            match self.greet_quic().await {
                 // The first attempt times out as well, or has an answer.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => pending().await,
                 opened => opened,
@@ -158,7 +170,7 @@ impl<'a> Choice<'a> {
         loop {
             tokio::select! {
                 biased;
-                opened = &mut quic, if failed.is_none() => match opened {
+                greeted = &mut quic, if failed.is_none() => match self.admitted(greeted).await {
                     Ok(session) => {
                         self.tell("a tunnel is open");
                         return Ok(self.on_quic(session));
@@ -168,10 +180,17 @@ impl<'a> Choice<'a> {
                     }
                     Err(error) => failed = Some(error),
                 },
-                opened = &mut anew, if failed.is_none() && !is_off => {
-                    let session = opened?;
-                    self.tell("a tunnel is open");
-                    return Ok(self.on_quic(session));
+                greeted = &mut anew, if failed.is_none() && !is_off => {
+                    match self.admitted(greeted).await {
+                        Ok(session) => {
+                            self.tell("a tunnel is open");
+                            return Ok(self.on_quic(session));
+                        }
+                        Err(error) if no_tcp || error.kind() != io::ErrorKind::TimedOut => {
+                            return Err(error);
+                        }
+                        Err(error) => failed = Some(error),
+                    }
                 }
                 opened = &mut tcp, if !no_tcp => match opened {
                     Ok(session) => {
@@ -364,37 +383,79 @@ impl<'a> Choice<'a> {
     }
 
     async fn open_quic(&self) -> io::Result<Rc<QuicSession>> {
+        self.admitted(self.greet_quic().await).await
+    }
+
+    /// Completes a handshake over QUIC at this end.
+    async fn greet_quic(&self) -> io::Result<Greeted> {
         let LinkKeeper { peer, address, identity, .. } = self.keeper;
         let identity = identity.borrow().clone();
-        let (config, steering) = transport::client(&identity, peer, *address)?;
+        let (config, steering, handshake) = transport::client(&identity, peer, *address)?;
         let opening =
             Opening { initial: peer.flow_window.get(), wants_backlog: true, by_frames: true };
         let config = (config, steering.pace());
         let connection =
             self.endpoint.connect(peer, *address, config, opening).map_err(io::Error::other)?;
         connection.count_in(self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget));
-        time::timeout(ATTEMPT, connection.connected())
-            .await
-            .map_err(|_| io::ErrorKind::TimedOut)??;
+        let greeted = Greeted { connection, steering, identity, handshake };
+        self.within(&greeted, greeted.connection.connected()).await?;
+        Ok(greeted)
+    }
+
+    /// The session with a peer, once it has accepted this end's certificate: its verdict arrives a round trip after
+    /// the handshake is complete here.
+    async fn admitted(&self, greeted: io::Result<Greeted>) -> io::Result<Rc<QuicSession>> {
+        let greeted = greeted?;
+        self.within(&greeted, greeted.connection.confirmed()).await?;
+        let Greeted { connection, steering, .. } = greeted;
         let standing = self.standing(&connection.peer_certificates());
-        let session = QuicSession::new(connection, peer, steering.pace());
+        let session = QuicSession::new(connection, &self.keeper.peer, steering.pace());
         spawn_local(serve::dismiss(session.clone(), standing));
         Ok(session)
     }
 
+    async fn within(
+        &self,
+        greeted: &Greeted,
+        step: impl Future<Output = Result<(), ConnectionError>>,
+    ) -> io::Result<()> {
+        let Greeted { identity, handshake, .. } = greeted;
+        let done = time::timeout(ATTEMPT, step).await.map_err(|_| io::ErrorKind::TimedOut)?;
+        done.map_err(|lost| {
+            let alert = refused::alert_of(&lost);
+            OpeningAttempt { keeper: self.keeper, identity, handshake }.explain(lost.into(), alert)
+        })
+    }
+
     async fn open_tcp(&self) -> io::Result<Rc<fallback::TcpSession>> {
         let LinkKeeper { peer, address, identity, .. } = self.keeper;
-        let connector = TlsConnector::from(identity.borrow().tcp_client.clone());
+        let identity = identity.borrow().clone();
+        let (config, handshake) = identity.tcp_client().map_err(io::Error::other)?;
+        let attempt =
+            OpeningAttempt { keeper: self.keeper, identity: &identity, handshake: &handshake };
+        let connector = TlsConnector::from(config);
         let name = ServerName::try_from(peer.identity.clone()).map_err(io::Error::other)?;
         let open = async {
             let tcp = socket::dial(*address, peer).await?;
-            let tls = connector.connect(name, tcp).await?;
-            let standing = self.standing(tls.get_ref().1.peer_certificates().unwrap_or_default());
-            let session = fallback::TcpSession::near(tls, peer).await?;
-            spawn_local(fallback::door::dismiss(session.clone(), standing));
-            Ok(session)
+            let tls = connector.connect(name, tcp).await.map_err(|error| {
+                let alert = refused::alert_in(&error);
+                attempt.explain(error, alert)
+            })?;
+            let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+            Ok((fallback::TcpSession::near(tls, peer).await?, chain))
         };
-        time::timeout(ATTEMPT, open).await.map_err(|_| io::ErrorKind::TimedOut)?
+        let opened: io::Result<_> =
+            time::timeout(ATTEMPT, open).await.map_err(|_| io::ErrorKind::TimedOut)?;
+        let (session, chain) = opened?;
+        let accepted = time::timeout(ATTEMPT, session.accepted()).await;
+        let accepted = accepted.unwrap_or_else(|_| Err((io::ErrorKind::TimedOut.into(), None)));
+        if let Err((error, alert)) = accepted {
+            session.close();
+            return Err(attempt.explain(error, alert));
+        }
+        let standing = self.standing(&chain);
+        spawn_local(fallback::door::dismiss(session.clone(), standing));
+        Ok(session)
     }
 
     /// What the peer's staying depends on, given what it has shown.

@@ -6,6 +6,7 @@
 use super::aside::Aside;
 use super::backlog::Backlog;
 use super::choice::Choice;
+use super::refused;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
 use crate::tunnel::identity::Identity;
@@ -14,6 +15,7 @@ use crate::tunnel::quic::QuicEndpoint;
 use crate::tunnel::reopen::{self, FailedSocket};
 use crate::tunnel::session::QuicSession;
 use crate::tunnel::shards::Shard;
+use crate::tunnel::trouble::PeerTrouble;
 use crate::tunnel::{fallback, transport};
 use crate::worker::Worker;
 use midhop_pep::budget::BudgetPart;
@@ -107,7 +109,7 @@ impl LinkKeeper {
                     failed.is_back();
                     *current.borrow_mut() = Some(endpoint.clone());
                     let choice = Choice::new(self, worker, endpoint.clone(), aside.clone());
-                    let keep = self.keep_by(&choice, &endpoint, link);
+                    let keep = self.keep_by(worker, &choice, &endpoint, link);
                     tokio::pin!(keep);
                     tokio::select! {
                         () = &mut keep => {}
@@ -141,6 +143,7 @@ impl LinkKeeper {
     /// Keeps a tunnel as long as the socket is good.
     async fn keep_by(
         &self,
+        worker: &Worker,
         choice: &Choice<'_>,
         endpoint: &QuicEndpoint,
         link: &watch::Sender<State>,
@@ -160,7 +163,12 @@ impl LinkKeeper {
                 }
                 Err(_) if endpoint.has_failed() => {}
                 Err(why) => {
-                    tracing::warn!(peer = self.peer.name, %why, ?pause, "a tunnel cannot be opened");
+                    let trouble = refused::trouble_in(&why).cloned();
+                    let trouble =
+                        trouble.unwrap_or_else(|| PeerTrouble::unreachable(self.address, &why));
+                    let hint = trouble.hint;
+                    tracing::warn!(peer = self.peer.name, %why, hint, ?pause, "a tunnel cannot be opened");
+                    worker.ledger.missed(&self.peer.name, trouble);
                 }
             }
             if !endpoint.has_failed() {

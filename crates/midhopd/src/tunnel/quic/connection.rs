@@ -29,6 +29,8 @@ pub struct ConnectionShared {
     pub number: u64,
     /// Whether its handshake is over.
     connected: watch::Sender<bool>,
+    /// Whether the peer has accepted this end's certificates, at the end that began the handshake.
+    confirmed: watch::Sender<bool>,
     /// The peer's settings, once they have arrived.
     settings: watch::Sender<Option<Settings>>,
     /// Whether one of the ends accepts no more flows.
@@ -50,6 +52,7 @@ impl ConnectionShared {
     pub fn on_event(&self, event: &CarrierEvent, settings: Option<Settings>) {
         match event {
             CarrierEvent::Connected => drop(self.connected.send_replace(true)),
+            CarrierEvent::Confirmed => drop(self.confirmed.send_replace(true)),
             CarrierEvent::Settled => drop(self.settings.send_replace(settings)),
             CarrierEvent::Available => self.available.notify_waiters(),
             CarrierEvent::Leaving => drop(self.leaving.send_replace(true)),
@@ -101,6 +104,7 @@ impl QuicConnection {
             shared: shared.clone(),
             number: state.add(handle, inner.clone()),
             connected: watch::Sender::new(false),
+            confirmed: watch::Sender::new(false),
             settings: watch::Sender::new(None),
             leaving: watch::Sender::new(false),
             backlog: watch::Sender::new(None),
@@ -136,12 +140,24 @@ impl QuicConnection {
     /// # Errors
     /// Why there is no connection.
     pub async fn connected(&self) -> Result<(), ConnectionError> {
-        let mut connected = self.0.connected.subscribe();
+        self.is_true(&self.0.connected).await
+    }
+
+    /// Waits until the peer has accepted this end's certificates, at the end that began the handshake.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub async fn confirmed(&self) -> Result<(), ConnectionError> {
+        self.is_true(&self.0.confirmed).await
+    }
+
+    async fn is_true(&self, what: &watch::Sender<bool>) -> Result<(), ConnectionError> {
+        let mut what = what.subscribe();
         let mut lost = self.0.lost.subscribe();
         tokio::select! {
             biased;
             // The senders are owned by the same value.
-            _ = connected.wait_for(|it| *it) => Ok(()),
+            _ = what.wait_for(|it| *it) => Ok(()),
             why = lost.wait_for(Option::is_some) => {
                 Err(why.ok().and_then(|why| why.clone()).unwrap_or(ConnectionError::LocallyClosed))
             }

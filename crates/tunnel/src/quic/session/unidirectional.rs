@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::http3::{Code, Frame, FrameReader, Settings, StreamKind};
-use crate::quic::carrier::CarrierEvent;
+use crate::quic::event::CarrierEvent;
 use crate::{credit, varint};
 use bytes::Bytes;
 use midhop_units::Duration;
