@@ -44,7 +44,7 @@ impl Beside {
         let places = places(records);
         let mut lines: Vec<Line> = Vec::new();
         let mut all = rows(records);
-        let names = crate::figures::distinct(all.iter().map(|row| row.transfer.clone()));
+        let names = crate::phrases::distinct(all.iter().map(|row| row.transfer.clone()));
         // By the axes of all places: one alone may lack some of the labels.
         all.sort_by_cached_key(|row| {
             let order = |role| axes.order(&row.cell, role);
@@ -139,7 +139,7 @@ pub fn beside_table(records: &[Record], columns: u16) -> String {
         cells.push(match (states.is_empty(), missing) {
             (true, false) => "ok".to_owned(),
             (true, true) => "–".to_owned(),
-            _ => crate::figures::distinct(states.into_iter()).join(", "),
+            _ => crate::phrases::distinct(states.into_iter()).join(", "),
         });
         table.add_row(cells);
         above = &line.at;
@@ -183,7 +183,7 @@ pub(crate) fn section(page: &mut String, records: &[Record]) {
             let _ = write!(page, "<td class=\"n\">{}</td>", text(&figure));
         }
         let states = line.rows.iter().flatten().map(|row| state(row, &mut faults));
-        let states = crate::figures::distinct(states.filter(|it| it != "ok"));
+        let states = crate::phrases::distinct(states.filter(|it| it != "ok"));
         let states = if states.is_empty() { "ok".to_owned() } else { states.join(", ") };
         let _ = writeln!(page, "<td>{states}</td></tr>");
     }

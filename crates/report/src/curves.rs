@@ -3,7 +3,8 @@
 use crate::arrivals::{over_a_second, peak};
 use crate::axes::{Axes, Role};
 use crate::downsample::largest_triangles;
-use crate::figures::{Curve, Lines, condition, configuration, distinct, rounded, three_digits};
+use crate::figures::{Curve, Lines, condition, configuration, rounded, three_digits};
+use crate::phrases::distinct;
 use crate::summary::Row;
 use midhop_experiment::metrics::median;
 use midhop_experiment::record::{LegResult, Record, Runner, Series};

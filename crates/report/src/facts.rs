@@ -2,8 +2,7 @@
 
 use crate::axes::{Axes, Role};
 use crate::date::utc;
-use crate::figures::distinct;
-use crate::page::count;
+use crate::phrases::{count, distinct};
 use midhop_experiment::record::{Record, Runner};
 use serde_json::Value;
 

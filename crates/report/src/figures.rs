@@ -4,6 +4,7 @@
 use crate::axes::{Axes, Role};
 use crate::beside::places;
 use crate::curves;
+use crate::phrases::distinct;
 use crate::summary::{Row, rows};
 use midhop_experiment::record::{Record, Runner};
 use serde::Serialize;
@@ -145,17 +146,6 @@ fn configurations(records: &[Record], axes: &Axes) -> Vec<String> {
     let mut cells: Vec<_> = records.iter().map(|record| &record.cell).collect();
     cells.sort_by_cached_key(|cell| axes.order(cell, Role::Configuration));
     distinct(cells.into_iter().map(|cell| configuration(axes, cell)))
-}
-
-/// Each item once, in the order of its first coming.
-pub(crate) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen = Vec::new();
-    for item in items {
-        if !seen.contains(&item) {
-            seen.push(item);
-        }
-    }
-    seen
 }
 
 /// One comparison per transfer: time for a page, goodput for the rest.

@@ -27,6 +27,7 @@ mod machine;
 mod number;
 mod page;
 mod parquet_file;
+mod phrases;
 mod reproduction;
 mod runs;
 mod samples;

@@ -6,8 +6,9 @@
 use crate::beside;
 use crate::escape::html as text;
 use crate::facts;
-use crate::figures::{Bars, Figures, Lines, distinct};
+use crate::figures::{Bars, Figures, Lines};
 use crate::machine::WriteError;
+use crate::phrases::{count, distinct};
 use crate::runs;
 use crate::shell;
 use midhop_experiment::record::{Record, Runner};
@@ -227,8 +228,4 @@ fn picture(page: &mut String, id: &str, title: &str, caption: &str, kind: &str) 
         id = text(id),
         title = text(title),
     );
-}
-
-pub(crate) fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -2,8 +2,8 @@
 
 use crate::axes::{Axes, Role, magnitude};
 use crate::facts;
-use crate::figures::distinct;
 use crate::number;
+use crate::phrases::distinct;
 use crate::summary::{Row, gaps, rows, run, sets};
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle, Width,

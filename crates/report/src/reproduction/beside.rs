@@ -2,7 +2,7 @@
 
 use super::{Reproduction, Seeds};
 use crate::escape::html as text;
-use crate::page::count;
+use crate::phrases::count;
 use midhop_experiment::Scenario;
 use midhop_experiment::metrics::median;
 use midhop_study::{CellValue, Estimate, Figure, Measured, Place};

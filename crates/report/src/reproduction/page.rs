@@ -7,7 +7,7 @@ use super::run_cell::{Again, RunCell};
 use super::{Reproduction, beside, table, verdict};
 use crate::escape::html as text;
 use crate::machine::WriteError;
-use crate::page::count;
+use crate::phrases::count;
 use crate::shell;
 use serde::Serialize;
 use std::collections::BTreeSet;

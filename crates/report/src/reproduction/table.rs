@@ -67,7 +67,7 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
         page,
         "<details class=\"figures\"{open}><summary>{}</summary>\n<div class=\"scroll\"><table>\n\
          <thead><tr>",
-        crate::page::count(rows, "cell") + " as a table"
+        crate::phrases::count(rows, "cell") + " as a table"
     );
     for axis in &axes {
         let _ = write!(page, "<th>{}</th>", text(run.study.axis_name(axis)));

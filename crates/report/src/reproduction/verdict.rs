@@ -178,7 +178,7 @@ pub(super) fn list(judgements: &[Judgement], study: &Study, measured: &Measured)
             page,
             "<details><summary>{} of which nothing has run</summary>\n\
              <ol class=\"claims\">\n{idle}</ol>\n</details>\n",
-            crate::page::count(left_out, "claim")
+            crate::phrases::count(left_out, "claim")
         );
     }
     page

@@ -128,7 +128,7 @@ pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> S
         text += &format!(
             " Without a value: {} of {}, where a run did not give this figure.",
             missing,
-            crate::page::count(points().count(), "cell")
+            crate::phrases::count(points().count(), "cell")
         );
     }
     text

@@ -1,0 +1,17 @@
+//! Pieces of sentences and lists.
+
+/// Each item once, in the order of its first coming.
+pub(crate) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}
+
+/// So many of something, with the noun in the number that fits.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
