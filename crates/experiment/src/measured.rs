@@ -1,7 +1,7 @@
 //! What was measured without a scenario: by `midhop meter run`, by `midhop meter link`, by iperf3.
 //!
 //! Each becomes a [`Record`], so that reports and comparisons take it beside runs of scenarios. Such a record has a
-//! [`Runner`](crate::record::Runner) of its own, by which it is labelled; it has no seed and no plan, and so no physical limit, until a plan
+//! [`Runner`] of its own, by which it is labelled; it has no seed and no plan, and so no physical limit, until a plan
 //! is given ([`limit_by`]). Of a measured link the plan is the link itself.
 
 mod iperf3;
