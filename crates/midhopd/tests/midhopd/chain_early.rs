@@ -41,7 +41,10 @@ impl Chain {
              match.destination = \"10.0.2.0/24\"\ntunnel = \"last\"\notherwise = \"{otherwise}\"\n"
         );
         let middle = stage::start(&stage.server, &far_config(FAMILY, &authority, &onwards));
-        let near = near_config(FAMILY, &authority, EARLY, "", "otherwise = \"reject\"\n");
+        // In the classic form, which a tunnel has until the far end's settings are there, a request whose client has
+        // left stays until it is answered.
+        let form = "request = \"template\"\n";
+        let near = near_config(FAMILY, &authority, EARLY, form, "otherwise = \"reject\"\n");
         let near = stage.start(&near);
         Self { near, middle, authority, host, said }
     }
