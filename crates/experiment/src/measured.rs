@@ -83,6 +83,7 @@ impl MeasuredError {
 
 /// The keys by which measurements are told apart. Each program's own come first in what it prints.
 #[derive(Deserialize)]
+#[serde(expecting = "a JSON object")]
 struct Marks {
     transfer: Option<IgnoredAny>,
     clock_shared: Option<IgnoredAny>,

@@ -105,6 +105,7 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
     let both = [first, second];
     let places = both.map(|side| side.iter().map(Runner::of).collect());
     let scenarios = both.map(|side| side.iter().map(|it| it.title.clone()).collect());
+    let transfers = both.map(names);
     let apart = Apart {
         axes: first
             .iter()
@@ -114,7 +115,7 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
             .collect(),
         places: several(&places),
         scenarios: several(&scenarios),
-        transfers: several(&both.map(names)),
+        transfers: several(&transfers) || transfers[0] == transfers[1],
     };
     let sides = both.map(|side| Side::of(side, &apart));
     let mut lines = Vec::new();
@@ -154,7 +155,7 @@ struct Apart<'r> {
     places: bool,
     /// Whether the scenario does.
     scenarios: bool,
-    /// Whether the transfer does.
+    /// Whether the transfer does. Where each side has one alone, these are compared whatever their names.
     transfers: bool,
 }
 
