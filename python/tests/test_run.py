@@ -142,7 +142,7 @@ def test_a_recorded_delay_lies_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "pass.csv").write_text("time_s,rtt_ms\n7,40\n7.5,120\n")
     assert but_environment(midhop.run(own, set=recorded).to_json()) == but_environment(expected)
     (tmp_path / "pass.csv").write_text("time_s,rtt_ms\n7,40\n6,120\n")
-    with pytest.raises(midhop.Error, match="pass.csv, line 3: each sample must be later"):
+    with pytest.raises(midhop.Error, match=r"pass\.csv, line 3: each sample must be later"):
         midhop.run(own, set=recorded)
 
 
