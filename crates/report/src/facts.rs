@@ -133,7 +133,7 @@ fn transfers(plan: &Value) -> Vec<String> {
 }
 
 fn when(records: &[Record]) -> String {
-    // A meter does not say when it ran.
+    // A meter does not report when it ran.
     let environments =
         || records.iter().map(|record| &record.environment).filter(|it| it.started_unix_s > 0);
     if environments().next().is_none() {
