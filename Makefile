@@ -12,6 +12,7 @@ ATTACK_SECONDS ?= $(if $(SHORT),10,600)
 FUZZ_SECONDS ?= $(if $(SHORT),1,60)
 FLOOD_RATE ?= 50000
 FLOOD_SECONDS ?= 60
+SURVIVAL_DEATHS ?= 200
 SCALE_FLOWS ?= 100000
 SCALE_PEERS ?= 1000
 
@@ -29,7 +30,7 @@ RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p'
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
-.PHONY: help prepare build demo dist dist-twice test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 python book book-commands recipes clean
+.PHONY: help prepare build demo dist dist-twice test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale bench-survival routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 python book book-commands recipes clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +103,10 @@ flood: build ## SYN floods of FLOOD_RATE a second for FLOOD_SECONDS, and what ot
 scale: build ## SCALE_FLOWS idle flows, SCALE_PEERS peers: memory of each, and how late workers were (as root)
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SCALE_FLOWS=$(if $(SHORT),1000,$(SCALE_FLOWS)) MIDHOP_SCALE_PEERS=$(if $(SHORT),50,$(SCALE_PEERS)) \
 	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test midhopd -- --ignored --nocapture --test-threads=1 --exact scale::figures many_peers::figures
+
+bench-survival: build ## Kills the data plane SURVIVAL_DEATHS times under load, and upgrades 1,000 flows: what is lost, and how long they wait (as root)
+	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SURVIVAL_DEATHS=$(if $(SHORT),2,$(SURVIVAL_DEATHS)) $(if $(SHORT),MIDHOP_SURVIVAL_UPGRADES=2) \
+	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test midhopd -- --ignored --nocapture --test-threads=1 --exact survival::figures upgrade::figures
 
 bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd, and of pairs beside quic-go
 	@$(if $(SHORT),,scripts/prepare bench)

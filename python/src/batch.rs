@@ -52,17 +52,21 @@ pub struct Answered {
     pub error: Option<String>,
 }
 
-/// `plans` for another process.
-pub fn written(py: Python<'_>, plans: &[&Plan], series: bool) -> PyResult<Vec<u8>> {
+/// `plans` for another process. Each is in a group, and plans of one group have one cell where their axes are the same.
+pub fn written(py: Python<'_>, plans: &[(&str, &Plan)], series: bool) -> PyResult<Vec<u8>> {
     let mut cells: Vec<CellRuns> = Vec::new();
-    for plan in plans {
+    let mut last = None;
+    for &(group, plan) in plans {
         let run = (plan.number, plan.seed);
-        let like = |plan: &Plan| Plan { number: 0, seed: Seed(0), ..plan.clone() };
         match cells.last_mut() {
-            // Two cells are told apart by their axes: what is the same in those is the same in all but the seed.
-            Some(cell) if cell.plan.axes == plan.axes => cell.runs.push(run),
-            _ => cells.push(CellRuns { plan: like(plan), runs: vec![run] }),
+            // What has the same axes is the same in all but the seed.
+            Some(cell) if last == Some(group) && cell.plan.axes == plan.axes => cell.runs.push(run),
+            _ => {
+                let plan = Plan { number: 0, seed: Seed(0), ..plan.clone() };
+                cells.push(CellRuns { plan, runs: vec![run] });
+            }
         }
+        last = Some(group);
     }
     let batch = Batch { build: build(py)?, series, cells };
     serde_json::to_vec(&batch)

@@ -1,4 +1,5 @@
-//! What the Python package `midhop` does in Rust: scenarios to plans, plans to records, records to tables.
+//! What the Python package `midhop` does in Rust: scenarios to plans, plans to records, measurements
+//! to records, records to tables.
 //!
 //! Python's own part (`python/midhop`) has the functions that people call, the pictures, and the driver of a Ray
 //! cluster; nothing of it knows a formula. The interpreter is released while plans run.
@@ -8,14 +9,17 @@
 
 mod batch;
 mod campaign;
+mod comparison;
 mod error;
 mod flow;
+mod measured;
 mod progress;
 mod record;
 mod records;
 mod source;
 mod study;
 mod table;
+mod work;
 
 use pyo3::prelude::*;
 
@@ -27,7 +31,11 @@ mod _native {
     #[pymodule_export]
     use crate::campaign::Campaign;
     #[pymodule_export]
+    use crate::comparison::{Comparison, side};
+    #[pymodule_export]
     use crate::flow::{Curve, Flow, Link, Transfer};
+    #[pymodule_export]
+    use crate::measured::{Measurement, found, has_plan, limited, numbered, text_of};
     #[pymodule_export]
     use crate::record::Record;
     #[pymodule_export]
@@ -35,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::source::Source;
     #[pymodule_export]
-    use crate::study::{StudyRun, studies};
+    use crate::study::{StudyOutcome, StudyRun, studies};
     #[pymodule_export]
     use crate::table::Table;
 }

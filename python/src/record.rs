@@ -20,6 +20,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record alone.
+    pub fn alone(record: Inner) -> Self {
+        Self { all: Arc::new(vec![record]), place: 0 }
+    }
+
     /// That at `place` of `all`.
     pub fn of(all: &Arc<Vec<Inner>>, place: usize) -> Option<Self> {
         (place < all.len()).then(|| Self { all: all.clone(), place })
@@ -46,8 +51,7 @@ impl Record {
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
         let read = Inner::from_json(text);
-        read.map(|it| Self { all: Arc::new(vec![it]), place: 0 })
-            .map_err(|it| error(py, &it.to_string(), Some(it.hint()), vec![]))
+        read.map(Self::alone).map_err(|it| error(py, &it.to_string(), Some(it.hint()), vec![]))
     }
 
     /// The title of the scenario.

@@ -14,7 +14,12 @@ pub struct Records(Arc<Vec<Inner>>);
 impl Records {
     /// Those of `records`.
     pub fn of(records: impl IntoIterator<Item = Inner>) -> Self {
-        Self(Arc::new(records.into_iter().collect()))
+        Self::shared(Arc::new(records.into_iter().collect()))
+    }
+
+    /// Those that others have too.
+    pub fn shared(records: Arc<Vec<Inner>>) -> Self {
+        Self(records)
     }
 }
 

@@ -26,6 +26,12 @@ impl Source {
         Self(Inner { name: "<text>".to_owned(), text, directory })
     }
 
+    /// A text that errors call `name`.
+    #[staticmethod]
+    fn named(name: String, text: String) -> Self {
+        Self(Inner { name, text, directory: PathBuf::new() })
+    }
+
     /// The scenario in a dictionary, which is written as TOML first: errors show a line of that.
     #[staticmethod]
     fn dict(table: &Bound<'_, PyDict>, directory: PathBuf) -> PyResult<Self> {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,29 @@ def program() -> Program:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """Three nodes of one processor each, which this process has joined."""
+    ray = pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    for _ in range(2):
+        nodes.add_node(num_cpus=1)
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+    nodes.wait_for_nodes()
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make batches of a few runs, so that short sweeps have many."""
+    from midhop import _ray
+
+    monkeypatch.setattr(_ray, "BATCH_S", 0.05)
 
 
 def but_environment(lines: str) -> list[str]:

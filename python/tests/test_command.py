@@ -1,4 +1,4 @@
-"""The command that `midhop sim sweep --engine` starts."""
+"""The commands that `--engine` of the program starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from conftest import QUICK, Program
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-m", "midhop", "sweep", *map(str, arguments)]
+def command(*arguments: object, name: str = "sweep") -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-m", "midhop", name, *map(str, arguments)]
     return subprocess.run(call, capture_output=True, text=True, check=False)
 
 
@@ -24,5 +24,17 @@ def test_an_error_is_told_as_the_program_tells_it(program: Program, tmp_path: Pa
 
 def test_a_cluster_that_does_not_answer_is_an_error_with_a_hint(tmp_path: Path) -> None:
     ours = command(QUICK, "--engine", "dask", "--out", tmp_path)
+    assert ours.returncode == 64
+    assert ours.stderr.startswith("error: no engine is called `dask`\nhint: ")
+
+
+def test_a_study_that_is_none_is_an_error_as_the_program_has_it(
+    program: Program, tmp_path: Path
+) -> None:
+    ours = command("nowhere", "--engine", "ray", "--out", tmp_path, name="study")
+    theirs = program("reproduce", "nowhere", "--in", "sim")
+    assert (ours.returncode, ours.stdout) == (64, "")
+    assert ours.stderr == theirs.stderr
+    ours = command("far-proxy", "--engine", "dask", "--out", tmp_path, name="study")
     assert ours.returncode == 64
     assert ours.stderr.startswith("error: no engine is called `dask`\nhint: ")

@@ -40,4 +40,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     assert older.value.hint and older.value.hint.startswith("run the scenario again")
     (tmp_path / "1.json").write_text("{}")
     with pytest.raises(midhop.Error, match="not a record"):
+        midhop.read(tmp_path / "1.json")
+    # In a directory JSON of other kinds is passed over, as the program's `report` does.
+    with pytest.raises(midhop.Error, match="has no records"):
         midhop.read(tmp_path)

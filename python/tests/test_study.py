@@ -9,6 +9,7 @@ from conftest import Program
 
 STUDY = "geo-onoff"
 CELL = "related"
+RECORDED = "page:link=second,begins=1-s,setup=cubic"
 
 
 def test_a_study_is_the_programs(program: Program, tmp_path: Path) -> None:
@@ -27,7 +28,18 @@ def test_a_study_is_the_programs(program: Program, tmp_path: Path) -> None:
     midhop.study(
         STUDY, quick=True, cells=[CELL], out=tmp_path, progress=lambda *it: seen.append(it)
     )
-    assert seen == [(0, 0)]
+    assert seen == [(ours["runs"], ours["runs"])]
+
+
+def test_a_recorded_link_comes_with_its_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its files are in the package: here is none of them.
+    monkeypatch.chdir(tmp_path)
+    study = midhop.study("starlink-as-measured", seeds=1, cells=[RECORDED])
+    assert len(study.records) == 1
+    (time_s,) = study.figure("page-time")[0]["values"]
+    assert 1 < time_s < 3
 
 
 def test_what_is_no_study_is_refused(program: Program) -> None:

@@ -2,8 +2,9 @@
 //! record of dependencies.
 
 use crate::layers::{Graph, Layers};
+use crate::logs::Logs;
 use crate::names::{self, Source, Words};
-use crate::{circles, hardening, recipes, vetted};
+use crate::{circles, hardening, recipes, shown, vetted};
 use anyhow::{Context, ensure};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,12 +26,20 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let exists = |file: &str| root.join(file).is_file();
     faults.extend(recipes::attack_faults(&read("scripts/attack.txt")?, exists));
     let tests = |name: &str| {
-        let places = [format!("tests/midhopd/{name}.rs"), format!("src/{name}/tests.rs")];
-        places.iter().find_map(|place| read(&format!("crates/midhopd/{place}")).ok())
+        let places = [
+            format!("crates/midhopd/tests/midhopd/{name}.rs"),
+            format!("crates/midhopd/src/{name}/tests.rs"),
+            format!("crates/status/src/{name}/tests.rs"),
+        ];
+        places.iter().find_map(|place| read(place).ok())
     };
     faults.extend(hardening::faults(&read("docs/hardening.md")?, tests));
+    let names: Vec<String> = files.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+    faults.extend(shown::faults(&read("docs/users.md")?, &names, |file| read(file).ok()));
     faults.extend(test_faults(&files, |main| read(main).ok()));
     faults.extend(name_faults(&root, &files)?);
+    let logs: Logs = toml::from_str(&read("xtask/logs.toml")?).context("xtask/logs.toml")?;
+    faults.extend(logs.missing(exists));
     for file in &files {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         faults.extend(code_faults(file, &text));
@@ -39,6 +48,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         }
         faults.extend(document_faults(&root, file, &text));
         faults.extend(machine_path_faults(file, &text));
+        faults.extend(logs.faults(&file.to_string_lossy(), &text));
     }
     for fault in &faults {
         println!("tidy: {fault}");

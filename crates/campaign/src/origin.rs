@@ -38,6 +38,12 @@ impl Build {
         read().map_err(at(program, "read"))
     }
 
+    /// A build as it is displayed; none where the text is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hash = text.len() == 16 && text.bytes().all(|it| it.is_ascii_hexdigit());
+        is_hash.then(|| Self(text.to_owned()))
+    }
+
     /// The build of two programs that work together.
     pub fn and(self, other: &Self) -> Self {
         Self(format!("{}-{}", self.0, other.0))

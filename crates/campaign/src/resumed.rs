@@ -23,6 +23,17 @@ impl<'p, K> Resumed<'p, K> {
         Self { plans, results: plans.iter().map(finished).collect() }
     }
 
+    /// The same where what is there of `plans` is known: a result, or none, for each of them.
+    pub fn with(plans: &'p [Plan], mut results: Vec<Option<K>>) -> Self {
+        results.resize_with(plans.len(), || None);
+        Self { plans, results }
+    }
+
+    /// What is there, in the order of the plans, where nothing more is run.
+    pub fn into_results(self) -> Vec<Option<K>> {
+        self.results
+    }
+
     /// The plans that are to be run, in their order.
     pub fn left(&self) -> Vec<&'p Plan> {
         self.places().into_iter().map(|place| &self.plans[place]).collect()

@@ -60,11 +60,14 @@ pub fn hint<'a, C: AsRef<str> + ?Sized + 'a>(
     known: &str,
     candidates: impl IntoIterator<Item = &'a C> + Clone,
 ) -> Option<String> {
-    const LISTED_MAX: usize = 13;
+    // Beside a near one a long list is in the way; without one it is all there is.
+    const LISTED_BESIDE: usize = 13;
+    const LISTED_ALONE: usize = 14;
     let all: Vec<&str> = candidates.clone().into_iter().map(AsRef::as_ref).collect();
     let near = synonym(word, candidates.clone()).or_else(|| nearest(word, candidates));
     let near = near.map(|near| format!("did you mean `{near}`?"));
-    let list = (all.len() <= LISTED_MAX && (near.is_none() || all.len() > 1))
+    let most = if near.is_some() { LISTED_BESIDE } else { LISTED_ALONE };
+    let list = (all.len() <= most && (near.is_none() || all.len() > 1))
         .then(|| format!("{known}: {}", listed(&all)));
     match (near, list, all.is_empty()) {
         (Some(near), Some(list), _) => Some(format!("{near} ({list})")),

@@ -6,8 +6,8 @@
 use crate::common::Common;
 use crate::description::{Description, InKernel, Pacing, Parameters};
 use crate::{
-    Controller, bbr, cubic, dvegas, hybla, hybla_linux, known_rate, reno, vegas, vivace, westwood,
-    xcp,
+    Controller, bbr, cubic, dvegas, hybla, hybla_linux, known_rate, pulse, reno, vegas, vivace,
+    westwood, xcp,
 };
 use midhop_units::Rate;
 use std::fmt;
@@ -88,6 +88,8 @@ algorithms! {
     BbrV3 = bbr::v3::BbrV3,
     /// PCC Vivace: simulated only.
     Vivace = vivace::Vivace,
+    /// The rate of a link that changes, found by pulses: in simulations and tunnels only.
+    Pulse = pulse::Pulsed,
     /// The rate of a dedicated leg: simulated only.
     KnownRate(known_rate::KnownRateSettings) = known_rate::KnownRate,
     /// Hybla as in its paper, counted per segment: always ours.

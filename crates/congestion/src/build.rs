@@ -27,7 +27,7 @@ pub struct Settings {
     /// for `hybla-plus`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` the rule of their source; `classic` for all others.
     pub slow_start: Option<SlowStart>,
     /// How much is sent before the path is measured. Default: [`Opening::Burst`], the only one
-    /// for algorithms with a rule of their own for the beginning: `hybla-linux`, `bbr`, `bbr3`, `xcp`.
+    /// for algorithms with a rule of their own for the beginning: `hybla-linux`, `bbr`, `bbr3`, `pulse`, `xcp`.
     pub opening: Opening,
     /// Whether the transport paces by [`Controller::pacing_rate`]. Default: no, as Linux without
     /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
@@ -157,9 +157,10 @@ mod tests {
 
     #[test]
     fn every_algorithm_starts_with_the_window_it_is_given_and_grows() {
-        // These two begin with a rate.
-        let begins_with_a_rate =
-            |algorithm: &Algorithm| matches!(algorithm, Algorithm::Vivace | Algorithm::KnownRate);
+        // These begin with a rate.
+        let begins_with_a_rate = |algorithm: &Algorithm| {
+            matches!(algorithm, Algorithm::Vivace | Algorithm::KnownRate | Algorithm::Pulse)
+        };
         for algorithm in Algorithm::ALL.iter().filter(|it| !begins_with_a_rate(it)) {
             let settings = Settings {
                 initial_window: 4,
@@ -197,7 +198,7 @@ mod tests {
             let rtt = Some(Duration::from_ms(100));
             controller.on_established(&Established { now: Instant::START, rtt });
             if controller.slow_start_threshold().is_none() {
-                let others = "bbr bbr3 vivace known-rate xcp";
+                let others = "bbr bbr3 pulse vivace known-rate xcp";
                 assert!(others.split(' ').any(|it| it == algorithm.name()), "{algorithm}");
                 continue;
             }

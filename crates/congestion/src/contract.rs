@@ -119,6 +119,8 @@ pub struct RateSample {
     pub prior_in_flight: Bytes,
     /// When the segment was sent: P.send_time.
     pub sent: Instant,
+    /// When it left the sender's own queue, where the transport has one; else [`sent`](Self::sent).
+    pub departed: Instant,
 }
 
 /// A segment has been found lost, with the record from when it was sent.

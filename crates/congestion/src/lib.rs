@@ -31,6 +31,7 @@ pub mod hybla_linux;
 pub mod known_rate;
 pub mod opening;
 pub mod prr;
+pub mod pulse;
 pub mod rate_share;
 pub mod reno;
 pub mod slow_start;

@@ -22,14 +22,14 @@ use crate::spec::{NodeSpec, Spec};
 use midhop_assist::{AckDecimationSettings, AckSpacingSettings};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most agents at a node.
 const AGENTS_MAX: usize = 16;
 
 /// An agent as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
     /// What it does.
@@ -78,7 +78,8 @@ pub struct AgentSpec {
 }
 
 /// What an agent does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentKind {
     /// Drops acknowledgements that others behind them in a queue make superfluous.
@@ -94,7 +95,8 @@ pub enum AgentKind {
 }
 
 /// An agent at a node, with every default filled in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedAgent {
     /// Its name.
     pub name: String,
@@ -103,7 +105,8 @@ pub struct PlannedAgent {
 }
 
 /// What an agent does, in numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Role {
     /// See [`AgentKind::AckFilter`].
@@ -119,7 +122,8 @@ pub enum Role {
 }
 
 /// ACK decimation (RFC 3449 §5.2.2).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AckDecimation {
     /// The links over which the ACKs leave that it acts upon.
     pub links: Vec<String>,
@@ -130,7 +134,8 @@ pub struct AckDecimation {
 }
 
 /// ACK spacing and reconstruction (RFC 3449 §5.3).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AckSpacing {
     /// The links over which the ACKs come that it acts upon.
     pub links: Vec<String>,
@@ -158,7 +163,8 @@ impl From<&AckSpacing> for AckSpacingSettings {
 }
 
 /// ACK filtering (RFC 3449 §5.2.1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AckFilter {
     /// The links before which it acts.
     pub links: Vec<String>,
@@ -167,7 +173,8 @@ pub struct AckFilter {
 }
 
 /// What an ACK filter does with acknowledgements that carry SACK blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SackRule {
     /// Drops those whose blocks the later one covers.

@@ -24,7 +24,6 @@ use midhop_congestion::known_rate::KnownRateBounds;
 use midhop_congestion::vegas::VegasThresholds;
 use midhop_congestion::xcp::XcpSettings;
 use midhop_units::{Bytes, Duration, Loss, Rate};
-use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -33,9 +32,10 @@ const EXPECTED: &str = "a name such as \"cubic\", or a table such as \
                         { algorithm = \"cubic\", slow_start = \"search\" }";
 
 /// Congestion control as a person writes it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
-#[schemars(transform = midhop_path::Short(EXPECTED))]
+#[cfg_attr(feature = "schema", schemars(transform = midhop_path::Short(EXPECTED)))]
 pub struct CongestionSpec {
     /// The algorithm by its name.
     pub algorithm: String,

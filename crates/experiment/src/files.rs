@@ -4,16 +4,20 @@
 //! named ([`crate::Scenario::files`]) and hands their text over ([`crate::Scenario::supply`]); it is put
 //! under the key without `_file`, before anything is read as a link.
 
+use crate::plan::{Direction, PlannedLink};
 use midhop_config::tree::{Node, Span, Value};
 use midhop_config::{ConfigError, Document, KeyPath};
+use midhop_path::{delay::LinkDelay, rate::LinkRate};
+use midhop_units::Duration;
 use std::collections::BTreeMap;
 
 /// The keys that name a file, and those that hold its text.
-const KEYS: [(&str, &str); 4] = [
+const KEYS: [(&str, &str); 5] = [
     ("tle_file", "tle"),
     ("isls_file", "isls"),
     ("mahimahi_file", "mahimahi"),
     ("csv_file", "csv"),
+    ("recorded_file", "recorded"),
 ];
 
 /// A file that a scenario names.
@@ -63,6 +67,49 @@ pub(crate) fn put(
         if let Some(text) = texts.get(&file.name) {
             let value = Value::String(text.clone());
             document.set(&file.key, Node { value, span: file.span })?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a link whose recording ends before a run of this `duration` may: to begin it again is for the scenario to
+/// say.
+///
+/// # Errors
+/// When there is one.
+pub(crate) fn check_length(
+    document: &Document,
+    links: &[PlannedLink],
+    duration: Duration,
+) -> Result<(), ConfigError> {
+    for link in links {
+        let whole = KeyPath::of(["links", link.name.as_str()]);
+        for direction in [Direction::Down, Direction::Up] {
+            let plan = link.direction(direction);
+            let rate = match &plan.rate {
+                LinkRate::Trace(trace) => trace.repeat,
+                _ => None,
+            };
+            let delay = match &plan.delay {
+                LinkDelay::Trace(trace) => trace.repeat,
+                LinkDelay::Constant(_) => None,
+            };
+            for (quantity, length) in [("rate", rate), ("delay", delay)] {
+                let own = whole.join(direction.name()).join(quantity);
+                let shared = whole.join(quantity);
+                let at = if document.get(&own).is_some() { own } else { shared };
+                let written = |key: &str| document.get(&at.join(key)).is_some();
+                let recorded = written("recorded") && !written("repeat");
+                let Some(length) = length.filter(|length| recorded && *length < duration) else {
+                    continue;
+                };
+                let message = format!("this recording lasts {length}, a run up to {duration}");
+                let hint = format!(
+                    "make `duration` shorter, or write `repeat = \"{length}\"` beside it, \
+                     which begins it again"
+                );
+                return Err(document.fault(&at, message, Some(hint)));
+            }
         }
     }
     Ok(())

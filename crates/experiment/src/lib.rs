@@ -12,8 +12,10 @@
 
 pub mod agents;
 mod bounds;
+pub mod calibration;
 mod check;
 pub mod congestion;
+pub mod drawn;
 mod files;
 pub mod law;
 pub mod limit;

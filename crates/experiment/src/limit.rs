@@ -9,13 +9,11 @@
 //! Invariant: more rate never lowers a limit, more loss never raises one.
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of IP under a transfer.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// IP version 4.
@@ -26,7 +24,8 @@ pub enum Family {
 }
 
 /// How a byte stream is cut into packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Framing {
     /// Largest IP packet. Unit: bytes.
     pub mtu: u32,
@@ -54,7 +53,8 @@ impl Framing {
 }
 
 /// One hop of a path, in the direction of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hop {
     /// What it carries. Headers from the network layer up count.
     pub rate: Rate,
@@ -65,7 +65,8 @@ pub struct Hop {
 }
 
 /// The narrowest hop of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bottleneck {
     /// Its number on the path, from the sender.
     pub hop: usize,
@@ -111,7 +112,8 @@ pub enum Demand<'a> {
 }
 
 /// Which end opens the connection; the other end's data must first hear of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Opener {
     /// The end that receives the data: the sender answers.
@@ -131,7 +133,8 @@ pub enum Handshake {
 }
 
 /// The limit of one transfer on its path.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Limit {
     /// Payload per time in the long run.
     pub goodput: Rate,

@@ -200,6 +200,7 @@ fn planned<'p>(plan: &'p Plan, name: &str) -> Option<&'p TransferPlan> {
 }
 
 /// The JSON Schema of what is written of a type.
+#[cfg(feature = "schema")]
 fn schema_of<T: schemars::JsonSchema>() -> schemars::Schema {
     let settings = schemars::generate::SchemaSettings::default().for_serialize();
     settings.into_generator().into_root_schema_for::<T>()

@@ -28,7 +28,6 @@ use crate::congestion::{CongestionSpec, ProxyLeg, Tuning, resolve_for_proxy};
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,7 +41,8 @@ const CONGESTION: &str = "reno";
 const HOST_CONGESTION: &str = midhop_congestion::Algorithm::Cubic.name();
 
 /// A naive proxy as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NaiveSpec {
     /// What may be held: acknowledged to the one side and not yet by the other. `holds` says of what, and what
@@ -71,7 +71,8 @@ pub struct NaiveSpec {
 }
 
 /// Who shares the buffer of a naive proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Holds {
     /// All flows together, and one byte more resets the flow that holds the most.
@@ -82,7 +83,8 @@ pub enum Holds {
 }
 
 /// How much has to be there before a naive proxy passes any of it on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Forwards {
     /// Any of it: bytes go on as they come.
@@ -94,7 +96,8 @@ pub enum Forwards {
 }
 
 /// When a naive proxy answers a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NaiveAccept {
     /// At once.
@@ -105,7 +108,8 @@ pub enum NaiveAccept {
 }
 
 /// The connections of a naive proxy over one link, as a person writes it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NaiveLegSpec {
     /// The window that is offered always. Default: 65535 B; with `holds = "each"` what the host finds by measuring.

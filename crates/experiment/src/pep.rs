@@ -101,6 +101,14 @@ impl PepPlan {
         &self.config
     }
 
+    /// A daemon's configuration as its file, with every key.
+    ///
+    /// # Errors
+    /// The reason why TOML cannot have it.
+    pub fn written(config: &Config) -> Result<String, toml::ser::Error> {
+        toml::to_string(config)
+    }
+
     /// The configuration on a node with these `interfaces`, all of which it intercepts on unless the table has a list.
     pub fn configuration(&self, interfaces: impl IntoIterator<Item = String>) -> Config {
         let mut config = self.config.clone();

@@ -4,8 +4,8 @@
 //! more payload arrive than came over the links there, whoever sent it: transfers, cross traffic, and
 //! proxies on their legs. What breaks one of these is a fault of ours, and the run is not valid.
 
-use crate::plan::{Direction, Plan};
-use crate::record::{LegResult, LinkResult, Record};
+use crate::plan::{Direction, Plan, TransferPlan};
+use crate::record::{LegResult, LinkResult, Record, TransferResult};
 use midhop_units::Bytes;
 use std::collections::BTreeMap;
 
@@ -17,10 +17,24 @@ const SEGMENT_BYTES: f64 = 1448.0;
 const UNPAID_BYTES: u64 = 2;
 
 impl Record {
+    /// Sets each transfer beside the limit of `plan`, whose run this is, and each direction of a link that varies beside
+    /// what it could have carried.
+    pub fn set_limits(&mut self, plan: &Plan) {
+        for transfer in &mut self.transfers {
+            transfer.limit = plan.limit_of(transfer);
+        }
+        for link in &mut self.links {
+            let planned = plan.link(&link.name);
+            let capacity = planned.and_then(|it| plan.capacity(it, direction(link), link.span));
+            link.capacity_bytes = capacity.map(Bytes::get);
+        }
+    }
+
     /// One sentence for each thing that physics does not allow; a correct run has none.
     pub fn check_limit(&self) -> Vec<String> {
         let Ok(plan) = Plan::from_json(&self.plan) else { return Vec::new() };
         let mut faults = self.transfers_too_fast(&plan);
+        faults.extend(self.transfers_beyond_the_drawn(&plan));
         faults.extend(self.links_too_fast(&plan));
         faults.extend(self.arrived_from_nowhere(&plan));
         faults.extend(self.legs_from_nowhere(&plan));
@@ -35,10 +49,7 @@ impl Record {
             let Some(limit) = &transfer.limit else { continue };
             let planned = plan.transfer(&transfer.name);
             let known = planned.and_then(|planned| planned.limit.as_ref());
-            let loss = known.map_or(0.0, |known| known.loss.probability());
-            let packets = (transfer.bytes.get() as f64 / SEGMENT_BYTES).max(1.0);
-            let by_chance = 3.0 * (loss * (1.0 - loss) / packets).sqrt() / (1.0 - loss).max(1e-9);
-            let allowed = 1.0 + CLOCK_GRAIN + by_chance;
+            let allowed = allowed(planned, transfer.bytes);
             let goodput = known.map_or(limit.goodput, |known| known.goodput_peak);
             let time = planned
                 .and_then(|planned| planned.time_min(transfer.complete, transfer.bytes))
@@ -60,15 +71,41 @@ impl Record {
         faults
     }
 
-    /// Each direction of a link sends at most its highest rate × time, and one packet that had begun.
+    /// Over links that vary no more arrives than what was drawn could have brought, and a segment that had begun.
+    fn transfers_beyond_the_drawn(&self, plan: &Plan) -> Vec<String> {
+        let fault = |transfer: &TransferResult| {
+            let drawn = transfer.limit.as_ref()?.drawn?;
+            let most = drawn.scale(allowed(plan.transfer(&transfer.name), transfer.bytes));
+            let most = most.saturating_add(Bytes::new(SEGMENT_BYTES as u64));
+            (transfer.bytes > most).then(|| {
+                format!(
+                    "transfer {}: {} B in {} is more than its links carried, {} B",
+                    transfer.name,
+                    transfer.bytes.get(),
+                    transfer.took,
+                    drawn.get()
+                )
+            })
+        };
+        self.transfers.iter().filter_map(fault).collect()
+    }
+
+    /// Each direction of a link sends at most its highest rate × time, or what was drawn where it varies, and one packet
+    /// that had begun.
     fn links_too_fast(&self, plan: &Plan) -> Vec<String> {
         let fault = |link: &LinkResult| {
             let planned = plan.link(&link.name)?;
-            let rate = planned.direction(direction(link)).rate_max()?;
-            let most = rate.bytes_in(link.span).get().saturating_add(u64::from(planned.mtu));
+            let way = direction(link);
+            let rate = planned.direction(way).rate_max()?;
+            let varying = plan.capacity(planned, way, link.span);
+            let most = varying.unwrap_or_else(|| rate.bytes_in(link.span)).get();
+            let most = most.saturating_add(u64::from(planned.mtu));
             (!link.span.is_zero() && link.bytes_sent > most).then(|| {
+                let than = varying.map_or(format!("{rate} can carry"), |drawn| {
+                    format!("its rates allowed, {} B", drawn.get())
+                });
                 format!(
-                    "link {} ({}): {} B in {} is more than {rate} can carry",
+                    "link {} ({}): {} B in {} is more than {than}",
                     link.name, link.direction, link.bytes_sent, link.span
                 )
             })
@@ -120,6 +157,15 @@ impl Record {
         };
         self.legs.iter().filter_map(fault).collect()
     }
+}
+
+/// By what factor a transfer may pass its limit: the grain of clocks, and the losses that chance may have spared it.
+fn allowed(planned: Option<&TransferPlan>, bytes: Bytes) -> f64 {
+    let known = planned.and_then(|planned| planned.limit.as_ref());
+    let loss = known.map_or(0.0, |known| known.loss.probability());
+    let packets = (bytes.get() as f64 / SEGMENT_BYTES).max(1.0);
+    let by_chance = 3.0 * (loss * (1.0 - loss) / packets).sqrt() / (1.0 - loss).max(1e-9);
+    1.0 + CLOCK_GRAIN + by_chance
 }
 
 /// The node that a direction of a link runs towards.

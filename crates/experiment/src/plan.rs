@@ -228,8 +228,9 @@ impl TransferPlan {
         }
     }
 
-    /// Puts what was measured beside the limit: `bytes` of payload in `took`, from the first SYN to
-    /// the last byte. An incomplete page is judged by its bytes alone.
+    /// Puts what was measured beside the limit that is known before a run: `bytes` of payload in `took`, from the first
+    /// SYN to the last byte. An incomplete page is judged by its bytes alone. For a run of the plan itself ask
+    /// [`Plan::limit_of`], which knows what was drawn.
     pub fn limit_result(
         &self,
         complete: bool,
@@ -243,7 +244,7 @@ impl TransferPlan {
         } else {
             time.as_s_f64() / took.as_s_f64()
         };
-        Some(LimitResult { goodput: limit.goodput, time, efficiency })
+        Some(LimitResult { goodput: limit.goodput, time, efficiency, drawn: None })
     }
 
     /// The shortest time in which `bytes` can arrive, whatever the link's rate does meanwhile.
@@ -252,7 +253,8 @@ impl TransferPlan {
         Some(limit.time(self.demand(complete, bytes), Handshake::Spared))
     }
 
-    fn demand(&self, complete: bool, bytes: Bytes) -> Demand<'_> {
+    /// What has to arrive: an incomplete page is judged by its bytes alone.
+    pub(crate) fn demand(&self, complete: bool, bytes: Bytes) -> Demand<'_> {
         match &self.work {
             Work::Objects { sizes, connections, parallel } if complete => Demand::Page {
                 objects: sizes,
@@ -327,7 +329,8 @@ impl Work {
     }
 }
 
-/// What physics allows a transfer.
+/// What physics allows a transfer, as far as it is known before the run: where rates are drawn, the highest that may
+/// be. What was drawn is in [`Plan::drawn_path`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferLimit {
     /// Payload per time at the narrowest hop; where its rate changes, the mean over the run.

@@ -5,8 +5,10 @@
 
 use midhop_path::{Counters, Direction};
 use midhop_units::{Bytes, Duration, Number, Rate, Seed};
+#[cfg(feature = "schema")]
+use schemars::Schema;
+#[cfg(feature = "schema")]
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,7 +18,8 @@ use std::ops::AddAssign;
 pub const SCHEMA: u32 = 2;
 
 /// One run: what was asked, on what it ran, and what came out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record {
     /// The version of this format.
     pub schema: u32,
@@ -28,7 +31,7 @@ pub struct Record {
     pub seed: Seed,
     /// The resolved plan, every default visible. It is configuration: quantities are text as in scenario files
     /// ("600 ms"). Null in records that a sweep prints: its files have it.
-    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Map<String, Value>>"))]
     pub plan: Value,
     /// What ran it.
     pub environment: Environment,
@@ -54,6 +57,7 @@ pub struct Record {
 
 impl Record {
     /// The JSON Schema of a record: every key and its meaning.
+    #[cfg(feature = "schema")]
     pub fn schema() -> Schema {
         let settings = SchemaSettings::default().for_serialize();
         let mut schema = settings.into_generator().into_root_schema_for::<Self>();
@@ -117,7 +121,8 @@ impl ReadRecordError {
 }
 
 /// Software and machine under a run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
     /// What ran it, a [`Runner`] by name: `sim`, `lab`, `reference` or `ns3`.
     pub runner: String,
@@ -138,6 +143,7 @@ pub struct Environment {
 
 /// What can run a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Runner {
     /// The simulator, in virtual time.
@@ -205,7 +211,8 @@ impl Runner {
 }
 
 /// Whether a run's figures may be believed.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Validity {
     /// One sentence for each thing that went wrong; empty in a valid run.
     pub faults: Vec<String>,
@@ -219,7 +226,8 @@ impl Validity {
 }
 
 /// One transfer of the scenario: all its flows together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TransferResult {
     /// The transfer's name in the scenario.
     pub name: String,
@@ -246,7 +254,8 @@ pub struct TransferResult {
 }
 
 /// Files and objects that began again over a new connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Restarts {
     /// How often.
     pub count: u32,
@@ -262,21 +271,34 @@ impl Restarts {
     }
 }
 
-/// A transfer beside what physics allows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A transfer beside what physics allows it. Where a link on its way varies, that is what was drawn in this run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitResult {
-    /// The largest goodput that the path allows, headers and loss taken off.
+    /// The largest goodput that the path allows, headers and loss taken off. Where a link varies: its mean from the first
+    /// byte that can arrive to the last, of what sends for a time; else to the earliest end of all.
     #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
-    /// The shortest time that the transfer can take without a handshake over the long leg.
+    /// The shortest time that the transfer can take without a handshake over the long leg. Where a link varies: until the
+    /// earliest moment at which a complete file or page could be there.
     #[serde(rename = "time_s", with = "Number::<Duration>")]
     pub time: Duration,
     /// Ideal over measured. Range: 0 to 1 in a correct run.
     pub efficiency: f64,
+    /// Payload that the path, as it was drawn, could have brought from the first SYN to the last byte; none where no link
+    /// on the way varies.
+    #[serde(
+        rename = "drawn_bytes",
+        with = "Number::<Option<Bytes>>",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub drawn: Option<Bytes>,
 }
 
 /// One TCP connection, as its ends saw it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowResult {
     /// Number of the flow in its transfer, from 0.
     pub id: u32,
@@ -316,7 +338,8 @@ pub struct FlowResult {
 
 /// How long senders were in which phase of their congestion control, while data of theirs was on its
 /// way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseTimes {
     /// Looking for the path's capacity from below: slow start, or what an algorithm has instead.
     #[serde(rename = "slow_start_s", with = "Number::<Duration>")]
@@ -349,7 +372,8 @@ impl AddAssign for PhaseTimes {
 }
 
 /// One object of a page.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ObjectResult {
     /// Number of the object in its page, from 0.
     pub id: u32,
@@ -370,7 +394,8 @@ pub struct ObjectResult {
 }
 
 /// One direction of a link over the whole run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkResult {
     /// The link's name in the scenario.
     pub name: String,
@@ -391,6 +416,10 @@ pub struct LinkResult {
     pub marks: u64,
     /// Bytes that its sender put onto the channel, lost there or not: what cost capacity.
     pub bytes_sent: u64,
+    /// Bytes that its sender could have put there in that time as its rate was drawn, those of breaks that lose packets
+    /// included; none where it does not vary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
     /// From the run's start to the moment that these counts are of.
     #[serde(rename = "span_s", with = "Number::<Duration>")]
     pub span: Duration,
@@ -423,6 +452,7 @@ impl LinkResult {
             drops: drops.map(|(cause, count)| (cause.to_owned(), count)).collect(),
             marks: counters.marks,
             bytes_sent: counters.bytes_sent.get(),
+            capacity_bytes: None,
             span,
             queue_bytes_max: counters.queue_bytes_max.get(),
             lateness: None,
@@ -442,7 +472,8 @@ fn is_zero(count: &u64) -> bool {
 /// A proxy's connections over one of its links, all together, as the proxy's kernel saw them.
 ///
 /// Its [`Series`] have the place `NODE.LINK`, with the quantities and units of a sender.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegResult {
     /// The proxy's node.
     pub node: String,
@@ -481,7 +512,8 @@ impl LegResult {
 }
 
 /// One line of cross traffic over the whole run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrafficResult {
     /// Its name in the scenario.
     pub name: String,
@@ -508,7 +540,8 @@ pub struct TrafficResult {
 }
 
 /// What became of packets at a node.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeResult {
     /// Its name.
     pub node: String,
@@ -520,7 +553,8 @@ pub struct NodeResult {
 }
 
 /// By how much the emulator missed the moments it had promised.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lateness {
     /// Packets measured.
     pub packets: u64,
@@ -545,7 +579,8 @@ pub struct Lateness {
 }
 
 /// One quantity over time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
     /// What was sampled: `goodput`, `cwnd`, `rtt`, `queue`, …
     pub quantity: String,

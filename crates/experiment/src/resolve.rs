@@ -2,6 +2,7 @@
 
 use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
+use crate::files;
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
 use crate::naive;
 use crate::pep::PepPlan;
@@ -52,6 +53,7 @@ pub(crate) fn resolve(
         }
     }
     let links = links(spec, document, &edges, &transfers, &orbits)?;
+    files::check_length(document, &links, spec.duration)?;
     let mut plan = Plan {
         number: 0,
         title: spec.title.clone(),
@@ -404,7 +406,8 @@ fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
 }
 
 /// The most frugal framing of any connection that may carry a transfer: that between its ends, and
-/// those between the hosts with proxies on its way.
+/// those between the hosts with proxies on its way. A tunnel is carried over IPv4, and takes no more of a packet than
+/// TCP does there.
 fn framing(plan: &Plan, transfer: &TransferPlan) -> Framing {
     let own = |name: &str| plan.node(name).map(|node| &node.tcp);
     let behind = |crossing: &Crossing| {
@@ -422,9 +425,15 @@ fn framing(plan: &Plan, transfer: &TransferPlan) -> Framing {
         [ends[0]].into_iter().chain(inner).chain([ends[1]]).filter_map(own).collect();
     // A proxy may let the flow pass: then its two ends meet.
     hosts.extend(own(ends[0]));
+    let has_peers = |node: &PlannedNode| {
+        let pep = node.pep.as_ref().and_then(|name| plan.peps.get(name));
+        pep.is_some_and(|pep| !pep.config().peers.is_empty())
+    };
+    let tunnelled = plan.nodes.iter().any(has_peers);
+    let family = if tunnelled { Family::Ipv4 } else { transfer.family };
     hosts
         .windows(2)
-        .map(|pair| pair[0].framing(pair[1], transfer.family))
+        .map(|pair| pair[0].framing(pair[1], family))
         .max_by(|one, other| one.efficiency().total_cmp(&other.efficiency()))
         .unwrap_or_else(|| linux.framing(&linux, transfer.family))
 }

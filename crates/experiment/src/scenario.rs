@@ -47,6 +47,7 @@ pub struct Scenario {
 
 impl Scenario {
     /// The JSON Schema of the file: every key, what it takes, its default and its meaning.
+    #[cfg(feature = "schema")]
     pub fn schema() -> schemars::Schema {
         let mut schema = schemars::schema_for!(Spec);
         let vary = schemars::json_schema!({

@@ -40,7 +40,6 @@ use crate::tcp::TcpSpec;
 use crate::traffic::TrafficSpec;
 use midhop_path::LinkSpec;
 use midhop_units::{Bytes, Duration, Seed};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -48,7 +47,8 @@ use std::collections::BTreeMap;
 pub const NO_PEP: &str = "none";
 
 /// A scenario without its `vary` table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// What it shows, in a line.
@@ -71,7 +71,7 @@ pub struct Spec {
     /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written. A peer may
     /// say its `node` besides, which is where that peer stands.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, serde_json::Value>"))]
     pub peps: BTreeMap<String, toml::Table>,
     /// Proxies that are naive on purpose, by name. A node names one where it would name one of `peps`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -90,7 +90,8 @@ pub struct Spec {
 }
 
 /// A host.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeSpec {
     /// Which proxy of `peps` or `naive` runs here. Default: none.
@@ -106,7 +107,8 @@ pub struct NodeSpec {
 }
 
 /// Something to send. Exactly one of `objects`, `bytes` and `seconds` says how much.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TransferSpec {
     /// The node that sends the data.
@@ -144,7 +146,8 @@ pub struct TransferSpec {
 }
 
 /// What carries the objects of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Connections {
     /// Connections that stay open from object to object.

@@ -17,7 +17,6 @@ use crate::bounds::MTU;
 use crate::limit::{Family, Framing};
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The smallest packet: over IPv6 an MSS of 88 bytes is left, which has room for all options.
@@ -29,7 +28,8 @@ const ACK_TIMEOUT_MAX: Duration = Duration::from_ms(500);
 const SEGMENTS_MAX: u32 = 1000;
 
 /// A host's TCP as a person writes it. Whatever is left out is as in all hosts, else as in Linux.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TcpSpec {
     /// The largest packet that it sends and takes, headers included. Range: 148 to 1500 B. Default:
@@ -72,7 +72,8 @@ pub struct TcpSpec {
 }
 
 /// How acknowledgements are held back, as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "true, false, or a table such as { segments = 4 }")]
 pub enum DelayedAckSpec {
     /// As in Linux, or not at all.
@@ -82,7 +83,8 @@ pub enum DelayedAckSpec {
 }
 
 /// How acknowledgements are held back, in numbers.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DelayedAckTable {
     /// Full segments that one acknowledgement answers at most. Range: 1 to 1000. Default: 2.
@@ -94,7 +96,8 @@ pub struct DelayedAckTable {
 }
 
 /// How losses are found where acknowledgements are selective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LossDetection {
     /// By time, the tail by a probe (RFC 8985).
@@ -107,7 +110,8 @@ pub enum LossDetection {
 }
 
 /// The floor of the retransmission timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rto {
     /// 200 ms above the smoothed round trip.

@@ -28,7 +28,6 @@ use crate::random::Random;
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration, Rate, Seed};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const CONGESTION: &str = "cubic";
@@ -47,7 +46,8 @@ const UDP_HEADER: u64 = 8;
 const STREAMS: &str = "traffic";
 
 /// Cross traffic as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {
     /// What it is like.
@@ -90,7 +90,8 @@ pub struct TrafficSpec {
 }
 
 /// What cross traffic is like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficKind {
     /// TCP flows that send all the time, as FTP does.
@@ -176,7 +177,8 @@ impl TrafficPlan {
 }
 
 /// What cross traffic is like, in numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Load {
     /// TCP flows that send all the time.

@@ -3,6 +3,7 @@
 
 use midhop_path::orbit::hypatia::GroundStation;
 use midhop_path::orbit::{Constellation, hypatia};
+use midhop_path::recorded::{self, RecordedFormat};
 use midhop_path::{mahimahi, trace};
 use midhop_units::Duration;
 
@@ -44,6 +45,46 @@ pub fn mahimahi(data: &[u8]) {
     let lost = rates.repeat.map_or(0.0, Duration::as_s_f64) + 1e-9 * written;
     assert!(passed <= written + 1e-9 * written, "{passed} of {written}");
     assert!(passed >= written - lost, "{passed} of {written}");
+}
+
+/// A recording of a link: any text, as the format that its first byte names or as it seems to be, gives samples in the order
+/// of time from which a link can be made, or one error with a hint.
+pub fn recording(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (kind, text) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    let format = match kind {
+        "m" => Some(RecordedFormat::Mahimahi),
+        "d" => Some(RecordedFormat::DelayLines),
+        "i" => Some(RecordedFormat::Irtt),
+        "p" => Some(RecordedFormat::Ping),
+        "3" => Some(RecordedFormat::Iperf3),
+        "w" => Some(RecordedFormat::WetLinks),
+        "c" => Some(RecordedFormat::Csv),
+        _ => None,
+    };
+    let recording = match recorded::read(text, format) {
+        Ok(recording) => recording,
+        Err(error) => return assert!(!error.what.is_empty() && !error.hint.is_empty()),
+    };
+    assert!(recording.delays.is_sorted_by(|one, other| one.0 < other.0));
+    assert!(recording.losses.iter().all(|sample| sample.lost <= sample.sent));
+    for samples in [&recording.down, &recording.up] {
+        assert!(samples.iter().all(|it| it.begin < it.end && it.bit_per_s.is_finite()));
+        assert!(samples.is_sorted_by(|one, other| one.begin <= other.begin));
+    }
+    let traces = [recording.rate_trace(false), recording.rate_trace(true)];
+    for trace in traces.into_iter().flatten() {
+        assert!(
+            trace.steps[0].0.is_zero() && trace.steps.is_sorted_by(|one, other| one.0 < other.0)
+        );
+        assert!(trace.repeat.is_some_and(|length| trace.steps.iter().all(|step| step.0 < length)));
+    }
+    if let Ok(trace) = recording.delay_trace() {
+        assert!(
+            trace.steps[0].0.is_zero() && trace.steps.is_sorted_by(|one, other| one.0 < other.0)
+        );
+        assert!(trace.repeat.is_some_and(|length| trace.steps.iter().all(|step| step.0 < length)));
+    }
 }
 
 /// What a trace passes in one round.

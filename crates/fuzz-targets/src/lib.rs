@@ -34,7 +34,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub use assist::assist;
 pub use conversation::conversation;
 pub use explicit::{explicit, target};
-pub use files::{elements, hypatia, mahimahi};
+pub use files::{elements, hypatia, mahimahi, recording};
 pub use meter_link::meter_link;
 pub use peer::peer;
 pub use peer_tcp::peer_tcp;
@@ -49,7 +49,7 @@ pub use tunnel::{capsules, stream};
 pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
 
 /// Every target.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     ("assist", assist),
     ("capsules", capsules),
     ("configuration", configuration),
@@ -67,6 +67,7 @@ pub const TARGETS: [Target; 23] = [
     ("peer", peer),
     ("peer_tcp", peer_tcp),
     ("reassembly", reassembly),
+    ("recording", recording),
     ("reload", reload),
     ("scenario", scenario),
     ("segment", segment),

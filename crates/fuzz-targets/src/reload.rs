@@ -1,7 +1,7 @@
 //! Configurations as a whole: read, explained, printed, and followed by a running daemon.
 
 use midhop_pep::config::Plan;
-use midhopd::logging;
+use midhop_process::logging;
 
 /// A daemon's configuration: any text gives a plan that can be printed, or one error that says what is wrong
 /// and where.

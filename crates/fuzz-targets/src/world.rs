@@ -3,9 +3,10 @@
 //! Nothing leaves this host: the only target that its rules allow is an echo of ours.
 
 use midhop_pep::config::Plan;
+use midhop_pki::authority;
+use midhop_process::privileges;
 use midhopd::data_plane::DataPlane;
 use midhopd::explicit::{Explicit, Listeners};
-use midhopd::{pki, privileges};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
@@ -56,9 +57,9 @@ impl World {
     fn new() -> Self {
         privileges::raise_file_limit(4096);
         let files = tempfile::tempdir().expect("a directory");
-        pki::init(files.path(), "fuzz").expect("an authority");
+        authority::init(files.path(), "fuzz").expect("an authority");
         for name in ["far", "rogue"] {
-            pki::issue(files.path(), name, 30).expect("a certificate");
+            authority::issue(files.path(), name, 30).expect("a certificate");
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

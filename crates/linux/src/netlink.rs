@@ -1,5 +1,4 @@
-//! Netlink's messages, and a socket for them (`netlink(7)`), for the few subsystems and messages for which there is
-//! no library.
+//! Netlink's messages, and a socket for them (`netlink(7)`).
 //!
 //! Invariant: no message from the kernel can make parsing read beyond its end.
 
@@ -68,6 +67,14 @@ impl Message {
         self = fill(self.with(kind | NESTED, &[]));
         let length = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
         self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self
+    }
+
+    /// Adds the header of a subsystem: what some attributes begin with that contain others.
+    #[must_use]
+    pub fn with_header(mut self, header: &[u8]) -> Self {
+        self.bytes.extend_from_slice(header);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0);
         self
     }
 
@@ -140,6 +147,17 @@ impl Received<'_> {
     }
 }
 
+/// Treats a refusal with one of the system's `codes` as success: the state is already as wanted.
+///
+/// # Errors
+/// All other refusals.
+pub fn allow(codes: &[i32], result: io::Result<()>) -> io::Result<()> {
+    match &result {
+        Err(error) if error.raw_os_error().is_some_and(|code| codes.contains(&code)) => Ok(()),
+        _ => result,
+    }
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
@@ -163,6 +181,14 @@ impl Channel {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         Ok(Self { fd })
+    }
+
+    /// Opens a channel for devices, addresses, routes and rules (`rtnetlink(7)`).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn routing() -> io::Result<Self> {
+        Self::open(SockProtocol::NetlinkRoute)
     }
 
     /// A channel on a socket that is open already.

@@ -1,10 +1,11 @@
-//! Routes: rtnetlink by its library, and the one request that is made for each flow.
+//! The route to an address: the one request that is made for each flow.
 
 use crate::netlink::{Channel, Message, attributes, messages};
-use nix::libc;
-use rtnetlink::{Error, Handle};
+use crate::route_table::{Family, address as read, octets};
+use nix::sys::socket::SockProtocol;
 use std::io;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 /// Changes of routing rules of IPv4 and IPv6, as bits of multicast groups of
 /// [`nix::sys::socket::SockProtocol::NetlinkRoute`].
@@ -21,45 +22,8 @@ const HEADER: usize = 12;
 const TYPE: usize = 7;
 const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
-
-/// Lets `talk` send requests over rtnetlink, on the calling thread's runtime and in its network namespace.
-///
-/// # Errors
-/// When the kernel refuses a request, or opens no channel.
-pub async fn exchange(talk: impl AsyncFnOnce(Handle) -> Result<(), Error>) -> io::Result<()> {
-    let (connection, handle, _) = rtnetlink::new_connection()?;
-    let connection = tokio::spawn(connection);
-    let answer = talk(handle).await;
-    connection.abort();
-    answer.map_err(|error| match error {
-        Error::NetlinkError(message) => message.to_io(),
-        other => io::Error::other(other),
-    })
-}
-
-/// The same on a new runtime.
-///
-/// # Errors
-/// As [`exchange`], or when no runtime can be created.
-pub fn on_own_runtime(talk: impl AsyncFnOnce(Handle) -> Result<(), Error>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(exchange(talk))
-}
-
-/// Treats a refusal with one of the system's `codes` as success: the state is already as wanted.
-///
-/// # Errors
-/// All other refusals.
-pub fn allow(codes: &[i32], result: Result<(), Error>) -> Result<(), Error> {
-    match &result {
-        Err(Error::NetlinkError(message))
-            if message.code.is_some_and(|code| codes.contains(&-code.get())) =>
-        {
-            Ok(())
-        }
-        _ => result,
-    }
-}
+/// Between two looks for a route that is awaited.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// What the kernel does with packets to an address; empty if there is no route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,20 +41,37 @@ pub struct Route {
 /// # Errors
 /// When the request fails.
 pub fn lookup(channel: &Channel, address: IpAddr) -> io::Result<Route> {
-    let (family, octets) = match address {
-        IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
-        IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
-    };
-    let bits = u8::try_from(octets.len() * 8).unwrap_or(0);
+    let destination = octets(address);
     let mut header = [0; HEADER];
-    header[0] = u8::try_from(family).unwrap_or(0);
-    header[1] = bits;
-    let question = Message::new(RTM_GETROUTE, 0, &header).with(RTA_DST, &octets);
+    header[0] = Family::of(address).number();
+    header[1] = u8::try_from(destination.len() * 8).unwrap_or(0);
+    let question = Message::new(RTM_GETROUTE, 0, &header).with(RTA_DST, &destination);
     channel.send(&question.finish())?;
     let mut buffer = vec![0; 8192];
     let received = channel.receive(&mut buffer, true)?;
     let answer = messages(received).find(|message| message.kind == RTM_NEWROUTE);
     Ok(answer.map(|answer| route(answer.body)).unwrap_or_default())
+}
+
+/// Waits until packets to an address are delivered to this host. The kernel enters the route of a new IPv6 address in the
+/// background, also where it looks for no duplicates; until then the address can be bound, and cannot be reached.
+///
+/// Returns whether they are: they are not where the address is another's, or its device is down.
+///
+/// # Errors
+/// When the route cannot be requested.
+pub fn wait_until_own(address: IpAddr, patience: Duration) -> io::Result<bool> {
+    let channel = Channel::open(SockProtocol::NetlinkRoute)?;
+    let begin = Instant::now();
+    loop {
+        if lookup(&channel, address)?.is_own {
+            return Ok(true);
+        }
+        if begin.elapsed() > patience {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn route(body: &[u8]) -> Route {
@@ -102,14 +83,6 @@ fn route(body: &[u8]) -> Route {
         is_own: matches!(body.get(TYPE), Some(&(RTN_LOCAL | RTN_ANYCAST))),
         interface: part(RTA_OIF).and_then(|it| Some(u32::from_ne_bytes(it.try_into().ok()?))),
         gateway: part(RTA_GATEWAY).or(via).and_then(read),
-    }
-}
-
-fn read(octets: &[u8]) -> Option<IpAddr> {
-    match octets.len() {
-        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
-        16 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
-        _ => None,
     }
 }
 

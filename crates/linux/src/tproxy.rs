@@ -2,12 +2,10 @@
 //! (`Documentation/networking/tproxy.rst`).
 
 use crate::link::LOOPBACK_INDEX;
+use crate::route_table::{Family, RouteEntry};
 use crate::sockopt;
 use nix::libc;
-use rtnetlink::RouteMessageBuilder;
-use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
 /// Allows an IPv4 or IPv6 socket to use addresses that do not belong to this host.
@@ -23,19 +21,8 @@ pub fn set_transparent(socket: impl AsFd, v4: bool) -> io::Result<()> {
 }
 
 /// Routes of a table, for IPv4 and IPv6, that deliver every packet to this host.
-pub fn local_routes(table: u32) -> [RouteMessage; 2] {
-    let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
-        .output_interface(LOOPBACK_INDEX)
-        .table_id(table)
-        .scope(RouteScope::Host)
-        .kind(RouteType::Local);
-    let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
-        .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
-        .output_interface(LOOPBACK_INDEX)
-        .table_id(table)
-        .kind(RouteType::Local);
-    [v4.build(), v6.build()]
+pub fn local_routes(table: u32) -> [RouteEntry; 2] {
+    Family::BOTH.map(|family| RouteEntry::to_this_host(family, table, LOOPBACK_INDEX))
 }
 
 #[cfg(test)]

@@ -4,16 +4,19 @@
 //! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
 
 use crate::{
-    admin, assist, console, control, daemon, doctor,
+    assist, congestion, daemon,
     failure::{self, Failure, USAGE},
-    keeper, logging, pki, snapshot,
-    tunnel::{Doubt, Identity},
+    keeper,
+    survival::upgrade::{TakeoverArguments, UpgradeArguments, takeover, upgrade},
+    trial,
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use midhop_manual::{Section, Words};
-use midhop_pep::config::{Config, Plan};
-use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema};
+use midhop_pep::config::Plan;
+use midhop_pki::authority;
+use midhop_pki::identity::{Doubt, Identity};
+use midhop_process::configuration::{as_json, as_toml, read_plan};
+use midhop_status::console;
 use std::{
     io::Write,
     path::{Path, PathBuf},
@@ -51,6 +54,11 @@ enum Command {
     /// Make and show the certificates by which tunnels know each other
     #[command(subcommand)]
     Pki(PkiCommand),
+    /// Have another program take the place of a running daemon's; no flow of the relay ends
+    Upgrade(UpgradeArguments),
+    /// Check whether this program could take over a running daemon's flows
+    #[command(hide = true)]
+    Takeover(TakeoverArguments),
     /// Do what takes privileges, for the `midhopd run` that starts it
     #[command(hide = true)]
     Keeper(RunArguments),
@@ -93,12 +101,14 @@ struct SchemaArguments {
 enum Subject {
     /// The configuration
     Config,
-    /// The answer of `midhopd status --json`
+    /// The answer of `midhopd status --json`, `legs --json` and `peers --json`
     Status,
     /// The answer of `midhopd flows --json`
     Flows,
     /// The answer of `midhopd why --json`
     Why,
+    /// A line of `midhopd top --json`
+    Top,
     /// The data of the live page, `/status.json`
     Page,
     /// The curves of the live page, `/history.json`
@@ -167,14 +177,20 @@ pub fn main(version: &'static str) -> ExitCode {
         }
     };
     let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
-        Command::Run(arguments) => daemon::run(&arguments.config).map(|()| ExitCode::SUCCESS),
+        Command::Run(arguments) => {
+            daemon::run(&arguments.config, version).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Upgrade(arguments) => upgrade(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Takeover(arguments) => takeover(&arguments, version).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Keeper(arguments) => return keeper::main(&arguments.config),
         Command::Question(question) => console::run(question),
         Command::Manual(arguments) => manual(&arguments.directory).map(|()| ExitCode::SUCCESS),
         Command::Schema(arguments) => schema(arguments.of).map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
+        Command::Doctor(arguments) if arguments.try_in_namespace => {
+            midhop_doctor::try_in_namespace(trial::start)
+        }
         Command::Doctor(arguments) => doctor(&arguments),
     };
     done.unwrap_or_else(|failure| failure::report(&failure))
@@ -185,19 +201,17 @@ fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let usual = Path::new(CONFIG_DEFAULT);
     let file = arguments.config.as_deref().or_else(|| usual.exists().then_some(usual));
     let plan = file.map(read_plan).transpose()?;
-    doctor::examine(plan.as_ref(), arguments.json)
+    midhop_doctor::examine(plan.as_ref(), arguments.json)
 }
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let plan = read_plan(&arguments.file)?;
     if arguments.host {
         daemon::check_against_host(&plan)?;
-    }
-    let printed = if arguments.json {
-        serde_json::to_string_pretty(&plan).map(|json| json + "\n").map_err(|e| e.to_string())
     } else {
-        toml::to_string(&plan).map_err(|e| e.to_string())
-    };
+        warn_of_names(&plan);
+    }
+    let printed = if arguments.json { as_json(&plan) } else { as_toml(&plan) };
     print(printed, "the plan")?;
     check_identity(&plan)?;
     match &plan.assist.peer {
@@ -209,22 +223,34 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-fn schema(of: Subject) -> Result<(), Failure> {
-    let schema = match of {
-        Subject::Config => Config::schema(),
-        Subject::Status => schemars::schema_for!(control::answer::DaemonStatus),
-        Subject::Flows => schemars::schema_for!(control::answer::Flows),
-        Subject::Why => schemars::schema_for!(control::answer::Why),
-        Subject::Page => output_schema::<admin::Status>(),
-        Subject::History => output_schema::<snapshot::history::HistoryView>(),
-    };
-    let schema = serde_json::to_string_pretty(&schema);
-    print(schema.map(|json| json + "\n").map_err(|e| e.to_string()), "the schema")
+/// A kernel may have congestion controls that we do not know, so that a name like one of those that we do is no error.
+fn warn_of_names(plan: &Plan) {
+    for leg in &plan.legs {
+        for name in leg.congestion.iter().chain(&leg.fallback) {
+            if let Some(meant) = congestion::meant(name) {
+                eprintln!(
+                    "warning: leg \"{}\": unless this host's kernel has a \"{name}\", it cannot be had\n\
+                     hint: did you mean `{meant}`? `midhopd check --host` asks the kernel",
+                    leg.name
+                );
+            }
+        }
+    }
 }
 
-/// The schema of what is only ever written.
-fn output_schema<T: JsonSchema>() -> Schema {
-    SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
+/// Prints a schema. What makes them is a third of a megabyte, and takes more time to build than their text: a test
+/// holds the text to the types.
+fn schema(of: Subject) -> Result<(), Failure> {
+    let schema = match of {
+        Subject::Config => include_str!("../schemas/config.json"),
+        Subject::Status => include_str!("../schemas/status.json"),
+        Subject::Flows => include_str!("../schemas/flows.json"),
+        Subject::Why => include_str!("../schemas/why.json"),
+        Subject::Top => include_str!("../schemas/top.json"),
+        Subject::Page => include_str!("../schemas/page.json"),
+        Subject::History => include_str!("../schemas/history.json"),
+    };
+    print(Ok(schema.to_owned()), "the schema")
 }
 
 fn manual(directory: &Path) -> Result<(), Failure> {
@@ -270,38 +296,14 @@ fn check_identity(plan: &Plan) -> Result<(), Failure> {
 fn pki(command: &PkiCommand) -> Result<(), Failure> {
     let said = match command {
         PkiCommand::Init { directory, name } => {
-            format!("{}\n", pki::init(directory, name)?.display())
+            format!("{}\n", authority::init(directory, name)?.display())
         }
         PkiCommand::Issue { name, directory, days } => {
-            format!("{}\n", pki::issue(directory, name, *days)?.display())
+            format!("{}\n", authority::issue(directory, name, *days)?.display())
         }
-        PkiCommand::Show { file } => pki::show(file)?,
+        PkiCommand::Show { file } => authority::show(file)?,
     };
     std::io::stdout()
         .write_all(said.as_bytes())
         .map_err(|error| Failure::run("the answer could not be printed").because(error))
-}
-
-/// Reads and resolves the configuration in `file`.
-///
-/// # Errors
-/// When the file cannot be read, or does not make sense.
-pub fn read_plan(file: &Path) -> Result<Plan, Failure> {
-    read(file).map(|(plan, _)| plan)
-}
-
-/// The same, with what the file says.
-///
-/// # Errors
-/// As [`read_plan`].
-pub fn read(file: &Path) -> Result<(Plan, String), Failure> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::usage(format!("{name} cannot be read"))
-            .because(error)
-            .hint("name the configuration with --config FILE")
-    })?;
-    let plan = Plan::read(&name, &text)?;
-    logging::check(&plan.log)?;
-    Ok((plan, text))
 }

@@ -6,6 +6,7 @@
 use crate::failure::Failure;
 use crate::leg;
 use midhop_bpf::{Active, HyblaBounds, Parameters, resolve_by as resolve};
+use midhop_config::suggest::nearest;
 use midhop_congestion::Algorithm;
 use midhop_pep::config::{Fallback, LegPlan, PeerPlan, Plan, Start};
 use midhop_units::{Duration, Rate};
@@ -67,7 +68,11 @@ impl Congestion {
     fn of_tunnel(&mut self, peer: &PeerPlan) -> Option<String> {
         let own = match peer.congestion {
             // Pacing limits the kernel to the known rate; these search below it.
-            Algorithm::KnownRate | Algorithm::BbrV3 | Algorithm::Vivace | Algorithm::Xcp => None,
+            Algorithm::KnownRate
+            | Algorithm::Pulse
+            | Algorithm::BbrV3
+            | Algorithm::Vivace
+            | Algorithm::Xcp => None,
             algorithm => Some(algorithm.name()),
         };
         let parameters = parameters(peer.rate, peer.rtt0, Start::default());
@@ -101,8 +106,11 @@ impl Congestion {
             Failure::run(format!("leg \"{}\" cannot have \"{name}\": {reason}", leg.name))
         };
         let Some(fallback) = &leg.fallback else {
-            return Err(failure(wanted, &refused)
-                .hint(format!("or set legs.{}.fallback, such as \"cubic\"", leg.name)));
+            let fallback = format!("set legs.{}.fallback, such as \"cubic\"", leg.name);
+            return Err(failure(wanted, &refused).hint(match meant(wanted) {
+                Some(meant) => format!("did you mean `{meant}`? Or {fallback}"),
+                None => format!("or {fallback}"),
+            }));
         };
         let name = self
             .try_activate(fallback, &parameters)
@@ -127,6 +135,13 @@ impl Congestion {
         self.known.push((name.to_owned(), parameters.clone(), kernel_name.clone()));
         Ok(kernel_name)
     }
+}
+
+/// The name that may be meant by one that is near it, and no name of an algorithm that we know. A kernel may have it all
+/// the same.
+pub fn meant(name: &str) -> Option<&'static str> {
+    let known = Algorithm::from_name(name).is_some();
+    nearest(name, Algorithm::names()).filter(|_| !known)
 }
 
 /// Whether sockets may have a congestion control: set by the keeper, where it takes a privilege.

@@ -4,31 +4,42 @@
 //! what was installed is removed with the value that stands for it.
 
 use crate::{
-    admin::{self, Status, StatusSource},
-    cli, confine,
     congestion::Congestion,
-    control::{
-        self, Explainer, Socket,
-        answer::{ErrorAnswer, Reload},
-        serve::ReloadRequest,
-    },
     data_plane::{DataPlane, StartError},
+    explain::Explainer,
     explicit::{self, Explicit},
-    failure::Failure,
+    failure::{self, Failure},
     hold::Hold,
-    idle,
-    keeper::Keeper,
-    logging::Logging,
-    notify::{self, Notice},
-    privileges, snapshot,
+    idle::{self, Asked},
+    keeper::{Keeper, Request},
+    snapshot,
+    survival::{
+        door::Door,
+        handed::Taken,
+        holder::{END, Holder, Holding, RELOAD, Role, Succession},
+        register::Register,
+    },
 };
 use midhop_pep::config::Plan;
+use midhop_process::{configuration, confine, logging::Logging, notify::Notice, privileges};
+use midhop_status::{
+    admin::{self, Status, StatusSource},
+    control::{
+        Socket,
+        answer::{ErrorAnswer, Reload},
+        serve::{self, ControlSources, Places, ReloadRequest, SnapshotSource},
+    },
+    reloads::Reloads,
+};
+use nix::sys::signal::SigSet;
 use std::{
     error::Error,
+    mem::ManuallyDrop,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
+    rc::Rc,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -43,26 +54,84 @@ use tokio::{
 /// How often a draining daemon checks whether its last flow has ended.
 const DRAIN_TICK: Duration = Duration::from_millis(50);
 
-/// Runs until a signal ends it.
+/// Runs until a signal ends it. Where a program before this one has handed over its flows and this one cannot go on with
+/// them, that one does.
 ///
 /// # Errors
 /// When the configuration is wrong or the host refuses something; nothing is left behind then.
-pub fn run(config: &Path) -> Result<(), Failure> {
-    let (plan, text) = cli::read(config)?;
+pub fn run(config: &Path, version: &'static str) -> Result<(), Failure> {
+    let Some(taken) = Taken::received()?.map(Rc::new) else { return begin(config, version, None) };
+    match begin(config, version, Some(taken.clone())) {
+        Ok(()) => Ok(()),
+        Err(failure) => {
+            failure::report(&failure);
+            match taken.give_back(config, failure)? {}
+        }
+    }
+}
+
+fn begin(config: &Path, version: &'static str, taken: Option<Rc<Taken>>) -> Result<(), Failure> {
+    let (plan, text) = match &taken {
+        Some(taken) => taken.plan(config)?,
+        None => configuration::read(config)?,
+    };
     let logging = Logging::start(&plan.log)?;
-    let Some((plan, text)) = idle::until_asked(config, plan, text, &logging)? else {
+    let Some(Asked { plan, text, control, reloads }) =
+        idle::until_asked(config, plan, text, &logging, taken.is_some())?
+    else {
         return Ok(());
     };
+    let before = taken.as_ref().map(|taken| taken.handed.begun.clone());
     // Before there is any thread. Where nothing takes privileges, there are none to separate.
     let keeper = match privileges::has_any() {
-        true => Some(Keeper::start(config, &text)?),
+        true => Some(Keeper::start(config, &text, before.as_deref())?),
         false => None,
     };
-    let served = serve(config, plan, logging, keeper.clone());
-    if let Some(keeper) = keeper {
-        keeper.end();
+    // Two sockets a flow, pipes, and some for ourselves.
+    privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
+    let failure = |error| Failure::run("flows could not be held").because(error);
+    let register = match &taken {
+        Some(taken) => taken.register.clone(),
+        None => {
+            let workers = usize::from(DataPlane::workers_of(&plan));
+            let flows = usize::try_from(plan.limits.flows).unwrap_or(usize::MAX);
+            Register::new(workers, flows).map_err(failure)?
+        }
+    };
+    let door = Door::open(&plan, config, version, keeper.is_some());
+    let begun = before.unwrap_or_else(|| text.clone());
+    let holding = Holding { config: config.to_owned(), begun, version };
+    let may_go_back = taken.clone();
+    let holder = Holder::new(holding, register, keeper.clone(), door, taken).map_err(failure)?;
+    let before = (control, reloads);
+    match holder.split() {
+        Ok(Role::DataPlane(succession)) => {
+            let served = serve(config, plan, logging, keeper.as_ref(), before, succession);
+            let report = |failure: Failure| {
+                failure::report(&failure);
+                failure.code()
+            };
+            let code = served.map_or_else(report, |()| 0);
+            // Nothing of what this process has a copy of is dropped here: it is the holder's.
+            std::process::exit(code.into())
+        }
+        Ok(Role::Holder(code)) => {
+            if let Some(keeper) = keeper {
+                keeper.end();
+            }
+            std::process::exit(code.into())
+        }
+        Err(failure) => {
+            if let Some(keeper) = keeper {
+                if may_go_back.is_some_and(|taken| taken.may_go_back()) {
+                    let _ = keeper.leave();
+                }
+                // It ends with this process, as it does after a death: a rule that rejects goes on stopping flows.
+                std::mem::forget(keeper);
+            }
+            Err(failure)
+        }
     }
-    served
 }
 
 /// The life of the data plane.
@@ -70,8 +139,18 @@ fn serve(
     config: &Path,
     plan: Plan,
     logging: Logging,
-    keeper: Option<Arc<Keeper>>,
+    keeper: Option<&Arc<Keeper>>,
+    before: (Option<Socket>, Arc<Reloads>),
+    succession: Succession,
 ) -> Result<(), Failure> {
+    let plan = match succession.is_first {
+        true => plan,
+        false => followed(config, plan, keeper)?,
+    };
+    if let Some(keeper) = keeper {
+        let process = std::process::id().cast_signed();
+        keeper.ask(&Request::Serving { process }).map_err(|failed| Failure::run(failed.message))?;
+    }
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -80,15 +159,19 @@ fn serve(
     let entered = runtime.enter();
     let mut signals = Signals::new()?;
     let (reloads, mut requests) = mpsc::channel(1);
-    let mut daemon = Daemon::start(config, plan, logging, keeper, reloads)?;
-    drop(entered);
+    let (notices, inherited) = (succession.notices.clone(), succession.inherited.clone());
+    let (keeper, succession) = (keeper.cloned(), Some(succession));
+    let started = Daemon::start(config, plan, logging, keeper, reloads, before, succession);
+    // The sockets of flows stay open for the program before this one, if there is one.
+    let mut daemon = started.inspect_err(|_| std::mem::forget(inherited.clone()))?;
+    drop((entered, inherited));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         interfaces = ?daemon.plan.intercept.interfaces.0,
         admin = ?daemon.plan.admin.listen.0,
         "serving"
     );
-    notify::send(Notice::Ready);
+    notices.notify(Notice::Ready);
     let health = daemon.data_plane.health().clone();
     loop {
         let order = runtime.block_on(async {
@@ -107,7 +190,7 @@ fn serve(
             Ok(Order::End) => break,
             Err(what) => {
                 // Interception is removed at once, with the daemon: new flows pass directly.
-                notify::send(Notice::Stopping);
+                notices.notify(Notice::Stopping);
                 return Err(
                     Failure::run(what).hint("the log says more; this is a fault of midhopd's")
                 );
@@ -115,10 +198,26 @@ fn serve(
         }
     }
     drop(requests);
-    notify::send(Notice::Stopping);
+    notices.notify(Notice::Stopping);
     daemon.take_no_more();
     runtime.block_on(daemon.drain(&mut signals));
     Ok(())
+}
+
+/// The plan that the data plane before this one followed, which may have been reloaded.
+fn followed(config: &Path, plan: Plan, keeper: Option<&Arc<Keeper>>) -> Result<Plan, Failure> {
+    let next = match keeper {
+        Some(keeper) => {
+            let text = keeper.text().map_err(|failed| Failure::run(failed.message))?;
+            Plan::read(&config.display().to_string(), &text).ok()
+        }
+        // Where nobody has kept it, the file is the best that there is.
+        None => configuration::read_plan(config).ok(),
+    };
+    Ok(match next {
+        Some(next) => plan.reloaded(next).0,
+        None => plan,
+    })
 }
 
 /// Checks what the plan requires of this host.
@@ -197,27 +296,28 @@ fn exists(interface: &str) -> bool {
 
 struct Signals {
     reload: Signal,
-    terminate: Signal,
-    interrupt: Signal,
+    end: Signal,
 }
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
+        let listen = |order| {
+            let kind = SignalKind::from_raw(order as i32);
             signal(kind).map_err(|error| Failure::run("signals cannot be heard").because(error))
         };
-        Ok(Self {
-            reload: listen(SignalKind::hangup())?,
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
+        let this = Self { reload: listen(RELOAD)?, end: listen(END)? };
+        // Blocked since before this process began, so that none was lost.
+        let orders: SigSet = [RELOAD, END].into_iter().collect();
+        orders.thread_unblock().map_err(|error| {
+            Failure::run("signals cannot be received").because(std::io::Error::from(error))
+        })?;
+        Ok(this)
     }
 
     async fn next(&mut self) -> Order {
         tokio::select! {
             _ = self.reload.recv() => Order::Reload,
-            _ = self.terminate.recv() => Order::End,
-            _ = self.interrupt.recv() => Order::End,
+            _ = self.end.recv() => Order::End,
         }
     }
 }
@@ -241,7 +341,7 @@ struct Daemon {
     logging: Logging,
     draining: Arc<AtomicBool>,
     keeper: Option<Arc<Keeper>>,
-    last_reload: Arc<Mutex<Option<Reload>>>,
+    booked_reloads: Arc<Reloads>,
     /// Removed with the daemon.
     _control: Option<Socket>,
 }
@@ -253,8 +353,11 @@ impl Daemon {
         logging: Logging,
         keeper: Option<Arc<Keeper>>,
         reloads: mpsc::Sender<ReloadRequest>,
+        (control, booked_reloads): (Option<Socket>, Arc<Reloads>),
+        succession: Option<Succession>,
     ) -> Result<Self, Failure> {
-        let mut control = control_socket(&plan)?;
+        // That of the time before it was asked for flows has clients that wait already.
+        let mut control = control_socket(&plan, control)?;
         let admin = plan
             .admin
             .listen
@@ -264,8 +367,6 @@ impl Daemon {
         let explicit = explicit::Listeners::open(&plan)?;
         let mut congestion = Congestion::default();
         congestion.activate(&mut plan)?;
-        // Two sockets a flow, pipes, and some for ourselves.
-        privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
         let injector = Hold::injector(&plan)
             .map_err(|error| Failure::run("the data plane did not start").because(error))?;
         let sockets = control.as_ref().and_then(Socket::directory).map(Path::to_owned);
@@ -274,8 +375,11 @@ impl Daemon {
             confine::process(&directories(config, &plan), sockets.as_deref());
             Ok(())
         };
-        let data_plane = DataPlane::start_with(plan.clone(), injector, keeper.clone(), seal)
-            .map_err(|error| refused("the data plane did not start", error))?;
+        let data_plane =
+            DataPlane::start_with(plan.clone(), injector, keeper.clone(), succession, seal)
+                .map_err(|error| refused("the data plane did not start", error))?;
+        // It has flows now. If this fails, the process ends, and they are those of the next one: none is reset here.
+        let data_plane = ManuallyDrop::new(data_plane);
         let explicit = explicit.serve(
             data_plane.plan(),
             data_plane.handover(),
@@ -284,31 +388,32 @@ impl Daemon {
         )?;
         let draining = Arc::new(AtomicBool::new(false));
         let listener = control.as_mut().and_then(Socket::take);
-        let daemon = Self {
+        let daemon = ManuallyDrop::new(Self {
             explicit,
-            data_plane,
+            data_plane: ManuallyDrop::into_inner(data_plane),
             congestion,
             plan,
             logging,
             draining,
             keeper,
-            last_reload: Arc::default(),
+            booked_reloads,
             _control: control,
-        };
+        });
         let source = admin::AnswerSources {
             status: daemon.status_source(),
             health: daemon.data_plane.health().clone(),
             draining: daemon.draining.clone(),
+            reloads: daemon.booked_reloads.clone(),
             history: Arc::default(),
             names: daemon.plan.admin.names.iter().cloned().collect(),
         };
-        tokio::spawn(source.history.clone().follow(snapshot::Source::of(&daemon.data_plane)));
+        let measured = snapshot::Source::of(&daemon.data_plane);
+        tokio::spawn(source.history.clone().follow(move || measured.totals()));
         for listener in admin {
             let served = tokio::net::TcpListener::from_std(listener).map_err(|error| {
                 Failure::run("the admin server cannot be served").because(error)
             })?;
-            let (health, serving) =
-                (source.health.clone(), tokio::spawn(admin::serve(served, source.clone())));
+            let (health, serving) = (source.health.clone(), admin::serve(served, source.clone()));
             tokio::spawn(async move {
                 let Err(error) = serving.await;
                 health.lose(format!("the admin server has ended: {error}"));
@@ -317,7 +422,7 @@ impl Daemon {
         if let Some(listener) = listener {
             daemon.serve_control(listener, reloads)?;
         }
-        Ok(daemon)
+        Ok(ManuallyDrop::into_inner(daemon))
     }
 
     /// Answers requests on the control socket. Traffic does not depend on it.
@@ -329,20 +434,20 @@ impl Daemon {
         let failed = |error| Failure::run("the control socket cannot be served").because(error);
         let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
         let explainer = Explainer::new(&self.data_plane, self.draining.clone());
-        let sources = control::serve::ControlSources {
+        let sources = ControlSources {
             snapshot: self.snapshot_source(),
             explainer: Arc::new(explainer),
             health: self.data_plane.health().clone(),
             reloads,
-            last_reload: self.last_reload.clone(),
+            booked_reloads: self.booked_reloads.clone(),
             started: Instant::now(),
         };
-        tokio::spawn(control::serve::serve(listener, sources));
+        serve::serve(listener, Arc::new(sources), Places::default());
         Ok(())
     }
 
     /// The state of the data plane, with congestion controls as they are configured.
-    fn snapshot_source(&self) -> control::serve::SnapshotSource {
+    fn snapshot_source(&self) -> SnapshotSource {
         let source = snapshot::Source::of(&self.data_plane);
         let names = self.congestion.names();
         Arc::new(move || {
@@ -377,7 +482,7 @@ impl Daemon {
             }
             Err(failure) => Reload { error: Some(not_reloaded(&failure)), kept: Vec::new() },
         };
-        *self.last_reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+        self.booked_reloads.book(result.clone());
         result
     }
 
@@ -386,7 +491,7 @@ impl Daemon {
     /// # Errors
     /// When it is wrong, or the host refuses it; then nothing has changed.
     fn follow(&mut self, config: &Path) -> Result<Vec<String>, Failure> {
-        let mut next = cli::read_plan(config)?;
+        let mut next = configuration::read_plan(config)?;
         if let Some(keeper) = &self.keeper {
             keeper.note(&next);
         }
@@ -438,8 +543,14 @@ impl Daemon {
     }
 }
 
-/// The control socket of a plan. Without one that is not configured the daemon serves all the same.
-fn control_socket(plan: &Plan) -> Result<Option<Socket>, Failure> {
+/// The control socket of a plan, which may be `there`. Without one that is not configured the daemon serves all the same.
+pub(crate) fn control_socket(
+    plan: &Plan,
+    there: Option<Socket>,
+) -> Result<Option<Socket>, Failure> {
+    if let Some(socket) = there.filter(|socket| socket.is_of(plan)) {
+        return Ok(Some(socket));
+    }
     match Socket::open(plan) {
         Ok(socket) => Ok(socket),
         Err(error) if plan.control.socket.is_none() && plan.control.group.is_none() => {

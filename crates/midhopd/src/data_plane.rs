@@ -4,9 +4,8 @@ use crate::admission::Admission;
 use crate::assist::{AssistDoor, AssistPeerError, Peer};
 use crate::capacity::Capacity;
 use crate::failure::Failure;
-use crate::firewall::{Firewall, Passed};
+use crate::firewall::{self, Firewall, Passed};
 use crate::handover::Handover;
-use crate::health::Health;
 use crate::hold::Hold;
 use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate};
 use crate::keeper::{Keeper, line::STOCK_MAX};
@@ -14,14 +13,16 @@ use crate::ledger::Ledger;
 use crate::leg;
 use crate::prefixes::Prefixes;
 use crate::relay::Pools;
+use crate::survival::holder::Succession;
 use crate::tunnel;
 use crate::tunnel::directory::Tunnels;
-use crate::tunnel::identity::{Doubt, Identity, IdentityError};
 use crate::worker::serve::{Doors, serve};
 use crate::worker::{PIPES, Worker};
-use crate::{confine, firewall};
 use midhop_pep::budget::Budget;
 use midhop_pep::config::Plan;
+use midhop_pki::identity::{Doubt, Identity, IdentityError};
+use midhop_process::confine;
+use midhop_status::health::Health;
 use nix::sys::resource::{Resource, getrlimit};
 use std::io;
 use std::net::SocketAddr;
@@ -108,6 +109,10 @@ pub struct DataPlane {
     health: Arc<Health>,
     /// This daemon's identity; none where it has no tunnels.
     identity: Option<watch::Sender<Arc<Identity>>>,
+    /// How many of this daemon were killed before.
+    deaths: u64,
+    /// How many programs have taken the place of one before them.
+    upgrades: u64,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -118,7 +123,16 @@ impl DataPlane {
     /// One clear error for the first thing that the host refuses; nothing is left behind.
     pub fn start(plan: Plan) -> Result<Self, StartError> {
         let injector = Hold::injector(&plan)?;
-        Self::start_with(plan, injector, None, || Ok(()))
+        Self::start_with(plan, injector, None, None, || Ok(()))
+    }
+
+    /// How many workers a plan has.
+    pub fn workers_of(plan: &Plan) -> u16 {
+        let workers = match plan.daemon.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            workers => usize::from(workers),
+        };
+        u16::try_from(workers).unwrap_or(u16::MAX)
     }
 
     /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a capability
@@ -131,14 +145,11 @@ impl DataPlane {
         plan: Plan,
         injector: Option<Injector>,
         keeper: Option<Arc<Keeper>>,
+        succession: Option<Succession>,
         seal: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Self, StartError> {
         let plan = Arc::new(plan);
-        let workers = match plan.daemon.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            workers => usize::from(workers),
-        };
-        let workers = u16::try_from(workers).unwrap_or(u16::MAX);
+        let workers = Self::workers_of(&plan);
         let (plan_sender, plan_receiver) = watch::channel(plan.clone());
         let (stop, stopped) = watch::channel(false);
         let admission = Admission::new(flows_max(&plan, workers));
@@ -155,7 +166,7 @@ impl DataPlane {
             plan: plan_sender,
             stop,
             admission,
-            budget: Arc::new(Budget::new(memory_max(&plan))),
+            budget: budget_of(&plan),
             hold: hold.clone(),
             pools: Arc::default(),
             ledgers: Vec::new(),
@@ -163,6 +174,8 @@ impl DataPlane {
             tunnels: Arc::new(tunnels),
             health: Health::new(usize::from(workers)),
             identity,
+            deaths: succession.as_ref().map_or(0, |it| it.deaths),
+            upgrades: succession.as_ref().map_or(0, |it| it.upgrades),
             threads: Vec::new(),
         };
         this.follow_sources(&plan);
@@ -180,33 +193,57 @@ impl DataPlane {
             first.assist = Some(AssistDoor { queue, peer });
         }
         seal().map_err(StartError::Privileges)?;
-        // Before any worker runs: once a tunnel is open, no flow may bypass the rule that names it.
-        if plan.stands_for_others() {
-            let tracked = hold.tracked.clone();
-            this.firewall = Some(Firewall::install(&plan, workers, tracked, keeper.as_ref())?);
+        let takes_over = succession.as_ref().is_some_and(Succession::takes_over);
+        let workers = NewWorkers { doors: all_doors, tunnel_doors, plan: plan_receiver, stopped };
+        match this.begin(&plan, workers, keeper, succession) {
+            Ok(()) => Ok(this),
+            Err(error) => {
+                if takes_over {
+                    // This process ends. Its flows are those of the next one, and dropping it would reset them.
+                    std::mem::forget(this);
+                }
+                Err(error)
+            }
         }
-        if let Some(keeper) = &keeper {
-            let (tracked, health) = (hold.tracked.clone(), this.health.clone());
-            keeper.follow(tracked, health).map_err(StartError::Thread)?;
+    }
+
+    /// Starts workers and interception, with all sockets open and no privileges.
+    fn begin(
+        &mut self,
+        plan: &Arc<Plan>,
+        new: NewWorkers,
+        keeper: Option<Arc<Keeper>>,
+        succession: Option<Succession>,
+    ) -> Result<(), StartError> {
+        let NewWorkers { doors, tunnel_doors, plan: plan_receiver, stopped } = new;
+        let workers = u16::try_from(doors.len()).unwrap_or(u16::MAX);
+        // Where one was before, its table delivers the packets of live flows: they go on first.
+        let is_installed = succession.as_ref().is_some_and(Succession::takes_over);
+        let (opened, may_open) = watch::channel(!is_installed);
+        if !is_installed {
+            // Before any worker runs: once a tunnel is open, no flow may bypass the rule that names it.
+            self.intercept(plan, workers, keeper.as_ref())?;
         }
         let mut handed = Vec::new();
         let (waiting, all_wait) = std::sync::mpsc::channel();
-        for ((number, mut doors), tunnels) in (0..workers).zip(all_doors).zip(tunnel_doors) {
+        for ((number, mut doors), tunnels) in (0..workers).zip(doors).zip(tunnel_doors) {
             let (sender, receiver) = mpsc::unbounded_channel();
             doors.handed = Some(receiver);
             doors.waiting = Some(waiting.clone());
             doors.tunnels = tunnels;
+            doors.succession = succession.clone();
+            doors.may_open = Some(may_open.clone());
             handed.push(sender);
-            let ledger = Arc::new(Ledger::with_prefixes(this.prefixes.clone()));
-            this.ledgers.push(ledger.clone());
+            let ledger = Arc::new(Ledger::with_prefixes(self.prefixes.clone()));
+            self.ledgers.push(ledger.clone());
             let worker_plan = plan_receiver.clone();
-            let admission = this.admission.clone();
-            let hold = hold.clone();
-            let budget = this.budget.clone();
-            let pools = this.pools.clone();
-            let tunnels = this.tunnels.clone();
+            let admission = self.admission.clone();
+            let hold = self.hold.clone();
+            let budget = self.budget.clone();
+            let pools = self.pools.clone();
+            let tunnels = self.tunnels.clone();
             let stopped = stopped.clone();
-            let health = this.health.clone();
+            let health = self.health.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || {
@@ -225,21 +262,43 @@ impl DataPlane {
                     })
                 })
                 .map_err(StartError::Thread)?;
-            this.threads.push(thread);
+            self.threads.push(thread);
         }
         drop(waiting);
+        if is_installed {
+            self.intercept(plan, workers, keeper.as_ref())?;
+            opened.send_replace(true);
+        }
         // From now on, packets that wait in a queue go on even if this process ends. A worker that does not get so
         // far ends it.
         let _ = all_wait.recv_timeout(QUEUES);
-        this.handover = Handover::new(handed, this.admission.clone());
+        self.handover = Handover::new(handed, self.admission.clone());
         if plan.stands_for_others() {
             let instance = &plan.intercept.instance;
-            let (admission, health) = (this.admission.clone(), this.health.clone());
+            let (admission, health) = (self.admission.clone(), self.health.clone());
             let gate = gate::follow(instance, keeper, admission, health, stopped)
                 .map_err(StartError::Thread)?;
-            this.threads.push(gate);
+            self.threads.push(gate);
         }
-        Ok(this)
+        Ok(())
+    }
+
+    /// Installs interception where the plan has it, and follows the keeper's news.
+    fn intercept(
+        &mut self,
+        plan: &Arc<Plan>,
+        workers: u16,
+        keeper: Option<&Arc<Keeper>>,
+    ) -> Result<(), StartError> {
+        let tracked = &self.hold.tracked;
+        if plan.stands_for_others() {
+            self.firewall = Some(Firewall::install(plan, workers, tracked.clone(), keeper)?);
+        }
+        if let Some(keeper) = keeper {
+            let health = self.health.clone();
+            keeper.follow(tracked.clone(), health).map_err(StartError::Thread)?;
+        }
+        Ok(())
     }
 
     /// The counters of each worker.
@@ -255,6 +314,16 @@ impl DataPlane {
     /// This daemon's identity, and its changes; none where it has no tunnels.
     pub fn identity(&self) -> Option<watch::Receiver<Arc<Identity>>> {
         self.identity.as_ref().map(watch::Sender::subscribe)
+    }
+
+    /// How many data planes of this daemon were killed before this one.
+    pub fn deaths(&self) -> u64 {
+        self.deaths
+    }
+
+    /// How many programs have taken the place of one before them.
+    pub fn upgrades(&self) -> u64 {
+        self.upgrades
     }
 
     /// Hands over flows that clients requested.
@@ -318,6 +387,7 @@ impl DataPlane {
         }
         // The following steps cannot fail.
         self.budget.set_limit(memory_max(&plan));
+        self.budget.set_window_least(plan.limits.flow_buffer.get());
         self.follow_sources(&plan);
         if let Some((current, next)) = next {
             // Open tunnels keep their plan, unless their peers may not stay.
@@ -365,6 +435,14 @@ impl Drop for DataPlane {
     }
 }
 
+/// What workers are started with.
+struct NewWorkers {
+    doors: Vec<Doors>,
+    tunnel_doors: Vec<tunnel::TunnelDoors>,
+    plan: watch::Receiver<Arc<Plan>>,
+    stopped: watch::Receiver<bool>,
+}
+
 /// The daemon's identity in the plan.
 fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
     let Some(credentials) = &plan.tunnel.credentials else { return Ok(None) };
@@ -392,6 +470,13 @@ fn flows_max(plan: &Plan, workers: u16) -> u64 {
     let doors = 2 * plan.legs.len() as u64;
     let taken = u64::from(workers) * (PER_WORKER + doors) + OTHERS;
     wanted.min(soft.saturating_sub(taken) / PER_FLOW)
+}
+
+/// What all flows may hold together, and what each window may have in any case.
+fn budget_of(plan: &Plan) -> Arc<Budget> {
+    let budget = Budget::new(memory_max(plan));
+    budget.set_window_least(plan.limits.flow_buffer.get());
+    Arc::new(budget)
 }
 
 /// Unit: bytes. The most that all flows may hold together, within this host's capacity; at least two directions of

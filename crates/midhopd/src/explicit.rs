@@ -19,17 +19,17 @@ use crate::{
     ends::Ends,
     failure::Failure,
     handover::{HandedFlow, Handover},
-    health::Health,
     ledger::Party,
-    leg::Egress,
-    lookup::Resolver,
-    tunnel::directory::{RequestedFlow, Tunnels},
+    leg::{self, Egress},
+    tunnel::{directory::RequestedFlow, directory::Tunnels},
 };
 use bytes::Bytes;
 use dial::{DialedSide, Dialled};
 use entry::Entry;
 use handshake::{Handshake, Protocol, State, Target};
+use midhop_lookup::Resolver;
 use midhop_pep::config::Plan;
+use midhop_status::health::Health;
 use socket2::SockRef;
 use std::{
     io,
@@ -98,7 +98,7 @@ impl Listeners {
         let thread = thread::Builder::new()
             .name("explicit".to_owned())
             .spawn(move || {
-                crate::confine::thread();
+                midhop_process::confine::thread();
                 health.run("the explicit listeners' thread", || {
                     let egress = Egress::open()?;
                     let entry = Entry::new(places(&plan.borrow()));
@@ -241,12 +241,15 @@ async fn serve(
         return part(client, &mut handshake).await;
     };
     let Dialled { far, client_leg, rule, ticket } = dialled;
+    // From the response on, a stream that is cut must not look whole.
+    leg::guard(&client)?;
     if let Some(output) = handshake.poll_output() {
         client.write_all(&output).await?;
     }
     let first = handshake.into_rest();
     match far {
         DialedSide::Server(mut server, server_leg) => {
+            leg::guard(&server)?;
             server.write_all(&first).await?;
             let (client, server) = (client.into_std()?, server.into_std()?);
             let server_leg = *server_leg;

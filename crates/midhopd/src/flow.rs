@@ -9,8 +9,10 @@ use crate::ends::{Ends, Side};
 use crate::hold::known::{Far, FarSide, Known};
 use crate::hold::living::Life;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
-use crate::leg::{Bound, Failure};
+use crate::leg::{Bound, BoundedWindow, Failure};
 use crate::relay::Stages;
+use crate::relay::start::Start;
+use crate::survival::adopt;
 use crate::tunnel::carry::{self, Permits};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
@@ -193,8 +195,11 @@ impl Flow {
         let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into())
             .with_origin(self.origin());
         let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
+        let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
         let Self { worker, client, known, .. } = self;
-        carry(&worker, BothLegs { client, server }, book, stages, (ticket, known.life));
+        let legs = BothLegs { client, server, windows };
+        let start = entered(&worker, &legs, &book, [0, 0]);
+        carry(&worker, legs, book, stages, start, (ticket, known.life));
     }
 
     /// Opens the far side of a client that has been accepted already.
@@ -233,6 +238,18 @@ impl Flow {
     }
 }
 
+/// Enters a flow that begins, so that it outlives this process.
+pub fn entered(worker: &Rc<Worker>, legs: &BothLegs, book: &FlowBook, ahead: [u64; 2]) -> Start {
+    let entered = worker.region.as_ref().map(|region| adopt::enter(region, legs, book, ahead));
+    match entered.transpose() {
+        Ok(entry) => Start { entry: entry.flatten().map(Rc::new), ..Start::default() },
+        Err(error) => {
+            tracing::debug!(ends = ?book.ends, %error, "a flow would not outlive this process");
+            Start::default()
+        }
+    }
+}
+
 /// Relays the bytes of a flow whose two sides are open, until it ends, in a task of its own: the resources of opening
 /// it are free from here on. The `held` parts of the flow are held until then.
 pub fn carry(
@@ -240,10 +257,11 @@ pub fn carry(
     legs: BothLegs,
     book: FlowBook,
     stages: Stages,
+    start: Start,
     held: (Ticket, Option<Life>),
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry_to_end(worker.clone(), legs, book, stages, held));
+    begun::spawn(carry_to_end(worker.clone(), legs, book, stages, start, held));
 }
 
 async fn carry_to_end(
@@ -251,16 +269,22 @@ async fn carry_to_end(
     legs: BothLegs,
     book: Arc<FlowBook>,
     stages: Stages,
+    start: Start,
     held: (Ticket, Option<Life>),
 ) {
+    let entry = start.entry.clone();
     let watched = worker.watch.add(&book, legs);
-    let BothLegs { client, server } = watched.sides();
+    let legs = watched.sides();
     let linger = worker.plan().limits.linger.into();
-    let carried = relay::relay(client, server, stages, &book, &worker.desk, linger).await;
-    let last = [(Side::Client, client), (Side::Server, server)]
+    let carried = relay::relay(legs, stages, start, &book, &worker.desk, linger).await;
+    let last = [(Side::Client, &legs.client), (Side::Server, &legs.server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
+    if carried.outcome.is_err() {
+        // Both are reset at once. After an orderly end the next process would have to wait as this one does.
+        drop(entry);
+    }
     // None only while the watch still holds them, which lasts no longer than a look.
-    if let Some(BothLegs { client, server }) = watched.release() {
+    if let Some(BothLegs { client, server, .. }) = watched.release() {
         close::close(client, server, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);
@@ -271,8 +295,8 @@ async fn carry_to_end(
 mod tests {
     use super::*;
 
-    fn bytes_of<A, B, C, D, E, F>(_: fn(A, B, C, D, E) -> F) -> usize {
-        size_of::<F>()
+    fn bytes_of<A, B, C, D, E, F, G>(_: fn(A, B, C, D, E, F) -> G) -> usize {
+        size_of::<G>()
     }
 
     #[test]

@@ -3,10 +3,11 @@
 
 use crate::admission::{Admission, Ticket};
 use crate::ends::Ends;
-use crate::flow::carry;
+use crate::flow::{carry, entered};
 use crate::ledger::{FlowBook, FlowOrigin};
-use crate::leg;
+use crate::leg::BoundedWindow;
 use crate::relay::Stages;
+use crate::relay::start::{Start, ahead};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
@@ -23,7 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 pub struct HandedFlow {
     /// The requesting side. No bytes for the server may have been read from it.
     pub client: TcpStream,
-    /// The requested side, opened with [`leg::dial_as_self`].
+    /// The requested side, opened with [`leg::dial_as_self`](crate::leg::dial_as_self).
     pub server: TcpStream,
     /// The leg that the client is on.
     pub client_leg: LegPlan,
@@ -81,14 +82,19 @@ pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Han
 fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
     let HandedFlow { client, server, client_leg, server_leg, rule, ticket } = flow;
     let ends = Ends { client: client.peer_addr()?, server: server.peer_addr()? };
-    leg::guard(&client)?;
-    leg::guard(&server)?;
     let client = tokio::net::TcpStream::from_std(client)?;
     let server = tokio::net::TcpStream::from_std(server)?;
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into())
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
     let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
-    carry(worker, BothLegs { client, server }, book, stages, (ticket, None));
+    let windows = [&client_leg, &server_leg].map(|leg| BoundedWindow::new(Some(leg)));
+    let legs = BothLegs { client, server, windows };
+    let start = match &worker.region {
+        // The client's request and its response are none of the flow's bytes.
+        Some(_) => entered(worker, &legs, &book, ahead(&legs.client, &legs.server)?),
+        None => Start::default(),
+    };
+    carry(worker, legs, book, stages, start, (ticket, None));
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Connects to one of a target's addresses. An unreachable address family does not delay the other.
 //!
 //! Source: RFC 8305. Differs: addresses are not sorted by RFC 6724, but alternate between the families
-//! from the first address on. Without a route an attempt fails at once, and the next begins.
+//! from the first address on, as `midhop_lookup` returns them. Without a route an attempt fails at once, and the next begins.
 
 use crate::leg::{Failure, Opening, Refusal};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use std::{collections::VecDeque, io::ErrorKind, net::SocketAddr, pin::pin, time::Duration};
+use std::{collections::VecDeque, io::ErrorKind, pin::pin, time::Duration};
 use tokio::{
     net::TcpStream,
     time::{self, Instant},
@@ -54,22 +54,6 @@ pub async fn race<C, T, E>(
     }
 }
 
-/// The addresses in the order of the attempts: the families alternate, from the first one's on.
-pub fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let leads = addresses.first().is_some_and(SocketAddr::is_ipv6);
-    let (one, other): (Vec<_>, Vec<_>) =
-        addresses.into_iter().partition(|address| address.is_ipv6() == leads);
-    let (mut one, mut other) = (one.into_iter(), other.into_iter());
-    let mut order = Vec::new();
-    loop {
-        let pair = [one.next(), other.next()];
-        if pair == [None, None] {
-            return order;
-        }
-        order.extend(pair.into_iter().flatten());
-    }
-}
-
 /// Waits for the response to an attempt, but no longer than `patience`.
 ///
 /// # Errors
@@ -84,22 +68,6 @@ pub async fn answer(opening: Opening, patience: Duration) -> Result<TcpStream, F
 mod tests {
     use super::*;
     use std::{cell::RefCell, future::pending};
-
-    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
-        texts.iter().map(|text| text.parse().expect(text)).collect()
-    }
-
-    #[test]
-    fn families_alternate_from_the_first_on() {
-        let mixed =
-            addresses(&["[2001:db8::1]:1", "[2001:db8::2]:1", "192.0.2.1:1", "192.0.2.2:1"]);
-        let expected =
-            addresses(&["[2001:db8::1]:1", "192.0.2.1:1", "[2001:db8::2]:1", "192.0.2.2:1"]);
-        assert_eq!(alternate(mixed), expected);
-        let mixed = addresses(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1", "[2001:db8::1]:1"]);
-        let expected = addresses(&["192.0.2.1:1", "[2001:db8::1]:1", "192.0.2.2:1", "192.0.2.3:1"]);
-        assert_eq!(alternate(mixed), expected);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_address_delays_the_next_by_a_moment_and_a_refusal_by_nothing() {

@@ -1,17 +1,50 @@
 //! Waiting for a configuration that asks for something: the one that is shipped asks for nothing.
 //!
 //! Invariant: this comes before anything else of the process. It has the privileges that it was started with, which the
-//! start takes, and reads nothing but its configuration.
+//! start takes. It reads its configuration, and what root, its user and `control.group` request on the control socket.
+//! Invariant: it starts no thread, and catches no signal: both would last beyond it.
 
-use crate::{
-    cli, daemon,
-    failure::Failure,
+mod signals;
+
+use crate::{daemon, failure::Failure};
+use midhop_pep::config::Plan;
+use midhop_process::{
+    configuration,
     logging::Logging,
     notify::{self, Notice},
 };
-use midhop_pep::config::Plan;
+use midhop_status::control::{
+    Socket,
+    answer::Reload,
+    idle::IdleAnswers,
+    serve::{self, Places, ReloadRequest},
+};
+use midhop_status::reloads::Reloads;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use std::path::Path;
+use signals::BlockedSignals;
+use std::{
+    convert::Infallible,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{net::UnixListener, runtime, sync::mpsc, task::JoinHandle, time};
+
+/// How long clients of the control socket may take to read the last response.
+const LAST_RESPONSE: Duration = Duration::from_secs(1);
+
+/// A configuration that asks for flows.
+#[derive(Debug)]
+pub struct Asked {
+    /// What it resolves to.
+    pub plan: Plan,
+    /// Its text.
+    pub text: String,
+    /// The control socket, where there was one before.
+    pub control: Option<Socket>,
+    /// The reloads so far.
+    pub reloads: Arc<Reloads>,
+}
 
 /// Whether the plan asks for any flow.
 fn proxies(plan: &Plan) -> bool {
@@ -21,6 +54,7 @@ fn proxies(plan: &Plan) -> bool {
 }
 
 /// Waits until the configuration asks for flows: the plan then, which this host can follow, and the text of the file.
+/// A program that takes flows over does not wait.
 /// Nothing, where a signal ends the process before.
 ///
 /// # Errors
@@ -30,29 +64,30 @@ pub fn until_asked(
     plan: Plan,
     text: String,
     logging: &Logging,
-) -> Result<Option<(Plan, String)>, Failure> {
+    takes_over: bool,
+) -> Result<Option<Asked>, Failure> {
+    if takes_over {
+        // What is to be free is taken: by what this program takes over.
+        return Ok(Some(Asked { plan, text, control: None, reloads: Arc::default() }));
+    }
     if proxies(&plan) {
         daemon::check_host(&plan)?;
-        return Ok(Some((plan, text)));
+        return Ok(Some(Asked { plan, text, control: None, reloads: Arc::default() }));
     }
     let failed = |error: nix::Error| Failure::run("signals cannot be waited for").because(error);
     let signals: SigSet = [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(failed)?;
-    warn();
-    notify::send(Notice::Ready);
-    let asked = loop {
-        match signals.wait().map_err(failed)? {
-            Signal::SIGHUP => match follow(config, logging) {
-                Ok((plan, text)) if proxies(&plan) => break Some((plan, text)),
-                Ok(_) => {
-                    tracing::info!("configuration reloaded");
-                    warn();
-                }
-                Err(failure) => drop(daemon::not_reloaded(&failure)),
-            },
-            _ => break None,
-        }
-    };
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::run("no event loop can be had").because(error))?;
+    let asked = runtime.block_on(async {
+        let mut idle = Idle::start(config, plan, logging)?;
+        warn();
+        notify::send(Notice::Ready);
+        idle.wait(&signals).await
+    })?;
+    drop(runtime);
     if asked.is_none() {
         notify::send(Notice::Stopping);
     }
@@ -67,9 +102,109 @@ fn warn() {
     );
 }
 
+/// A daemon that waits.
+struct Idle<'a> {
+    config: &'a Path,
+    logging: &'a Logging,
+    control: Option<Socket>,
+    answers: IdleAnswers,
+    requests: mpsc::Receiver<ReloadRequest>,
+    places: Places,
+}
+
+impl<'a> Idle<'a> {
+    fn start(config: &'a Path, plan: Plan, logging: &'a Logging) -> Result<Self, Failure> {
+        let control = daemon::control_socket(&plan, None)?;
+        let (reloads, requests) = mpsc::channel(1);
+        let answers = IdleAnswers {
+            plan: Arc::new(Mutex::new(plan)),
+            booked_reloads: Arc::default(),
+            reloads,
+            started: Instant::now(),
+        };
+        Ok(Self { config, logging, control, answers, requests, places: Places::default() })
+    }
+
+    /// Waits until a reload asks for flows, or a signal ends the process.
+    async fn wait(&mut self, wanted: &SigSet) -> Result<Option<Asked>, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::run("signals cannot be waited for").because(error);
+        let signals = BlockedSignals::of(wanted).map_err(failed)?;
+        let mut serving = self.serve();
+        loop {
+            let asker = tokio::select! {
+                signal = signals.next() => match signal.map_err(failed)? {
+                    Signal::SIGHUP => None,
+                    _ => return Ok(None),
+                },
+                Some(asker) = self.requests.recv() => Some(asker),
+            };
+            let (result, asked) = self.reload();
+            if let Some(asker) = asker {
+                // If it has left, the log has the result.
+                let _ = asker.send(result);
+            }
+            if let Some((plan, text)) = asked {
+                end(serving).await;
+                // Who takes longer loses the connection, and may ask again.
+                let _ = time::timeout(LAST_RESPONSE, self.places.free()).await;
+                let (control, reloads) = (self.control.take(), self.answers.booked_reloads.clone());
+                return Ok(Some(Asked { plan, text, control, reloads }));
+            }
+            let plan = self.answers.plan.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if !self.control.as_ref().is_some_and(|socket| socket.is_of(&plan)) {
+                end(serving).await;
+                self.control = None;
+                self.control = daemon::control_socket(&plan, None).unwrap_or_else(|failure| {
+                    daemon::not_reloaded(&failure);
+                    None
+                });
+                serving = self.serve();
+            }
+        }
+    }
+
+    /// Answers requests on the control socket, if there is one.
+    fn serve(&self) -> Option<JoinHandle<Infallible>> {
+        let shared = self.control.as_ref().map(Socket::share)?;
+        let listener = shared.and_then(|it| it.map(UnixListener::from_std).transpose());
+        let listener = listener
+            .inspect_err(|error| tracing::error!(%error, "the control socket cannot be served"))
+            .ok()??;
+        let (answers, places) = (self.answers.clone(), self.places.clone());
+        Some(serve::serve(listener, Arc::new(answers), places))
+    }
+
+    /// Reads the configuration again: the result, and what is asked for if it asks for flows.
+    fn reload(&self) -> (Reload, Option<(Plan, String)>) {
+        let mut asked = None;
+        let mut error = None;
+        match follow(self.config, self.logging) {
+            Ok((plan, text)) if proxies(&plan) => asked = Some((plan, text)),
+            Ok((plan, _)) => {
+                tracing::info!("configuration reloaded");
+                warn();
+                *self.answers.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+            }
+            Err(failure) => error = Some(daemon::not_reloaded(&failure)),
+        }
+        let result = Reload { error, kept: Vec::new() };
+        self.answers.booked_reloads.book(result.clone());
+        (result, asked)
+    }
+}
+
+/// Ends a server; its clients keep their places.
+async fn end(serving: Option<JoinHandle<Infallible>>) {
+    if let Some(serving) = serving {
+        serving.abort();
+        let _ = serving.await;
+    }
+}
+
 /// The configuration as it is now.
 fn follow(config: &Path, logging: &Logging) -> Result<(Plan, String), Failure> {
-    let (plan, text) = cli::read(config)?;
+    let (plan, text) = configuration::read(config)?;
     if proxies(&plan) {
         daemon::check_host(&plan)?;
     }

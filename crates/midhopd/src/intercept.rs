@@ -322,6 +322,18 @@ impl Drop for Interception {
     }
 }
 
+/// Removes what another process has installed by a plan and left.
+pub fn remove(plan: &Plan) {
+    let instance = &plan.intercept.instance;
+    if let Err(error) = transact(instance, &table::removal(instance)) {
+        tracing::warn!(%error, "the table stays behind; the next start replaces it");
+    }
+    let delivery = Delivery::of(&plan.intercept);
+    if let Err(error) = mirror(plan, delivery).remove().and_then(|()| delivery.remove()) {
+        tracing::warn!(%error, table = delivery.table(), "routing rules stay behind");
+    }
+}
+
 /// The number of the queue for packets of assisted flows: behind those of `queues` workers.
 pub fn assist_queue(plan: &Plan, queues: u16) -> u16 {
     plan.intercept.queue.saturating_add(queues)

@@ -18,7 +18,7 @@
 //! Invariants: a request contains nothing that a stranger sent, except numbers of fixed size. A request is answered
 //! or refused, and nothing in it can make the keeper fail.
 
-mod descriptors;
+pub mod descriptors;
 pub mod entering;
 mod frame;
 pub mod line;

@@ -16,11 +16,10 @@ use crate::ends::RelayOutcome;
 use crate::ends::Side;
 use crate::leg::{Failure, Refusal, Sample};
 use crate::prefixes::Prefixes;
-use crate::tunnel::trouble::PeerTrouble;
+use midhop_pki::trouble::PeerTrouble;
+use midhop_status::snapshot::Carrier;
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -91,6 +90,10 @@ impl AssistBook {
 pub struct Ledger {
     /// Flows taken from the wire or requested.
     pub flows: Counter,
+    /// Flows of a data plane that was killed, which go on.
+    pub adopted: Counter,
+    /// Flows of a data plane that was killed, which did not go on.
+    pub lost: Counter,
     /// Flows whose two ends both ended their streams.
     pub ended: Counter,
     /// Flows that the client reset.
@@ -127,6 +130,10 @@ pub struct Ledger {
     pub disbelieved: Counter,
     /// Flows and connections that peers requested beyond their limits.
     pub excessive: Counter,
+    /// Handshakes of strangers that were to prove their address, as there were many.
+    pub retried_handshakes: Counter,
+    /// Those that got no response, as there were too many.
+    pub dropped_handshakes: Counter,
     /// Requests of peers for anything but a flow, malformed ones, and those that did not arrive whole.
     pub unserved: Counter,
     /// Unit: bytes. From clients to servers.
@@ -139,6 +146,8 @@ pub struct Ledger {
     pub repeated_syns: Counter,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Counter,
+    /// How often a receive buffer was set because memory was short.
+    pub windows_bounded: Counter,
     /// Datagrams received on this worker's sockets of tunnels.
     pub datagrams: Counter,
     /// Those of them that belonged to other workers' connections.
@@ -212,16 +221,39 @@ impl Ledger {
     /// their contents again.
     pub fn measured(&self, peer: &str, number: u64, at: Tunnel) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        let before = with(&self.peers, peer, |book| book.open.insert(number, at.clone()));
+        let before = with(&self.peers, peer, |book| {
+            let before = book.open.insert(number, at.clone());
+            if before.is_none() {
+                book.opened += 1;
+                book.tcp_opened += u64::from(at.is_tcp);
+            }
+            before
+        });
         let (sent, lost) = before.map_or((0, 0), |it| (it.sent_packets, it.lost_packets));
         let lost = at.lost_packets.saturating_sub(lost);
         let fresh = Segments { sent: at.sent_packets.saturating_sub(sent), ..Segments::default() };
         self.with_leg(peer, |leg| leg.add(micros(at.rtt), micros(at.rtt_min), lost, fresh));
     }
 
-    /// Books the carrier of new flows to a peer.
+    /// Books the carrier of new flows to a peer, to which a tunnel is open.
     pub fn carried_by(&self, peer: &str, carrier: Carrier) {
-        with(&self.peers, peer, |book| book.carrier = Some(carrier));
+        let is_quic = |carrier| carrier == Carrier::Quic;
+        with(&self.peers, peer, |book| {
+            let before = book.carrier.replace(carrier);
+            let other = before.is_some_and(|before| is_quic(before) != is_quic(carrier));
+            book.carrier_changes += u64::from(other);
+            book.retry_pause = None;
+        });
+    }
+
+    /// Books that TCP is tried because UDP may be throttled.
+    pub fn tries_tcp(&self, peer: &str) {
+        with(&self.peers, peer, |book| book.tcp_trials += 1);
+    }
+
+    /// Books that TCP carried no more than QUIC.
+    pub fn tried_tcp_in_vain(&self, peer: &str) {
+        with(&self.peers, peer, |book| book.vain_tcp_trials += 1);
     }
 
     /// Books until when the certificates are valid that a peer has shown. Unit: seconds since 1970.
@@ -229,9 +261,13 @@ impl Ledger {
         with(&self.peers, peer, |book| book.certificate_until = until);
     }
 
-    /// Books that a tunnel to a peer could not be opened.
-    pub fn missed(&self, peer: &str, trouble: PeerTrouble) {
-        with(&self.peers, peer, |book| book.trouble = Some(trouble));
+    /// Books that a tunnel to a peer could not be opened, and the pause before the next attempt.
+    pub fn missed(&self, peer: &str, trouble: PeerTrouble, pause: Duration) {
+        with(&self.peers, peer, |book| {
+            book.trouble = Some(trouble);
+            book.open_failures += 1;
+            book.retry_pause = Some(pause);
+        });
     }
 
     /// Books a handshake that this end refused; `peer` if the certificate has a known peer's name.
@@ -241,7 +277,7 @@ impl Ledger {
         refusals.last = Some(trouble.clone());
         drop(refusals);
         if let Some(peer) = peer {
-            self.missed(peer, trouble.clone());
+            with(&self.peers, peer, |book| book.trouble = Some(trouble.clone()));
         }
     }
 
@@ -353,6 +389,14 @@ pub struct Refusals {
 pub struct PeerBook {
     /// The open tunnels, with the last known state of each.
     pub open: BTreeMap<u64, Tunnel>,
+    /// Tunnels that were opened.
+    pub opened: u64,
+    /// Those of them over TCP.
+    pub tcp_opened: u64,
+    /// Attempts in vain to open one.
+    pub open_failures: u64,
+    /// The pause before the next attempt, after one in vain.
+    pub retry_pause: Option<Duration>,
     /// Packets sent into closed tunnels.
     pub sent_packets: u64,
     /// Packets lost of those.
@@ -361,45 +405,18 @@ pub struct PeerBook {
     pub repaired: Repaired,
     /// The carrier of new flows, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
+    /// How often they went from QUIC to TCP, or back.
+    pub carrier_changes: u64,
+    /// Trials of TCP because UDP may be throttled.
+    pub tcp_trials: u64,
+    /// Those of them in which TCP carried no more.
+    pub vain_tcp_trials: u64,
     /// Tunnels that this end has closed because the peer broke a rule.
     pub violations: u64,
     /// Unit: seconds since 1970. The end of the certificates that it showed last, the first to end.
     pub certificate_until: Option<i64>,
     /// The last failure between it and this end.
     pub trouble: Option<PeerTrouble>,
-}
-
-/// The carrier of new flows to a peer, with the reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Carrier {
-    /// QUIC.
-    Quic,
-    /// TCP, as UDP got no response.
-    TcpBlocked,
-    /// TCP, as UDP gets no response any more.
-    TcpSilent,
-    /// TCP, as UDP was measured to carry less.
-    TcpThrottled,
-    /// TCP, as it is configured.
-    TcpOnly,
-}
-
-impl Carrier {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Quic, Self::TcpBlocked, Self::TcpSilent, Self::TcpThrottled, Self::TcpOnly];
-
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quic => "quic",
-            Self::TcpBlocked => "tcp-blocked",
-            Self::TcpSilent => "tcp-silent",
-            Self::TcpThrottled => "tcp-throttled",
-            Self::TcpOnly => "tcp-only",
-        }
-    }
 }
 
 /// The state of an open tunnel.
@@ -425,6 +442,8 @@ pub struct Tunnel {
     pub repaired: Repaired,
     /// Whether it is over TCP.
     pub is_tcp: bool,
+    /// Whether it accepts no new flows.
+    pub is_closing: bool,
 }
 
 /// Costs and gains of repairs below QUIC.

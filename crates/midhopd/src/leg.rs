@@ -5,12 +5,14 @@ mod egress;
 mod refusal;
 mod sample;
 mod time_wait;
+mod window;
 
 pub use buffers::{bound, offer};
 pub use egress::{Egress, InterfaceNames};
 pub use refusal::{Failure, Refusal};
 pub use sample::{Sample, SendBacklog};
 pub use time_wait::dismiss;
+pub use window::BoundedWindow;
 
 use crate::ends::Ends;
 use crate::keeper::line;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! cli ─► check | doctor | run ─► data plane ◄─ explicit (HTTP CONNECT, SOCKS5)
-//!                           └──► admin ◄─ snapshot ◄─ data plane
+//!                           └──► midhop_status ◄─ snapshot ◄─ data plane
 //! ```
 //!
 //! Both are one process without any capability. A second process, the [`keeper`], does what takes one.
@@ -19,47 +19,36 @@
 //! `midhopd`.
 
 pub mod accept;
-pub mod admin;
 pub mod admission;
 mod assist;
 pub mod begun;
 pub mod capacity;
 pub mod cli;
 pub mod close;
-pub mod confine;
 pub mod congestion;
-pub mod console;
-pub mod control;
 pub mod daemon;
 pub mod data_plane;
-pub mod doctor;
 pub mod ends;
+pub mod explain;
 pub mod explicit;
 pub mod firewall;
 pub mod flow;
 pub mod handover;
 pub mod happy_eyeballs;
-pub mod health;
-mod histogram;
 pub mod hold;
 mod idle;
 pub mod intercept;
 pub mod keeper;
-pub mod key_file;
 pub mod ledger;
 pub mod leg;
-pub mod logging;
 pub mod looks;
-pub mod lookup;
-pub mod metrics;
 pub mod networks;
-pub mod notify;
-pub mod pki;
 pub mod prefixes;
-pub mod privileges;
 pub mod relay;
 pub mod snapshot;
+pub mod survival;
 pub mod targets;
+pub mod trial;
 pub mod tunnel;
 pub mod watch;
 pub mod watchdog;

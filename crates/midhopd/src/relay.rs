@@ -5,9 +5,12 @@ mod direction;
 pub mod late;
 mod pipe;
 mod share;
+pub mod start;
 
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{FlowBook, Ledger};
+use crate::leg::BoundedWindow;
+use crate::watch::BothLegs;
 use direction::Direction;
 use midhop_linux::sockopt;
 use midhop_pep::budget::Budget;
@@ -16,6 +19,7 @@ use midhop_pep::credit::Shares;
 pub use pipe::PipePool;
 pub use share::Pools;
 use share::RateShare;
+use start::Start;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -83,21 +87,25 @@ impl Stages {
     }
 }
 
-/// Relays until both directions have ended or one side breaks, and what that sent before has reached the
+/// Relays from `start` on until both directions have ended or one side breaks, and what that sent before has reached the
 /// other: for no longer than `linger` where that takes nothing.
 pub async fn relay(
-    client: &TcpStream,
-    server: &TcpStream,
+    legs: &BothLegs,
     stages: Stages,
+    start: Start,
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
 ) -> RelayOutcome {
-    let mut up = Direction::new(Side::Client, stages.server);
-    let mut down = Direction::new(Side::Server, stages.client);
+    let BothLegs { client, server, windows } = legs;
+    let (mut up, mut down, mut broke) = begin(windows, stages, start);
     let mut client_broken = pin!(broken(client));
     let mut server_broken = pin!(broken(server));
     let outcome = poll_fn(|cx| {
+        if let Some(side) = broke.take() {
+            let error = io::ErrorKind::ConnectionReset.into();
+            return Poll::Ready(Err(Broken { side, error }));
+        }
         // Moving goes first, so that what came before a reset is handed on before the reset is. The
         // later of two ends is told by closing.
         let up_is_last = down.is_done();
@@ -134,6 +142,18 @@ pub async fn relay(
     up.leave(desk);
     down.leave(desk);
     RelayOutcome { outcome }
+}
+
+/// The two directions of a flow, and the side that broke before.
+fn begin(
+    [client, server]: &[BoundedWindow; 2],
+    stages: Stages,
+    start: Start,
+) -> (Direction<'_>, Direction<'_>, Option<Side>) {
+    let Start { entry, broke, left } = start;
+    let [up, down] = left.map(|both| *both).unwrap_or_default();
+    let up = Direction::new(Side::Client, client, stages.server, up, entry.clone());
+    (up, Direction::new(Side::Server, server, stages.client, down, entry), broke)
 }
 
 /// Waits until a connection breaks, even while nobody reads it because the other side is full.

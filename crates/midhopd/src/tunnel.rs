@@ -2,7 +2,7 @@
 //!
 //! Near the client, a rule names a peer. [`open`] requests a flow from its tunnel, the response is the far side's,
 //! and the bytes are relayed ([`relay`]). Near the server, a peer requests a flow ([`serve`]), and this daemon
-//! judges, dials and responds. [`link`] holds the tunnels that this daemon opens, [`identity`] decides who may
+//! judges, dials and responds. [`link`] holds the tunnels that this daemon opens, [`Identity`] decides who may
 //! connect, and [`transport`] configures QUIC for a peer's leg. [`quic`] drives the machine that divides its window
 //! among flows, sends datagrams at the leg's pace and repairs the leg's losses. Where UDP does not pass, [`fallback`]
 //! uses HTTP/2 on TCP instead, whose flows take turns by [`scheduling`]. [`carrier`] is what both have in common for
@@ -28,8 +28,6 @@ pub mod error_mapping;
 pub mod fallback;
 mod gathering;
 pub mod guests;
-pub mod handshake;
-pub mod identity;
 pub mod link;
 mod number;
 pub mod opened;
@@ -39,7 +37,6 @@ mod refusal;
 pub mod relay;
 pub mod reopen;
 pub mod reorder;
-pub mod revoked;
 pub mod scheduling;
 pub mod serve;
 pub mod session;
@@ -48,7 +45,6 @@ pub mod silence;
 pub mod standing;
 pub mod stream;
 pub mod transport;
-pub mod trouble;
 mod warnings;
 pub mod windows;
 
@@ -57,8 +53,8 @@ use crate::worker::Worker;
 use carry::{begin, carry_asked, open};
 use crowd::Crowd;
 use directory::{OpeningTunnel, TunnelEntrance, TunnelOrder, Tunnels, Until};
-pub use identity::{Doubt, Identity, IdentityError};
 use midhop_pep::config::{Fallback, Plan};
+use midhop_pki::identity::Identity;
 use midhop_tunnel::http3::Code;
 use shards::{Shard, Shards};
 use std::convert::Infallible;

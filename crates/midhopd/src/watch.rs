@@ -1,5 +1,5 @@
 //! Samples live flows now and then, so that long ones show in the metrics before they end. It also has the kernel
-//! keep alive flows of a certain age, which most flows never reach.
+//! keep alive flows of a certain age, which most flows never reach, and bounds the windows of flows that stand still.
 //!
 //! Invariant: one look queries the kernel for at most `LOOKS` flows, however many there are, and for the flows that
 //! have just reached that age. Of either kind, it handles at most `BATCH` flows before the flows of this thread go
@@ -7,7 +7,7 @@
 
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};
-use crate::leg;
+use crate::leg::{self, BoundedWindow};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -42,8 +42,8 @@ type Seen = (Arc<FlowBook>, Rc<dyn Sockets>);
 
 /// The sockets of a flow.
 pub trait Sockets: fmt::Debug {
-    /// Each of them, with the side that it is.
-    fn each(&self) -> [Option<(Side, &TcpStream)>; 2];
+    /// Each of them, with the side that it is and its window.
+    fn each(&self) -> [Option<(Side, &TcpStream, &BoundedWindow)>; 2];
 }
 
 /// The sockets of a flow that is split here.
@@ -53,11 +53,14 @@ pub struct BothLegs {
     pub client: TcpStream,
     /// The server's.
     pub server: TcpStream,
+    /// Their windows, in this order.
+    pub windows: [BoundedWindow; 2],
 }
 
 impl Sockets for BothLegs {
-    fn each(&self) -> [Option<(Side, &TcpStream)>; 2] {
-        [Some((Side::Client, &self.client)), Some((Side::Server, &self.server))]
+    fn each(&self) -> [Option<(Side, &TcpStream, &BoundedWindow)>; 2] {
+        let [client, server] = &self.windows;
+        [Some((Side::Client, &self.client, client)), Some((Side::Server, &self.server, server))]
     }
 }
 
@@ -68,11 +71,13 @@ pub struct One {
     pub side: Side,
     /// The socket.
     pub stream: TcpStream,
+    /// Its window.
+    pub window: BoundedWindow,
 }
 
 impl Sockets for One {
-    fn each(&self) -> [Option<(Side, &TcpStream)>; 2] {
-        [Some((self.side, &self.stream)), None]
+    fn each(&self) -> [Option<(Side, &TcpStream, &BoundedWindow)>; 2] {
+        [Some((self.side, &self.stream, &self.window)), None]
     }
 }
 
@@ -116,7 +121,7 @@ impl Watch {
             let Some((book, sides)) = flows.get(key).filter(|(book, _)| book.since == since) else {
                 continue;
             };
-            for (side, stream) in sides.each().into_iter().flatten() {
+            for (side, stream, _) in sides.each().into_iter().flatten() {
                 let wanted = &book.party(side).keepalive;
                 if let Err(error) = leg::keep_alive(stream, wanted) {
                     tracing::debug!(ends = ?book.ends, %error, "a flow has no keep-alive");
@@ -135,8 +140,9 @@ impl Watch {
             let key = self.next.get() % places;
             self.next.set(key + 1);
             if let Some((book, sides)) = flows.get(key) {
-                for (side, stream) in sides.each().into_iter().flatten() {
+                for (side, stream, window) in sides.each().into_iter().flatten() {
                     ledger.sample(book, side, stream);
+                    window.look_again(stream, &ledger.windows_bounded);
                 }
             }
         }
@@ -194,9 +200,10 @@ mod tests {
         let (far, client) = listener.accept().await?;
         let book =
             Arc::new(FlowBook::new(Ends { client, server: address }, leg.into(), leg.into()));
+        let windows = [(); 2].map(|()| BoundedWindow::new(Some(leg)));
         let watch = Watch::default();
-        let watched = watch.add(&book, BothLegs { client: near, server: far });
-        let BothLegs { client: near, server: far } = watched.sides();
+        let watched = watch.add(&book, BothLegs { client: near, server: far, windows });
+        let BothLegs { client: near, server: far, .. } = watched.sides();
         let kept = |stream: &TcpStream| SockRef::from(stream).keepalive();
         watch.keep_alive(book.since + PERIOD / 2);
         assert!(!kept(near)? && !kept(far)?, "still young");

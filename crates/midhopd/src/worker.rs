@@ -4,24 +4,27 @@ pub mod serve;
 
 use crate::admission::Admission;
 use crate::ends::Ends;
-use crate::health::Health;
 use crate::hold::state::Hold;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::looks::Looks;
-use crate::lookup::Resolver;
 use crate::relay::{Desk, Pools};
+use crate::survival::register::Region;
 use crate::tunnel::directory::Tunnels;
 use crate::tunnel::{fallback, link::Link};
 use crate::watch::Watch;
+use midhop_linux::schedstat::ThreadWaits;
+use midhop_lookup::Resolver;
 use midhop_pep::budget::Budget;
 use midhop_pep::config::Plan;
 use midhop_pep::policy::{Crossing, Turnback};
+use midhop_status::health::Health;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The most pipes that one worker lends at a time. Each may pin a megabyte of kernel memory.
@@ -53,8 +56,12 @@ pub struct Worker {
     pub fallbacks: RefCell<Vec<Rc<fallback::TcpSession>>>,
     /// Looks up the targets that peers name.
     pub resolver: Resolver,
+    /// Where flows are entered, so that they outlive this process.
+    pub region: Option<Rc<Region>>,
     /// Reports whether all is well.
     pub health: Arc<Health>,
+    /// How long this thread has waited for a processor, where the kernel records that.
+    waits: Option<ThreadWaits>,
     stopping: Cell<bool>,
     /// Its number among the workers.
     number: usize,
@@ -93,7 +100,9 @@ impl Worker {
             endpoints,
             fallbacks,
             resolver,
+            region: None,
             health: Health::new(0),
+            waits: ThreadWaits::of_this_thread().ok(),
             stopping: Cell::new(false),
             number: 0,
             egress,
@@ -106,9 +115,21 @@ impl Worker {
         Self { health, number, ..self }
     }
 
+    /// The same, which enters flows there.
+    #[must_use]
+    pub fn remember(self, region: Option<Rc<Region>>) -> Self {
+        Self { region, ..self }
+    }
+
     /// Its number among the workers.
     pub fn number(&self) -> usize {
         self.number
+    }
+
+    /// How long its thread was ready to run and had no processor, since it began; zero where that is not known.
+    pub fn waited(&self) -> Duration {
+        let waited = self.waits.as_ref().and_then(|waits| waits.waited().ok());
+        waited.unwrap_or_default()
     }
 
     /// Whether it has been stopped.

@@ -4,7 +4,6 @@ use crate::resolve::{RATE_MAX, ResolveError, check_number, check_time};
 use crate::trace::Trace;
 use crate::written::{self, Written};
 use midhop_units::{Duration, Instant, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -50,7 +49,8 @@ impl Serialize for EsN0 {
 }
 
 /// DVB-S2 ACM as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcmSpec {
     /// Symbols per second.
@@ -212,8 +212,14 @@ impl Acm {
 
     /// Whether the receiver can decode what is sent at `now`.
     pub(crate) fn decodable(&mut self, now: Instant) -> bool {
-        let (modcod, _) = self.at(now);
-        self.plan.es_n0_db.0.at_instant(self.start, now).0 >= modcod.threshold_db
+        self.decodable_until(now).0
+    }
+
+    /// [`Acm::decodable`], and when that may change.
+    pub(crate) fn decodable_until(&mut self, now: Instant) -> (bool, Instant) {
+        let (modcod, report) = self.at(now);
+        let (es_n0_db, change) = self.plan.es_n0_db.0.at_instant(self.start, now);
+        (es_n0_db >= modcod.threshold_db, report.min(change))
     }
 }
 

@@ -5,7 +5,6 @@ use crate::pie::PiePlan;
 use crate::resolve::{ResolveError, check_positive_time, check_time, check_time_in};
 use crate::written::written_as_table;
 use midhop_units::Duration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -13,7 +12,8 @@ const EXPECTED: &str = "\"none\", \"codel\", \"pie\", \"xcp\", or a table such a
                         { kind = \"codel\", target = \"5 ms\", interval = \"100 ms\" }";
 
 /// Which active queue management.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AqmKind {
     /// Drop-tail alone.
@@ -27,8 +27,9 @@ pub enum AqmKind {
 }
 
 /// Active queue management as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::written::Short(EXPECTED))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AqmSpec {
     /// Which one.

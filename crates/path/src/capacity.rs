@@ -73,6 +73,11 @@ impl Capacity {
         }
     }
 
+    /// Whether it is granted on demand.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.dama.is_some()
+    }
+
     /// What carrier, MODCOD, outages and slots give, without grants. Times must not go backwards.
     pub(crate) fn carrier_rate(&mut self, now: Instant) -> Option<Rate> {
         self.carrier_at(now).rate.map(Rate::from_bits_per_s)

@@ -34,10 +34,7 @@ impl Channel {
         reconfiguration: Option<Reconfiguration>,
         seed: Seed,
     ) -> Self {
-        let losses = plan.loss.iter().enumerate().map(|(index, plan)| {
-            LossProcess::new(plan, start, seed.derive(&format!("loss.{index}")))
-        });
-        let losses: Vec<LossProcess> = losses.collect();
+        let losses = LossProcess::all(&plan.loss, start, seed);
         let outages = Outages::new(&plan.outages, false, start);
         let errs = plan.bit_error_rate > 0.0 || !losses.is_empty();
         let changes = reconfiguration.is_some() || acm.is_some() || !outages.is_empty();

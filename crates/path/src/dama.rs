@@ -2,12 +2,12 @@
 
 use crate::resolve::{ResolveError, check_rate, check_time_in};
 use midhop_units::{Duration, Instant, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// DAMA as written; each key may be left out.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DamaSpec {
     /// The period at which capacity is requested and granted. Default 26.5 ms.

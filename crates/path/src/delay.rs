@@ -1,11 +1,11 @@
 //! How long a packet is under way: constant, or in steps over time.
 
 use crate::delay_csv;
+use crate::recorded::{self, RecordedFormat};
 use crate::resolve::{ResolveError, check_time};
 use crate::trace::Trace;
 use crate::written::{self, Written};
 use midhop_units::Duration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::str::FromStr;
 
@@ -57,7 +57,8 @@ impl FromStr for LinkDelay {
 
 /// A delay in steps over time, as written or as recorded. Times count from the start of the link. After the last step its
 /// value stays, or, with `repeat`, the trace starts again.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct DelayTable {
     /// When each delay begins, and the delay. The first begins at zero; times rise strictly.
@@ -72,6 +73,18 @@ struct DelayTable {
     /// A file with it, which whoever reads the scenario puts into `csv`.
     #[serde(default)]
     csv_file: Option<String>,
+    /// The text of a recording, see [`crate::recorded`].
+    #[serde(default)]
+    recorded: Option<String>,
+    /// A file with it, which whoever reads the scenario puts into `recorded`.
+    #[serde(default)]
+    recorded_file: Option<String>,
+    /// What wrote it, where that is not plain from its beginning.
+    #[serde(default)]
+    format: Option<RecordedFormat>,
+    /// The moment of the recording at which the link begins. Default: its beginning.
+    #[serde(default)]
+    from: Option<Duration>,
 }
 
 impl Written for LinkDelay {
@@ -80,7 +93,29 @@ impl Written for LinkDelay {
     fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
         let table = DelayTable::deserialize(table)?;
         let repeat = table.repeat;
+        let recording = table.recorded.is_some() || table.recorded_file.is_some();
+        if !recording && (table.format.is_some() || table.from.is_some()) {
+            return Err(de::Error::custom(
+                "`format` and `from` are of a recording: name its `recorded_file`",
+            ));
+        }
+        if recording && (table.trace.is_some() || table.csv.is_some() || table.csv_file.is_some()) {
+            return Err(de::Error::custom("a recording stands without `trace` and `csv`"));
+        }
+        if let Some(text) = &table.recorded {
+            let from = table.from.unwrap_or_default();
+            let read = recorded::read(text, table.format)
+                .and_then(|it| it.delay_trace())
+                .and_then(|trace| recorded::beginning(trace, from));
+            let named = table.recorded_file.as_deref().unwrap_or("the recording");
+            let trace = read.map_err(|error| de::Error::custom(format!("{named}, {error}")))?;
+            return Ok(Self::Trace(Trace { repeat: repeat.or(trace.repeat), ..trace }));
+        }
         let steps = match table {
+            DelayTable { recorded_file: Some(file), .. } => {
+                let message = "has not been read; only commands that read scenarios do that";
+                return Err(de::Error::custom(format!("the file {file} {message}")));
+            }
             DelayTable { csv: Some(text), csv_file, trace: None, .. } => {
                 let file = csv_file.as_deref().unwrap_or("the trace");
                 delay_csv::read(&text)

@@ -3,7 +3,6 @@
 use crate::resolve::{ResolveError, check_positive_time, check_time};
 use crate::written::written_as_table;
 use midhop_units::{Duration, Loss};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -16,7 +15,8 @@ const EXPECTED_REORDER: &str =
 const REORDER_BY: Duration = Duration::from_ms(5);
 
 /// The distribution of jitter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum JitterKind {
     /// No jitter.
@@ -30,8 +30,9 @@ pub enum JitterKind {
 }
 
 /// Jitter as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::written::Short(EXPECTED_JITTER))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED_JITTER)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct JitterSpec {
     /// Which distribution.
@@ -126,8 +127,9 @@ impl JitterSpec {
 }
 
 /// Packets that others overtake, as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::written::Short(EXPECTED_REORDER))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED_REORDER)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ReorderSpec {
     /// How many packets are held back.

@@ -4,43 +4,17 @@ use crate::acm::Acm;
 use crate::capacity::{Capacity, PACKET_MAX};
 use crate::channel::Channel;
 use crate::counters::{Cause, Counters};
+use crate::direction::Direction;
 use crate::flight::Flight;
 use crate::plan::DirectionPlan;
 use crate::queue::{Queue, Waiting};
 use crate::reconfiguration::Reconfiguration;
 use crate::sender::Sender;
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The last moment of any run: after it comes only [`Instant::NEVER`].
 const LAST: Instant = Instant::from_ns(u64::MAX - 1);
-
-/// Which way packets go.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Towards the link's first node, the user's side.
-    Down,
-    /// Towards the link's second node.
-    Up,
-}
-
-impl Direction {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Down, Self::Up];
-
-    /// The name in scenarios and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Up => "up",
-        }
-    }
-}
 
 /// A packet that has come out of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +68,7 @@ impl<P: Clone> Link<P> {
     /// # Panics
     /// Here or later, when `plan` is one that [`crate::DirectionSpec::resolve`] would not have given.
     pub fn new(plan: &DirectionPlan, direction: Direction, seed: Seed, start: Instant) -> Self {
-        let own_seed = seed.derive(direction.name());
+        let own_seed = direction.seed(seed);
         let acm = plan.acm.as_ref().map(|plan| Acm::new(plan, start));
         let reconfiguration = plan
             .reconfiguration

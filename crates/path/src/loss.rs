@@ -4,6 +4,7 @@ use crate::resolve::{DELAY_MAX, ResolveError};
 use crate::stream::Stream;
 use crate::written::written_as_table;
 use midhop_units::{Duration, Instant, Loss, Seed};
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -24,8 +25,9 @@ const CYCLES_MAX: u64 = 1_000_000;
 /// A number or text is the loss probability of each packet by itself. A table is a Gilbert–Elliott
 /// channel, given either by its effect (`mean`, `burst`) or by its parts: `good_to_bad` and
 /// `bad_to_good` are probabilities per packet, `good` and `bad` mean sojourns in time.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::written::Short(EXPECTED))]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct LossSpec {
     /// Each packet by itself.
@@ -158,6 +160,7 @@ impl<'de> Deserialize<'de> for LossSpecs {
 
 crate::written::schema!(Burst, "a burst such as \"5 packets\" or \"20 ms\"");
 
+#[cfg(feature = "schema")]
 impl JsonSchema for LossSpecs {
     fn inline_schema() -> bool {
         true
@@ -207,6 +210,11 @@ pub enum LossPlan {
 }
 
 impl LossPlan {
+    /// Whether its bursts come and go in time, whatever is sent.
+    pub fn is_by_time(&self) -> bool {
+        matches!(self, Self::GilbertElliottByTime { .. })
+    }
+
     /// The share of packets lost in the long run.
     pub fn mean(&self) -> Loss {
         let mix = |bad: f64, loss_good: Loss, loss_bad: Loss| {
@@ -373,6 +381,14 @@ pub(crate) struct LossProcess {
 }
 
 impl LossProcess {
+    /// Those of one direction, whose own seed is `seed`.
+    pub(crate) fn all(plans: &[LossPlan], start: Instant, seed: Seed) -> Vec<Self> {
+        let process = |(index, plan): (usize, &LossPlan)| {
+            Self::new(plan, start, seed.derive(&format!("loss.{index}")))
+        };
+        plans.iter().enumerate().map(process).collect()
+    }
+
     /// The chain starts in its steady state.
     pub(crate) fn new(plan: &LossPlan, start: Instant, seed: Seed) -> Self {
         let mut own = Self {
@@ -415,15 +431,30 @@ impl LossProcess {
                     self.bad = self.states.uniform() < bad_share;
                     self.change = now;
                 }
-                while now >= self.change {
-                    self.bad = !self.bad;
-                    let stay = self.states.exponential(if self.bad { bad } else { good });
-                    self.change = self.change + stay;
-                }
+                self.turn(now, good, bad);
                 if self.bad { loss_bad } else { loss_good }
             }
         };
         self.packets.strikes(probability)
+    }
+
+    /// For bursts by time: the share of packets that is lost at `now`, and until when. `None` for a chain that makes
+    /// its steps by packets. Times must not go backwards.
+    pub(crate) fn share(&mut self, now: Instant) -> Option<(Loss, Instant)> {
+        let LossPlan::GilbertElliottByTime { good, bad, loss_good, loss_bad } = self.plan else {
+            return None;
+        };
+        self.turn(now, good, bad);
+        Some((if self.bad { loss_bad } else { loss_good }, self.change))
+    }
+
+    /// The state at `now` of a chain in time.
+    fn turn(&mut self, now: Instant, good: Duration, bad: Duration) {
+        while now >= self.change {
+            self.bad = !self.bad;
+            let stay = self.states.exponential(if self.bad { bad } else { good });
+            self.change = self.change + stay;
+        }
     }
 }
 

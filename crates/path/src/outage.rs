@@ -2,11 +2,11 @@
 
 use crate::resolve::{DELAY_MAX, ResolveError, check_positive_time, check_time, check_time_in};
 use midhop_units::{Duration, Instant};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One outage, or one that comes again and again. Times count from the start of the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
     /// When it begins first.

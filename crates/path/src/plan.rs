@@ -123,6 +123,30 @@ impl DirectionPlan {
         self.delay.shortest()
     }
 
+    /// Whether what it can carry depends on when: its rate has steps or is drawn, it breaks, its modulation follows a
+    /// signal, or less than it carries may be requested of it. What it carried in a run is [`crate::Drawn`].
+    pub fn varies(&self) -> bool {
+        let steps = match &self.rate {
+            LinkRate::Unlimited | LinkRate::Constant(_) => false,
+            LinkRate::Trace(trace) => {
+                trace.values().any(|rate| Some(rate) != trace.values().next())
+            }
+        };
+        let drawn = self
+            .reconfiguration
+            .as_ref()
+            .is_some_and(|slots| slots.rate_sigma > 0.0 || !slots.interruption_max.is_zero());
+        let granted = self.dama.as_ref().is_some_and(|dama| !dama.vbdc);
+        steps || drawn || granted || self.acm.is_some() || !self.outages.is_empty()
+    }
+
+    /// [`DirectionPlan::loss_mean`] without the bursts that come and go in time: what each packet meets at any time.
+    pub fn loss_of_packets(&self, packet_bytes: u64) -> Loss {
+        let by_bits = Loss::from_bit_errors(self.bit_error_rate, packet_bytes);
+        let by_packets = self.loss.iter().filter(|way| !way.is_by_time());
+        by_packets.map(LossPlan::mean).fold(by_bits, Loss::then)
+    }
+
     /// The share of packets of this size that the channel loses in the long run, outages and MODCOD
     /// failures left out.
     pub fn loss_mean(&self, packet_bytes: u64) -> Loss {

@@ -50,7 +50,7 @@ impl UnknownPreset {
 
 /// Every preset, in the order to show them.
 pub fn all() -> Vec<Preset> {
-    vec![geo(), starlink(), leo_bent_pipe(), ntn_phone()]
+    vec![geo(), starlink(), starlink_leocc(), leo_bent_pipe(), ntn_phone()]
 }
 
 /// The preset called `name`.
@@ -142,6 +142,41 @@ fn starlink() -> Preset {
                  these bounds are ours",
         down: one_way(178),
         up: one_way(17),
+    }
+}
+
+/// What `midhop calibrate` fits to the first half of the recording in `scenarios/measured/starlink-leocc`.
+fn starlink_leocc() -> Preset {
+    let starlink = starlink();
+    let one_way = |own: DirectionSpec, rate: Rate, loss: f64| DirectionSpec {
+        rate: Some(LinkRate::Constant(rate)),
+        delay: Some(LinkDelay::Constant(Duration::from_ms(10))),
+        loss: Loss::new(loss).map(|probability| {
+            let loss = LossSpec { probability: Some(probability), ..LossSpec::default() };
+            LossSpecs(vec![loss])
+        }),
+        reconfiguration: Some(Switch::On(ReconfigurationSpec {
+            every: Some(Duration::from_s(15)),
+            first: Some(Duration::from_us(8_550_000)),
+            added_delay_max: Some(Duration::from_us(1_900)),
+            rate_sigma: Some(0.198),
+            rate_factor_min: Some(0.748),
+            rate_factor_max: Some(1.209),
+            interruption_min: Some(Duration::from_ms(60)),
+            interruption_max: Some(Duration::from_ms(120)),
+            lossy_share: Some(Loss::NONE),
+        })),
+        ..own
+    };
+    Preset {
+        name: "starlink-leocc",
+        description: "one recorded Starlink link: 20–24 ms round trip, 50 Mbit/s down in the median of \
+                      slots of 15 s, each with a break of 60–120 ms that holds packets",
+        source: "fitted to the first 60 s of LeoReplayer's sample (LeoCC, SIGCOMM 2025), five slots: \
+                 delay and rate down; losses as its authors advise (0.01 % down, 0.2 % up); the rate up \
+                 was not recorded and is that of `starlink`, as are queue and CoDel",
+        down: one_way(starlink.down, Rate::from_bits_per_s(50_050_000), 1e-4),
+        up: one_way(starlink.up, Rate::from_mbit_per_s(17), 2e-3),
     }
 }
 

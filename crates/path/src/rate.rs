@@ -1,11 +1,12 @@
 //! How fast a link sends: without limit, constant, or in steps over time.
 
+use crate::direction::Direction;
 use crate::mahimahi;
+use crate::recorded::{self, RecordedFormat};
 use crate::resolve::{ResolveError, check_rate};
 use crate::trace::Trace;
 use crate::written::{self, Written};
 use midhop_units::{Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::str::FromStr;
 
@@ -65,7 +66,8 @@ impl FromStr for LinkRate {
 }
 
 /// The table form as written.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RateTable {
     #[serde(default)]
@@ -78,6 +80,21 @@ struct RateTable {
     /// A file with it, which whoever reads the scenario puts into `mahimahi`.
     #[serde(default)]
     mahimahi_file: Option<String>,
+    /// The text of a recording, see [`crate::recorded`].
+    #[serde(default)]
+    recorded: Option<String>,
+    /// A file with it, which whoever reads the scenario puts into `recorded`.
+    #[serde(default)]
+    recorded_file: Option<String>,
+    /// What wrote it, where that is not plain from its beginning.
+    #[serde(default)]
+    format: Option<RecordedFormat>,
+    /// Which direction of a recording of both, `down` (the default) or `up`.
+    #[serde(default)]
+    direction: Option<Direction>,
+    /// The moment of the recording at which the link begins. Default: its beginning.
+    #[serde(default)]
+    from: Option<Duration>,
 }
 
 impl Written for LinkRate {
@@ -85,10 +102,32 @@ impl Written for LinkRate {
 
     fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
         let table = RateTable::deserialize(table)?;
+        let recording = table.recorded.is_some() || table.recorded_file.is_some();
+        let of_recordings =
+            table.format.is_some() || table.direction.is_some() || table.from.is_some();
+        if !recording && of_recordings {
+            return Err(de::Error::custom(
+                "`format`, `direction` and `from` are of a recording: name its `recorded_file`",
+            ));
+        }
         match table {
-            RateTable { mahimahi: Some(text), mahimahi_file: _, trace: None, repeat: None } => {
-                mahimahi::read(&text).map(Self::Trace).map_err(de::Error::custom)
+            RateTable { recorded: Some(text), trace: None, mahimahi: None, .. } => {
+                let up = table.direction == Some(Direction::Up);
+                let from = table.from.unwrap_or_default();
+                let read = recorded::read(&text, table.format)
+                    .and_then(|it| it.rate_trace(up))
+                    .and_then(|trace| recorded::beginning(trace, from));
+                let named = table.recorded_file.as_deref().unwrap_or("the recording");
+                let trace = read.map_err(|error| de::Error::custom(format!("{named}, {error}")))?;
+                Ok(Self::Trace(Trace { repeat: table.repeat.or(trace.repeat), ..trace }))
             }
+            RateTable { recorded_file: Some(file), recorded: None, .. } => {
+                let message = "has not been read; only commands that read scenarios do that";
+                Err(de::Error::custom(format!("the file {file} {message}")))
+            }
+            RateTable {
+                mahimahi: Some(text), trace: None, repeat: None, recorded: None, ..
+            } => mahimahi::read(&text).map(Self::Trace).map_err(de::Error::custom),
             RateTable { mahimahi_file: Some(file), mahimahi: None, .. } => {
                 let message = "has not been read; only commands that read scenarios do that";
                 Err(de::Error::custom(format!("the file {file} {message}")))

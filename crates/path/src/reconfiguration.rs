@@ -3,14 +3,14 @@
 use crate::resolve::{DELAY_MAX, ResolveError, check_number, check_time, check_time_in};
 use crate::stream::Stream;
 use midhop_units::{Duration, Instant, Loss, Seed};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Periodic reconfiguration as written; each key may be left out.
 ///
 /// What is drawn for a slot depends on the link's seed and the slot alone. Delay and interruption are
 /// the same for both directions of a link that have the same settings.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReconfigurationSpec {
     /// The length of a slot. Default 15 s.

@@ -28,7 +28,6 @@ use crate::reconfiguration::ReconfigurationSpec;
 use crate::resolve::ResolveError;
 use crate::switch::Switch;
 use midhop_units::{Duration, Loss};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Writes the keys of a direction once: a direction has them, and a link has them for both its
@@ -36,7 +35,8 @@ use serde::{Deserialize, Serialize};
 macro_rules! direction_keys {
     ($($(#[doc = $doc:literal])* $key:ident: $type:ty,)*) => {
         /// One direction of a link as written. Every key may be left out.
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct DirectionSpec {
             $(
@@ -55,7 +55,8 @@ macro_rules! direction_keys {
         }
 
         /// A link as written: `[links.NAME]` of a scenario.
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct LinkSpec {
             /// The two nodes that the link joins; `down` runs towards the first.

@@ -1,9 +1,10 @@
 //! Features that are off unless a table describes them.
 
 use crate::written::{self, Written};
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::{borrow::Cow, str::FromStr};
+use std::str::FromStr;
 
 /// A feature as written: `"none"`, or the table that describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,12 +50,13 @@ impl<'de, T: for<'any> Deserialize<'any>> Deserialize<'de> for Switch<T> {
     }
 }
 
+#[cfg(feature = "schema")]
 impl<T: JsonSchema> JsonSchema for Switch<T> {
     fn inline_schema() -> bool {
         true
     }
 
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         format!("Switch_{}", T::schema_name()).into()
     }
 

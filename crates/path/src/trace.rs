@@ -2,7 +2,6 @@
 
 use crate::resolve::ResolveError;
 use midhop_units::{Duration, Instant};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most steps a trace may have: two hours at ten steps a second, with room to spare.
@@ -15,7 +14,8 @@ const STEP_MIN: Duration = Duration::from_us(10);
 ///
 /// Times count from the start of the link. After the last step its value stays, or, with `repeat`,
 /// the trace starts again every `repeat`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Trace<T> {
     /// When each value begins, and the value. The first begins at zero; times rise strictly.

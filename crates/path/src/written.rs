@@ -3,7 +3,9 @@
 //! Unlike an untagged enum, which says only that nothing matched, this keeps the message of the form
 //! that was actually written: the text's own complaint, or the unknown key with the known ones.
 
+#[cfg(feature = "schema")]
 use schemars::transform::Transform;
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserializer, de};
@@ -86,6 +88,7 @@ pub(crate) use written_as_table;
 /// Says what a value is that is written as text, or may be as the table `$table`.
 macro_rules! schema {
     ($type:ty, $expected:expr) => {
+        #[cfg(feature = "schema")]
         impl schemars::JsonSchema for $type {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
@@ -97,6 +100,7 @@ macro_rules! schema {
         }
     };
     ($type:ty, $expected:expr, $table:ty) => {
+        #[cfg(feature = "schema")]
         impl schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
                 true
@@ -115,13 +119,16 @@ macro_rules! schema {
 pub(crate) use schema;
 
 /// Something short, of which `expected` says what it is, or a table.
+#[cfg(feature = "schema")]
 pub(crate) fn short_or<T: JsonSchema>(generator: &mut SchemaGenerator, expected: &str) -> Schema {
     json_schema!({ "anyOf": [short(expected), generator.subschema_for::<T>()] })
 }
 
 /// Makes a table's schema that of the table or something short, of which it says what that is.
+#[cfg(feature = "schema")]
 pub struct Short(pub &'static str);
 
+#[cfg(feature = "schema")]
 impl Transform for Short {
     fn transform(&mut self, schema: &mut Schema) {
         let description = schema.remove("description");
@@ -133,6 +140,7 @@ impl Transform for Short {
     }
 }
 
+#[cfg(feature = "schema")]
 fn short(expected: &str) -> Schema {
     json_schema!({ "type": ["string", "number"], "description": expected })
 }

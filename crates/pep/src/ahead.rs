@@ -5,24 +5,13 @@
 //! shrinks by each that goes ahead. So what goes ahead can delay the others, and never starve them: of three
 //! bytes one at least is written in turns.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// When the flows of a class go ahead of others.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ahead {
     /// With all that they say.

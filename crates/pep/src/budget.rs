@@ -14,18 +14,38 @@ pub const LOOK_AGAIN: Duration = Duration::from_ms(10);
 #[derive(Debug)]
 pub struct Budget {
     held: AtomicU64,
+    /// What may arrive beyond that, as open windows allow it.
+    promised: AtomicU64,
     most: AtomicU64,
+    window_least: AtomicU64,
 }
 
 impl Budget {
     /// A budget of `most` bytes.
     pub fn new(most: u64) -> Self {
-        Self { held: AtomicU64::new(0), most: AtomicU64::new(most) }
+        let [held, promised, window_least] = <[AtomicU64; 3]>::default();
+        Self { held, promised, most: AtomicU64::new(most), window_least }
     }
 
     /// Changes the limit. What is held stays.
     pub fn set_limit(&self, most: u64) {
         self.most.store(most, Relaxed);
+    }
+
+    /// Unit: bytes. Changes what every receive buffer may have, however little is left.
+    pub fn set_window_least(&self, bytes: u64) {
+        self.window_least.store(bytes, Relaxed);
+    }
+
+    /// Unit: bytes. What every receive buffer may have, however little is left: 0 at first.
+    pub fn window_least(&self) -> u64 {
+        self.window_least.load(Relaxed)
+    }
+
+    /// Unit: bytes. What may arrive beyond what is held and beyond the least of each window: see
+    /// [`ReceiveWindow`](crate::receive_window::ReceiveWindow).
+    pub fn promised(&self) -> u64 {
+        self.promised.load(Relaxed)
     }
 
     /// Unit: bytes. How much flows hold.
@@ -57,11 +77,21 @@ impl Budget {
     /// Replaces what a [`BudgetPart`] counted before by what it counts now. Only parts count. Dropping a part
     /// returns what it has counted, however its owner ended.
     fn recount(&self, before: u64, now: u64) {
-        if now >= before {
-            self.held.fetch_add(now - before, Relaxed);
-        } else {
-            self.held.fetch_sub(before - now, Relaxed);
-        }
+        replace(&self.held, before, now);
+    }
+
+    /// Replaces what a window promised before by what it promises now.
+    pub(crate) fn promise_anew(&self, before: u64, now: u64) {
+        replace(&self.promised, before, now);
+    }
+}
+
+/// Replaces one addend of a sum.
+fn replace(sum: &AtomicU64, before: u64, now: u64) {
+    if now > before {
+        sum.fetch_add(now - before, Relaxed);
+    } else if now < before {
+        sum.fetch_sub(before - now, Relaxed);
     }
 }
 

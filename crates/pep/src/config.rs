@@ -29,13 +29,12 @@ pub use tunnel::{Credentials, Fallback, Peer, PeerPlan, Repair, RequestForm, Tun
 
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::{collections::BTreeMap, net::SocketAddr};
 
 /// A whole configuration file.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Which flows are taken from the wire.
@@ -70,10 +69,11 @@ pub struct Config {
 
 impl Config {
     /// The JSON Schema of the file: every key, what it takes, its default and its meaning.
+    #[cfg(feature = "schema")]
     pub fn schema() -> schemars::Schema {
         let mut schema = schemars::schema_for!(Self);
         // The library's pattern for IPv6 takes IPv4 as well, so that "one of" takes no IPv4.
-        let network = schema.pointer_mut("/$defs/IpNet").and_then(Value::as_object_mut);
+        let network = schema.pointer_mut("/$defs/IpNet").and_then(serde_json::Value::as_object_mut);
         if let Some(network) = network
             && let Some(forms) = network.remove("oneOf")
         {
@@ -87,7 +87,8 @@ impl Config {
 const CONNECT_TIMEOUT: Duration = Duration::from_s(30);
 
 /// Listeners for clients that ask for the proxy by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Explicit {
     /// Addresses that speak HTTP/1.1 CONNECT.
@@ -132,7 +133,8 @@ impl Default for Explicit {
 }
 
 /// One kind of side that a flow may have: the satellite, the lan, the internet.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Leg {
     /// The interface that the leg's packets take; without `prefixes` it defaults to the leg's name.
@@ -180,7 +182,8 @@ pub struct Leg {
 }
 
 /// How a flow begins to send into a leg.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// As the congestion control does: slowly, until it knows the path.
@@ -191,7 +194,8 @@ pub enum Start {
 }
 
 /// TCP keep-alive of a leg.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -209,10 +213,12 @@ impl Default for Keepalive {
 }
 
 /// What the whole daemon may hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Data held for all flows together; at the limit windows close.
+    /// Data held for all flows together, with what open receive windows allow to arrive; at the limit windows close.
+    /// Beyond it each flow may hold `flow_buffer` in each direction, and up to 1 MiB that was read before it was counted.
     pub memory: Bytes,
     /// Flows at a time; beyond it new flows pass by.
     pub flows: u32,
@@ -220,7 +226,8 @@ pub struct Limits {
     /// `flows`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows_per_source: Option<u32>,
-    /// What every flow may hold at least, in each direction.
+    /// What every flow may hold at least, in each direction: no receive window is made smaller than that, however short
+    /// memory is.
     pub flow_buffer: Bytes,
     /// Clients waiting for the far side to answer at a time; beyond it new flows pass by.
     pub pending: u32,
@@ -242,7 +249,8 @@ impl Default for Limits {
 }
 
 /// Metrics and the status page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// Where they are served over HTTP; none: nowhere.
@@ -264,7 +272,8 @@ impl Default for Admin {
 }
 
 /// What is logged, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// For people or for machines.
@@ -280,7 +289,8 @@ impl Default for Log {
 }
 
 /// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// One line of text.
@@ -291,7 +301,8 @@ pub enum LogFormat {
 }
 
 /// The process itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Daemon {
     /// Threads that move bytes; 0: one per core.
@@ -307,7 +318,8 @@ impl Default for Daemon {
 }
 
 /// What becomes of the flows that match.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
     /// Which flows; every key given must match.
@@ -334,7 +346,8 @@ pub struct Rule {
 }
 
 /// What a rule changes on a leg.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct LegOverride {
     /// Congestion control by name.
@@ -346,7 +359,8 @@ pub struct LegOverride {
 }
 
 /// Which flows a rule means: all of the keys given, any of the values of each.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// The client's address.
@@ -375,9 +389,8 @@ pub struct Match {
 }
 
 /// What becomes of a flow.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Two connections, one per leg.

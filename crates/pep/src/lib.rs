@@ -5,7 +5,7 @@
 //! flow. Its legs define how each side of the flow is treated, and its classes which part of a tunnel the flow
 //! gets. The [`scheduler`] lets flows write in turns ([`fair_queue`]), lets some go [`ahead`], and reads no more
 //! from their senders than leaves ([`ingress_shaper`]). While a flow lives, [`relay`] decides what each direction
-//! does next, and the [`budget`] bounds what all flows may hold together. [`answered`] remembers which targets
+//! does next, and the [`budget`] bounds what all flows may hold together, with the [`receive_window`]s that they offer. [`answered`] remembers which targets
 //! accepted recently, and so which clients are accepted at once.
 //!
 //! Invariant: nothing here opens a socket, or reads a clock or a file. The daemon passes in what it has observed.
@@ -20,7 +20,9 @@ pub mod ingress_shaper;
 pub mod places;
 pub mod policy;
 pub mod rate_share;
+pub mod receive_window;
 pub mod relay;
+pub mod resumption;
 pub mod scheduler;
 pub mod source;
 pub mod special;

@@ -8,11 +8,11 @@
 //! Source: the study of far proxies of 2024 (see `studies/far-proxy`), which defines the conditions A to D.
 
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The condition of a flow: whether its source is near the proxy, and whether the satellite leg is free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
     /// Condition A.

@@ -8,6 +8,8 @@
 //! transfer, and with the place, simulator or laboratory: where each side has but one, their cells meet; where a side has
 //! several, each is set against its own kind, and no mean is taken over two of them.
 
+use crate::columns::{Columns, Values};
+use crate::machine::WriteError;
 use crate::summary::counted_runs;
 use midhop_experiment::metrics::median;
 use midhop_experiment::record::{Record, Runner, TransferResult};
@@ -16,8 +18,9 @@ use midhop_study::statistics::Summary;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What [`compare`] finds.
+/// What [`compare`] finds, as `midhop compare --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// What holds throughout each side: axis → label. Shape: the first side, the second.
     pub throughout: [BTreeMap<String, String>; 2],
@@ -37,6 +40,7 @@ pub struct Comparison {
 
 /// One transfer in one cell, on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
     /// The title of its scenario; none where each side has but one.
     pub scenario: Option<String>,
@@ -48,6 +52,7 @@ pub struct Line {
     pub transfer: String,
     /// Payload over time: the first side over the second.
     #[serde(rename = "goodput_bit_per_s", serialize_with = "in_bit_per_s")]
+    #[cfg_attr(feature = "schema", schemars(with = "Contrast"))]
     pub goodput: Contrast,
     /// From the first SYN to the last byte; none where a run did not deliver everything.
     #[serde(rename = "time_s")]
@@ -62,8 +67,15 @@ fn in_bit_per_s<S: Serializer>(contrast: &Contrast, to: S) -> Result<S::Ok, S::E
 
 /// One quantity on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Contrast {
     /// The means. Unit: Mbit/s, or seconds. Shape: the first side, the second.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(
+            description = "The means, in the unit of the key. Shape: the first side, the second."
+        )
+    )]
     pub means: [f64; 2],
     /// Runs that went into each. Shape: the first side, the second.
     pub runs: [usize; 2],
@@ -77,6 +89,7 @@ pub struct Contrast {
 
 /// How well two sides agree in goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Agreement {
     /// Lines that have a ratio.
     pub lines: usize,
@@ -92,6 +105,62 @@ pub struct Agreement {
     pub real_beyond_15_percent: usize,
     /// The confidence of the intervals.
     pub confidence: f64,
+}
+
+impl Comparison {
+    /// One row per line; units are in the names, as are the sides, `a` and `b`. Each axis that tells cells apart is a column
+    /// `cell.<axis>`. A difference without an interval is not `real`.
+    pub fn columns(&self) -> Columns {
+        let lines = &self.lines;
+        let text = |value: &dyn Fn(&Line) -> Option<String>| {
+            Values::Text(lines.iter().map(value).collect())
+        };
+        let mut columns = Columns::default();
+        columns.push("title", text(&|line| line.scenario.clone()));
+        columns.push("place", text(&|line| line.place.map(|it| it.name().to_owned())));
+        let axes: BTreeSet<&String> = lines.iter().flat_map(|line| line.cell.keys()).collect();
+        for axis in axes {
+            let labels = lines.iter().map(|line| line.cell.get(axis).cloned()).collect();
+            columns.push_labels(&format!("cell.{axis}"), labels);
+        }
+        columns.push("transfer", text(&|line| Some(line.transfer.clone())));
+        type Of = (&'static str, fn(&Line) -> Option<&Contrast>);
+        const CONTRASTS: [Of; 2] = [
+            ("goodput_mbit_per_s", |line| Some(&line.goodput)),
+            ("time_s", |line| line.time.as_ref()),
+        ];
+        for (name, contrast) in CONTRASTS {
+            let number = |value: &dyn Fn(&Contrast) -> Option<f64>| {
+                Values::Number(lines.iter().map(|line| value(contrast(line)?)).collect())
+            };
+            for (side, letter) in ["a", "b"].into_iter().enumerate() {
+                let count = |line: &Line| Some(contrast(line)?.runs[side] as u64);
+                let runs = Values::Count(lines.iter().map(count).collect());
+                columns.push(format!("{name}.{letter}.mean"), number(&|it| Some(it.means[side])));
+                columns.push(format!("{name}.{letter}.runs"), runs);
+            }
+            columns.push(format!("{name}.ratio"), number(&|it| it.ratio));
+            columns.push(format!("{name}.ratio.low"), number(&|it| Some(it.interval?[0])));
+            columns.push(format!("{name}.ratio.high"), number(&|it| Some(it.interval?[1])));
+            let real = |line: &Line| contrast(line).is_some_and(|it| it.real == Some(true));
+            columns.push(format!("{name}.real"), Values::Flag(lines.iter().map(real).collect()));
+        }
+        columns
+    }
+
+    /// As [`columns`](Self::columns), in CSV with a header.
+    ///
+    /// # Errors
+    /// When the writer refuses, which text does not make it do.
+    pub fn csv(&self) -> Result<String, WriteError> {
+        self.columns().csv()
+    }
+
+    /// The JSON Schema: every key and its meaning.
+    #[cfg(feature = "schema")]
+    pub fn schema() -> schemars::Schema {
+        crate::machine::schema_of::<Self>()
+    }
 }
 
 /// Sets two sets of records side by side, with intervals at a confidence of 95 %.

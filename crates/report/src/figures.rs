@@ -259,20 +259,22 @@ fn bar(row: &Row, page: bool) -> Option<Bar> {
 
 /// The shortest time that any finished run of these rows could have taken.
 fn limit_time(rows: &[&Row]) -> Option<f64> {
-    rows.iter().find(|row| row.is_complete()).and_then(|row| row.limit_time_s).map(rounded)
+    let finished = rows.iter().filter(|row| row.is_complete());
+    finished.filter_map(|row| row.limit_time_s).reduce(f64::min).map(rounded)
 }
 
 /// The largest goodput that these rows could have had: over the time of a transfer of fixed size,
 /// else the path's.
 fn limit_goodput(rows: &[&Row]) -> Option<f64> {
-    let largest = rows.iter().find_map(|row| row.limit_goodput_mbit_per_s)?;
+    let largest = rows.iter().filter_map(|row| row.limit_goodput_mbit_per_s).reduce(f64::max)?;
     let finished: Vec<&&Row> = rows.iter().filter(|row| row.is_complete()).collect();
     let same_size = finished.windows(2).all(|pair| pair[0].bytes == pair[1].bytes);
-    let over_its_time = finished.first().filter(|_| same_size).and_then(|row| {
+    let over_its_time = |row: &&Row| {
         let rate = row.bytes as f64 * 8e-6 / row.limit_time_s?;
         rate.is_finite().then_some(rate.min(largest))
-    });
-    Some(rounded(over_its_time.unwrap_or(largest)))
+    };
+    let over_their_times = finished.into_iter().filter(|_| same_size).filter_map(over_its_time);
+    Some(rounded(over_their_times.reduce(f64::max).unwrap_or(largest)))
 }
 
 /// What the last group says in words: its best and its worst, where both may be believed.

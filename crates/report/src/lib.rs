@@ -13,6 +13,7 @@
 mod arrivals;
 mod axes;
 mod beside;
+mod calibration;
 mod columns;
 mod comparison;
 mod contrast_table;
@@ -37,11 +38,12 @@ mod summary;
 mod terminal;
 
 pub use beside::beside_table;
+pub use calibration::{calibration_picture, calibration_table};
 pub use columns::{Column, Columns, Values};
 pub use comparison::{Agreement, Comparison, Contrast, Line, compare, compare_at};
 pub use contrast_table::comparison_table;
 pub use formulas::{Formulas, Held, formulas_table};
-pub use machine::{WriteError, cells, csv, json, runs};
+pub use machine::{ReportFigures, WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
 pub use reproduction::{
     Beside, CellSeeds, Plans, Reproduction, Seeds, Trace, overview, study_columns, study_page,

@@ -6,7 +6,12 @@ use crate::summary::{Row, faults, phases, proxy_retransmissions, retransmissions
 use midhop_experiment::record::{LimitResult, PhaseTimes, Record, Runner, TransferResult};
 use midhop_study::Estimate;
 use midhop_units::Duration;
-use serde_json::{Value, json};
+#[cfg(feature = "schema")]
+use schemars::generate::SchemaSettings;
+#[cfg(feature = "schema")]
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Why records could not be written for a program.
 #[derive(Debug, thiserror::Error)]
@@ -135,38 +140,120 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
     columns
 }
 
-/// `{"schema": 2, "summary": [rows of means], "runs": [one per run and transfer]}`.
+/// The version of what `midhop report --json` prints.
+const VERSION: u32 = 2;
+
+/// What `midhop report --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReportFigures {
+    /// The version of this format.
+    schema: u32,
+    /// One for each cell and transfer: means over seeds.
+    summary: Vec<Row>,
+    /// One for each run and transfer, nothing averaged.
+    runs: Vec<RunFigures>,
+}
+
+/// One transfer of one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct RunFigures {
+    /// The scenario's title.
+    title: String,
+    /// What it ran in.
+    place: Runner,
+    /// Where the cell stands: axis → label, as the scenario has them.
+    cell: BTreeMap<String, String>,
+    /// The seed of every random draw; of what was measured without a scenario, its number.
+    seed: u64,
+    /// The transfer's name.
+    transfer: String,
+    /// Whether everything asked for arrived before the run's end.
+    complete: bool,
+    /// What is wrong with the run, one sentence each; empty where its figures may be believed.
+    faults: Vec<String>,
+    /// Payload that arrived.
+    bytes: u64,
+    /// Payload over the time it took, all flows together.
+    goodput_bit_per_s: u64,
+    /// From the first SYN to the last byte.
+    time_s: f64,
+    /// Ideal over measured, for the bytes that arrived; none without a limit.
+    efficiency: Option<f64>,
+    /// The largest goodput that the path allows over a long transfer; none where it is not known.
+    limit_goodput_bit_per_s: Option<u64>,
+    /// The shortest time that the path allows for it; none where it is not known.
+    limit_time_s: Option<f64>,
+    /// Segments that the transfer's own sender sent again, all flows together.
+    retransmissions: u64,
+    /// Segments that proxies on the way sent again, on all their legs and for all transfers of the run; none without a
+    /// proxy, or where it was not watched.
+    proxy_retransmissions: Option<u64>,
+    /// Its connections.
+    flows: usize,
+    /// The objects of a page; 0: it is none.
+    objects: usize,
+}
+
+impl ReportFigures {
+    /// The JSON Schema: every key and its meaning.
+    #[cfg(feature = "schema")]
+    pub fn schema() -> Schema {
+        let mut schema = schema_of::<Self>();
+        let version =
+            schema.pointer_mut("/properties/schema").and_then(serde_json::Value::as_object_mut);
+        if let Some(version) = version {
+            version.insert("const".to_owned(), VERSION.into());
+        }
+        schema
+    }
+
+    fn of(records: &[Record]) -> Self {
+        let of = |record: &Record, transfer: &TransferResult| {
+            let limit = transfer.limit.as_ref();
+            RunFigures {
+                title: record.title.clone(),
+                place: Runner::of(record),
+                cell: record.cell.clone(),
+                seed: record.seed.0,
+                transfer: transfer.name.clone(),
+                complete: transfer.complete,
+                faults: faults(record, transfer),
+                bytes: transfer.bytes.get(),
+                goodput_bit_per_s: transfer.goodput.bits_per_s(),
+                time_s: transfer.took.as_s_f64(),
+                efficiency: limit.map(|limit| limit.efficiency),
+                limit_goodput_bit_per_s: limit.map(|limit| limit.goodput.bits_per_s()),
+                limit_time_s: limit.map(|limit| limit.time.as_s_f64()),
+                retransmissions: retransmissions(transfer),
+                proxy_retransmissions: proxy_retransmissions(record),
+                flows: transfer.flows.len(),
+                objects: transfer.objects.len(),
+            }
+        };
+        let runs = records
+            .iter()
+            .flat_map(|record| record.transfers.iter().map(move |transfer| of(record, transfer)))
+            .collect();
+        Self { schema: VERSION, summary: rows(records), runs }
+    }
+}
+
+/// The JSON Schema of what is written of a type.
+#[cfg(feature = "schema")]
+pub(crate) fn schema_of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::default().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
+}
+
+/// [`ReportFigures`] of records, as text.
 ///
 /// # Errors
 /// When the writer refuses, which numbers that JSON cannot hold do.
 pub fn json(records: &[Record]) -> Result<String, WriteError> {
-    let runs: Vec<Value> = records
-        .iter()
-        .flat_map(|record| record.transfers.iter().map(move |transfer| (record, transfer)))
-        .map(|(record, transfer)| {
-            json!({
-                "title": record.title,
-                "place": Runner::of(record),
-                "cell": record.cell,
-                "seed": record.seed,
-                "transfer": transfer.name,
-                "complete": transfer.complete,
-                "faults": faults(record, transfer),
-                "bytes": transfer.bytes.get(),
-                "goodput_bit_per_s": transfer.goodput.bits_per_s(),
-                "time_s": transfer.took.as_s_f64(),
-                "efficiency": transfer.limit.as_ref().map(|limit| limit.efficiency),
-                "limit_goodput_bit_per_s":
-                    transfer.limit.as_ref().map(|limit| limit.goodput.bits_per_s()),
-                "limit_time_s": transfer.limit.as_ref().map(|limit| limit.time.as_s_f64()),
-                "retransmissions": retransmissions(transfer),
-                "proxy_retransmissions": proxy_retransmissions(record),
-                "flows": transfer.flows.len(),
-                "objects": transfer.objects.len(),
-            })
-        })
-        .collect();
-    let all = json!({ "schema": 2, "summary": rows(records), "runs": runs });
+    // By way of a value, in which keys have the order of the alphabet.
+    let all = serde_json::to_value(ReportFigures::of(records))?;
     let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');
     Ok(text)

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 /// One transfer in one cell of the experiment, over all its seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// The scenario's title.
     pub title: String,
@@ -27,19 +28,30 @@ pub struct Row {
     pub complete: usize,
     /// Payload that arrived over the time it took. Unit: Mbit/s.
     #[serde(rename = "goodput_bit_per_s", serialize_with = "written_in_bit_per_s")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(
+            with = "Option<Written>",
+            description = "Payload that arrived over the time it took."
+        )
+    )]
     pub goodput_mbit_per_s: Option<Estimate>,
     /// From the first SYN to the last byte. Unit: seconds. A lower bound where `complete < counted`.
     #[serde(serialize_with = "written")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub time_s: Option<Estimate>,
     /// Ideal over measured, for the bytes that arrived. Range: 0 to 1 in a correct run.
     #[serde(serialize_with = "written")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub efficiency: Option<Estimate>,
     /// Segments that the transfer's own sender sent again, all flows together.
     #[serde(serialize_with = "written")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub retransmissions: Option<Estimate>,
     /// Segments that proxies on the way sent again, on all their legs and for all transfers of the
     /// run. None without a proxy, or where it was not watched.
     #[serde(serialize_with = "written")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub proxy_retransmissions: Option<Estimate>,
     /// Payload that arrived in the first run that counts. Unit: bytes.
     pub bytes: u64,
@@ -47,6 +59,10 @@ pub struct Row {
     pub limit_time_s: Option<f64>,
     /// The largest goodput that the path allows over a long transfer. Unit: Mbit/s.
     #[serde(rename = "limit_goodput_bit_per_s", serialize_with = "in_bit_per_s")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(description = "The largest goodput that the path allows over a long transfer.")
+    )]
     pub limit_goodput_mbit_per_s: Option<f64>,
     /// Whether the transfer is a page of objects.
     pub page: bool,
@@ -55,6 +71,19 @@ pub struct Row {
 }
 
 /// An estimate as `midhop report --json` writes it.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Estimate"))]
+struct Written {
+    /// The mean.
+    mean: f64,
+    /// Half the width of the interval; none of a single sample.
+    half_width: Option<f64>,
+    /// How many runs it is of.
+    samples: usize,
+}
+
+/// Writes an estimate.
 fn written<S: Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
     written_times(1.0, estimate, to)
 }
@@ -72,13 +101,6 @@ fn written_times<S: Serializer>(
     estimate: &Option<Estimate>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Written {
-        mean: f64,
-        /// Half the width of the interval; none of a single sample.
-        half_width: Option<f64>,
-        samples: usize,
-    }
     let written = |it: Estimate| Written {
         mean: it.mean * scale,
         half_width: it.margin.map(|half| half * scale),
@@ -217,6 +239,16 @@ pub(crate) fn counted_runs<'a>(runs: &[(&Record, &'a TransferResult)]) -> Vec<&'
     runs.iter().filter(valid).map(|&(_, transfer)| transfer).collect()
 }
 
+/// The limit of several runs: the one that all have, or, where a link draws another in each, their mean.
+fn common(limits: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let first = limits.clone().next()?;
+    if limits.clone().all(|limit| limit == first) {
+        return Some(first);
+    }
+    let count = limits.clone().count();
+    Some(limits.sum::<f64>() / count as f64)
+}
+
 fn row(
     cell: &BTreeMap<String, String>,
     name: &str,
@@ -257,8 +289,8 @@ fn row(
         retransmissions: over(&|transfer| Some(retransmissions(transfer) as f64)),
         proxy_retransmissions: by_proxies.and_then(|samples| Estimate::of(&samples, level)),
         bytes: counted.first().map_or(0, |transfer| transfer.bytes.get()),
-        limit_time_s: limits().map(|limit| limit.time.as_s_f64()).next(),
-        limit_goodput_mbit_per_s: limits().map(|limit| limit.goodput.mbit_per_s()).next(),
+        limit_time_s: common(limits().map(|limit| limit.time.as_s_f64())),
+        limit_goodput_mbit_per_s: common(limits().map(|limit| limit.goodput.mbit_per_s())),
         page: counted.iter().any(|transfer| !transfer.objects.is_empty()),
         faults: judged
             .iter()

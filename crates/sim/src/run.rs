@@ -154,7 +154,7 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     let mut hops = Vec::new();
     let mut timers: Vec<Timer> = Vec::new();
     for link in &plan.links {
-        let seed = plan.seed.derive(&link.name);
+        let seed = plan.link_seed(link);
         for (way, to, direction) in [
             (Direction::Down, &link.between[0], &link.down),
             (Direction::Up, &link.between[1], &link.up),
@@ -415,6 +415,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         nodes: simulation.network.nodes().iter().filter_map(node_result).collect(),
         series,
     };
+    record.set_limits(plan);
     record.validity.faults = record.check_limit();
     record.validity.faults.extend(record.legs.iter().filter_map(LegResult::unused));
     record

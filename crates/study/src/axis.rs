@@ -1,12 +1,12 @@
 //! What readers are told of an axis and its labels, which are short for the command line.
 
 use crate::cell::Cell;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// An axis of a study's scenarios, for readers.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AxisWords {
     /// What varies along it. Default: its name.

@@ -25,11 +25,11 @@
 use crate::cell::{Cell, covers, joined};
 use crate::estimate::Estimate;
 use crate::measured::Measured;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A claim as written.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim in a sentence.
@@ -87,7 +87,8 @@ pub struct Claim {
 }
 
 /// The ratio of two other cells.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Other {
     /// Their figure, if it is another.
@@ -102,7 +103,8 @@ pub struct Other {
 }
 
 /// Whose claim it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
     /// The study's.
@@ -113,7 +115,8 @@ pub enum Whose {
 }
 
 /// Which value counts where there is one for each case of an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Pick {
     /// All of them.

@@ -3,14 +3,14 @@
 use crate::cell::Cell;
 use crate::claim::{Bounds, Verdict};
 use crate::measured::Measured;
+use crate::queueing;
 use crate::sender::{self, Span};
 use crate::shared;
 use midhop_experiment::limit::Handshake;
 use midhop_experiment::metrics;
-use midhop_experiment::plan::{Direction, Plan, TransferPlan};
+use midhop_experiment::plan::{Crossing, Direction, Plan, TransferPlan};
 use midhop_experiment::record::{LegResult, PhaseTimes, Record, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The payload of a full segment, for counting segments in bytes.
@@ -19,7 +19,8 @@ const SEGMENT_BYTES: f64 = 1448.0;
 const STARTED_SHARE: f64 = 0.9;
 
 /// One metric of one transfer, over the cells of one scenario.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
     /// What claims call it.
@@ -65,7 +66,8 @@ pub struct Figure {
 }
 
 /// A figure of the study's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     /// The cell it belongs to.
@@ -81,7 +83,8 @@ pub struct Published {
 }
 
 /// What of a cell's runs a figure shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Take {
     /// Their mean.
@@ -93,7 +96,8 @@ pub enum Take {
 }
 
 /// What is read from a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// From the first SYN to the last byte; none of what is incomplete.
@@ -132,6 +136,10 @@ pub enum Metric {
     Dropped,
     /// What waits before `link`, on the way of the data, from `from` to `until`, in the mean.
     Queue,
+    /// How long what comes to `link` on the way of the data waits there, in the median of samples from `from` to `until`.
+    QueueingMedian,
+    /// The same in the 95th percentile.
+    QueueingP95,
     /// What the sender had sent and nobody had acknowledged in sequence, in the mean; simulated only.
     OutstandingMean,
     /// The same at its greatest.
@@ -164,7 +172,7 @@ impl Metric {
             Self::Goodput | Self::Span | Self::SpanOfAll => "Mbit/s",
             Self::GoodputKb | Self::FlowsKb => "kB/s",
             Self::OutstandingMean | Self::OutstandingMax | Self::Queue | Self::Window => "kB",
-            Self::RoundTrip => "ms",
+            Self::RoundTrip | Self::QueueingMedian | Self::QueueingP95 => "ms",
             Self::Jain | Self::Restarts => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
             Self::Excess | Self::Share | Self::ShareOfOthers => "%",
@@ -216,7 +224,12 @@ impl Figure {
                 shared::share_of_others(record, transfer, self.from, self.until)
             }
             Metric::Dropped => self.dropped(record, transfer),
-            Metric::Queue => self.queue(record, transfer),
+            Metric::Queue => {
+                let (_, _, queue) = self.queue(record, transfer)?;
+                self.spanned().mean(queue).map(|bytes| bytes / 1e3)
+            }
+            Metric::QueueingMedian => self.queueing(record, transfer, 0.5),
+            Metric::QueueingP95 => self.queueing(record, transfer, 0.95),
             Metric::OutstandingMean => {
                 let values = &series(record, "outstanding", &transfer.name, Some(0))?.value;
                 Some(values.iter().sum::<f64>() / values.len() as f64 / 1e3)
@@ -298,6 +311,16 @@ impl Figure {
                 let goodput = Rate::of(transfer.bytes, limit.time);
                 metrics::epb_ratio(goodput, sold).map(|share| share * 100.0)
             }
+            Metric::Span if limit.drawn.is_some() => {
+                let plan = Plan::from_json(&record.plan).ok()?;
+                let planned = plan.transfer(&transfer.name)?;
+                let path = plan.drawn_path(planned)?;
+                let ended = transfer.flows.iter().map(|flow| flow.end).max();
+                let until = self.until.or(ended)?;
+                let [before, all] = [self.from, until].map(|at| path.carries(planned.start, at));
+                let moved = all.saturating_sub(before);
+                Some(Rate::of(moved, until.saturating_sub(self.from)).mbit_per_s())
+            }
             Metric::Span if self.from.is_zero() => {
                 let plan = Plan::from_json(&record.plan).ok()?;
                 let planned = plan.transfer(&transfer.name)?;
@@ -377,13 +400,23 @@ impl Figure {
         (total > 0.0).then(|| phase(times).as_s_f64() / total * 100.0)
     }
 
-    fn queue(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
+    /// The plan, the figure's link on the way of `transfer`, and what stood before it over time.
+    fn queue<'r>(
+        &self,
+        record: &'r Record,
+        transfer: &TransferResult,
+    ) -> Option<(Plan, Crossing, &'r Series)> {
         let plan = Plan::from_json(&record.plan).ok()?;
-        let route = &plan.transfer(&transfer.name)?.route;
-        let crossing = route.iter().find(|crossing| Some(&crossing.link) == self.link.as_ref())?;
+        let mut route = plan.transfer(&transfer.name)?.route.iter();
+        let crossing = route.find(|crossing| Some(&crossing.link) == self.link.as_ref())?.clone();
         let place = format!("{}.{}", crossing.link, crossing.direction.name());
-        let series = series(record, "queue", &place, None)?;
-        self.spanned().mean(series).map(|bytes| bytes / 1e3)
+        let queue = series(record, "queue", &place, None)?;
+        Some((plan, crossing, queue))
+    }
+
+    fn queueing(&self, record: &Record, transfer: &TransferResult, share: f64) -> Option<f64> {
+        let (plan, crossing, queue) = self.queue(record, transfer)?;
+        queueing::quantile(&plan, &crossing, queue, self.spanned(), share)
     }
 
     fn spanned(&self) -> Span {

@@ -21,6 +21,7 @@ mod figure;
 mod many;
 mod measured;
 mod part;
+mod queueing;
 mod sender;
 mod shared;
 pub mod statistics;

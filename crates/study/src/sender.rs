@@ -19,13 +19,18 @@ pub(crate) struct Span {
 impl Span {
     /// The mean of the samples of `series` within it; none without one.
     pub(crate) fn mean(self, series: &Series) -> Option<f64> {
-        let until = self.until.map_or(f64::INFINITY, Duration::as_s_f64);
-        let span = self.from.as_s_f64()..until;
-        let samples = series.time_s.iter().zip(&series.value);
-        let within = samples.filter(|(time, _)| span.contains(time));
+        let within = self.samples(series);
         let (count, sum) =
             within.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value));
         (count > 0).then(|| sum / f64::from(count))
+    }
+
+    /// The samples of `series` within it: times in seconds, and values.
+    pub(crate) fn samples(self, series: &Series) -> impl Iterator<Item = (f64, f64)> {
+        let until = self.until.map_or(f64::INFINITY, Duration::as_s_f64);
+        let span = self.from.as_s_f64()..until;
+        let samples = series.time_s.iter().copied().zip(series.value.iter().copied());
+        samples.filter(move |(time, _)| span.contains(time))
     }
 }
 

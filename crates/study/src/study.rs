@@ -9,12 +9,12 @@ use crate::many;
 use crate::measured::Measured;
 use crate::part::{Here, Part, Place};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Study {
     /// What it is about, in a line.
@@ -51,6 +51,7 @@ pub struct Study {
 
 impl Study {
     /// The JSON Schema of the file: every key, what it takes, its default and its meaning.
+    #[cfg(feature = "schema")]
     pub fn schema() -> schemars::Schema {
         schemars::schema_for!(Self)
     }

@@ -238,7 +238,7 @@ fn late() -> Record {
         error: None,
         phases: None,
     };
-    let limit = LimitResult { goodput: rate, time: end - start, efficiency: 1.0 };
+    let limit = LimitResult { goodput: rate, time: end - start, efficiency: 1.0, drawn: None };
     Record {
         schema: SCHEMA,
         title: "t".to_owned(),

@@ -198,6 +198,7 @@ impl Netem {
             drops,
             marks: 0,
             bytes_sent: sent.payload(),
+            capacity_bytes: None,
             span,
             queue_bytes_max: 0,
             lateness: None,

@@ -14,7 +14,7 @@ mod traffic;
 mod tunnels;
 mod worker;
 
-pub use execute::{Programs, execute, start_programs, start_proxies};
+pub use execute::{Programs, execute, load_average, start_programs, start_proxies};
 pub use naive::{NaiveProxies, start_naive_proxies};
 
 use crate::lab::{LabError, Links, ProxyError};
@@ -114,8 +114,8 @@ fn stood_still(result: &LinkResult, bound: Duration) -> Option<(Duration, Durati
 mod tests {
     use super::*;
     use midhop_experiment::record::Lateness;
+    use midhop_path::Direction;
     use midhop_path::counters::Counters;
-    use midhop_path::link::Direction;
 
     #[test]
     fn an_emulator_that_stood_still_is_late_though_no_packet_says_so() {

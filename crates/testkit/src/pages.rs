@@ -23,22 +23,29 @@ const NOTICE: &str =
 /// # Panics
 /// When they differ, or the page cannot be read or written.
 pub fn assert_page(name: &str, body: &str) {
-    let path = folder().join(name);
-    let page = format!("{NOTICE}{body}");
+    assert_file(&folder().join(name), &format!("{NOTICE}{body}"));
+}
+
+/// Compares a committed file with what the code makes.
+///
+/// # Panics
+/// When they differ, or the file cannot be read or written.
+pub fn assert_file(path: &Path, made: &str) {
     if std::env::var("MIDHOP_PAGES").as_deref() == Ok("write") {
-        std::fs::write(&path, page).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        std::fs::write(path, made).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         return;
     }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    let first = committed.lines().zip(page.lines()).position(|(old, new)| old != new);
-    let line = first.unwrap_or_else(|| committed.lines().count().min(page.lines().count()));
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    let first = committed.lines().zip(made.lines()).position(|(old, new)| old != new);
+    let line = first.unwrap_or_else(|| committed.lines().count().min(made.lines().count()));
     assert!(
-        committed == page,
-        "{name} is not what the code says, from line {} on: {:?} for {:?}; hint: MIDHOP_PAGES=write \
-         cargo test writes it again",
+        committed == made,
+        "{} is not what the code says, from line {} on: {:?} for {:?}; hint: MIDHOP_PAGES=write cargo test \
+         writes it again",
+        path.file_name().unwrap_or_default().display(),
         line + 1,
         committed.lines().nth(line),
-        page.lines().nth(line)
+        made.lines().nth(line)
     );
 }
 

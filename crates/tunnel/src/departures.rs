@@ -71,7 +71,7 @@ impl<D> Departures<D> {
     /// Whether the queue is full. A caller that checks before each batch may push the whole batch.
     pub fn is_full(&self) -> bool {
         let Some(rate) = self.pace.rate() else { return false };
-        self.waiting >= rate.bytes_in(QUEUE_TIME).get().max(QUEUE_MIN)
+        self.waiting >= rate.bytes_in(self.pace.queue_time()).get().max(QUEUE_MIN)
     }
 
     /// QUIC has one more datagram, and must keep it for now. QUIC offers it again; until then the time does not

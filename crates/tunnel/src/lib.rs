@@ -6,8 +6,8 @@
 //!
 //! A connection: [`control`] lets midhop-congestion control QUIC, [`departures`] releases datagrams at the pace
 //! of that control, [`transport`](transport()) has the settings that QUIC needs for a leg and [`peer`] derives them
-//! from a plan, [`fec`] recovers what the leg loses, [`reassembly`] puts streams in order, and
-//! [`credit`] bounds what waits for a stalled reader. [`quic`] is one end of a connection, with all of these together.
+//! from a plan, [`fec`] recovers what the leg loses, [`send_pool`] bounds what waits to be sent,
+//! [`reassembly`] puts streams in order, and [`credit`] bounds what waits for a stalled reader. [`quic`] is one end of a connection, with all of these together.
 //!
 //! Invariant: nothing here opens a socket or reads a clock. QUIC itself is quinn-proto's, which gets
 //! the time as an argument too.
@@ -24,6 +24,7 @@ pub mod payload;
 pub mod peer;
 pub mod quic;
 pub mod reassembly;
+pub mod send_pool;
 pub mod target;
 pub mod template;
 mod transport;

@@ -4,6 +4,7 @@ use crate::shipped::Bundle;
 use midhop_experiment::Plan;
 use midhop_failure::Failure;
 use midhop_study::Cell;
+use std::fmt;
 use std::str::FromStr;
 
 /// Some cells: `SCENARIO`, or `SCENARIO:AXIS=LABEL,…`.
@@ -29,6 +30,17 @@ impl FromStr for Asked {
             return Err("no scenario is named: write SCENARIO:AXIS=LABEL,…".to_owned());
         }
         Ok(Self { scenario: scenario.to_owned(), at })
+    }
+}
+
+/// As it is asked for.
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.scenario)?;
+        for (place, (axis, label)) in self.at.iter().enumerate() {
+            write!(f, "{}{axis}={label}", if place == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
     }
 }
 
@@ -83,7 +95,9 @@ mod tests {
         assert!(asked.has("sweep", &cell("proxy=ours rtt=30ms other=x")));
         assert!(!asked.has("sweep", &cell("proxy=ours rtt=1ms")));
         assert!(!asked.has("crowd", &cell("proxy=ours rtt=30ms")));
+        assert_eq!(asked.to_string().parse(), Ok(asked));
         let whole: Asked = "sweep".parse().expect("all cells");
+        assert_eq!(whole.to_string(), "sweep");
         assert!(whole.has("sweep", &cell("proxy=ours")));
         for bad in ["", ":a=b", "sweep:proxy"] {
             assert!(bad.parse::<Asked>().is_err(), "{bad}");

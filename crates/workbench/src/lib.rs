@@ -1,9 +1,10 @@
-//! The way from a scenario or a study, wherever it is, to records in virtual time: what the program `midhop` and the
-//! Python package share, so that both run the same, refuse the same and keep the same.
+//! The way from a scenario or a study, wherever it is, to records in virtual time, and from files to records: what the
+//! program `midhop` and the Python package share, so that both run the same, refuse the same and keep the same.
 //!
 //! ```text
 //! file, text ─► scenario ─► plans ─► Simulator (an Executor of campaign) ─► records ─► tables
 //! name, directory ─► Bundle ─► Prepared ──┘                                   └─► Outcome of a study
+//! files of records, measurements ─► Found ─► Gathered ─► records
 //! ```
 //!
 //! Invariant: nothing here prints, or knows of a terminal, of signals, or of Python.
@@ -11,8 +12,10 @@
 mod asked;
 mod outcome;
 mod place;
+mod reading;
 mod scenario;
 mod shipped;
+mod side;
 mod simulator;
 mod studies;
 mod tables;
@@ -20,8 +23,10 @@ mod tables;
 pub use asked::Asked;
 pub use outcome::{Outcome, Read};
 pub use place::check_place;
+pub use reading::{Found, Gathered, WHERE_RECORDS_ARE, limit_records, text_of};
 pub use scenario::{Changes, Source, runnable_plans, simulable_plans, supply_files};
 pub use shipped::{Bundle, find, names};
+pub use side::Side;
 pub use simulator::{Simulator, Watchers, processors, weight};
 pub use studies::Prepared;
 pub use tables::write_tables;

@@ -15,28 +15,47 @@ pub struct Bundle {
     /// What it prints and claims.
     pub study: Study,
     scenarios: BTreeMap<String, Scenario>,
-    /// Where it was read; none for one that comes with the program.
-    directory: Option<PathBuf>,
+    beside: Beside,
+}
+
+/// Where the files are that its scenarios name.
+#[derive(Debug)]
+enum Beside {
+    /// In the directory where it was read.
+    Directory(PathBuf),
+    /// In the program.
+    Program(&'static [Text]),
 }
 
 type Text = (&'static str, &'static str);
 
-/// A study's files, as they were when the program was built.
+/// A study that comes with the program, as its files were when that was built.
+struct Shipped {
+    name: &'static str,
+    study: &'static str,
+    scenarios: &'static [Text],
+    /// What its scenarios name, such as recordings.
+    files: &'static [Text],
+}
+
 macro_rules! shipped {
-    ($name:literal, $($scenario:literal),+) => {
-        (
-            $name,
-            include_str!(concat!("../studies/", $name, "/study.toml")),
-            &[$((
+    ($name:literal, $($scenario:literal),+ $(; $($file:literal),+)?) => {
+        Shipped {
+            name: $name,
+            study: include_str!(concat!("../studies/", $name, "/study.toml")),
+            scenarios: &[$((
                 $scenario,
                 include_str!(concat!("../studies/", $name, "/", $scenario, ".toml")),
             )),+],
-        )
+            files: &[$($((
+                $file,
+                include_str!(concat!("../studies/", $name, "/", $file)),
+            )),+)?],
+        }
     };
 }
 
-/// Name, `study.toml`, scenarios.
-const SHIPPED: [(&str, &str, &[Text]); 6] = [
+const SHIPPED: [Shipped; 7] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "choices", "five"),
     shipped!("geo-onoff", "download", "leg", "objects", "related"),
@@ -52,11 +71,12 @@ const SHIPPED: [(&str, &str, &[Text]); 6] = [
     ),
     shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs", "hosts"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
+    shipped!("starlink-as-measured", "down", "up", "page"; "rate.csv", "delay.txt"),
 ];
 
 /// The names of the studies that come with the program.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    SHIPPED.iter().map(|(name, _, _)| *name)
+    SHIPPED.iter().map(|shipped| shipped.name)
 }
 
 /// The study called `name`, or the one in the directory `name`.
@@ -64,9 +84,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When there is none, or it cannot be read.
 pub fn find(name: &str) -> Result<Bundle, Failure> {
-    if let Some((_, study, scenarios)) = SHIPPED.iter().find(|(known, _, _)| *known == name) {
-        return Bundle::read(name, None, study, |scenario| {
-            let known = scenarios.iter().find(|(known, _)| *known == scenario);
+    if let Some(shipped) = SHIPPED.iter().find(|shipped| shipped.name == name) {
+        return Bundle::read(name, Beside::Program(shipped.files), shipped.study, |scenario| {
+            let known = shipped.scenarios.iter().find(|(known, _)| *known == scenario);
             known.map(|(_, text)| (*text).to_owned()).ok_or_else(|| "not shipped".to_owned())
         });
     }
@@ -84,13 +104,14 @@ pub fn find(name: &str) -> Result<Bundle, Failure> {
         std::fs::read_to_string(&path).map_err(cannot)
     };
     let study = read("study.toml").map_err(Failure::run)?;
-    Bundle::read(name, Some(directory), &study, |scenario| read(&format!("{scenario}.toml")))
+    let beside = Beside::Directory(directory.to_owned());
+    Bundle::read(name, beside, &study, |scenario| read(&format!("{scenario}.toml")))
 }
 
 impl Bundle {
     fn read(
         name: &str,
-        directory: Option<&Path>,
+        beside: Beside,
         study: &str,
         text_of: impl Fn(&str) -> Result<String, String>,
     ) -> Result<Self, Failure> {
@@ -103,8 +124,7 @@ impl Bundle {
             let parsed = Scenario::parse(&file, &text)?;
             scenarios.insert(scenario.clone(), parsed);
         }
-        let directory = directory.map(Path::to_owned);
-        let bundle = Self { name: name.to_owned(), study, scenarios, directory };
+        let bundle = Self { name: name.to_owned(), study, scenarios, beside };
         let cells: BTreeMap<String, Vec<Cell>> =
             bundle.scenarios.iter().map(|(name, it)| (name.clone(), it.positions())).collect();
         bundle
@@ -117,21 +137,28 @@ impl Bundle {
     /// Hands a scenario of it, called `name`, the files that it names, which lie beside it.
     ///
     /// # Errors
-    /// When one cannot be read, or the study has no directory.
+    /// When one cannot be read, or does not come with the program as the study does.
     pub fn supply(&self, name: &str, scenario: &mut Scenario) -> Result<(), Failure> {
         let own = format!("{name}.toml");
-        if let Some(directory) = &self.directory {
-            return supply_files(scenario, &directory.join(own));
-        }
-        match scenario.files()?.first() {
-            None => Ok(()),
-            Some(file) => {
+        let known = match &self.beside {
+            Beside::Directory(directory) => return supply_files(scenario, &directory.join(own)),
+            Beside::Program(files) => files,
+        };
+        for file in scenario.files()? {
+            let Some((_, text)) = known.iter().find(|(name, _)| *name == file) else {
                 let study = &self.name;
                 let message = format!("{study}/{own} names the file {file}, which is not shipped");
                 let hint = "give the study's directory from the source code instead of its name";
-                Err(Failure::usage(message).hint(hint))
-            }
+                return Err(Failure::usage(message).hint(hint));
+            };
+            scenario.supply(&file, (*text).to_owned());
         }
+        Ok(())
+    }
+
+    /// What its directory among records of several studies is called: its name without what leads to it.
+    pub fn directory_name(&self) -> &str {
+        Path::new(&self.name).file_name().and_then(|name| name.to_str()).unwrap_or("study")
     }
 
     /// The scenario called `name`.
@@ -190,6 +217,33 @@ mod tests {
                 }
             }
             assert_eq!(run.len(), bundle.study.scenarios.len(), "{name}: some are never run");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_come_with_the_program_is_one_error() {
+        const STUDY: &str = "title = \"t\"\nsource = \"s\"\nscenarios = [\"a\"]\nfigures = []\n";
+        const SCENARIO: &str = "title = \"a\"\nduration = \"1 s\"\n[nodes]\na = {}\nb = {}\n\
+            [links.l]\nbetween = [\"a\", \"b\"]\ndelay = { recorded_file = \"delay.txt\" }\n";
+        let supplied = |files: &'static [Text]| {
+            let beside = Beside::Program(files);
+            let bundle = Bundle::read("x", beside, STUDY, |_| Ok(SCENARIO.to_owned()));
+            let bundle = bundle.expect("a study");
+            let mut scenario = bundle.scenario("a").expect("its scenario").clone();
+            bundle.supply("a", &mut scenario)?;
+            Ok::<_, Failure>(scenario.plans()?)
+        };
+        let error = supplied(&[("rate.csv", "1\n")]).expect_err("it is not there");
+        let text = error.to_string();
+        assert!(text.contains("x/a.toml names the file delay.txt, which is not shipped"), "{text}");
+        let [empty, short]: [&'static [Text]; 2] =
+            [&[("delay.txt", "")], &[("delay.txt", "12\n11\n")]];
+        for (files, what) in
+            [(empty, "delay.txt, it is empty"), (short, "lasts 20 ms, a run up to 1 s")]
+        {
+            let error = supplied(files).expect_err("it is not enough");
+            assert!(error.to_string().contains(what), "{error}");
+            assert!(files == empty || error.hint_text().is_some(), "{error}");
         }
     }
 }

@@ -8,18 +8,27 @@ from matplotlib.axes import Axes
 
 __all__ = [
     "Campaign",
+    "Comparison",
     "Curve",
     "Flow",
     "Link",
+    "Measurement",
     "Record",
     "Records",
     "Source",
+    "StudyOutcome",
     "StudyRun",
     "Table",
     "Transfer",
     "build",
+    "found",
+    "has_plan",
+    "limited",
+    "numbered",
     "run_batch",
+    "side",
     "studies",
+    "text_of",
 ]
 
 _Watch = Callable[[int, int], object]
@@ -28,10 +37,30 @@ def build() -> str:
     """Return what tells this build of the package from any other."""
 
 def run_batch(batch: bytes) -> bytes:
-    """Run plans that `Campaign.batch` wrote, and return what `Campaign.accept` takes."""
+    """Run plans that a `batch` wrote, and return what `accept` of the same object takes."""
+
+def found(name: str, text: str, among_others: bool) -> tuple[list[Record], list[str]]:
+    """Return the records in a text, and what measurements among them do not show."""
+
+def has_plan(record: Record) -> bool:
+    """Return whether a record is of a run of a scenario."""
+
+def limited(records: Sequence[Record], limit: Source) -> Records:
+    """Return records beside what a scenario of one cell, or a measured link, allows."""
+
+def numbered(records: Sequence[Record]) -> Records:
+    """Return records with numbers in the place of the seeds that measurements have not."""
+
+def side(
+    own: str | PathLike[str], other: str | PathLike[str] | None
+) -> tuple[Records, str, list[str]]:
+    """Return the records at a place, its name, and what measurements among them do not show."""
 
 def studies() -> list[str]:
     """Return the names of the studies that come with the package."""
+
+def text_of(file: str | PathLike[str]) -> str:
+    """Return the text of a file of records."""
 
 @final
 class Source:
@@ -46,6 +75,8 @@ class Source:
     def file(path: str | PathLike[str]) -> Source: ...
     @staticmethod
     def text(text: str, directory: str | PathLike[str]) -> Source: ...
+    @staticmethod
+    def named(name: str, text: str) -> Source: ...
     @staticmethod
     def dict(table: Mapping[str, Any], directory: str | PathLike[str]) -> Source: ...
 
@@ -78,6 +109,21 @@ class Campaign:
     def write_tables(self, confidence: float) -> None: ...
 
 @final
+class Comparison:
+    """What a comparison found."""
+
+    def __new__(
+        cls,
+        first: Sequence[Record],
+        second: Sequence[Record],
+        names: tuple[str, str],
+        confidence: float,
+    ) -> Comparison: ...
+    def to_json(self) -> str: ...
+    def shown(self, columns: int) -> str: ...
+    def table(self) -> Table: ...
+
+@final
 class Records:
     """Records in the order of their plans."""
 
@@ -92,9 +138,10 @@ class Records:
 
 @final
 class StudyRun:
-    """A study that has run in virtual time."""
+    """The runs of a study in virtual time, and what there is of them."""
 
     failures: list[str]
+    """Why some runs have no record, or some records are not kept."""
 
     def __new__(
         cls,
@@ -104,12 +151,36 @@ class StudyRun:
         seeds: int | None,
         cells: Sequence[str],
         out: str | PathLike[str] | None,
-        jobs: int | None,
-        watch: _Watch | None,
     ) -> StudyRun: ...
+    def __len__(self) -> int: ...
+    def left(self) -> list[int]: ...
+    def weights(self, places: Sequence[int]) -> list[int]: ...
+    def run(self, jobs: int | None = None, watch: _Watch | None = None) -> None: ...
+    def batch(self, places: Sequence[int]) -> bytes: ...
+    def accept(self, answer: bytes) -> None: ...
+    def fail(self, places: Sequence[int], why: str) -> None: ...
+    def records(self) -> Records: ...
+    def outcome(self) -> StudyOutcome: ...
+
+@final
+class StudyOutcome:
+    """What came of a study."""
+
     def to_json(self) -> str: ...
     def shown(self, columns: int) -> str: ...
     def records(self) -> Records: ...
+
+@final
+class Measurement:
+    """What one program measured once."""
+
+    program: str
+    warnings: list[str]
+    record: Record
+    link_json: str | None
+    link_toml: str | None
+
+    def __new__(cls, name: str, text: str) -> Measurement: ...
 
 @final
 class Record:

@@ -1,4 +1,4 @@
-"""A sweep on a cluster of Ray's.
+"""A sweep or a study on a cluster of Ray's.
 
 The driver, this process, resolves the plans, sends them out in batches, and keeps each record as it
 comes. A batch is as large as what its runs have cost so far makes it last about `BATCH_S`, and
@@ -12,14 +12,11 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from midhop._errors import Error
-
-if TYPE_CHECKING:
-    from midhop._native import Campaign
 
 BATCH_S = 1.0
 """How long a batch is meant to last: long beside what it costs to send it, short beside a sweep."""
@@ -33,20 +30,39 @@ RESOURCES_S = 2.0
 """How often the driver counts the cluster's processors."""
 
 
+class Work(Protocol):
+    """Runs, and what there is of their records: those of a sweep, or of a study."""
+
+    def left(self) -> list[int]:
+        """Return the places of the runs that have no record yet."""
+
+    def weights(self, places: Sequence[int]) -> list[int]:
+        """Return what runs cost, only compared with each other."""
+
+    def batch(self, places: Sequence[int]) -> bytes:
+        """Return runs for a process that calls `run_batch`."""
+
+    def accept(self, answer: bytes) -> None:
+        """Keep what such a process answered."""
+
+    def fail(self, places: Sequence[int], why: str) -> None:
+        """Note why runs have no record."""
+
+
 def run(
-    campaign: Campaign,
+    work: Work,
     engine: str,
     jobs: int | None,
     watch: Callable[[int, int], object] | None,
 ) -> None:
-    """Run what is left of a campaign on a cluster."""
+    """Run what is left on a cluster."""
     if jobs is not None and jobs < 1:
         raise Error("`jobs` must be at least 1", code=64)
-    left = campaign.left()
+    left = work.left()
     if not left:
         return
     with connected(engine) as ray:
-        Driver(ray, campaign, left, jobs, watch).run()
+        Driver(ray, work, left, jobs, watch).run()
 
 
 def run_here(batch: bytes) -> tuple[bytes, float]:
@@ -66,7 +82,7 @@ def connected(engine: str) -> Iterator[Any]:
         import ray
     except ImportError as error:
         raise Error(
-            "Ray is not installed, which runs sweeps on a cluster",
+            "Ray is not installed, which runs sweeps and studies on a cluster",
             "pip install 'midhop[ray]', or leave the engine out: all processors here are used",
         ) from error
     joined = ray.is_initialized()
@@ -97,16 +113,16 @@ class Driver:
     def __init__(
         self,
         ray: Any,
-        campaign: Campaign,
+        work: Work,
         left: list[int],
         jobs: int | None,
         watch: Callable[[int, int], object] | None,
     ) -> None:
         self._ray = ray
-        self._campaign = campaign
+        self._work = work
         self._jobs = jobs
         self._watch = watch
-        weights = dict(zip(left, campaign.weights(left), strict=True))
+        weights = dict(zip(left, work.weights(left), strict=True))
         # The costliest begin first, so that none of them is what all wait for in the end. The order
         # keeps runs of one cell together, whose plan is sent once.
         self._queue = deque(sorted(left, key=lambda place: -weights[place]))
@@ -148,7 +164,7 @@ class Driver:
             most = min(most, self._jobs)
         while len(self._out) < most and (self._again or self._queue):
             places = self._again.popleft() if self._again else self._next()
-            self._out[self._task.remote(self._campaign.batch(places))] = places
+            self._out[self._task.remote(self._work.batch(places))] = places
 
     def _next(self) -> list[int]:
         """Take the next batch off the queue."""
@@ -180,7 +196,7 @@ class Driver:
                 raise absent(str(error)) from error
             self._lost(places, error)
             return
-        self._campaign.accept(answer)
+        self._work.accept(answer)
         self._spent_s += took_s
         self._spent_weight += sum(self._weights[place] for place in places)
         self._over(len(places))
@@ -197,7 +213,7 @@ class Driver:
         if deaths < DEATHS_MAX:
             self._again.append(places)
             return
-        self._campaign.fail(places, f"{deaths} workers died of it ({type(error).__name__})")
+        self._work.fail(places, f"{deaths} workers died of it ({type(error).__name__})")
         self._over(1)
 
     def _over(self, runs: int) -> None:

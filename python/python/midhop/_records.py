@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -13,6 +14,9 @@ from midhop._native import Record, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from midhop._measured import Measured
+    from midhop._run import Scenario
 
 
 class Records(Sequence[Record]):
@@ -69,6 +73,16 @@ class Records(Sequence[Record]):
         wanted = cell.items()
         return Records(record for record in self if wanted <= record.cell.items())
 
+    def limited(self, limit: Scenario | Measured) -> Records:
+        """Return them with the physical limits of what was measured without a scenario.
+
+        `limit` is a scenario of one cell, or what `midhop meter link` measured: its JSON as a path
+        or a dictionary, or what `midhop.measured` has made of it.
+        """
+        from midhop import _measured
+
+        return _measured.limited(self, limit)
+
     def runs(self) -> Table:
         """Return one row for each run and transfer, nothing averaged."""
         return self._native.runs()
@@ -108,20 +122,22 @@ class Records(Sequence[Record]):
 
 
 def read(*places: str | os.PathLike[str]) -> Records:
-    """Read the records that the program or a sweep has left.
+    """Read the records that the program or a sweep has left, and what was measured without one.
 
     Args:
         places: Directories of `midhop sim run --out`, `midhop lab run --out`, `midhop sim sweep`
-            and `midhop.sweep`, or files: of one record, or of one on each line. Of runs that are
-            there twice, in this order, the last counts.
+            and `midhop.sweep`, or files: of one record, or of one on each line. What `midhop meter
+            run --json`, `midhop meter link --json` and `iperf3 --json` print is taken too. Of runs
+            that are there twice, in this order, the last counts.
 
     Raises:
         Error: When a place cannot be read, has no records, or what is there is none.
 
     """
-    found: dict[tuple[str, str, str, int], Record] = {}
+    found: dict[tuple[str, str, str, int, int], Record] = {}
     for place in map(Path, places):
-        records = [record for file in files(place) for record in parsed(file)]
+        among_others = place.is_dir()
+        records = [record for file in files(place) for record in parsed(file, among_others)]
         if not records:
             raise Error(
                 f"{place} has no records", "name what a run has written with --out", code=64
@@ -129,8 +145,10 @@ def read(*places: str | os.PathLike[str]) -> Records:
         for record in records:
             runner = str(record.environment["runner"])
             cell = str(sorted(record.cell.items()))
-            found[(record.title, runner, cell, record.seed)] = record
-    return Records(found.values())
+            # Of what was measured without a plan, each is one more.
+            more = 0 if _native.has_plan(record) else len(found)
+            found[(record.title, runner, cell, record.seed, more)] = record
+    return Records(_native.numbered(list(found.values())))
 
 
 def files(place: Path) -> list[Path]:
@@ -141,15 +159,12 @@ def files(place: Path) -> list[Path]:
     return [lines] if lines.exists() else sorted(place.glob("*.json"))
 
 
-def parsed(file: Path) -> Iterator[Record]:
+def parsed(file: Path, among_others: bool) -> list[Record]:
     """Read the records of a file; a line that a crash has cut short is passed over."""
-    try:
-        text = file.read_text()
-    except OSError as error:
-        raise Error(f"cannot read {file}: {error.strerror}", code=64) from error
-    if file.suffix != ".jsonl":
-        yield Record.from_json(text)
-        return
-    for line in text.splitlines():
-        if line.endswith("}"):
-            yield Record.from_json(line)
+    text = _native.text_of(file)
+    if file.suffix == ".jsonl":
+        return [Record.from_json(line) for line in text.splitlines() if line.endswith("}")]
+    records, notes = _native.found(str(file), text, among_others)
+    for note in notes:
+        warnings.warn(note, stacklevel=4)
+    return records

@@ -106,17 +106,7 @@ def sweep(
             "resume=True goes on from them; another directory keeps apart",
             code=64,
         )
-    if (
-        engine is not None
-        and engine != "ray"
-        and not engine.startswith("ray://")
-        and (":" not in engine)
-    ):
-        raise Error(
-            f"no engine is called `{engine}`",
-            "there are ray, ray://HOST:PORT and HOST:PORT",
-            code=64,
-        )
+    check_engine(engine)
     campaign = _native.Campaign(
         source(scenario),
         set=changed(set),
@@ -126,23 +116,46 @@ def sweep(
         series=series,
         whole=False,
     )
-    there = len(campaign) - len(campaign.left())
-    with Watch(progress, there, len(campaign)) as watch:
+    try:
+        work_through(campaign, engine, jobs, progress, out)
+    finally:
+        if out is not None:
+            campaign.write_tables(confidence)
+    return finished(campaign)
+
+
+def work_through(
+    work: _native.Campaign | _native.StudyRun,
+    engine: str | None,
+    jobs: int | None,
+    progress: Progress,
+    out: str | os.PathLike[str] | None,
+) -> None:
+    """Run what is left of a sweep or of a study, here or on a cluster."""
+    there = len(work) - len(work.left())
+    with Watch(progress, there, len(work)) as watch:
         try:
             if engine is None:
-                campaign.run(jobs, watch.function)
+                work.run(jobs, watch.function)
             else:
                 from midhop import _ray
 
-                _ray.run(campaign, engine, jobs, watch.function)
+                _ray.run(work, engine, jobs, watch.function)
         except KeyboardInterrupt as interrupt:
             if out is not None:
                 interrupt.add_note(f"hint: the same call goes on from {os.fspath(out)}")
             raise
-        finally:
-            if out is not None:
-                campaign.write_tables(confidence)
-    return finished(campaign)
+
+
+def check_engine(engine: str | None) -> None:
+    """Refuse what names no engine."""
+    if engine is None or engine == "ray" or engine.startswith("ray://") or ":" in engine:
+        return
+    raise Error(
+        f"no engine is called `{engine}`",
+        "there are ray, ray://HOST:PORT and HOST:PORT",
+        code=64,
+    )
 
 
 def source(scenario: Scenario) -> _native.Source:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from midhop import _native
 from midhop._errors import Error
 from midhop._records import Records
-from midhop._run import Progress, Watch
+from midhop._run import Progress, check_engine, work_through
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ class Study:
     records: Records
     """All records, without plans and curves."""
 
-    def __init__(self, native: _native.StudyRun) -> None:
+    def __init__(self, native: _native.StudyOutcome) -> None:
         self._native = native
         self._json: dict[str, Any] = json.loads(native.to_json())
         self.name = self._json["study"]
@@ -85,6 +85,7 @@ def study(
     cells: Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
+    engine: str | None = None,
     progress: Progress = None,
 ) -> Study:
     """Run a published study again in virtual time, and hold its figures and claims against ours.
@@ -95,25 +96,36 @@ def study(
         seeds: How many seeds each cell runs with.
         cells: Only these: "SCENARIO", or "SCENARIO:AXIS=LABEL,…".
         out: A directory below which records are kept, and found again by a later call.
-        jobs: Runs at a time; all processors when not given.
+        jobs: Runs at a time; all processors when not given. On a cluster, at most so many.
+        engine: Where it runs, as `midhop.sweep` takes it.
         progress: As `midhop.run` takes it.
 
     Raises:
-        Error: When there is no such study or cell, or a run fails.
+        Error: When there is no such study or cell, or a run fails; then the exception's `records`
+            are those that there are.
+        KeyboardInterrupt: By Ctrl-C. With `out`, the same call goes on from there.
 
     """
-    with Watch(progress) as watch:
-        ran = _native.StudyRun(
-            os.fspath(name),
-            quick=quick,
-            seeds=seeds,
-            cells=list(cells),
-            out=out,
-            jobs=jobs,
-            watch=watch.function,
-        )
+    ran = run(name, quick, seeds, cells, out, jobs, engine, progress)
     if ran.failures:
         error = Error(f"{len(ran.failures)} runs failed", None, ran.failures[:5])
         error.records = Records(ran.records())
         raise error
-    return Study(ran)
+    return Study(ran.outcome())
+
+
+def run(
+    name: str | os.PathLike[str],
+    quick: bool,
+    seeds: int | None,
+    cells: Sequence[str],
+    out: str | os.PathLike[str] | None,
+    jobs: int | None,
+    engine: str | None,
+    progress: Progress,
+) -> _native.StudyRun:
+    """Run a study as far as it goes; arguments are those of `study`."""
+    check_engine(engine)
+    ran = _native.StudyRun(os.fspath(name), quick=quick, seeds=seeds, cells=list(cells), out=out)
+    work_through(ran, engine, jobs, progress, out)
+    return ran

@@ -4,12 +4,12 @@ use super::{AgentKind, AgentSpec};
 use crate::spec::{NO_PEP, NodeSpec, Spec};
 use midhop_assist::{DProxySettings, SnoopSettings};
 use midhop_units::{Bytes, Duration};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Snoop: one agent before lossy links.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snoop {
     /// The lossy links: what leaves over them is cached.
     pub links: Vec<String>,
@@ -40,7 +40,8 @@ impl Default for Snoop {
 }
 
 /// D-Proxy: two agents around a lossy way, one of which this is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DProxy {
     /// The node of the other.
     pub peer: String,

@@ -7,7 +7,6 @@ use crate::record::{
 };
 use crate::scenario::Scenario;
 use midhop_units::{Bytes, Duration, Rate, Seed};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,7 +17,8 @@ const VARIES: f64 = 0.8;
 const LOSS_MUCH: f64 = 0.02;
 
 /// What was found of a link.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkReport {
     /// The far host, as it was given.
@@ -49,7 +49,8 @@ pub struct LinkReport {
 }
 
 /// What was found of one direction.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkDirection {
     /// What the link carries, headers of IP and UDP included, packets that it loses behind its bottleneck too.
@@ -151,6 +152,7 @@ const PACKET: f64 = 1250.0;
 
 impl LinkReport {
     /// The JSON Schema: every key and its meaning.
+    #[cfg(feature = "schema")]
     pub fn schema() -> schemars::Schema {
         super::schema_of::<Self>()
     }

@@ -3,7 +3,6 @@
 use crate::record::{Environment, Record, Runner, SCHEMA, Series, TransferResult, Validity};
 use midhop_path::Direction;
 use midhop_units::Seed;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,7 +12,8 @@ use std::collections::BTreeMap;
 /// clock ([`MeterReport::clock_shared`]). Else the far end's series are placed as if its part of a
 /// flow had begun with the SYN (it began up to 1.5 round trips later), and the end of an upload is
 /// when the server's word of it arrived (half a round trip late).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MeterReport {
     /// The far host, as it was given; none in reports of before it was kept.
     #[serde(default)]
@@ -44,6 +44,7 @@ impl MeterReport {
     }
 
     /// The JSON Schema: every key and its meaning.
+    #[cfg(feature = "schema")]
     pub fn schema() -> schemars::Schema {
         super::schema_of::<Self>()
     }

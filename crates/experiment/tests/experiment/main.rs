@@ -2,6 +2,7 @@
 
 mod agents;
 mod cities;
+mod drawn;
 mod measured;
 mod messages;
 mod naive;

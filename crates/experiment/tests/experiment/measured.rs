@@ -289,6 +289,7 @@ bytes = "5 MB"
     assert!(records[0].transfers[0].limit.is_some());
 }
 
+#[cfg(feature = "schema")]
 #[test]
 fn schemas_name_every_key() {
     let holds = |schema: &Value, written: &Value| {

@@ -3,7 +3,7 @@
 use midhop_experiment::plan::{Direction, TransferPlan, Work};
 use midhop_experiment::spec::Connections;
 use midhop_experiment::{Plan, Scenario};
-use midhop_units::{Bytes, Duration};
+use midhop_units::{Bytes, Duration, Rate};
 
 /// A line a – b – c – d with a narrow link in the middle and loss behind it.
 const LINE: &str = r#"
@@ -363,4 +363,51 @@ down = { delay = { csv_file = "down.csv" } }
     let before = hash(&scenario);
     scenario.supply("down.csv", "0,20\n1,31\n".to_owned());
     assert_ne!(before, hash(&scenario));
+}
+
+/// A recording that is shorter than the run does not begin again unasked.
+#[test]
+fn a_recording_lasts_as_long_as_the_run() {
+    const RECORDED: &str = r#"
+title = "recorded"
+duration = "2 s"
+
+[nodes]
+a = {}
+b = {}
+
+[links.ab]
+between = ["a", "b"]
+rate = "10 Mbit/s"
+delay = { recorded_file = "delay.txt" }
+down = { rate = { recorded_file = "rate.csv", from = "1 s" } }
+"#;
+    let delays = "12\n11\n".repeat(100);
+    let rates = "time_s,rate_mbit_per_s\n0,8\n1,6\n2,7\n3,9\n";
+    let plans = |text: &str, delays: &str| {
+        let mut scenario = Scenario::parse("recorded.toml", text).expect("a scenario");
+        scenario.supply("delay.txt", delays.to_owned());
+        scenario.supply("rate.csv", rates.to_owned());
+        let told = |error: midhop_config::ConfigError| {
+            format!("{error}\nhint: {}", error.hint.clone().unwrap_or_default())
+        };
+        scenario.plans().map_err(told)
+    };
+    let plan = &plans(RECORDED, &delays).unwrap_or_else(|error| panic!("{error}"))[0];
+    assert_eq!(plan.links[0].down.rate.highest(), Some(Rate::from_mbit_per_s(9)));
+    assert_eq!(plan.links[0].up.rate.highest(), Some(Rate::from_mbit_per_s(10)));
+    let error = plans(RECORDED, "12\n11\n").expect_err("20 ms are no run");
+    assert!(error.starts_with("recorded.toml:12:"), "{error}");
+    assert!(error.contains("this recording lasts 20 ms, a run up to 2 s"), "{error}");
+    assert!(error.contains("hint: ") && error.contains("repeat = \"20 ms\""), "{error}");
+    let later = RECORDED.replace("\"1 s\"", "\"2500 ms\"");
+    let error = plans(&later, &delays).expect_err("less is left of the rate");
+    assert!(error.starts_with("recorded.toml:13:") && error.contains("a run up to 2 s"), "{error}");
+    let asked = later.replace("\"2500 ms\"", "\"2500 ms\", repeat = \"2 s\"");
+    assert!(plans(&asked, &delays).is_ok(), "{:?}", plans(&asked, &delays));
+    let gone = RECORDED.replace("\"1 s\"", "\"1 min\"");
+    let error = plans(&gone, &delays).expect_err("it is over by then");
+    assert!(error.contains("rate.csv, it lasts 4 s"), "{error}");
+    let error = plans(RECORDED, "").expect_err("nothing is in it");
+    assert!(error.starts_with("recorded.toml:12:") && error.contains("delay.txt"), "{error}");
 }

@@ -1,10 +1,10 @@
 //! `midhop compare`: two sets of records side by side, and which differences are real.
 
-use super::report::{read_all, read_all_but};
-use super::{arguments, output};
+use super::{arguments, output, report};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::record::Record;
+use midhop_workbench::{Gathered, Side};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,8 +23,11 @@ pub struct Compare {
     #[arg(long, value_name = "LEVEL", default_value_t = midhop_study::LEVEL, value_parser = arguments::confidence)]
     confidence: f64,
     /// Print JSON instead of the table
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     json: bool,
+    /// Print CSV: one line per cell and transfer
+    #[arg(long)]
+    csv: bool,
 }
 
 impl Compare {
@@ -41,6 +44,8 @@ impl Compare {
         if self.json {
             let text = serde_json::to_string(&comparison).context("cannot print the comparison")?;
             output::print(&(text + "\n"))?;
+        } else if self.csv {
+            output::print(&comparison.csv()?)?;
         } else {
             output::print(&midhop_report::comparison_table(
                 &comparison,
@@ -52,16 +57,15 @@ impl Compare {
     }
 }
 
-/// The records of one side and what it is called. Where the `other` side lies in it, as a study's records of
-/// the laboratory lie in the directory of those of the simulator, it is what else is there.
+/// The records of one side and what it is called.
 fn side(own: &Path, other: &Path) -> anyhow::Result<(Vec<Record>, String)> {
-    let resolved = |path: &Path| path.canonicalize().ok();
-    let inside = resolved(own).zip(resolved(other));
-    match inside.filter(|(own, other)| own != other && own.is_dir() && other.starts_with(own)) {
-        Some((whole, part)) => {
-            let name = format!("{} without {}", own.display(), other.display());
-            Ok((read_all_but(&[whole], Some(&part))?, name))
-        }
-        None => Ok((read_all(&[own.to_owned()])?, own.display().to_string())),
+    let side = Side::of(own, other);
+    let mut gathered = Gathered::default();
+    if own.as_os_str() == "-" {
+        report::add_standard_input(&mut gathered)?;
+    } else {
+        side.gather(&mut gathered)?;
     }
+    report::note(&gathered);
+    Ok((side.records(gathered)?, side.name))
 }

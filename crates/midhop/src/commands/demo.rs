@@ -14,7 +14,7 @@ use midhop_experiment::Scenario;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_report::{Options, beside_table};
-use midhop_testbed::runner::LATENESS;
+use midhop_testbed::runner::{LATENESS, load_average};
 use midhop_testbed::signals::Interrupts;
 use midhop_workbench::{Simulator, processors, simulable_plans};
 use std::collections::BTreeMap;
@@ -62,6 +62,8 @@ pub struct Demo {
 impl Demo {
     /// Runs the demo. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        // Before anything of this adds to it.
+        let load = load_average();
         let scenario = self.scenario()?;
         let plans = simulable_plans(&scenario)?;
         // Namespaces are entered while there is one thread; what they lack is reported when there is something to see.
@@ -87,6 +89,9 @@ impl Demo {
             plans.len(),
             spoken(time)
         );
+        if let Some(note) = busy(load, processors()) {
+            eprintln!("{note}");
+        }
         let directory = self.out.join("records");
         if !self.resume {
             // The records of an earlier demo go, and nothing else.
@@ -143,6 +148,16 @@ impl Demo {
     }
 }
 
+/// What to expect of kernels where others keep the machine busy. A build that has just ended is no reason.
+fn busy(load: f64, processors: usize) -> Option<String> {
+    (load > 2.0 * processors as f64).then(|| {
+        format!(
+            "note: this machine is busy (load {load:.1} on {processors} processors): late runs are run again, so this \
+             takes longer\nhint: end what else runs here, or believe the simulated half"
+        )
+    })
+}
+
 /// The plans whose congestion controls this machine can give; says which are left out, and why.
 fn runnable(plans: Vec<Plan>) -> Vec<Plan> {
     let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
@@ -167,4 +182,15 @@ fn unavailable(name: &str) -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     resolution.activate(&Parameters::default()).err().map(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_noted_and_a_build_that_ended_is_not() {
+        assert!(busy(14.4, 2).is_some_and(|note| note.contains("load 14.4 on 2 processors")));
+        assert_eq!([busy(0.3, 2), busy(3.1, 2), busy(14.4, 8)], [None, None, None]);
+    }
 }

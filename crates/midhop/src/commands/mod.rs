@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod arguments;
+pub mod calibrate;
 pub mod compare;
 pub mod demo;
 pub mod doctor;
@@ -49,6 +50,8 @@ pub enum Command {
     Report(report::Report),
     /// Set two sets of records side by side, and say which differences are real
     Compare(compare::Compare),
+    /// Hold a preset of a link against recordings of a real one, and fit a link to them
+    Calibrate(calibrate::Calibrate),
     /// Print the JSON Schema of a scenario or a study, by which editors complete and check keys
     Schema(schema::Schema),
     /// Write the man pages and the completions of shells, for packages
@@ -71,6 +74,7 @@ impl Command {
             Self::Orbit(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Compare(command) => command.run(),
+            Self::Calibrate(command) => command.run(),
             Self::Schema(command) => command.run(),
             Self::Manual(command) => command.run(),
         }

@@ -4,23 +4,26 @@
 
 mod beside;
 mod chosen;
+mod cluster;
 mod pages;
 
 use super::lab::progress::spoken;
 use super::lab::session::{Isolated, Pace, outlook as lab_outlook};
 use super::sim::batch::run_all;
+use super::sim::engine::Engine;
 use super::sim::outlook::outlook as sim_outlook;
 use super::{arguments, go_on, origin, output};
 use anyhow::Context;
-use midhop_campaign::{Files, Naming, Resumed, Store};
+use midhop_campaign::{Build, Files, Naming, Ran, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_study::{Judgement, Place, Verdict, Whose};
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
 use midhop_workbench::{Asked, Outcome, Prepared, Read, Simulator, check_place, processors};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Arguments of `midhop reproduce`.
@@ -48,6 +51,13 @@ pub struct Reproduce {
     /// carries without being late
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
+    /// What runs in virtual time instead of this machine's processors: `ray`, a cluster of Ray's that is here or that
+    /// RAY_ADDRESS names, else one that is started; or the address of one, ray://HOST:PORT. It needs the Python package
+    #[arg(long, value_name = "ENGINE", value_parser = Engine::parse, requires = "out")]
+    engine: Option<Engine>,
+    /// The build of what runs there, once it is known.
+    #[arg(skip)]
+    package: OnceLock<Build>,
     /// Lateness that makes a run in the lab invalid where 1 % of the round trip is less
     #[arg(long, value_name = "TIME", default_value_t = LATENESS)]
     lateness: midhop_units::Duration,
@@ -92,6 +102,7 @@ impl Reproduce {
     /// Runs the studies and prints what came out.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut studies = self.chosen()?;
+        self.check_engine(&studies)?;
         let inside = self.enter(&mut studies)?;
         self.announce_all(&studies)?;
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
@@ -99,7 +110,14 @@ impl Reproduce {
         let mut outcomes: Vec<Outcome> = Vec::new();
         let mut earlier: Vec<Option<Outcome>> = Vec::new();
         for (number, study) in studies.iter().enumerate() {
-            let outcome = self.reproduce(study, inside.as_ref(), &interrupts)?;
+            let began = Instant::now();
+            if let Some(engine) = self.engine_of(study)
+                && let Some(code) = self.run_on(engine, study, &interrupts)?
+            {
+                return Ok(code);
+            }
+            let mut outcome = self.reproduce(study, inside.as_ref(), &interrupts)?;
+            outcome.took = began.elapsed();
             let gap = if number > 0 && !self.json { "\n" } else { "" };
             output::print(&format!("{gap}{}", self.shown(study, &outcome)?))?;
             let twin = beside::twin(&studies, number);
@@ -155,7 +173,6 @@ impl Reproduce {
         inside: Option<&Isolated>,
         interrupts: &Interrupts,
     ) -> anyhow::Result<Outcome> {
-        let began = Instant::now();
         let plans = &study.plans;
         let reported = self.report.is_some() || self.out.is_some();
         if let Some(directory) = self.directory(study) {
@@ -165,9 +182,17 @@ impl Reproduce {
         let store = store.as_ref().map(|it| it as &dyn Store);
         let read = |plan: &Plan, record: &Record| Read::of(study, plan, record, reported);
         let resumed = Resumed::of(plans, store, |plan, record| Some(read(plan, &record)));
-        eprintln!("{}", self.announced(study, &resumed.left()));
+        let elsewhere = self.engine_of(study).is_some();
+        if !elsewhere {
+            eprintln!("{}", self.announced(study, &resumed.left()));
+        }
         // What failed was reported when it did.
         let ran = match inside.filter(|_| study.place == Place::Lab) {
+            // What a cluster has left is not run here.
+            None if elsewhere => {
+                let results = resumed.into_results().into_iter().map(Option::flatten);
+                Ran { results: results.collect(), unwritten: 0 }
+            }
             Some(inside) => {
                 let (jobs, lateness) = (self.jobs, self.lateness);
                 let pace = Pace { jobs, lateness, repeats: None, lines: false };
@@ -185,7 +210,6 @@ impl Reproduce {
         };
         let mut outcome = Outcome::of(study, ran.results);
         outcome.unwritten = ran.unwritten;
-        outcome.took = began.elapsed();
         report_failures(&outcome);
         Ok(outcome)
     }
@@ -232,7 +256,8 @@ impl Reproduce {
     fn announce_all(&self, studies: &[Prepared]) -> anyhow::Result<()> {
         for (place, name) in [(Place::Sim, "in the simulator"), (Place::Lab, "on real kernels")] {
             let here: Vec<&Prepared> = studies.iter().filter(|it| it.place == place).collect();
-            if here.len() < 2 {
+            // How fast a cluster is, nobody knows here.
+            if here.len() < 2 || (place == Place::Sim && self.engine.is_some()) {
                 continue;
             }
             let (mut time, mut runs) = (Some(Duration::ZERO), 0);
@@ -273,7 +298,7 @@ impl Reproduce {
 
     /// The directory of a study's records, if they are kept.
     fn directory(&self, study: &Prepared) -> Option<PathBuf> {
-        let directory = self.out.as_ref()?.join(bundle_directory(&study.bundle.name));
+        let directory = self.out.as_ref()?.join(study.bundle.directory_name());
         // A plan has one record in virtual time and another on kernels.
         Some(if study.place == Place::Lab { directory.join("lab") } else { directory })
     }
@@ -281,9 +306,10 @@ impl Reproduce {
     /// Where the records of a study are kept, if anywhere.
     fn store(&self, study: &Prepared) -> anyhow::Result<Option<Files>> {
         let Some(directory) = self.directory(study) else { return Ok(None) };
-        let origin = match study.place {
-            Place::Sim => origin::simulated()?,
-            Place::Lab => origin::real()?,
+        let origin = match (study.place, self.engine_of(study)) {
+            (Place::Sim, None) => origin::simulated()?,
+            (Place::Sim, Some(engine)) => self.origin_on(engine)?,
+            (Place::Lab, _) => origin::real()?,
         };
         Ok(Some(Files::new(&directory, origin, Naming::ByKey)))
     }
@@ -348,9 +374,4 @@ fn summed(what: &str, verdicts: &[Verdict]) -> String {
         });
     let counted = counted.collect::<Vec<_>>().join(", ");
     if counted.is_empty() { counted } else { format!("{what}: {counted}\n") }
-}
-
-/// A study's directory among the records: its name without what leads to it.
-fn bundle_directory(name: &str) -> &str {
-    Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("study")
 }

@@ -4,7 +4,7 @@
 //! data only: records with `--json`, else the final table. Progress goes to standard error.
 
 pub mod batch;
-mod engine;
+pub mod engine;
 pub mod outlook;
 pub mod progress;
 mod run;

@@ -48,8 +48,14 @@ fn the_demo_simulates_first_then_measures_and_one_page_has_both() {
     }
     let first = at("page       cubic");
     assert!(at("measured") > first, "{table}");
-    // A line for each run that is finished on kernels; late ones may have more.
-    assert!(errors.contains("2/2 ") || errors.contains("1/1 "), "{errors}");
+    // A line for each run that is finished on kernels. Late ones have more, and on a busy machine they may stay late, so
+    // that the count does not come to its end.
+    let finished = |of: usize| {
+        let number = |line: &str| line.trim_start().split(' ').next().map(str::to_owned);
+        let ends = format!("/{of}");
+        errors.lines().filter_map(number).filter(|it| it.ends_with(&ends)).count()
+    };
+    assert!(finished(2) >= 2 || finished(1) >= 1, "{errors}");
     let page = std::fs::read_to_string(place.path().join("report.html")).expect("a page");
     for heading in ["Side by side", "Simulated: comparison", "Measured: comparison"] {
         assert!(page.contains(&format!("<h2>{heading}</h2>")), "{heading}: {errors}");

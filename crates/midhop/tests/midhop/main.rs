@@ -1,6 +1,8 @@
 //! The tool, as people start it.
 
+mod as_measured;
 mod book;
+mod calibrate;
 mod captures;
 mod compare;
 mod first_minute;

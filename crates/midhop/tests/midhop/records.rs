@@ -121,6 +121,77 @@ fn the_schema_refuses_what_is_no_record() {
     }
 }
 
+/// The schema that the program prints for `kind`, which names all keys that there may be.
+fn published(kind: &str) -> jsonschema::Validator {
+    let mut schema = serde_json::from_slice(&midhop(&["schema", kind]).stdout).expect("JSON");
+    refuse_other_keys(&mut schema);
+    jsonschema::validator_for(&schema).expect("a schema")
+}
+
+/// Of runs with proxies, pages and cells of several seeds, of runs without an end, and of measurements with and without a
+/// limit.
+#[test]
+fn reports_and_comparisons_hold_to_their_schemas() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let runs: [(&str, &[&str]); 4] = [
+        ("lossy", &["quick.toml", "--set", "links.link.down.loss=1 %", "--seeds", "2"]),
+        ("cut", &["quick.toml", "--set", "duration=100 ms"]),
+        ("tunnel", &["tunnel.toml", "--set", SHORT, "--seeds", "1"]),
+        ("page", &["geo-demo.toml", "--set", "load=page", "--set", "setup=pair", "--seeds", "1"]),
+    ];
+    for (name, arguments) in runs {
+        let out = path(name);
+        let command = [&["sim", "run", "--out", &out][..], arguments].concat();
+        Command::new(env!("CARGO_BIN_EXE_midhop"))
+            .args(command)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios"))
+            .output()
+            .expect("midhop starts");
+    }
+    let [lossy, cut, tunnel, page] = runs.map(|(name, _)| path(name));
+    let own = ["measured/iperf3.json", "measured/link.json"];
+    let [report, compare] = ["report", "compare"].map(published);
+    let holds = |schema: &jsonschema::Validator, arguments: &[&str]| -> Value {
+        let value: Value = serde_json::from_slice(&midhop(arguments).stdout).expect("JSON");
+        let faults: Vec<_> =
+            schema.iter_errors(&value).map(|it| format!("{}: {it}", it.instance_path())).collect();
+        assert_eq!(faults, Vec::<String>::new(), "{arguments:?}");
+        value
+    };
+    let all = holds(&report, &["report", "--json", &lossy, &cut, &tunnel, &page, own[0], own[1]]);
+    let some = |key: &str, fits: &dyn Fn(&Value) -> bool| {
+        let runs = all["runs"].as_array().expect("runs");
+        assert!(runs.iter().any(|run| fits(&run[key])), "no such {key}: {all}");
+    };
+    some("complete", &|it| it == false);
+    some("proxy_retransmissions", &Value::is_u64);
+    some("objects", &|it| it.as_u64() > Some(0));
+    some("efficiency", &Value::is_null);
+    some("place", &|it| it == "iperf3");
+    assert!(!report.is_valid(&json!({})));
+    for (pointer, wrong) in [
+        ("/schema", json!(1)),
+        ("/runs/0/time_s", json!("1 s")),
+        ("/runs/0/place", json!("here")),
+        ("/summary/0/goodput_bit_per_s", json!(3)),
+    ] {
+        let mut value = all.clone();
+        *value.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = wrong;
+        assert!(!report.is_valid(&value), "{pointer}");
+    }
+    let limited = ["report", "--json", own[0], "--limit", own[1]];
+    assert!(holds(&report, &limited)["runs"][0]["efficiency"].is_f64());
+    let whole = holds(&compare, &["compare", "--json", &lossy, &lossy]);
+    assert!(whole["summary"]["median"].is_f64(), "{whole}");
+    let apart = holds(&compare, &["compare", "--json", &tunnel, &page]);
+    assert!(apart["alone"][0].as_array().is_some_and(|it| !it.is_empty()), "{apart}");
+    holds(&compare, &["compare", "--json", own[0], &cut]);
+    let mut wrong = whole;
+    wrong["lines"][0]["goodput_bit_per_s"]["means"] = json!(["1 Mbit/s"]);
+    assert!(!compare.is_valid(&wrong));
+}
+
 /// What other commands write for programs has no quantity as text either, and the same keys.
 #[test]
 fn reports_comparisons_and_ways_have_numbers() {

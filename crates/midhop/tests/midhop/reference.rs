@@ -1,6 +1,12 @@
-//! The book's pages of commands, scenarios, studies and records say what the program says.
+//! The book's pages of commands, scenarios, studies and records, and the schemas that the program prints, say what the
+//! code says.
 
+use midhop_experiment::Scenario;
+use midhop_experiment::calibration::Calibration;
+use midhop_experiment::measured::{LinkReport, MeterReport};
 use midhop_experiment::record::Record;
+use midhop_report::{Comparison, ReportFigures};
+use midhop_study::Study;
 use midhop_testkit::pages;
 use std::path::Path;
 
@@ -15,7 +21,7 @@ const NAMES: &str =
 
 #[test]
 fn the_book_has_every_key_of_a_scenario() {
-    let schema = midhop_experiment::Scenario::schema();
+    let schema = Scenario::schema();
     let words = format!(
         "What a scenario is, and which keys go together, is told [here](scenarios.md); these are all keys. \
          `midhop schema scenario` prints them for an editor. A proxy's table under `[peps]` takes the \
@@ -27,7 +33,7 @@ fn the_book_has_every_key_of_a_scenario() {
 
 #[test]
 fn the_book_has_every_key_of_a_study() {
-    let schema = midhop_study::Study::schema();
+    let schema = Study::schema();
     let words = format!(
         "A study is a directory with this file, `study.toml`, and the scenarios that it names. \
          `midhop schema study` prints its keys for an editor.\n\n{NAMES}"
@@ -53,8 +59,8 @@ fn schemas_take_the_files_that_ship() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let validator =
         |schema: schemars::Schema| jsonschema::validator_for(schema.as_value()).expect("a schema");
-    let scenario = validator(midhop_experiment::Scenario::schema());
-    let study = validator(midhop_study::Study::schema());
+    let scenario = validator(Scenario::schema());
+    let study = validator(Study::schema());
     let configuration = validator(midhop_pep::config::Config::schema());
     let read = |path: &Path| -> serde_json::Value {
         let text = std::fs::read_to_string(path).expect("a file");
@@ -89,4 +95,23 @@ fn schemas_take_the_files_that_ship() {
         assert!(!scenario.is_valid(&wrong), "{wrong}");
     }
     assert!(!configuration.is_valid(&serde_json::json!({ "limits": { "flow": 3 } })));
+}
+
+/// Those that `midhop schema` prints.
+#[test]
+fn the_schemas_are_those_of_the_types() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
+    for (name, schema) in [
+        ("scenario", Scenario::schema()),
+        ("study", Study::schema()),
+        ("record", Record::schema()),
+        ("meter-run", MeterReport::schema()),
+        ("meter-link", LinkReport::schema()),
+        ("report", ReportFigures::schema()),
+        ("compare", Comparison::schema()),
+        ("calibration", Calibration::schema()),
+    ] {
+        let text = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
+        pages::assert_file(&folder.join(name).with_extension("json"), &text);
+    }
 }

@@ -42,7 +42,10 @@ fn every_study_parses_and_names_only_cells_that_it_has() {
         let study = Study::parse(&name, &read("study.toml")).unwrap_or_else(|e| panic!("{e}"));
         let scenario = |file: &String| {
             let scenario = Scenario::parse(file, &read(&format!("{file}.toml")));
-            let scenario = scenario.unwrap_or_else(|e| panic!("{name}: {e}"));
+            let mut scenario = scenario.unwrap_or_else(|e| panic!("{name}: {e}"));
+            for named in scenario.files().unwrap_or_else(|e| panic!("{name}: {e}")) {
+                scenario.supply(&named, read(&named));
+            }
             scenario.plans().unwrap_or_else(|e| panic!("{name}: {e}"));
             (file.clone(), scenario.positions())
         };

@@ -6,11 +6,12 @@
 //! again, but for those that a daemon has not received when it is started again. Where a clock was set back, reports are refused until it
 //! has caught up.
 
-use crate::key_file::{self, KeyFileError};
 use midhop_assist::wire::Route;
 use midhop_assist::{Report, message};
 use midhop_linux::sockopt;
 use midhop_pep::config::AssistPeer;
+use midhop_pki::key_file;
+use midhop_pki::key_file::KeyFileError;
 use nix::libc;
 use ring::hmac;
 use socket2::{Domain, Socket, Type};

@@ -4,15 +4,14 @@ use super::{Desk, handshake::Target};
 use crate::{
     admission::Ticket,
     happy_eyeballs::{self, race},
-    leg,
-    lookup::Found,
-    networks, relay,
+    leg, networks, relay,
     targets::Targets,
     tunnel::{
         error_mapping::{self, NoFlow},
         stream::Stream,
     },
 };
+use midhop_lookup::Found;
 use midhop_pep::{
     config::{Action, LegPlan, Plan},
     policy::{Decision, FlowKey},

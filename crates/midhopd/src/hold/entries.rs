@@ -5,7 +5,7 @@
 //! the places; and a quarter of them is for sources that have completed a handshake before.
 
 use super::Known;
-use super::living::Living;
+use super::living::{Life, Living};
 use super::proven::Proven;
 use crate::ends::Ends;
 use midhop_pep::answered::Answered;
@@ -268,6 +268,11 @@ impl Entries {
         drop(state);
         self.proven.note(ends.client.ip(), now);
         Some(*known)
+    }
+
+    /// The life of a flow that another process has opened.
+    pub fn revive(&self, ends: Ends) -> Life {
+        self.living.begin(ends)
     }
 
     /// Forgets a client that was let in, or would have been.

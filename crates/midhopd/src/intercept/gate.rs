@@ -5,8 +5,8 @@
 
 use super::ruleset::Ruleset;
 use crate::admission::Admission;
-use crate::health::Health;
 use crate::keeper::{Keeper, Request};
+use midhop_status::health::Health;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;

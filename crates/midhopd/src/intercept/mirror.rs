@@ -6,18 +6,16 @@
 //! instead.
 
 use super::Marks;
-use futures_util::TryStreamExt;
-use midhop_linux::route::{allow, on_own_runtime};
+use midhop_linux::netlink::{Channel, allow};
+use midhop_linux::route_table::Family;
+use midhop_linux::rule::{Rule, RulePart};
 use nix::libc::{EEXIST, ENOENT};
-use rtnetlink::packet_route::route::RouteProtocol;
-use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
-use rtnetlink::{Handle, IpVersion};
 use std::io;
 
 use super::route::LOOPBACK;
 
 /// Marks a routing rule as a copy of ours: a routing protocol number that nobody else uses.
-const PROTOCOL: RouteProtocol = RouteProtocol::Other(109);
+const PROTOCOL: u8 = 109;
 
 /// Keeps copies of routing rules.
 #[derive(Debug, Clone)]
@@ -41,25 +39,19 @@ impl Mirror {
     /// When the kernel refuses.
     pub fn follow(&self) -> io::Result<Vec<String>> {
         let mut warnings = Vec::new();
-        on_own_runtime(async |handle| {
-            for version in [IpVersion::V4, IpVersion::V6] {
-                let rules = rules(&handle, &version).await?;
-                let (copies, others): (Vec<_>, Vec<_>) =
-                    rules.into_iter().partition(|rule| self.is_copy(rule));
-                let wanted: Vec<RuleMessage> =
-                    others.iter().filter_map(|rule| self.copy(rule)).collect();
-                for copy in copies.iter().filter(|copy| !has(&wanted, copy)) {
-                    allow(&[ENOENT], handle.rule().del(copy.clone()).execute().await)?;
-                }
-                for copy in wanted.iter().filter(|copy| !has(&copies, copy)) {
-                    let mut request = handle.rule().add();
-                    *request.message_mut() = copy.clone();
-                    allow(&[EEXIST], request.execute().await)?;
-                }
-                warnings.extend(others.iter().filter_map(|rule| self.ahead(rule, &version)));
+        let channel = Channel::routing()?;
+        for family in Family::BOTH {
+            let (copies, others): (Vec<_>, Vec<_>) =
+                Rule::all(&channel, family)?.into_iter().partition(|rule| self.is_copy(rule));
+            let wanted: Vec<Rule> = others.iter().filter_map(|rule| self.copy(rule)).collect();
+            for copy in copies.iter().filter(|copy| !has(&wanted, copy)) {
+                allow(&[ENOENT], copy.remove(&channel))?;
             }
-            Ok(())
-        })?;
+            for copy in wanted.iter().filter(|copy| !has(&copies, copy)) {
+                allow(&[EEXIST], copy.add(&channel))?;
+            }
+            warnings.extend(others.iter().filter_map(|rule| self.ahead(rule)));
+        }
         Ok(warnings)
     }
 
@@ -68,40 +60,36 @@ impl Mirror {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove(&self) -> io::Result<()> {
-        on_own_runtime(async |handle| {
-            for version in [IpVersion::V4, IpVersion::V6] {
-                for rule in rules(&handle, &version).await? {
-                    if self.is_copy(&rule) {
-                        allow(&[ENOENT], handle.rule().del(rule).execute().await)?;
-                    }
-                }
+        let channel = Channel::routing()?;
+        for family in Family::BOTH {
+            for rule in Rule::all(&channel, family)?.iter().filter(|rule| self.is_copy(rule)) {
+                allow(&[ENOENT], rule.remove(&channel))?;
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    fn is_copy(&self, rule: &RuleMessage) -> bool {
-        let ours = |attribute: &RuleAttribute| match attribute {
-            RuleAttribute::FwMask(mask) => mask & self.marks.server != 0,
+    fn is_copy(&self, rule: &Rule) -> bool {
+        let ours = |part: &RulePart| match part {
+            RulePart::Mask(mask) => mask & self.marks.server != 0,
             _ => false,
         };
-        rule.attributes.contains(&RuleAttribute::Protocol(PROTOCOL))
-            && rule.attributes.iter().any(ours)
+        rule.parts.contains(&RulePart::Protocol(PROTOCOL)) && rule.parts.iter().any(ours)
     }
 
     /// The copy that a rule needs, if it needs one.
-    fn copy(&self, rule: &RuleMessage) -> Option<RuleMessage> {
-        if rule.header.flags.contains(RuleFlags::Invert) {
+    fn copy(&self, rule: &Rule) -> Option<Rule> {
+        if rule.is_inverted() {
             // It matches what differs from the mark, and so our bit as well.
             return None;
         }
         let (mut interface, mut mark, mut mask, mut preference) = (None, None, u32::MAX, 0);
-        for attribute in &rule.attributes {
-            match attribute {
-                RuleAttribute::Iifname(name) => interface = Some(name.as_str()),
-                RuleAttribute::FwMark(value) => mark = Some(*value),
-                RuleAttribute::FwMask(value) => mask = *value,
-                RuleAttribute::Priority(value) => preference = *value,
+        for part in &rule.parts {
+            match part {
+                RulePart::InputDevice(name) => interface = Some(name.as_str()),
+                RulePart::Mark(value) => mark = Some(*value),
+                RulePart::Mask(value) => mask = *value,
+                RulePart::Preference(value) => preference = *value,
                 _ => {}
             }
         }
@@ -121,39 +109,39 @@ impl Mirror {
         let theirs = if mark.is_some() { mask & !self.marks.all() } else { 0 };
         let value = mark.unwrap_or(0) & theirs | self.marks.server | arrival.0;
         let mut copy = rule.clone();
-        copy.header.flags = RuleFlags::empty();
-        copy.attributes.retain(|attribute| {
+        copy.flags = 0;
+        copy.parts.retain(|part| {
             !matches!(
-                attribute,
-                RuleAttribute::Iifname(_)
-                    | RuleAttribute::FwMark(_)
-                    | RuleAttribute::FwMask(_)
-                    | RuleAttribute::Protocol(_)
+                part,
+                RulePart::InputDevice(_)
+                    | RulePart::Mark(_)
+                    | RulePart::Mask(_)
+                    | RulePart::Protocol(_)
             )
         });
-        copy.attributes.extend([
-            RuleAttribute::Iifname(LOOPBACK.to_owned()),
-            RuleAttribute::FwMark(value),
-            RuleAttribute::FwMask(theirs | self.marks.server | arrival.1),
-            RuleAttribute::Protocol(PROTOCOL),
+        copy.parts.extend([
+            RulePart::InputDevice(LOOPBACK.to_owned()),
+            RulePart::Mark(value),
+            RulePart::Mask(theirs | self.marks.server | arrival.1),
+            RulePart::Protocol(PROTOCOL),
         ]);
         Some(copy)
     }
 
     /// Warns of a rule before ours, if it may take packets that are for this host's sockets.
-    fn ahead(&self, rule: &RuleMessage, version: &IpVersion) -> Option<String> {
+    fn ahead(&self, rule: &Rule) -> Option<String> {
         let mut preference = 0;
-        for attribute in &rule.attributes {
-            match attribute {
-                RuleAttribute::Priority(value) => preference = *value,
+        for part in &rule.parts {
+            match part {
+                RulePart::Preference(value) => preference = *value,
                 // Rules for what leaves this host, and for other interfaces, do not matter.
-                RuleAttribute::Iifname(name) if !self.interfaces.contains(name) => return None,
+                RulePart::InputDevice(name) if !self.interfaces.contains(name) => return None,
                 _ => {}
             }
         }
-        let local = rule.header.table == 255;
+        let local = rule.table == 255;
         let ahead = preference < self.own.start && !local;
-        let family = if matches!(version, IpVersion::V4) { "" } else { "-6 " };
+        let family = if rule.family == Family::V4 { "" } else { "-6 " };
         ahead.then(|| {
             format!(
                 "the routing rule of preference {preference} (`ip {family}rule`) comes before midhopd's: \
@@ -164,26 +152,14 @@ impl Mirror {
     }
 }
 
-async fn rules(handle: &Handle, version: &IpVersion) -> Result<Vec<RuleMessage>, rtnetlink::Error> {
-    let version = match version {
-        IpVersion::V4 => IpVersion::V4,
-        IpVersion::V6 => IpVersion::V6,
-    };
-    handle.rule().get(version).execute().try_collect().await
-}
-
 /// Whether a rule is among others, in any order of its parts.
-fn has(rules: &[RuleMessage], wanted: &RuleMessage) -> bool {
-    let key = |rule: &RuleMessage| {
-        let mut parts: Vec<String> = rule
-            .attributes
-            .iter()
-            .filter(|part| !matches!(part, RuleAttribute::SuppressPrefixLen(u32::MAX)))
-            .map(|part| format!("{part:?}"))
-            .collect();
+fn has(rules: &[Rule], wanted: &Rule) -> bool {
+    let key = |rule: &Rule| {
+        let all = RulePart::SuppressedPrefix(u32::MAX);
+        let mut parts: Vec<_> = rule.parts.iter().filter(|part| **part != all).cloned().collect();
         parts.sort_unstable();
-        let header = &rule.header;
-        (header.action, header.table, header.src_len, header.dst_len, header.tos, parts)
+        let Rule { action, table, source_bits, destination_bits, tos, .. } = *rule;
+        (action, table, source_bits, destination_bits, tos, parts)
     };
     let wanted = key(wanted);
     rules.iter().any(|rule| key(rule) == wanted)
@@ -192,24 +168,25 @@ fn has(rules: &[RuleMessage], wanted: &RuleMessage) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midhop_linux::rule::RuleAction;
 
     fn mirror() -> Mirror {
         Mirror::new(Marks::new(0xff00_0000), &["wan0".to_owned(), "lan0".to_owned()], 10..14)
     }
 
-    fn rule(attributes: &[RuleAttribute]) -> RuleMessage {
-        let mut rule = RuleMessage::default();
-        rule.attributes.extend_from_slice(attributes);
-        rule.attributes.push(RuleAttribute::Priority(100));
+    fn rule(parts: &[RulePart]) -> Rule {
+        let mut rule = Rule::new(Family::V4, RuleAction::ToTable, Vec::new());
+        rule.parts.extend_from_slice(parts);
+        rule.parts.push(RulePart::Preference(100));
         rule
     }
 
-    fn mark_of(copy: &RuleMessage) -> (u32, u32) {
+    fn mark_of(copy: &Rule) -> (u32, u32) {
         let (mut mark, mut mask) = (0, 0);
-        for attribute in &copy.attributes {
-            match attribute {
-                RuleAttribute::FwMark(value) => mark = *value,
-                RuleAttribute::FwMask(value) => mask = *value,
+        for part in &copy.parts {
+            match part {
+                RulePart::Mark(value) => mark = *value,
+                RulePart::Mask(value) => mask = *value,
                 _ => {}
             }
         }
@@ -219,19 +196,19 @@ mod tests {
     #[test]
     fn a_rule_for_an_interface_asks_for_its_number() {
         let copy =
-            mirror().copy(&rule(&[RuleAttribute::Iifname("lan0".to_owned())])).expect("a copy");
-        assert!(copy.attributes.contains(&RuleAttribute::Iifname("lo".to_owned())));
+            mirror().copy(&rule(&[RulePart::InputDevice("lan0".to_owned())])).expect("a copy");
+        assert!(copy.parts.contains(&RulePart::InputDevice("lo".to_owned())));
         // The second interface of the list, and the bit of servers' legs.
         assert_eq!(mark_of(&copy), (0x4200_0000, 0xe200_0000));
         assert!(mirror().is_copy(&copy));
-        assert!(mirror().copy(&rule(&[RuleAttribute::Iifname("eth7".to_owned())])).is_none());
+        assert!(mirror().copy(&rule(&[RulePart::InputDevice("eth7".to_owned())])).is_none());
     }
 
     #[test]
     fn a_rule_for_an_exact_mark_leaves_our_bits_out() {
-        let exact = rule(&[RuleAttribute::FwMark(1), RuleAttribute::FwMask(u32::MAX)]);
+        let exact = rule(&[RulePart::Mark(1), RulePart::Mask(u32::MAX)]);
         assert_eq!(mark_of(&mirror().copy(&exact).expect("a copy")), (0x0200_0001, 0x02ff_ffff));
-        let masked = rule(&[RuleAttribute::FwMark(1), RuleAttribute::FwMask(0xff)]);
+        let masked = rule(&[RulePart::Mark(1), RulePart::Mask(0xff)]);
         assert!(mirror().copy(&masked).is_none(), "it matches as it is");
     }
 }

@@ -11,13 +11,12 @@
 //! WireGuard's script sets) would take every source for this host's own address.
 
 use super::Marks;
-use futures_util::TryStreamExt;
-use midhop_linux::route::{allow, on_own_runtime};
+use midhop_linux::netlink::{Channel, allow};
+use midhop_linux::route_table::Family;
+use midhop_linux::rule::{Rule, RuleAction, RulePart};
 use midhop_linux::tproxy::local_routes;
 use midhop_pep::config::Intercept;
 use nix::libc::{EEXIST, ENOENT, ESRCH};
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::{Handle, IpVersion};
 use std::io;
 
 /// The input device of packets that this host sends, as rules name it.
@@ -48,23 +47,31 @@ impl Delivery {
         self.table
     }
 
-    /// Adds the rules and routes, and replaces those that a dead predecessor left.
+    /// Adds the rules and routes. Those of a predecessor that are as they should be stay: live flows need them.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn install(self) -> io::Result<()> {
-        on_own_runtime(async move |handle| {
-            self.sweep(&handle).await?;
-            for route in local_routes(self.table) {
-                handle.route().add(route).replace().execute().await?;
+        let channel = Channel::routing()?;
+        for route in local_routes(self.table) {
+            route.replace(&channel)?;
+        }
+        for family in Family::BOTH {
+            let there = Rule::all(&channel, family)?;
+            let own = self.rules(family);
+            // The last one of a chain that was cut has the same preference as one of ours.
+            let ours = |rule: &&Rule| own.iter().any(|own| is_as(rule, own));
+            if there.iter().filter(ours).count() == own.len() {
+                continue;
             }
-            for version in [IpVersion::V4, IpVersion::V6] {
-                for rule in self.rules() {
-                    self.add(&handle, &version, rule).await?;
-                }
+            for rule in there.iter().filter(ours) {
+                allow(&[ENOENT, ESRCH], rule.remove(&channel))?;
             }
-            Ok(())
-        })
+            for rule in own {
+                allow(&[EEXIST], rule.add(&channel))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes them. Rules and routes of others stay as they are.
@@ -72,73 +79,43 @@ impl Delivery {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove(self) -> io::Result<()> {
-        on_own_runtime(async move |handle| self.sweep(&handle).await)
-    }
-
-    async fn add(
-        &self,
-        handle: &Handle,
-        version: &IpVersion,
-        rule: Rule,
-    ) -> Result<(), rtnetlink::Error> {
-        let mut request = handle.rule().add();
-        let message = request.message_mut();
-        message.header.family = match version {
-            IpVersion::V4 => rtnetlink::packet_route::AddressFamily::Inet,
-            IpVersion::V6 => rtnetlink::packet_route::AddressFamily::Inet6,
-        };
-        message.header.action = rule.action;
-        message.attributes.extend(rule.attributes);
-        allow(&[EEXIST], request.execute().await)
+        self.sweep(&Channel::routing()?)
     }
 
     /// The rules, from the last to the first: a jump needs its target.
-    fn rules(&self) -> [Rule; 4] {
-        let at = |offset: u32| RuleAttribute::Priority(self.preference + offset);
-        let from_here = || RuleAttribute::Iifname(LOOPBACK.to_owned());
-        let marked = |bit: u32| [RuleAttribute::FwMark(bit), RuleAttribute::FwMask(bit)];
-        let lookup = |attributes: Vec<RuleAttribute>, bit: u32| Rule {
-            action: RuleAction::ToTable,
-            attributes: [attributes, marked(bit).into(), vec![RuleAttribute::Table(self.table)]]
-                .concat(),
+    fn rules(&self, family: Family) -> [Rule; 4] {
+        let at = |offset: u32| RulePart::Preference(self.preference + offset);
+        let from_here = || RulePart::InputDevice(LOOPBACK.to_owned());
+        let rule = |action, parts| Rule::new(family, action, parts);
+        let lookup = |mut parts: Vec<RulePart>, bit: u32| {
+            parts.extend([RulePart::Mark(bit), RulePart::Mask(bit), RulePart::Table(self.table)]);
+            rule(RuleAction::ToTable, parts)
         };
         [
-            Rule { action: RuleAction::Nop, attributes: vec![at(3)] },
+            rule(RuleAction::Nop, vec![at(3)]),
             lookup(vec![at(2)], self.marks.here),
-            Rule {
-                action: RuleAction::Goto,
-                attributes: vec![at(1), from_here(), RuleAttribute::Goto(self.preference + 3)],
-            },
+            rule(RuleAction::Goto, vec![at(1), from_here(), RulePart::Goto(self.preference + 3)]),
             lookup(vec![at(0), from_here()], self.marks.injected),
         ]
     }
 
-    async fn sweep(self, handle: &Handle) -> Result<(), rtnetlink::Error> {
-        for version in [IpVersion::V4, IpVersion::V6] {
-            let rules: Vec<RuleMessage> =
-                handle.rule().get(version).execute().try_collect().await?;
+    fn sweep(self, channel: &Channel) -> io::Result<()> {
+        for family in Family::BOTH {
+            let own = self.rules(family);
+            let is_ours = |rule: &Rule| own.iter().any(|own| is_as(rule, own));
             // From the first to the last: the jump goes before its target does.
-            for rule in rules.into_iter().filter(|rule| self.is_ours(rule)) {
-                allow(&[ENOENT, ESRCH], handle.rule().del(rule).execute().await)?;
+            for rule in Rule::all(channel, family)?.iter().filter(|rule| is_ours(rule)) {
+                allow(&[ENOENT, ESRCH], rule.remove(channel))?;
             }
         }
         for route in local_routes(self.table) {
-            allow(&[ENOENT, ESRCH], handle.route().del(route).execute().await)?;
+            allow(&[ENOENT, ESRCH], route.remove(channel))?;
         }
         Ok(())
     }
-
-    fn is_ours(self, rule: &RuleMessage) -> bool {
-        self.rules().iter().any(|own| {
-            own.action == rule.header.action
-                && own.attributes.iter().all(|wanted| rule.attributes.contains(wanted))
-        })
-    }
 }
 
-/// A routing rule.
-#[derive(Debug, Clone, PartialEq)]
-struct Rule {
-    action: RuleAction,
-    attributes: Vec<RuleAttribute>,
+/// Whether a rule, as the kernel describes it, has all that `wanted` has.
+fn is_as(rule: &Rule, wanted: &Rule) -> bool {
+    rule.action == wanted.action && wanted.parts.iter().all(|part| rule.parts.contains(part))
 }

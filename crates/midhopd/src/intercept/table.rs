@@ -314,7 +314,13 @@ pub fn transaction(
             marks.server, marks.noted
         );
         base_chain(&mut text, "repeating", "output", hooks.raw - 2, &[repeated]);
-        base_chain(&mut text, "sending", "output", hooks.raw - 1, &[format!("{sent} {SENT}")]);
+        // A full queue lets packets pass as they are: nobody has decided on this one, and the kernel will send another.
+        let undecided = marks.repeated();
+        let sending = [
+            format!("{SYN} meta mark & {undecided:#x} == {undecided:#x} drop"),
+            format!("{sent} {SENT}"),
+        ];
+        base_chain(&mut text, "sending", "output", hooks.raw - 1, &sending);
         base_chain(&mut text, "departing", "output", i32::MAX - 1, &[format!("{sent} {DEPARTED}")]);
         base_chain(&mut text, "delivered", "input", i32::MAX - 1, &[opening("delivered")]);
     }

@@ -3,7 +3,9 @@
 
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, sendmsg,
+};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -37,28 +39,57 @@ pub fn receive(
     buffer: &mut [u8],
     wait: bool,
 ) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let received = receive_from(socket, buffer, wait)?;
+    Ok(received.map(|received| (received.length, received.descriptors)))
+}
+
+/// A message.
+#[derive(Debug)]
+pub struct Received {
+    /// Unit: bytes.
+    pub length: usize,
+    /// What came with it.
+    pub descriptors: Vec<OwnedFd>,
+    /// Who has sent it, as the kernel attests where the socket has `SO_PASSCRED`.
+    pub sender: Option<UnixCredentials>,
+}
+
+/// The same, with the sender.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_from(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    wait: bool,
+) -> io::Result<Option<Received>> {
     let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
     if !wait {
         flags |= MsgFlags::MSG_DONTWAIT;
     }
     let fd = socket.as_fd().as_raw_fd();
-    let mut space = cmsg_space!([RawFd; MOST]);
+    let mut space = cmsg_space!([RawFd; MOST], UnixCredentials);
     loop {
         let mut parts = [IoSliceMut::new(buffer)];
         let message = match recvmsg::<()>(fd, &mut parts, Some(&mut space), flags) {
             Err(Errno::EINTR) => continue,
             message => message?,
         };
-        let mut descriptors = Vec::new();
+        let (mut descriptors, mut sender) = (Vec::new(), None);
         // The kernel closes descriptors that do not fit.
         for rights in message.cmsgs().into_iter().flatten() {
-            if let ControlMessageOwned::ScmRights(numbers) = rights {
-                // SAFETY: the kernel has just opened them for this process; nobody else knows them.
-                let own = numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-                descriptors.extend(own);
+            match rights {
+                ControlMessageOwned::ScmRights(numbers) => {
+                    // SAFETY: the kernel has just opened them for this process; nobody else knows them.
+                    let own = numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+                    descriptors.extend(own);
+                }
+                ControlMessageOwned::ScmCredentials(credentials) => sender = Some(credentials),
+                _ => {}
             }
         }
-        return Ok((message.bytes > 0).then_some((message.bytes, descriptors)));
+        let length = message.bytes;
+        return Ok((length > 0).then_some(Received { length, descriptors, sender }));
     }
 }
 

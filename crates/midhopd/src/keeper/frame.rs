@@ -52,7 +52,11 @@ mod tests {
     fn what_is_written_is_read() {
         let mut bytes = Vec::new();
         let requests = [
-            Request::Begin { name: "a.toml".to_owned(), text: "[intercept]\n".to_owned() },
+            Request::Begin {
+                name: "a.toml".to_owned(),
+                text: "[intercept]\n".to_owned(),
+                before: Some("# \u{e9}".to_owned()),
+            },
             Request::Install { queues: 3 },
             Request::Reload { fingerprint: u64::MAX },
             Request::End,

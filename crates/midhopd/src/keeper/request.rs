@@ -14,8 +14,24 @@ pub enum Request {
         name: String,
         /// Its text.
         text: String,
+        /// The text of the configuration that a program before this one was started with, which has left interception
+        /// installed. Some keys stay as they are there.
+        before: Option<String>,
     },
-    /// Installs interception.
+    /// From the holder, after a data plane was killed: its requests have their responses, its lines have ended, and the
+    /// next one begins.
+    Succeed {
+        /// To be repeated.
+        nonce: u64,
+    },
+    /// The first request of each data plane: its process.
+    Serving {
+        /// Its number.
+        process: i32,
+    },
+    /// Requests the text of the configuration that is followed.
+    Text,
+    /// Installs interception. A data plane that succeeds another finds it installed.
     Install {
         /// The number of workers that wait for SYNs.
         queues: u16,
@@ -70,6 +86,13 @@ pub enum Reply {
         /// Whether connections are entered into connection tracking.
         tracked: bool,
     },
+    /// The response to [`Request::Succeed`].
+    Succeeded {
+        /// As requested.
+        nonce: u64,
+    },
+    /// The configuration.
+    Text(String),
     /// Numbers by names.
     Counted(BTreeMap<String, u64>),
 }

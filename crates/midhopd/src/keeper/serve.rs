@@ -3,14 +3,14 @@
 use super::descriptors;
 use super::frame;
 use super::request::{Answer, Reply, Request, RequestFailed};
-use super::start::fingerprint;
 use super::supply::{self, Terms};
 use crate::failure::{self, Failure};
 use crate::firewall::Own;
-use crate::intercept::{Ruleset, Tell};
-use crate::logging::Logging;
-use crate::{cli, confine, privileges};
+use crate::intercept::{self, Ruleset, Tell};
+use midhop_linux::twin;
 use midhop_pep::config::Plan;
+use midhop_process::logging::Logging;
+use midhop_process::{configuration, confine, privileges};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 use std::error::Error;
@@ -21,6 +21,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -107,20 +108,28 @@ struct Desk {
 struct Begun {
     // Dropped before the name: the next holder of the name must find nothing of ours.
     interception: Option<Own>,
+    /// Whether a program before this one has left interception installed.
+    left: bool,
     /// For the gate.
     ruleset: Option<Ruleset>,
     plan: Arc<Plan>,
     logging: Logging,
     /// What the lines are served with.
     terms: Option<Terms>,
+    /// The text of the configuration that is followed.
+    text: String,
+    /// Whether connections are entered into connection tracking, as last announced.
+    tracked: Arc<AtomicBool>,
+    /// The data plane, as the kernel shows its end.
+    data_plane: Option<OwnedFd>,
     _name: Option<UnixListener>,
 }
 
 impl Desk {
     fn answer(&mut self, request: Request) -> Answer {
         match (request, &mut self.begun) {
-            (Request::Begin { name, text }, None) => {
-                let begun = Begun::of(&name, &text)?;
+            (Request::Begin { name, text, before }, None) => {
+                let begun = Begun::of(&name, &text, before.as_deref())?;
                 let (terms, door) = (Terms::of(&begun.plan.intercept), self.news.clone());
                 let own = terms.clone();
                 let welcome = move || supply::welcome(&door, own);
@@ -128,9 +137,17 @@ impl Desk {
                     .name("door".to_owned())
                     .spawn(welcome)
                     .map_err(RequestFailed::new)?;
-                self.begun = Some(Begun { terms: Some(terms), ..begun });
+                let begun = self.begun.insert(begun);
+                begun.terms = Some(terms);
                 Ok(Reply::Done)
             }
+            (Request::Succeed { nonce }, Some(begun)) => begun.succeed(nonce),
+            (Request::Serving { process }, Some(begun)) => {
+                let watched = twin::watch_process(Pid::from_raw(process));
+                begun.data_plane = Some(watched.map_err(RequestFailed::new)?);
+                Ok(Reply::Done)
+            }
+            (Request::Text, Some(begun)) => Ok(Reply::Text(begun.text.clone())),
             (Request::Install { queues }, Some(begun)) => begun.install(queues, &self.news),
             (Request::Reload { fingerprint }, Some(begun)) => {
                 begun.reload(&self.config, fingerprint)
@@ -152,34 +169,77 @@ impl Desk {
     }
 }
 
+impl Drop for Begun {
+    /// What was left to this process and never became its own is removed all the same.
+    fn drop(&mut self) {
+        if self.left {
+            intercept::remove(&self.plan);
+        }
+    }
+}
+
 impl Begun {
-    fn of(name: &str, text: &str) -> Result<Self, RequestFailed> {
-        let plan = Plan::read(name, text).map_err(RequestFailed::new)?;
+    fn of(name: &str, text: &str, before: Option<&str>) -> Result<Self, RequestFailed> {
+        let next = Plan::read(name, text).map_err(RequestFailed::new)?;
+        let left = before.is_some();
+        let plan = match before {
+            Some(before) => configuration::after(name, before, next),
+            None => next,
+        };
         let logging = Logging::start(&plan.log).map_err(told)?;
         // For descriptors on their way to threads of the data plane.
         privileges::raise_file_limit(FILES);
         privileges::drop_unneeded().map_err(told)?;
         confine::keeper();
         let name = plan.stands_for_others().then(|| take_name(&plan.intercept.instance)).flatten();
-        let (interception, ruleset, terms) = (None, None, None);
-        Ok(Self { interception, ruleset, plan: Arc::new(plan), logging, terms, _name: name })
+        let (interception, ruleset, terms, data_plane) = Default::default();
+        let (plan, text, tracked) = (Arc::new(plan), text.to_owned(), Arc::default());
+        let _name = name;
+        let left = left && plan.stands_for_others();
+        Ok(Self {
+            interception,
+            left,
+            ruleset,
+            plan,
+            logging,
+            terms,
+            text,
+            tracked,
+            data_plane,
+            _name,
+        })
+    }
+
+    /// Lets go what a data plane had that was killed. What is installed stays for the next one.
+    fn succeed(&mut self, nonce: u64) -> Answer {
+        self.data_plane = None;
+        if self.terms.as_ref().is_some_and(|terms| !terms.outlive(LETTING_GO, true)) {
+            return Err(RequestFailed::new("lines of the data plane that was killed do not end"));
+        }
+        if self.interception.is_some() {
+            // The next data plane has places.
+            self.move_gate(false)?;
+        }
+        Ok(Reply::Succeeded { nonce })
     }
 
     fn install(&mut self, queues: u16, news: &Arc<OwnedFd>) -> Answer {
-        if self.interception.is_some() || !self.plan.stands_for_others() {
+        if self.interception.is_some() {
+            return Ok(Reply::Installed { tracked: self.tracked.load(Relaxed) });
+        }
+        if !self.plan.stands_for_others() {
             return Err(RequestFailed::new("the keeper was asked for this out of turn"));
         }
-        let (known, news) = (Arc::new(std::sync::Mutex::new(None)), news.clone());
-        let last = known.clone();
+        let (last, news) = (self.tracked.clone(), news.clone());
         let tell = Tell::by(move |tracked| {
-            *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(tracked);
+            last.store(tracked, Relaxed);
             // If nobody reads it, the end of the data plane is noticed in other ways.
             let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
         });
         self.interception =
             Some(Own::install(&self.plan, queues, tell).map_err(RequestFailed::new)?);
-        let tracked = *known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Ok(Reply::Installed { tracked: tracked.unwrap_or_default() })
+        self.left = false;
+        Ok(Reply::Installed { tracked: self.tracked.load(Relaxed) })
     }
 
     fn move_gate(&mut self, shut: bool) -> Answer {
@@ -193,8 +253,8 @@ impl Begun {
 
     /// Reads the configuration again, and applies it.
     fn reload(&mut self, config: &Path, expected: u64) -> Answer {
-        let next = cli::read_plan(config).map_err(told)?;
-        if fingerprint(&next) != expected {
+        let (next, text) = configuration::read(config).map_err(told)?;
+        if configuration::fingerprint(&next) != expected {
             return Err(RequestFailed {
                 message: "the configuration changed while it was read".to_owned(),
                 hint: Some("send SIGHUP again".to_owned()),
@@ -206,20 +266,21 @@ impl Begun {
             own.interception().follow(&next).map_err(RequestFailed::new)?;
         }
         self.logging.set(&next.log).map_err(told)?;
-        self.plan = next;
+        (self.plan, self.text) = (next, text);
         Ok(Reply::Done)
     }
 
     /// The data plane has ended without notice: everything is removed except what has to stop flows.
     fn outlive(mut self, parent: Pid, dying: Duration) {
-        let asked = Instant::now();
+        let begun = Instant::now();
         // By then its sockets are closed, and have reset their flows.
-        while getppid() == parent && asked.elapsed() < dying {
+        let lives = || getppid() == parent || !self.data_plane.as_ref().is_none_or(twin::has_ended);
+        while lives() && begun.elapsed() < dying {
             sleep(PAUSE);
         }
         // With the table, packets that still wait would be dropped.
         if let Some(terms) = &self.terms {
-            terms.outlive(LETTING_GO);
+            terms.outlive(LETTING_GO, false);
         }
         let Some(own) = self.interception.take() else { return };
         let stops = !self.plan.policy.firewall_stops().is_empty();

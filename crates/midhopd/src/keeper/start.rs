@@ -3,11 +3,11 @@
 use super::request::{Answer, Reply, Request, RequestFailed};
 use super::{descriptors, frame, line};
 use crate::failure::Failure;
-use crate::health::Health;
 use midhop_pep::config::Plan;
+use midhop_process::configuration::fingerprint;
+use midhop_status::health::Health;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+/// How long the keeper may take to let go of a data plane that was killed.
+const SUCCESSION: Duration = Duration::from_secs(10);
 /// This program, even if its file has been renamed.
 const PROGRAM: &str = "/proc/self/exe";
 
@@ -37,11 +40,12 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it. To be called before this process has a second thread.
+    /// Starts it. To be called before this process has a second thread. `before` is the text that a program before this
+    /// one was started with, which has [left](Self::leave) interception installed.
     ///
     /// # Errors
     /// When it cannot be started, or refuses the configuration.
-    pub fn start(config: &Path, text: &str) -> Result<Arc<Self>, Failure> {
+    pub fn start(config: &Path, text: &str, before: Option<&str>) -> Result<Arc<Self>, Failure> {
         let failure = |error| Failure::run("the keeper could not be started").because(error);
         let (requests, asked) = UnixStream::pair().map_err(failure)?;
         let seqpacket = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
@@ -65,9 +69,14 @@ impl Keeper {
             passed: Mutex::default(),
         };
         let name = config.display().to_string();
-        this.ask(&Request::Begin { name, text: text.to_owned() }).map_err(|failed| {
-            failed.hint.into_iter().fold(Failure::run(failed.message), Failure::hint)
-        })?;
+        let before = before.map(str::to_owned);
+        let begun = this.ask(&Request::Begin { name, text: text.to_owned(), before });
+        if let Err(failed) = begun {
+            // It must not clean up behind the program that goes on.
+            let _ = this.leave();
+            let failure = Failure::run(failed.message);
+            return Err(failed.hint.into_iter().fold(failure, Failure::hint));
+        }
         let this = Arc::new(this);
         line::ask(Arc::downgrade(&this));
         Ok(this)
@@ -104,6 +113,43 @@ impl Keeper {
             tracked.store(now, Relaxed);
         }
         Ok(())
+    }
+
+    /// Begins with the next data plane after the one before was killed, at whatever instruction that was: responses
+    /// of the keeper to the dead one are skipped. All other descriptors of the dead one have to be closed.
+    ///
+    /// # Errors
+    /// When the keeper is gone, or does not let go of the dead one's lines.
+    pub fn succeed(&self) -> io::Result<()> {
+        let mut nonce = [0; 8];
+        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut nonce)?;
+        let nonce = u64::from_ne_bytes(nonce);
+        let mut expected = Vec::new();
+        frame::write(&mut expected, &Answer::Ok(Reply::Succeeded { nonce }))?;
+        let mut requests = &*held(&self.requests);
+        requests.set_read_timeout(Some(SUCCESSION))?;
+        frame::write(requests, &Request::Succeed { nonce })?;
+        let mut received = VecDeque::with_capacity(expected.len());
+        let mut byte = [0];
+        while !received.iter().eq(&expected) {
+            io::Read::read_exact(&mut requests, &mut byte)?;
+            if received.len() == expected.len() {
+                received.pop_front();
+            }
+            received.push_back(byte[0]);
+        }
+        requests.set_read_timeout(None)
+    }
+
+    /// The text of the configuration that the keeper follows.
+    ///
+    /// # Errors
+    /// When the keeper is gone.
+    pub fn text(&self) -> Result<String, RequestFailed> {
+        match self.ask(&Request::Text)? {
+            Reply::Text(text) => Ok(text),
+            _ => Err(RequestFailed::new("the keeper answers something else")),
+        }
     }
 
     /// Records the plan that was read from the configuration.
@@ -150,6 +196,17 @@ impl Keeper {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(follow).map(drop)
     }
 
+    /// Ends it at once, and leaves what it installed in the system to the keeper of the program that takes over.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn leave(&self) -> io::Result<()> {
+        let Some(mut child) = held(&self.child).take() else { return Ok(()) };
+        self.ending.store(true, Relaxed);
+        child.kill()?;
+        child.wait().map(drop)
+    }
+
     /// Makes the keeper remove what it installed in the system, and waits until it has ended.
     pub fn end(&self) {
         let Some(mut child) = held(&self.child).take() else { return };
@@ -171,12 +228,4 @@ impl Drop for Keeper {
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Distinguishes two plans.
-pub(super) fn fingerprint(plan: &Plan) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    // A plan that cannot be serialized equals no other.
-    serde_json::to_string(plan).ok().hash(&mut hasher);
-    hasher.finish()
 }

@@ -34,7 +34,7 @@ pub struct Terms {
     instance: String,
     zone: u16,
     marks: Marks,
-    /// Held by each end of a line.
+    /// Held by the door and by each end of a line.
     lines: Arc<()>,
 }
 
@@ -46,13 +46,17 @@ impl Terms {
         Self { instance: instance.clone(), zone: *zone, marks, lines }
     }
 
-    /// Waits until no thread serves with these any more: then packets that waited for a data plane that is gone have
-    /// gone on. Waits no longer than `patience`.
-    pub fn outlive(&self, patience: Duration) {
-        let begin = Instant::now();
-        while Arc::strong_count(&self.lines) > 1 && begin.elapsed() < patience {
+    /// Waits until no line is served with these any more: then packets that waited for a data plane that is gone have
+    /// gone on. Waits no longer than `patience`. Returns whether there is none.
+    pub fn outlive(&self, patience: Duration, has_door: bool) -> bool {
+        let (begin, others) = (Instant::now(), 1 + usize::from(has_door));
+        while Arc::strong_count(&self.lines) > others {
+            if begin.elapsed() >= patience {
+                return false;
+            }
             thread::sleep(PAUSE);
         }
+        true
     }
 }
 
@@ -106,11 +110,12 @@ fn make(recipe: &Recipe, terms: &Terms) -> io::Result<Socket> {
 
 /// Executes the orders of one thread.
 struct Clerk {
-    terms: Terms,
     judges: BTreeMap<u16, QueueJudge>,
     tracker: Option<Tracker>,
     origins: Option<Origins>,
     table: Option<Table>,
+    // Dropped last: who waits for the line's end expects the queue to be free.
+    terms: Terms,
 }
 
 impl Clerk {

@@ -61,8 +61,21 @@ pub fn offer(socket: impl AsFd, window: Bytes, fixed: bool) -> io::Result<()> {
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
 }
 
+/// Changes the receive buffer of an open connection to this size, overhead included. The kernel sizes it no more.
+pub(super) fn resize_receive_buffer(socket: impl AsFd, bytes: Bytes) -> io::Result<()> {
+    thread_local! {
+        static PLAIN_MAX: i32 = system_maximum(libc::SO_RCVBUF).unwrap_or(0);
+    }
+    let wanted = asked(bytes);
+    if wanted <= PLAIN_MAX.with(|most| *most) {
+        // It takes no privilege, and so no order of the keeper's.
+        return sockopt::set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted);
+    }
+    hold(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, wanted)
+}
+
 /// Unit: bytes. The maximum to which the kernel grows a receive queue by measuring.
-fn measured_maximum() -> u64 {
+pub(super) fn measured_maximum() -> u64 {
     thread_local! {
         // Each network namespace has its own value, so each thread reads it.
         static MAXIMUM: u64 = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")

@@ -8,19 +8,28 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A direction that moved less than this since it was last counted is not counted again, unless it
+/// A direction that read less than this since it was last counted is not counted again, unless it
 /// waits.
 const STEP_BYTES: u64 = 256 << 10;
 /// How often a direction is looked at that held something when it was last counted.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Whether a direction holds anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// It holds something, or waits.
+    Some,
+    /// Nothing, and it rests.
+    Nothing,
+}
 
 /// What a direction holds, as last counted. Dropping it gives that back.
 #[derive(Debug, Default)]
 pub struct HeldBytes {
     /// In the receive queue, between the sockets and in the send queue; none before it is first counted.
     held: Option<BudgetPart>,
-    /// Unit: bytes. What the direction had moved when it was last counted.
-    moved: u64,
+    /// Unit: bytes. What the direction had read when it was last counted.
+    read: u64,
     look: Option<Pin<Box<Sleep>>>,
 }
 
@@ -30,8 +39,8 @@ impl HeldBytes {
         (self.held, self.look) = (None, None);
     }
 
-    /// Counts what `direction` holds, if it is time to. `staged` bytes wait between the two ends; `queued` returns what the
-    /// ends themselves hold.
+    /// Counts what `direction` holds, if it is time to, and returns what it counted then. `staged` bytes wait between the two ends;
+    /// `queued` returns what the ends themselves hold.
     pub fn follow(
         &mut self,
         cx: &mut Context<'_>,
@@ -39,20 +48,22 @@ impl HeldBytes {
         direction: &Direction,
         budget: &Arc<Budget>,
         queued: impl FnOnce() -> usize,
-    ) {
+    ) -> Option<Counted> {
         let (moved, waits) = (direction.moved(), direction.waits());
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         let counted = self.held.as_ref().map_or(0, BudgetPart::held);
         let begins = counted == 0 && (staged > 0 || waits);
-        if !due && !begins && moved - self.moved < STEP_BYTES {
-            return;
+        // What was read counts: by that the kernel opens the window.
+        let read = moved + staged as u64;
+        if !due && !begins && read.saturating_sub(self.read) < STEP_BYTES {
+            return None;
         }
         let held = (queued() + staged) as u64;
         self.held.get_or_insert_with(|| BudgetPart::new(budget.clone())).set(held);
-        self.moved = moved;
+        self.read = read;
         if held == 0 && !waits {
             self.look = None;
-            return;
+            return Some(Counted::Nothing);
         }
         let pause = if waits { LOOK_AGAIN.into() } else { LOOK };
         let look = match &mut self.look {
@@ -66,6 +77,7 @@ impl HeldBytes {
         if look.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
+        Some(Counted::Some)
     }
 }
 

@@ -1,18 +1,22 @@
 //! One direction of a flow: bytes that one end sent, on their way to the other.
 //!
-//! A small read is handed on at once. What the far side cannot take yet waits here, and until it is
-//! gone nothing more is read: the sender's window closes by itself. Bulk goes through a pipe and is
-//! never copied.
+//! A small read is handed on at once: it is looked at, written, and only then taken from the receive queue. What the
+//! far side cannot take yet stays there, and until it is gone nothing more is read: the sender's window closes by
+//! itself. Bulk goes through a pipe and is never copied.
 //!
 //! Invariants: bytes leave in the order in which they came; the end of the stream is passed on only
-//! after the last byte; at most the direction's stage waits.
+//! after the last byte; at most the direction's stage waits; the kernel has every byte that is not written yet, so
+//! that another process can go on with the flow wherever this one dies ([`midhop_pep::resumption`]).
 
-use super::count::HeldBytes;
+use super::count::{Counted, HeldBytes};
 use super::pipe::Pipe;
 use super::share::RateShare;
+use super::start::{StartDirection, discard};
 use super::{Desk, Stage};
 use crate::ends::{Broken, Side};
 use crate::ledger::{DirectionBook, Wait};
+use crate::leg::BoundedWindow;
+use crate::survival::register::FlowEntry;
 use midhop_linux::sockopt;
 use midhop_pep::relay::{self, Step, Turn};
 use nix::errno::Errno;
@@ -21,12 +25,14 @@ use nix::libc;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// After so many bytes in one turn a flow lets the others of its worker go first.
-const TURN_BYTES: u64 = 4 << 20;
+/// After so many bytes in one turn a flow lets the others of its worker go first. A worker looks for events once in some
+/// sixty turns: where a hundred flows fill two processors, that is how long a word waits.
+const TURN_BYTES: u64 = 512 << 10;
 /// A bulk flow that had less to splice than this goes back to copying.
 const BULK_BYTES: usize = 16 << 10;
 
@@ -35,15 +41,13 @@ const TCP_DELACK_MAX_US: libc::c_int = 46;
 /// That of a sender who finds no room: the least that kernels of 250 ticks a second take.
 const DELAY_MOST_US: libc::c_int = 8000;
 
-/// What has been read and not yet written.
+/// What is to be written before more is read.
 #[derive(Debug, Default)]
 enum Waiting {
     #[default]
     Nothing,
-    Copied {
-        bytes: Box<[u8]>,
-        written: usize,
-    },
+    /// So many bytes of the sender's receive queue were looked at, and not taken by the far side.
+    Seen(usize),
     Piped {
         pipe: Pipe,
         bytes: usize,
@@ -54,16 +58,17 @@ impl Waiting {
     fn bytes(&self) -> usize {
         match self {
             Self::Nothing => 0,
-            Self::Copied { bytes, written } => bytes.len() - written,
-            Self::Piped { bytes, .. } => *bytes,
+            Self::Seen(bytes) | Self::Piped { bytes, .. } => *bytes,
         }
     }
 }
 
 /// One direction of a flow, from the side that sends.
 #[derive(Debug)]
-pub struct Direction {
+pub struct Direction<'a> {
     from: Side,
+    /// The window that the sender is offered.
+    window: &'a BoundedWindow,
     state: relay::Direction,
     waiting: Waiting,
     /// Unit: bytes. The most that waits here.
@@ -74,15 +79,34 @@ pub struct Direction {
     hurried: bool,
     count: HeldBytes,
     share: Option<Box<RateShare>>,
+    /// Where its pipe is noted.
+    entry: Option<Rc<FlowEntry>>,
 }
 
-impl Direction {
+impl<'a> Direction<'a> {
     /// The direction of what `from` sends.
-    pub fn new(from: Side, stage: Stage) -> Self {
+    pub fn new(
+        from: Side,
+        window: &'a BoundedWindow,
+        stage: Stage,
+        start: StartDirection,
+        entry: Option<Rc<FlowEntry>>,
+    ) -> Self {
+        let mut state = relay::Direction::default();
+        if start.done {
+            state.end();
+            state.finish();
+        }
+        let waiting = match start.piped {
+            Some((pipe, bytes)) => Waiting::Piped { pipe, bytes },
+            None => Waiting::Nothing,
+        };
         Self {
             from,
-            state: relay::Direction::default(),
-            waiting: Waiting::Nothing,
+            window,
+            state,
+            waiting,
+            entry,
             stage: stage.bytes,
             bulk: false,
             reading: false,
@@ -130,7 +154,7 @@ impl Direction {
         if self.share.as_mut().is_some_and(|share| share.look(cx, waits, to)) && waits > 0 {
             // The kernel says that a queue can be written to when a third of it is free; a leg that
             // waits for a lost segment would run dry by then. What is refused here is tried again.
-            let _ = self.write_once(to, desk, false);
+            let _ = self.write_once(from, to, desk, false);
         }
         self.reading = false;
         let outcome = self.turn(cx, from, to, last, desk);
@@ -145,9 +169,17 @@ impl Direction {
         }
         book.set_wait(self.state.waits().then_some(Wait::Memory));
         let waits = self.waiting.bytes();
-        self.count.follow(cx, waits, &self.state, &desk.budget, || {
-            sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0)
+        let seen = if let Waiting::Seen(bytes) = self.waiting { bytes } else { 0 };
+        let mut unread = 0;
+        let counted = self.count.follow(cx, waits, &self.state, &desk.budget, || {
+            unread = sockopt::unread(from).unwrap_or(0);
+            unread.saturating_sub(seen) + sockopt::unacknowledged(to).unwrap_or(0)
         });
+        match counted {
+            Some(Counted::Some) => self.window.look(from, unread, desk),
+            Some(Counted::Nothing) => self.window.look_at_rest(from, desk),
+            None => {}
+        }
         if let Some(share) = &mut self.share {
             share.rest(cx);
         }
@@ -168,7 +200,7 @@ impl Direction {
             let must_wait = || desk.budget.must_wait(on_their_way);
             match self.state.step(self.waiting.bytes() > 0, turn, must_wait) {
                 Step::Write => {
-                    let written = self.poll_write(cx, to, desk);
+                    let written = self.poll_write(cx, from, to, desk);
                     if written.is_pending() {
                         self.hurry(from);
                     }
@@ -230,6 +262,10 @@ impl Direction {
                     return Poll::Pending;
                 }
             }
+            if self.bulk && self.window.rests() {
+                // From here on the kernel sees a fast reader.
+                self.window.look(from, 0, desk);
+            }
             let result =
                 if self.bulk { self.splice_in(from, to, desk) } else { self.copy(from, to, desk) };
             match result {
@@ -254,43 +290,41 @@ impl Direction {
         let mut scratch = desk.scratch.borrow_mut();
         let room = self.stage.min(scratch.len());
         let scratch = &mut scratch[..room];
-        let mut read = None;
+        let mut copied = None;
         let outcome = from.try_io(Interest::READABLE, || {
-            let count = recv(from.as_raw_fd(), scratch, MsgFlags::empty())?;
-            read = Some(count);
+            let seen = recv(from.as_raw_fd(), scratch, MsgFlags::MSG_PEEK)?;
+            if seen == 0 {
+                copied = Some((0, Ok(0)));
+                return Ok(());
+            }
+            if let Some(share) = &mut self.share {
+                share.before_write(seen, to);
+            }
+            let written = hand_on(from, to, &mut scratch[..seen]);
+            let all = matches!(written, Ok(written) if written == seen);
+            copied = Some((seen, written));
             let is_empty = || sockopt::unread(from).is_ok_and(|bytes| bytes == 0);
-            if count > 0 && count < scratch.len() && is_empty() {
+            if all && seen < scratch.len() && is_empty() {
                 // Whatever comes from now on raises a new event. More may have stood behind urgent data,
                 // before which reading stops, and that raises none.
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(())
         });
-        let Some(count) = read else {
+        let Some((seen, written)) = copied else {
             return Err(Fault::Near(outcome.err().unwrap_or_else(|| io::ErrorKind::Other.into())));
         };
-        if count == 0 {
+        if seen == 0 {
             self.state.end();
             return Ok(0);
         }
-        self.bulk = count == scratch.len();
-        let bytes = &scratch[..count];
-        if let Some(share) = &mut self.share {
-            share.before_write(count, to);
-        }
-        let written = loop {
-            match send(to.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
-                Ok(written) => break written,
-                Err(Errno::EAGAIN) => break 0,
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Fault::Far(errno.into())),
-            }
-        };
+        self.bulk = seen == scratch.len();
+        let written = written.map_err(Fault::Far)?;
         self.state.count(written as u64);
-        if written < count {
-            self.waiting = Waiting::Copied { bytes: bytes[written..].into(), written: 0 };
+        if written < seen {
+            self.waiting = Waiting::Seen(seen - written);
         }
-        Ok(count)
+        Ok(seen)
     }
 
     fn splice_in(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
@@ -298,6 +332,9 @@ impl Direction {
             self.bulk = false;
             return Ok(0);
         };
+        if let Some(entry) = &self.entry {
+            entry.note_pipe(self.from, Some((pipe.source.as_raw_fd(), pipe.sink.as_raw_fd())));
+        }
         let outcome = from.try_io(Interest::READABLE, || {
             let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
             let room = self.stage.min(pipe.capacity);
@@ -310,7 +347,7 @@ impl Direction {
             // The end of the stream, or urgent data, before which splicing stops in the same way: reading
             // tells them apart, and gets past it.
             Ok(0) => {
-                desk.pipes.put(pipe);
+                self.give_back(pipe, desk);
                 self.bulk = false;
                 Ok(0)
             }
@@ -323,7 +360,7 @@ impl Direction {
                 Ok(count)
             }
             Err(error) => {
-                desk.pipes.put(pipe);
+                self.give_back(pipe, desk);
                 Err(Fault::Near(error))
             }
         }
@@ -333,6 +370,7 @@ impl Direction {
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
+        from: &TcpStream,
         to: &TcpStream,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
@@ -340,7 +378,7 @@ impl Direction {
             if matches!(self.waiting, Waiting::Nothing) {
                 return Poll::Ready(Ok(()));
             }
-            match self.write_once(to, desk, true) {
+            match self.write_once(from, to, desk, true) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Err(error) = ready!(to.poll_write_ready(cx)) {
@@ -354,16 +392,29 @@ impl Direction {
     }
 
     /// Writes once of what waits; `announced`: only where the kernel has said that there is room.
-    fn write_once(&mut self, to: &TcpStream, desk: &Desk, announced: bool) -> io::Result<()> {
+    fn write_once(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        desk: &Desk,
+        announced: bool,
+    ) -> io::Result<()> {
         let count = match &mut self.waiting {
             Waiting::Nothing => 0,
-            Waiting::Copied { bytes, written } => {
-                let write =
-                    || Ok(send(to.as_raw_fd(), &bytes[*written..], MsgFlags::MSG_NOSIGNAL)?);
+            Waiting::Seen(bytes) => {
+                let mut scratch = desk.scratch.borrow_mut();
+                let mut write = || {
+                    let room = (*bytes).min(scratch.len());
+                    let seen = recv(from.as_raw_fd(), &mut scratch[..room], MsgFlags::MSG_PEEK)?;
+                    match hand_on(from, to, &mut scratch[..seen])? {
+                        0 => Err(io::ErrorKind::WouldBlock.into()),
+                        written => Ok(written),
+                    }
+                };
                 let count =
                     if announced { to.try_io(Interest::WRITABLE, write)? } else { write()? };
-                *written += count;
-                if *written == bytes.len() {
+                *bytes -= count;
+                if *bytes == 0 {
                     self.waiting = Waiting::Nothing;
                 }
                 count
@@ -379,7 +430,7 @@ impl Direction {
                 if *bytes == 0
                     && let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting)
                 {
-                    desk.pipes.put(pipe);
+                    self.give_back(pipe, desk);
                 }
                 count
             }
@@ -388,16 +439,45 @@ impl Direction {
         Ok(())
     }
 
+    /// Gives back an empty pipe.
+    fn give_back(&self, pipe: Pipe, desk: &Desk) {
+        self.note_no_pipe();
+        desk.pipes.put(pipe);
+    }
+
     /// Gives up what waits, if anything does.
     pub fn leave(&mut self, desk: &Desk) {
         if let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting) {
+            self.note_no_pipe();
             desk.pipes.discard(pipe);
+        }
+    }
+
+    fn note_no_pipe(&self) {
+        if let Some(entry) = &self.entry {
+            entry.note_pipe(self.from, None);
         }
     }
 
     fn broken_far(&self, error: io::Error) -> Broken {
         Broken { side: self.from.other(), error }
     }
+}
+
+/// Writes as much as the far socket takes now of the `seen` bytes at the head of the receive queue, then takes that
+/// from the queue. A process that dies between the two has written bytes that are still unread: who goes on with the
+/// flow finds how many by the kernel's counts.
+fn hand_on(from: &TcpStream, to: &TcpStream, seen: &mut [u8]) -> io::Result<usize> {
+    let written = loop {
+        match send(to.as_raw_fd(), seen, MsgFlags::MSG_NOSIGNAL) {
+            Ok(written) => break written,
+            Err(Errno::EAGAIN) => return Ok(0),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    discard(from, written as u64, seen)?;
+    Ok(written)
 }
 
 /// Which of the two sockets of a direction failed.

@@ -37,7 +37,7 @@ const DROPS: usize = 16;
 /// Hands on what the sender of a direction sent before it broke, and waits until the far end has
 /// acknowledged it; not when that breaks as well, or takes nothing for so long as `limit`.
 pub async fn deliver(
-    direction: &mut Direction,
+    direction: &mut Direction<'_>,
     from: &TcpStream,
     to: &TcpStream,
     book: &DirectionBook,

@@ -70,6 +70,14 @@ impl PipePool {
         Some(pipe)
     }
 
+    /// Counts a pipe that another process lent, and that has bytes of a flow.
+    pub fn adopt(&self, source: OwnedFd, sink: OwnedFd) -> Pipe {
+        self.lent.set(self.lent.get() + 1);
+        let size = fcntl(&sink, FcntlArg::F_GETPIPE_SZ).ok();
+        let capacity = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(64 << 10);
+        Pipe { source, sink, capacity }
+    }
+
     /// Takes an empty pipe back.
     pub fn put(&self, pipe: Pipe) {
         self.lent.set(self.lent.get().saturating_sub(1));

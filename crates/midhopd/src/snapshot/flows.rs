@@ -1,80 +1,14 @@
 //! Some of the live flows at one moment.
 
 use super::sources::Sources;
-use super::{LegSnapshot, PeerSnapshot, SourceSnapshot};
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Wait};
-use midhop_units::{Bytes, Duration, Number};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
+use midhop_status::snapshot::{FlowSnapshot, LegSnapshot, PeerSnapshot, SideSnapshot};
+use midhop_units::{Bytes, Duration};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 /// The number of live flows that are shown.
 const BUSIEST: usize = 20;
-
-/// One live flow.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct FlowSnapshot {
-    /// The client.
-    pub client: SocketAddr,
-    /// The server.
-    pub server: SocketAddr,
-    /// The leg towards the client.
-    pub client_leg: String,
-    /// The leg towards the server.
-    pub server_leg: String,
-    /// Since the client's SYN.
-    #[serde(rename = "age_s", with = "Number::<Duration>")]
-    pub age: Duration,
-    /// From client to server.
-    #[serde(rename = "up_bytes", with = "Number::<Bytes>")]
-    pub up: Bytes,
-    /// From server to client.
-    #[serde(rename = "down_bytes", with = "Number::<Bytes>")]
-    pub down: Bytes,
-    /// Its speed from client to server over the last second or so.
-    pub up_bit_per_s: u64,
-    /// Its speed from server to client.
-    pub down_bit_per_s: u64,
-    /// The most that its faster direction may have now: the least of what the leg carries that it comes by, of the part
-    /// of a flow in the rate of the leg that it goes by (all of it, where that is not divided), and of that leg's bound
-    /// on a flow. None where nothing is configured.
-    pub limit_bit_per_s: Option<u64>,
-    /// What it has of that.
-    pub limit_ratio: Option<f64>,
-    /// What that which goes to the server waits for: `memory`, room in the `tunnel`, the far end's `window`, its part of
-    /// the leg's `rate`, or the `path`.
-    pub up_waits_for: Option<&'static str>,
-    /// The same of what goes to the client.
-    pub down_waits_for: Option<&'static str>,
-    /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
-    pub to_client: Option<SideSnapshot>,
-    /// Its socket towards the server.
-    pub to_server: Option<SideSnapshot>,
-    /// The peer whose tunnel it goes through.
-    pub tunnel: Option<String>,
-    /// The rule that decided, from 0, in the plan that it began with; none: the default.
-    pub rule: Option<usize>,
-    /// The interface on which it arrived; none: it was requested, here or by a peer.
-    pub interface: Option<String>,
-    /// Its end on this side of a tunnel, where it goes through one.
-    pub source: Option<SourceSnapshot>,
-}
-
-/// One socket of a flow, as last sampled.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct SideSnapshot {
-    /// Smoothed round-trip time.
-    pub rtt_s: f64,
-    /// Written into it, and not sent yet.
-    pub queued_bytes: u64,
-    /// Sent, and neither acknowledged nor thought lost.
-    pub in_flight_bytes: u64,
-    /// Segments with data sent, again or for the first time.
-    pub sent_segments: u64,
-    /// Of these, those that were sent again.
-    pub retransmitted_segments: u64,
-}
 
 /// What is known of all that flows go through.
 pub(super) struct Context<'a> {

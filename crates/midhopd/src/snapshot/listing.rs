@@ -1,11 +1,12 @@
 //! The live flows that are asked for, one by one.
 
+use super::Source;
 use super::flows::Context;
 use super::sources::Sources;
-use super::{FlowSnapshot, Source};
 use crate::ledger::{FlowBook, Ledger};
 use midhop_pep::config::Match;
 use midhop_pep::policy::FlowKey;
+use midhop_status::snapshot::FlowSnapshot;
 use std::cmp::Reverse;
 use std::sync::Arc;
 

@@ -1,40 +1,11 @@
 //! The sources of tunnels' flows at one moment: their distance, and the condition of their flows.
 
-use super::PeerSnapshot;
 use crate::ledger::FlowBook;
 use midhop_pep::config::{PeerPlan, Plan};
 use midhop_pep::source::{Condition, Satellite, bandwidth_ratio};
-use midhop_units::{Duration, Number, Rate};
-use schemars::JsonSchema;
-use serde::Serialize;
+use midhop_status::snapshot::{PeerSnapshot, SourceSnapshot};
+use midhop_units::{Duration, Rate};
 use std::collections::BTreeMap;
-
-/// A flow's end on this side of a tunnel.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct SourceSnapshot {
-    /// Smoothed round-trip time between it and this proxy.
-    #[serde(rename = "rtt_s", with = "Number::<Duration>")]
-    pub rtt: Duration,
-    /// The part of its segments that arrived out of order: after a loss, or overtaken.
-    #[serde(rename = "loss_ratio")]
-    pub loss: f64,
-    /// Its recent send rate.
-    #[serde(rename = "rate_bit_per_s", with = "Number::<Rate>")]
-    pub rate: Rate,
-    /// Its flow's condition, as the study of far proxies orders them.
-    pub condition: Condition,
-    /// The part of the configured rate of its tunnel's link that its flow gets.
-    pub bandwidth_ratio: Option<f64>,
-}
-
-/// The flows of one peer that are in one condition.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
-pub struct ConditionSnapshot {
-    /// How many.
-    pub flows: u64,
-    /// The mean part of the link's rate that one of them got, over those whose source sent something lately.
-    pub bandwidth_ratio: Option<f64>,
-}
 
 /// What is known of sources' satellites.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::close;
 use crate::ends::Side;
 use crate::hold::living::Life;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
-use crate::leg::{self, Sample};
+use crate::leg::{self, BoundedWindow, Sample};
 use crate::worker::Worker;
 use midhop_pep::config::Plan;
 use midhop_pep::source;
@@ -113,11 +113,16 @@ async fn carry(
     book: Arc<FlowBook>,
     permits: Permits,
 ) {
-    let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp });
+    let window = {
+        let plan = worker.plan();
+        let leg = plan.legs.iter().find(|leg| *leg.name == *book.party(side).name);
+        BoundedWindow::new(leg)
+    };
+    let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp, window });
     let tcp = &watched.sides().stream;
     welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
-    let carried = relay::relay(tcp, side, &mut stream, &book, &worker.desk, linger).await;
+    let carried = relay::relay(watched.sides(), &mut stream, &book, &worker.desk, linger).await;
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");

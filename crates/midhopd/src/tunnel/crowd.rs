@@ -8,6 +8,7 @@
 //! Invariant: peers that are admitted are not counted, and are not affected.
 
 use super::quic::Incoming;
+use crate::ledger::Ledger;
 use crate::networks::{Member, Networks};
 use std::{
     net::IpAddr,
@@ -45,18 +46,24 @@ pub struct Place {
 
 impl Crowd {
     /// Lets a handshake begin, where there is room. Else it gets a response, or none, and is gone.
-    pub fn admit(self: &Arc<Self>, incoming: Incoming) -> Option<(Incoming, Place)> {
+    pub fn admit(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        ledger: &Ledger,
+    ) -> Option<(Incoming, Place)> {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.told.swap(true, Relaxed) {
             tracing::warn!("many handshakes at once: whoever comes has to prove its address");
         }
         let from = incoming.remote_address().ip();
         if self.is_full(from) {
+            ledger.dropped_handshakes.add(1);
             incoming.ignore();
             return None;
         }
         if count >= FEW && !incoming.remote_address_validated() {
             // No state is kept: the client sends it again, with the proof.
+            ledger.retried_handshakes.add(1);
             incoming.retry();
             return None;
         }

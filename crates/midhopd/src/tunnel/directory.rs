@@ -7,8 +7,8 @@ use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
 use crate::ledger::Party;
-use crate::lookup;
 use bytes::Bytes;
+use midhop_lookup::PendingLookups;
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::connect::Request;
 use std::io;
@@ -26,7 +26,7 @@ pub struct Tunnels {
     /// The connections and flows that peers have open here.
     pub guests: Arc<guests::Guests>,
     /// The names that are being looked up.
-    pub lookups: Arc<lookup::PendingLookups>,
+    pub lookups: Arc<PendingLookups>,
     /// Whether peers should send no more requests.
     pub(super) left: watch::Sender<bool>,
     /// What was warned of lately.

@@ -1,9 +1,10 @@
 //! Reports handshakes that failed, at the end that a peer connects to.
 
-use super::handshake::TlsHandshake;
-use super::identity::Identity;
-use super::trouble::{self, PeerTrouble, TroubleKind};
 use crate::worker::Worker;
+use midhop_pki::handshake::TlsHandshake;
+use midhop_pki::identity::Identity;
+use midhop_pki::trouble;
+use midhop_pki::trouble::{PeerTrouble, TroubleKind};
 use std::fmt::Display;
 use std::net::SocketAddr;
 

@@ -10,8 +10,10 @@ use super::gathering::Gathering;
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{Books, FlowBook, Wait};
+use crate::leg::BoundedWindow;
 use crate::relay::late::{self, DrainLooks, Left, Unwanted};
 use crate::relay::{Desk, broken, count};
+use crate::watch::One;
 use bytes::{Buf, Bytes};
 use midhop_linux::sockopt;
 use midhop_pep::relay::{Direction, Step, Turn};
@@ -36,15 +38,15 @@ pub(super) const IDLE_PIECES: usize = 4;
 const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks, and what that sent before has reached the
-/// other: for no longer than `linger` where that takes nothing. `side` is whose end `tcp` is.
+/// other: for no longer than `linger` where that takes nothing.
 pub async fn relay(
-    tcp: &TcpStream,
-    side: Side,
+    One { side, stream: tcp, window }: &One,
     stream: &mut Stream,
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
 ) -> RelayOutcome {
+    let side = *side;
     let [up, down] = desk.ledger.books(book);
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
     let mut outwards = Outwards {
@@ -52,6 +54,7 @@ pub async fn relay(
         reading: false,
         unwanted: false,
         count: count::HeldBytes::default(),
+        window,
         books: outwards,
     };
     let mut inwards = Inwards {
@@ -171,6 +174,8 @@ struct Outwards<'a> {
     /// Whether the other end takes no more of it.
     unwanted: bool,
     count: count::HeldBytes,
+    /// The window that the sender is offered.
+    window: &'a BoundedWindow,
     books: Books<'a>,
 }
 
@@ -287,6 +292,10 @@ impl Outwards<'_> {
         let outcome = tcp.try_io(Interest::READABLE, || {
             let count = recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
             read = Some(count);
+            if count == room && self.window.rests() {
+                // From here on the kernel sees a fast reader.
+                self.window.look(tcp, 0, desk);
+            }
             // The queue is empty, as a rule: more may stand behind urgent data, before which reading stops.
             let is_empty = || sockopt::unread(tcp).is_ok_and(|bytes| bytes == 0);
             if count > 0 && count < room && is_empty() {
@@ -346,10 +355,18 @@ impl Outwards<'_> {
     }
 
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
-        let unread = || sockopt::unread(tcp).unwrap_or(0);
+        let mut unread = 0;
         let waiting = output.waiting();
         self.books.flow.set_wait((waiting > 0).then_some(Wait::Tunnel));
-        self.count.follow(cx, waiting, &self.state, &desk.budget, unread);
+        let counted = self.count.follow(cx, waiting, &self.state, &desk.budget, || {
+            unread = sockopt::unread(tcp).unwrap_or(0);
+            unread
+        });
+        match counted {
+            Some(count::Counted::Some) => self.window.look(tcp, unread, desk),
+            Some(count::Counted::Nothing) => self.window.look_at_rest(tcp, desk),
+            None => {}
+        }
     }
 }
 

@@ -2,14 +2,13 @@
 
 use super::{
     crowd::Crowd,
-    fallback,
-    identity::Identity,
-    serve,
+    fallback, serve,
     shards::Shard,
     transport::{self, Sharing},
 };
-use crate::health::Fault;
 use crate::worker::Worker;
+use midhop_pki::identity::Identity;
+use midhop_status::health::Fault;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -9,9 +9,7 @@ use super::{
     crowd::{Crowd, Place},
     earlier,
     error_mapping::{self, NoFlow},
-    guests,
-    identity::{self, Identity},
-    link,
+    guests, link,
     opened::Leaving,
     quic::Incoming,
     refusal,
@@ -35,6 +33,8 @@ use midhop_pep::{
     config::{Action, ClassPlan, PeerPlan, Plan},
     policy::{Decision, FlowKey, Route},
 };
+use midhop_pki::identity;
+use midhop_pki::identity::Identity;
 use midhop_tunnel::{
     cause::Cause,
     connect::{Request, Response},
@@ -75,7 +75,7 @@ pub async fn listen(
             incoming.refuse();
             continue;
         }
-        let Some((incoming, place)) = crowd.admit(incoming) else { continue };
+        let Some((incoming, place)) = crowd.admit(incoming, &worker.ledger) else { continue };
         let identity = (identity.borrow().clone(), identity.clone());
         spawn_local(welcome(worker.clone(), incoming, identity, place));
     }

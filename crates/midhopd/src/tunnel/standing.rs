@@ -1,8 +1,8 @@
 //! Checks whether the peer of an open tunnel may stay. As long as the tunnel is open, it checks the peer's table, the
 //! validity of its certificates and the revocation lists.
 
-use super::identity::Identity;
 use midhop_pep::config::{PeerPlan, Plan};
+use midhop_pki::identity::Identity;
 use rustls::pki_types::CertificateDer;
 use std::{fmt, sync::Arc, time::Duration};
 use time::OffsetDateTime;

@@ -1,8 +1,6 @@
 //! How QUIC is set up between two proxies.
 
 use super::{
-    handshake::TlsHandshake,
-    identity::Identity,
     quic::QuicEndpoint,
     shards::{Keys, Shard},
     silence, windows,
@@ -11,6 +9,8 @@ use crate::keeper::{line, order::Setting};
 use crate::ledger::Ledger;
 use midhop_linux::sockopt;
 use midhop_pep::config::{PeerPlan, Repair};
+use midhop_pki::handshake::TlsHandshake;
+use midhop_pki::identity::Identity;
 use midhop_tunnel::{control::Steering, peer};
 use midhop_units::Bytes;
 use nix::libc;

@@ -6,6 +6,9 @@ use crate::assist::{AssistDoor, assist};
 use crate::handover::{self, HandedFlow};
 use crate::hold::hold;
 use crate::intercept::Queue;
+use crate::survival::adopt::adopt_all;
+use crate::survival::holder::Succession;
+use crate::survival::register::Region;
 use crate::tunnel;
 use midhop_pep::config::LegPlan;
 use std::convert::Infallible;
@@ -25,8 +28,17 @@ use tokio::task::LocalSet;
 pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
-    let worker = Rc::new(worker);
+    let region = doors.succession.as_ref().map(|it| Region::of(&it.register, worker.number()));
+    let (region, left) = region.unzip();
+    let worker = Rc::new(worker.remember(region));
     local.block_on(&runtime, async {
+        if let Some((Succession { inherited, .. }, left)) = doors.succession.zip(left) {
+            adopt_all(&worker, left, &inherited);
+        }
+        if let Some(mut may_open) = doors.may_open {
+            // Live flows go on. New ones wait until they can be delivered.
+            let _ = may_open.wait_for(|open| *open).await;
+        }
         let health = worker.health.clone();
         health.keep("the beat of a worker", health.clone().beat(worker.number()));
         for (door, listener) in doors.listeners {
@@ -73,6 +85,10 @@ pub struct Doors {
     pub waiting: Option<Sender<Infallible>>,
     /// Where flows come from that clients asked for.
     pub handed: Option<UnboundedReceiver<HandedFlow>>,
+    /// What is left of a data plane that was killed, and where flows are entered.
+    pub succession: Option<Succession>,
+    /// Turns true when new flows can be delivered.
+    pub may_open: Option<watch::Receiver<bool>>,
     /// The tunnels that are this worker's own.
     pub tunnels: tunnel::TunnelDoors,
 }

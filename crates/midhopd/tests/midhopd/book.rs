@@ -2,7 +2,7 @@
 //! is installed is for `installed.rs`.
 
 use crate::flows::exchange;
-use crate::program::{Desk, Running, errors, log_of, midhopd, output_in};
+use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, wording_of};
 use crate::stage::{Family, Stage, until};
 use midhop_testkit::pages::{blocks, mentioned, typed};
 use std::net::IpAddr;
@@ -123,8 +123,12 @@ fn the_pair_of_the_guide_carries_flows() {
     stage.gateway.add_route(address, 32, Family::V4.server()).expect("a route to the ground");
     let _ground = Running::start_in(&stage.server, &ground);
     let _terminal = Running::start(&stage, &terminal);
-    until("the terminal says so", || log_of(&terminal).contains("a tunnel is open"));
-    until("the ground says so", || log_of(&ground).contains("a peer has come"));
+    until("the terminal has a tunnel", || terminal.peer("ground").tunnels == 1);
+    until("the ground has it", || ground.peer("terminal").tunnels == 1);
+    // Both logs say so, in the words of the guide.
+    for (desk, said) in [(&terminal, "a tunnel is open"), (&ground, "a peer has come")] {
+        assert!(wording_of(desk).contains(said), "{}", log_of(desk));
+    }
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     let from = server.peer_addr().expect("a peer").ip();

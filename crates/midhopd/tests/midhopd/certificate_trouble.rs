@@ -1,15 +1,16 @@
 //! What both ends report when a certificate is refused: reason, certificate and known peers, over QUIC and over TCP.
 
 use crate::ends::{Authority, PORT, TARGETS, far_config, near_config};
-use crate::program::{Desk, Running, log_of, midhopd};
+use crate::program::{Desk, Running, midhopd, wording_of};
 use crate::stage::{self, Family, Stage, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_pep::config::Plan;
+use midhop_pki::trouble::PeerTrouble;
+use midhop_status::snapshot::Snapshot;
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::target::Target;
 use midhopd::data_plane::DataPlane;
-use midhopd::snapshot::{Snapshot, Source};
-use midhopd::tunnel::trouble::PeerTrouble;
+use midhopd::snapshot::Source;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -236,7 +237,7 @@ fn a_warning_is_given_now_and_then_and_the_console_shows_the_last() {
     );
     let last = of("last refused")["detail"].as_str().expect("a detail");
     assert!(last.contains("names unknown"), "{last}");
-    let log = log_of(&far);
+    let log = wording_of(&far);
     let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("is refused"));
     assert!((1..=2).contains(&warnings.count()), "{log}");
 }

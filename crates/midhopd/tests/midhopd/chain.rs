@@ -3,7 +3,7 @@
 //! `client – gateway with the first – server's host with the second, the third, and the server`
 
 use crate::ends::{self, Authority, TARGETS, far_config, near_config};
-use crate::flows::{duties, exchange, hear_break};
+use crate::flows::{KNOWN_LINK, duties, exchange, hear_break};
 use crate::program::{Desk, Running};
 use crate::stage::{self, Family, Stage, until};
 use crate::visitor::{Shown, Visitor};
@@ -118,7 +118,7 @@ fn resets_pass_three_proxies() {
 fn what_was_acknowledged_passes_three_proxies_before_the_reset() {
     let Some(stage) = Stage::set() else { return };
     // All that a busy machine needs to carry what full buffers hold: no peer is to be taken for dead meanwhile.
-    let chain = Chain::start_with(&stage, EARLY, "", "request = \"template\"\n");
+    let chain = Chain::start_with(&stage, EARLY, KNOWN_LINK, "request = \"template\"\n");
     let listener = stage.listen(FAMILY);
     for from_server in [false, true] {
         for half_closed in [false, true] {

@@ -4,14 +4,14 @@
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::host::Host;
-use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Field, Frame, Settings};
 use midhop_tunnel::target::Target;
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::scope;
 
@@ -61,7 +61,7 @@ fn connect(stage: &Stage, listener: &TcpListener) -> TcpStream {
 
 fn hear_break(mut stream: &TcpStream) -> ErrorKind {
     loop {
-        match stream.read(&mut [0; 1 << 16]) {
+        match stream.read_once(&mut [0; 1 << 16]) {
             Ok(0) => panic!("a truncated stream ended as if it were whole"),
             Ok(_) => {}
             Err(error) => return error.kind(),

@@ -170,7 +170,7 @@ fn an_interface_that_is_not_there_yet_is_waited_for() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new("[intercept]\ninterfaces = [\"nope0\", \"lan0\"]\naccept = \"early\"");
     let running = Running::start(&stage, &desk);
-    let log = program::log_of(&desk);
+    let log = program::wording_of(&desk);
     assert!(log.contains("no such interface yet") && log.contains("nope0"), "{log}");
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.end(), Some(0));
@@ -189,9 +189,17 @@ fn a_check_against_the_host_finds_what_is_missing_on_it() {
     for (more, part) in [
         ("[intercept]\ninterfaces = \"nowhere0\"\n", "no interface nowhere0"),
         ("[legs.nowhere0]\n", "no interface nowhere0"),
-        ("[legs.lo]\ncongestion = \"hyblla\"\n", "hyblla"),
+        ("[legs.lo]\ncongestion = \"hyblla\"\n", "did you mean `hybla`?"),
+        ("[legs.lo]\ncongestion = \"nothing-like-it\"\n", "nothing-like-it"),
     ] {
         assert_error(&on_host(&format!("{config}{more}")), 1, &[part, "hint: "]);
+    }
+    // Another host's kernel may have what is called so.
+    for (name, warning) in [("hyblla", true), ("hybla", false), ("nothing-like-it", false)] {
+        let desk = Desk::new(&format!("[legs.lo]\ncongestion = \"{name}\"\n"));
+        let output = midhopd().arg("check").arg(desk.config()).output().expect("starting");
+        assert!(output.status.success(), "{}", errors(&output));
+        assert_eq!(errors(&output).contains("did you mean `hybla`?"), warning, "{name}");
     }
 }
 
@@ -339,10 +347,10 @@ fn the_units_privileges_are_enough() {
     let heard = hear_ready(&socket);
     let there = traces(&stage.gateway);
     let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
-    let keeper = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-    let keeper = keeper.unwrap_or_default();
-    let capabilities = [process.to_string().as_str(), keeper.trim()]
-        .map(|process| std::fs::read_to_string(format!("/proc/{process}/status")));
+    let capabilities = ["midhopd-data", "midhopd-keeper"].map(|name| {
+        let part = program::part_of(child.id(), name)?;
+        std::fs::read_to_string(format!("/proc/{part}/status")).ok()
+    });
     let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM);
     if heard.is_err() {
         let _ = child.kill();

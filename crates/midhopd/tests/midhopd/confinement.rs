@@ -2,7 +2,7 @@
 
 use crate::program::{Desk, Running};
 use crate::stage::{Family, Stage, hear, say, until};
-use midhopd::confine;
+use midhop_process::confine;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -37,7 +37,7 @@ fn whoever_reads_what_strangers_send_is_confined() {
         "{CONFIG}[explicit]\nsocks5 = \"127.0.0.1:1080\"\nclients = \"127.0.0.0/8\"\n[daemon]\nworkers = 2\n"
     ));
     let running = Running::start(&stage, &desk);
-    let names = ["midhopd", "worker-0", "worker-1", "explicit", "gate", "keeper"];
+    let names = ["midhopd-data", "worker-0", "worker-1", "explicit", "gate", "keeper"];
     // Each gives itself its name, maybe after the daemon has said that it serves.
     until("its threads", || {
         let threads = threads(running.id());

@@ -3,7 +3,8 @@
 use crate::pages::{ADMIN, assert_published, json};
 use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
 use crate::stage::{Family, Stage, hear, noise, say, until};
-use midhopd::control::answer::{DaemonStatus, FlowOutcome, Flows, Reload, Why};
+use midhop_status::console::Rates;
+use midhop_status::control::answer::{DaemonStatus, FlowOutcome, Flows, Reload, Why};
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
@@ -73,15 +74,27 @@ fn live_flows_and_legs_are_shown() {
         assert!(output.status.success() && text(&output).contains(part), "{}", text(&output));
     }
     // Moved between its two looks, so that it has a rate.
-    let page = std::thread::scope(|scope| {
-        let page = scope.spawn(|| text(&ask(&stage, &desk, &["top", "-n", "2", "-i", "0.5"])));
-        while !page.is_finished() {
-            (&client).write_all(&bytes).expect("writing");
-            (&server).read_exact(&mut heard).expect("reading");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        page.join().expect("a page")
-    });
+    let mut watched = |format: &[&str]| {
+        let command = [&["top", "-n", "2", "-i", "0.5"], format].concat();
+        std::thread::scope(|scope| {
+            let page = scope.spawn(|| text(&ask(&stage, &desk, &command)));
+            while !page.is_finished() {
+                (&client).write_all(&bytes).expect("writing");
+                (&server).read_exact(&mut heard).expect("reading");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            page.join().expect("a page")
+        })
+    };
+    let lines = watched(&["--json"]);
+    let looks: Vec<Rates> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("a look")).collect();
+    let [_, look] = &looks[..] else { panic!("two looks: {lines}") };
+    assert_published("top", &serde_json::to_value(look).expect("JSON"));
+    assert_eq!((look.flow_count, look.flows[0].client), (1, from), "{look:?}");
+    assert!(look.up_bit_per_s > 0.0 && look.legs["wan0"].sent_bit_per_s > 0.0, "{look:?}");
+    assert!(look.legs["wan0"].utilisation_ratio.is_some_and(|ratio| ratio > 0.0), "{look:?}");
+    let page = watched(&[]);
     assert!(page.contains(&from.to_string()) && page.contains("Mbit/s"), "{page}");
     assert!(!page.contains('\x1b'), "no screen is controlled where there is none");
     say(&client, b"");
@@ -95,6 +108,75 @@ fn live_flows_and_legs_are_shown() {
     let gone = ask(&stage, &desk, &["status"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(errors(&gone).contains("hint: start the daemon"), "{}", errors(&gone));
+}
+
+/// Before its configuration asks for anything, and while it begins to serve, without a moment between the two.
+#[test]
+fn a_daemon_that_idles_answers_that_nothing_is_configured() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new("[limits]\nflows = 77\n");
+    let running = Running::start(&stage, &desk);
+    until("it has a socket", || desk.socket().exists());
+    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    assert_published("status", &serde_json::to_value(&status).expect("JSON"));
+    assert_eq!((status.pid, status.flows, status.flows_max), (running.first(), 0, 77));
+    assert!(status.interfaces.is_empty() && status.illness.is_none(), "{status:?}");
+    let shown = ask(&stage, &desk, &["status"]);
+    let page = text(&shown);
+    assert!(shown.status.success() && page.contains("nothing is configured"), "{page}");
+    assert_eq!(answer::<Flows>(&stage, &desk, &["flows"]).matching, 0);
+    let why: Why = answer(&stage, &desk, &["why", "10.0.1.2", "10.0.2.2:443"]);
+    assert_eq!(why.outcome, FlowOutcome::NotIntercepted);
+    assert!(why.steps[0].finding.contains("nothing is configured"), "{why:?}");
+    // Whoever speaks no HTTP is shown out, and it goes on.
+    let mut stranger = UnixStream::connect(desk.socket()).expect("a connection");
+    stranger.write_all(&[0x16; 100_000]).ok();
+    drop(stranger);
+
+    desk.rewrite("[limits]\nflosw = 3\n");
+    let wrong = ask(&stage, &desk, &["reload"]);
+    assert_eq!(wrong.status.code(), Some(64), "{}", errors(&wrong));
+    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    let refused = status.reload.and_then(|reload| reload.error).expect("it is remembered");
+    assert!(refused.error.contains("flosw"), "{refused:?}");
+    desk.rewrite("[limits]\nflows = 78\n");
+    let good = ask(&stage, &desk, &["reload"]);
+    assert!(good.status.success(), "{}", errors(&good));
+    assert_eq!(answer::<DaemonStatus>(&stage, &desk, &["status"]).flows_max, 78);
+
+    desk.rewrite(CONFIG);
+    let begun = ask(&stage, &desk, &["reload"]);
+    assert!(begun.status.success() && text(&begun).contains("reloaded"), "{}", errors(&begun));
+    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    assert_eq!((status.interfaces, status.passing), (vec!["lan0".to_owned()], None));
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    say(&client, b"carried");
+    assert_eq!(hear(&server), b"carried");
+    running.signal(Signal::SIGTERM);
+    drop((client, server));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert!(!desk.socket().exists(), "the socket is left behind");
+}
+
+/// One that idles moves its socket where a reload has it, and leaves none behind.
+#[test]
+fn a_daemon_that_idles_moves_its_socket() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new("");
+    let running = Running::start(&stage, &desk);
+    until("it has a socket", || desk.socket().exists());
+    let other = desk.path().join("other.sock");
+    desk.rewrite(&format!("[control]\nsocket = {:?}\n", other.display().to_string()));
+    running.signal(Signal::SIGHUP);
+    until("it is elsewhere", || other.exists() && !desk.socket().exists());
+    let mut command = midhopd();
+    command.args(["status", "--socket"]).arg(&other);
+    let moved = output_in(&stage.gateway, &mut command);
+    assert!(text(&moved).contains("nothing is configured"), "{}", errors(&moved));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert!(!other.exists(), "the socket is left behind");
 }
 
 /// The answer about a flow that would begin is what becomes of one that begins.
@@ -141,7 +223,7 @@ fn why_explains_live_and_hypothetical_flows() {
     assert_eq!(why(&from, &server, &[]).outcome, FlowOutcome::Split);
     assert_eq!(why(client, &on(443), &[]).outcome, FlowOutcome::Reject);
     running.signal(Signal::SIGTERM);
-    until("it drains", || log_of(&desk).contains("draining"));
+    until("it drains", || desk.status().draining);
     let draining = why(client, &on(443), &[]);
     assert_eq!(draining.outcome, FlowOutcome::Bypass, "{draining:?}");
 }

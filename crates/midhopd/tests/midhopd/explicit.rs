@@ -1,8 +1,10 @@
 //! Clients that ask for the proxy, by HTTP CONNECT and SOCKS5, end to end.
 
 use crate::flows::{self, duties};
-use crate::program::{Desk, Running};
-use crate::stage::{Family, PATIENCE, Stage, hear, noise, say};
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say};
+use crate::survival::kill_data_plane;
+use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
@@ -68,6 +70,39 @@ fn socks(stage: &Stage, family: Family, target: SocketAddr, early: &[u8]) -> (Tc
     let bound = if reply[3] == 1 { 6 } else { 18 };
     stream.read_exact(&mut vec![0; bound]).expect("a bound address");
     (stream, reply[1])
+}
+
+/// What the proxy has read of a client for itself, and answered, is none of the flow's when another process counts.
+#[test]
+fn requested_flows_outlive_the_data_plane() {
+    let Some(stage) = Stage::set() else { return };
+    let (desk, running) = start(&stage, "");
+    let listener = stage.listen(Family::V4);
+    let target = listener.local_addr().expect("an address");
+    let (by_http, head) = connect(&stage, Family::V4, &target.to_string(), b"early");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let accept = || listener.accept().expect("the far side").0;
+    let server_of_http = accept();
+    let (by_socks, code) = socks(&stage, Family::V4, target, b"early");
+    assert_eq!(code, 0);
+    let flows = [(by_http, server_of_http), (by_socks, accept())];
+    for (client, server) in &flows {
+        flows::impatient(server);
+        let mut early = [0; 5];
+        (&mut &*server).read_exact(&mut early).expect("what came with the request");
+        // From here on it is relayed.
+        flows::pass(client, server);
+    }
+    std::thread::scope(|scope| {
+        for (client, server) in &flows {
+            scope.spawn(|| flows::exchange(client, server, 20_000_000));
+        }
+        for _ in 0..2 {
+            kill_data_plane(&running);
+        }
+    });
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
 #[test]
@@ -180,7 +215,7 @@ fn strangers_and_names_are_refused_where_that_was_asked_for() {
     // They are not even heard.
     let client = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP));
     // The reset may come before connecting has returned.
-    let error = client.and_then(|mut client| client.read(&mut [0; 1])).expect_err("a reset");
+    let error = client.and_then(|mut client| client.read_once(&mut [0; 1])).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
@@ -203,7 +238,7 @@ fn idle_connections_of_some_keep_no_others_out() {
             let stranger = stage.server.run(from_server).expect("entering");
             // Some hear of it while they connect.
             let Ok(Ok(mut stranger)) = stranger else { continue };
-            let error = stranger.read(&mut [0; 1]).expect_err("a reset");
+            let error = stranger.read_once(&mut [0; 1]).expect_err("a reset");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         }
         let (_client, head) = connect(&stage, family, &target, b"");
@@ -223,7 +258,7 @@ fn idle_connections_of_some_keep_no_others_out() {
     };
     let open = |host| stage.client.run(|| socket(own(host))).expect("entering");
     let idle: Vec<_> = (0..16).map(|_| open(2)).collect();
-    let error = open(2).read(&mut [0; 1]).expect_err("a reset");
+    let error = open(2).read_once(&mut [0; 1]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let mut other = open(3);
     other.write_all(b"nonsense\r\n\r\n").expect("asking");

@@ -3,7 +3,7 @@
 //! Sockets are made to fail by the kernel (`ss --kill`), as they are when their interface's driver gives up.
 
 use crate::ends::{Authority, far_config, near_config};
-use crate::program::{Desk, Running, log_of, output_in};
+use crate::program::{Desk, Running, log_of, output_in, wording_of};
 use crate::stage::{Family, PATIENCE, Stage, hear, say, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,15 +62,13 @@ fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
     if destroy(host, &["--udp", "--all", "sport = :4433"]).is_none() {
         return;
     }
-    until("it is told", || log_of(desk).contains("a socket has failed"));
-    assert!(log_of(desk).contains("tunnel.listen"), "{}", log_of(desk));
-    until("it is open again", || log_of(desk).contains("a socket is open again"));
+    until("it is told", || desk.status().failures_total > 0);
+    assert!(wording_of(desk).contains("tunnel.listen"), "{}", log_of(desk));
     until("all is well", || health(host).starts_with("HTTP/1.1 200 "));
     if workers == 1 {
         until("a tunnel is open again", || {
-            let told = log_of(&near);
-            let (gone, open) = (told.rfind("a tunnel is gone"), told.rfind("a tunnel is open"));
-            gone.is_some() && gone < open
+            let peer = near.peer("far");
+            (peer.opened_total, peer.tunnels) == (2, 1)
         });
     }
     until("flows pass again", passes);
@@ -101,9 +99,8 @@ fn a_listener_over_tcp(family: Family, workers: u16) {
     if destroy(&stage.server, &["--tcp", "--listening", "sport = :4433"]).is_none() {
         return;
     }
-    until("it is told", || log_of(&far).contains("a socket has failed"));
-    assert!(log_of(&far).contains("(TCP"), "{}", log_of(&far));
-    until("it is open again", || log_of(&far).contains("a socket is open again"));
+    until("it is told", || far.status().failures_total > 0);
+    assert!(wording_of(&far).contains("(TCP"), "{}", log_of(&far));
     until("all is well", || health(&stage.server).starts_with("HTTP/1.1 200 "));
     let only = "fallback = \"only\"\n";
     let near = near_config(family, &authority, "", only, "otherwise = \"reject\"\n");

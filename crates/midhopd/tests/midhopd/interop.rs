@@ -7,7 +7,7 @@
 use crate::ends::{Authority, Ends, PORT, near_config, start_far};
 use crate::flows::{duties, impatient, reset};
 use crate::partners::{Peer, Program, curl, envoy};
-use crate::stage::{self, Family, Stage, noise, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{scope, sleep};
@@ -89,7 +89,7 @@ fn envoy_is_a_far_end() {
     // What it makes of a client's reset is an end.
     assert_eq!(duties::end_after_reset(flow, false).ok(), Some(0));
     let closed = SocketAddr::new(Family::V4.server(), 9);
-    let refused = stage.connect(closed).and_then(|mut client| client.read(&mut [0; 1]));
+    let refused = stage.connect(closed).and_then(|mut client| client.read_once(&mut [0; 1]));
     assert!(refused.is_err(), "{refused:?}");
 }
 
@@ -128,7 +128,7 @@ fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
         duties::all(&mut || stage.flow(&listener));
         let closed = SocketAddr::new(Family::V4.server(), 9);
         let kind = match stage.connect(closed) {
-            Ok(mut client) => client.read(&mut [0; 1]).expect_err("a reset").kind(),
+            Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a reset").kind(),
             Err(error) => error.kind(),
         };
         let expected =
@@ -160,7 +160,7 @@ fn is_a_near_end(program: Program, how: &[&str]) {
     // Nobody listens any more.
     drop(listener);
     let kind = match stage.connect(near.address) {
-        Ok(mut client) => client.read(&mut [0; 1]).expect_err("a refusal").kind(),
+        Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a refusal").kind(),
         Err(error) => error.kind(),
     };
     assert_eq!(kind, ErrorKind::ConnectionReset);

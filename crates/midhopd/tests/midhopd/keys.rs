@@ -1,8 +1,8 @@
 //! A private key that other users of the host can read is refused, wherever one is taken.
 
-use crate::program::{Desk, Running, errors, log_of, midhopd, output_in};
+use crate::program::{Desk, Running, errors, midhopd, output_in};
 use crate::stage::{Stage, until};
-use midhopd::pki;
+use midhop_pki::authority;
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::path::Path;
 /// A daemon with a tunnel, whose key has the mode.
 fn desk(mode: u32) -> Desk {
     let desk = Desk::new("");
-    pki::init(desk.path(), "test").expect("an authority");
-    pki::issue(desk.path(), "near", 7).expect("a certificate");
+    authority::init(desk.path(), "test").expect("an authority");
+    authority::issue(desk.path(), "near", 7).expect("a certificate");
     let at = |file: &str| desk.path().join(file).display().to_string();
     desk.rewrite(&format!(
         "[tunnel]\nlisten = \"127.0.0.1:4433\"\ncertificate = \"{}\"\nkey = \"{}\"\nauthority = \"{}\"\n\
@@ -57,11 +57,12 @@ fn a_reload_refuses_one_and_serves_on() {
     let running = Running::start(&stage, &desk);
     give(&desk.path().join("near.key"), 0o644);
     running.signal(nix::sys::signal::Signal::SIGHUP);
-    until("the reload is refused", || log_of(&desk).contains("configuration not reloaded"));
-    assert!(log_of(&desk).contains("others than its owner can use it"), "{}", log_of(&desk));
+    until("the reload is refused", || desk.reloads() == [0, 1]);
+    let refused = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    assert!(refused.error.contains("others than its owner can use it"), "{refused:?}");
     give(&desk.path().join("near.key"), 0o600);
     running.signal(nix::sys::signal::Signal::SIGHUP);
-    until("the next one is not", || log_of(&desk).contains("configuration reloaded"));
+    until("the next one is not", || desk.reloads() == [1, 1]);
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.end(), Some(0));
 }
@@ -75,7 +76,7 @@ fn an_authority_whose_key_others_can_read_issues_nothing() {
         // Root's own group is trusted with it; all others are not.
         give(&desk.path().join("ca.key"), 0o644);
     }
-    let failure = pki::issue(desk.path(), "other", 7).expect_err("an exposed key");
+    let failure = authority::issue(desk.path(), "other", 7).expect_err("an exposed key");
     assert!(failure.hint_text().is_some_and(|hint| hint.contains("chmod 600")), "{failure}");
     assert!(!desk.path().join("other.pem").exists(), "nothing was issued");
 }

@@ -1,7 +1,7 @@
 //! The daemon's life as a process: ready, reload, drain, the second signal, and sudden death.
 
-use crate::program::{Desk, Running, log_of, output_in, traces};
-use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use crate::program::{Desk, Running, log_of, output_in, traces, wording_of};
+use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -111,25 +111,31 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
 fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     let Some(stage) = Stage::set() else { return };
     let shipped = include_str!("../../../../packaging/midhopd.toml");
-    let desk = Desk::new(shipped);
-    let idle =
-        || log_of(&desk).matches("Nothing is intercepted until you set `interfaces`.").count();
+    let desk = Desk::new("");
+    // All but the control socket, which is a test's own.
+    let own = format!("[control]\nsocket = {:?}", desk.socket().display().to_string());
+    desk.rewrite(&shipped.replace("[control]", &own));
     let running = Running::start(&stage, &desk);
-    until("it reports so", || idle() == 1);
+    let idle = "Nothing is intercepted until you set `interfaces`.";
+    assert!(wording_of(&desk).contains(idle), "{}", log_of(&desk));
+    assert!(desk.status().passing.is_some());
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"past it");
     assert_eq!(traces(&stage.gateway), [""; 0], "it has put something into the system");
 
     running.signal(Signal::SIGHUP);
-    until("it still idles", || idle() == 2);
+    until("it has reloaded", || desk.reloads() == [1, 0]);
+    assert!(desk.status().passing.is_some(), "it still idles");
     desk.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
-    until("the wrong one is reported", || log_of(&desk).contains("configuration not reloaded"));
+    until("the wrong one is reported", || desk.reloads() == [1, 1]);
 
     desk.rewrite(CONFIG);
     running.signal(Signal::SIGHUP);
-    until("it serves", || log_of(&desk).contains("serving"));
+    // The socket is another while it changes.
+    until("it serves", || desk.try_status().is_ok_and(|status| status.passing.is_none()));
+    assert_eq!(desk.reloads(), [2, 1]);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"through it");
     assert_eq!(metric(&stage, "midhop_flows"), 1.0);
@@ -160,17 +166,19 @@ fn what_the_firewall_refuses_leaves_all_as_it_was() {
     {
         let _refusing = desk.refusing("nft", "not today");
         running.signal(Signal::SIGHUP);
-        until("it is told", || log_of(&desk).contains("configuration not reloaded"));
+        until("it is told", || desk.reloads() == [0, 1]);
     }
-    let told = log_of(&desk);
-    assert!(told.contains("not today") && !told.contains("configuration reloaded"), "{told}");
+    let told = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    assert!(told.error.contains("not today"), "{told:?}");
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"as before");
     let page = status(&stage, "/status.json");
     assert!(page.contains("\"congestion\":") && !page.contains("reno"), "{page}");
     desk.rewrite(CONFIG);
     running.signal(Signal::SIGHUP);
-    until("it reloads", || log_of(&desk).contains("configuration reloaded"));
+    until("it reloads", || desk.reloads() == [1, 1]);
+    // Its log was not switched off.
+    assert!(wording_of(&desk).contains("configuration reloaded"), "{}", log_of(&desk));
 }
 
 #[test]
@@ -184,14 +192,15 @@ fn a_reload_touches_no_live_flow() {
 
     desk.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
-    until("the wrong one is reported", || log_of(&desk).contains("configuration not reloaded"));
-    assert!(log_of(&desk).contains("midhopd.toml:2:1: limits.flosw"), "{}", log_of(&desk));
+    until("the wrong one is reported", || desk.reloads() == [0, 1]);
+    let wrong = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    assert!(wrong.error.contains("midhopd.toml:2:1: limits.flosw"), "{wrong:?}");
     pass(&server, &client, b"after a wrong one");
 
     desk.rewrite(&format!("{CONFIG}[limits]\nflows = 7\n[daemon]\nworkers = 1\n"));
     running.signal(Signal::SIGHUP);
-    until("the right one is taken", || log_of(&desk).contains("configuration reloaded"));
-    assert!(log_of(&desk).contains("daemon.workers"), "{}", log_of(&desk));
+    until("the right one is taken", || desk.reloads() == [1, 1]);
+    assert_eq!(desk.status().reload.expect("a reload").kept, ["daemon.workers"]);
     pass(&client, &server, b"after a right one");
     {
         let (client, server) = stage.flow(&listener);
@@ -199,14 +208,13 @@ fn a_reload_touches_no_live_flow() {
         assert_eq!(metric(&stage, "midhop_flows"), 2.0);
     }
 
-    let reloads = || log_of(&desk).matches("configuration reloaded").count();
     let port = listener.local_addr().expect("an address").port();
     desk.rewrite(&format!(
         "{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n\
          [[rules]]\nmatch.destination_port = {port}\naction = \"bypass\"\n"
     ));
     running.signal(Signal::SIGHUP);
-    until("the rule holds", || reloads() == 2);
+    until("the rule holds", || desk.reloads() == [2, 1]);
     pass(&client, &server, b"a rule against flows such as this one");
     until("the second flow is over", || metric(&stage, "midhop_flows") == 1.0);
     let (client, server) = stage.flow(&listener);
@@ -217,15 +225,15 @@ fn a_reload_touches_no_live_flow() {
     let by_rule = || metric(&stage, "midhop_firewall_passed_syns_total{reason=\"rule\"}");
     assert_eq!(by_rule(), 1.0);
     running.signal(Signal::SIGHUP);
-    until("the table is another", || reloads() == 3);
+    until("the table is another", || desk.reloads() == [3, 1]);
     assert_eq!(by_rule(), 1.0);
     let _again = stage.flow(&listener);
     assert_eq!(by_rule(), 2.0);
 
     desk.rewrite("[intercept]\ninterfaces = [\"lan0\", \"nope0\"]\n");
     running.signal(Signal::SIGHUP);
-    until("an interface may come later", || reloads() == 4);
-    assert!(log_of(&desk).contains("no such interface yet"), "{}", log_of(&desk));
+    until("an interface may come later", || desk.reloads() == [4, 1]);
+    assert_eq!(desk.status().interfaces, ["lan0", "nope0"]);
 }
 
 #[test]
@@ -273,7 +281,7 @@ fn a_second_signal_ends_it_at_once_and_resets_what_lives() {
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
     for mut end in [&client, &server] {
-        let cut = end.read(&mut [0]).map_err(|error| error.kind());
+        let cut = end.read_once(&mut [0]).map_err(|error| error.kind());
         assert_eq!(cut, Err(ErrorKind::ConnectionReset), "half a stream must not look whole");
     }
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");

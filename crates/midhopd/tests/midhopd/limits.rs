@@ -1,9 +1,10 @@
 //! At its limits the proxy lets flows pass by or closes windows; it never resets.
 
-use crate::stage::{Family, Stage, hear, noise, queued, say, until};
+use crate::stage::{Family, ReadOnce, Stage, hear, noise, queued, say, until};
+use midhop_status::snapshot::FlowSnapshot;
 use midhopd::data_plane::DataPlane;
-use midhopd::snapshot::{FlowSnapshot, Source};
-use std::io::{ErrorKind, Read, Write};
+use midhopd::snapshot::Source;
+use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 
 /// Two flows fill the proxy; the third passes by, and has the server's own reach.
@@ -171,7 +172,8 @@ fn waits(proxy: &DataPlane) -> u64 {
 }
 
 fn memory(family: Family) {
-    const LIMIT: u64 = 2 << 20;
+    // No two flows fill it with what they may hold each: the others wait.
+    const LIMIT: u64 = 1 << 20;
     const FLOWS: u64 = 12;
     let Some(stage) = Stage::set() else { return };
     let config = format!(
@@ -213,7 +215,7 @@ fn drop_unread(flows: &[(TcpStream, TcpStream)]) {
     }
     for (_, server) in flows {
         let mut server: &TcpStream = server;
-        let _ = server.read(&mut [0; 1]);
+        let _ = server.read_once(&mut [0; 1]);
     }
 }
 
@@ -225,4 +227,77 @@ fn memory_limit_closes_windows_never_resets_ipv4() {
 #[test]
 fn memory_limit_closes_windows_never_resets_ipv6() {
     memory(Family::V6);
+}
+
+/// Servers that do not read, and clients that write all that they can: the kernel would open a window of up to
+/// `net.ipv4.tcp_rmem` for each.
+fn unread(family: Family) {
+    const LIMIT: u64 = 8 << 20;
+    const FLOWS: u64 = 16;
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy(&format!("[limits]\nmemory = \"{LIMIT} B\"\n"));
+    let listener = stage.listen(family);
+    let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
+    for (client, _) in &flows {
+        client.set_nonblocking(true).expect("a mode");
+    }
+    let bytes = noise(7, 48 << 20);
+    let mut written = vec![0; flows.len()];
+    let mut still = 0;
+    while still < 50 {
+        let before: usize = written.iter().sum();
+        for ((client, _), written) in flows.iter().zip(&mut written) {
+            *written += stuff(client, &bytes[*written..]);
+        }
+        still = if written.iter().sum::<usize>() == before { still + 1 } else { 0 };
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let held = |((client, server), written): (&(TcpStream, TcpStream), &usize)| {
+        written.saturating_sub(queued::unacknowledged(client) + queued::unread(server)) as u64
+    };
+    let held: u64 = flows.iter().zip(&written).map(held).sum();
+    // Each flow may have its least window, and a stage that was read before it was counted.
+    assert!(held <= LIMIT + FLOWS * ((256 << 10) + (1 << 20)), "{held} bytes are held");
+    assert!(held > LIMIT / 2, "the memory was used: {held} bytes are held");
+    let bounded: u64 = proxy.ledgers().iter().map(|it| it.windows_bounded.value()).sum();
+    assert!(bounded > 0);
+    // The servers read after all: nobody was reset, nothing was lost.
+    std::thread::scope(|scope| {
+        for ((client, server), written) in flows.iter().zip(&written) {
+            client.set_nonblocking(false).expect("a mode");
+            let bytes = &bytes[..*written + (64 << 10)];
+            scope.spawn(move || say(client, &bytes[*written..]));
+            scope.spawn(move || assert!(hear(server) == bytes, "every byte arrives"));
+        }
+    });
+    drop(flows);
+    until("everything is given back", || {
+        proxy.budget().held() == 0 && proxy.budget().promised() == 0
+    });
+}
+
+#[test]
+fn servers_that_do_not_read_fill_no_more_than_the_limit_ipv4() {
+    unread(Family::V4);
+}
+
+#[test]
+fn servers_that_do_not_read_fill_no_more_than_the_limit_ipv6() {
+    unread(Family::V6);
+}
+
+#[test]
+fn a_fast_flow_is_left_to_the_kernel_while_memory_is_free() {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("");
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(8, 48 << 20);
+    std::thread::scope(|scope| {
+        scope.spawn(|| say(&client, &bytes));
+        assert!(hear(&server) == bytes, "every byte arrives");
+    });
+    let bounded: u64 = proxy.ledgers().iter().map(|it| it.windows_bounded.value()).sum();
+    assert_eq!(bounded, 0, "the kernel alone sizes its window");
+    assert!(proxy.budget().promised() > 0, "its window grew");
 }

@@ -2,7 +2,7 @@
 //! terminal obeys it.
 
 use crate::ends::{Authority, far_config};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running, wording_of};
 use crate::stage::{Family, Stage, until};
 use crate::visitor::{Shown, Visitor, leave_at_once};
 use midhop_tunnel::connect::{Request, Response};
@@ -30,7 +30,7 @@ fn nobody_forges(family: Family, format: &str) {
     let log = format!("[log]\nlevel = \"debug\"\nformat = \"{format}\"\n");
     let far = Desk::new(&far_config(family, &authority, &log));
     let _running = Running::start_in(&stage.server, &far);
-    let forged = || log_of(&far).matches("FORGED").count();
+    let forged = || wording_of(&far).matches("FORGED").count();
     leave_at_once(&stage.client, family, FORGED);
     until("the stranger's reason is logged", || forged() > 0);
     if family == Family::V4 {
@@ -38,7 +38,7 @@ fn nobody_forges(family: Family, format: &str) {
         let _peer = leave_as_a_peer(&stage, &authority);
         until("the peer's reason is logged", || forged() > before);
     }
-    let text = log_of(&far);
+    let text = wording_of(&far);
     for line in text.lines().filter(|line| line.contains("FORGED")) {
         assert!(!line.starts_with("2026-01-01"), "a line was forged:\n{line}");
         assert!(line.chars().all(|char| !char.is_control() && char != '\u{202e}'), "{line:?}");

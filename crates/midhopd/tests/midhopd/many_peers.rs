@@ -5,7 +5,7 @@
 
 use crate::ends::{self, Authority, PORT, TARGETS};
 use crate::pages::{self, metric, of_workers, page, quantile};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running};
 use crate::stage::{self, Family, PATIENCE, Stage, noise, until};
 use crate::strangers::resident;
 use crate::visitor::{self, Flow, Shown};
@@ -233,8 +233,7 @@ fn are_served(family: Family, count: usize) {
             guest.endpoint.wait_idle().await;
         }
     });
-    let log = log_of(&crowd.desk);
-    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    crowd.desk.assert_no_errors();
 }
 
 #[test]
@@ -274,8 +273,7 @@ fn a_peer_whose_address_changes_goes_on(family: Family) {
     // That each finds its worker again by chance: once in 10¹² times.
     assert!(crowd.workers("handed_datagrams_total").iter().sum::<u64>() > 0);
     assert_eq!(crowd.workers("tunnels"), before, "each is where it was");
-    let log = log_of(&crowd.desk);
-    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    crowd.desk.assert_no_errors();
 }
 
 #[test]

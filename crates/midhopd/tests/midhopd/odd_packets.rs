@@ -5,7 +5,7 @@
 
 use crate::ends::Ends;
 use crate::hand::{ACK, CWR, ECE, Hand, Odd, PSH, Place, RST, SYN, prepare};
-use crate::stage::{Family, PATIENCE, Stage, hear, noise, say, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -118,7 +118,7 @@ fn exchange(stage: &Stage, family: Family, listener: &TcpListener, port: u16, sh
     hand.hear(down.len());
     assert!(hand.heard == down, "{}: other bytes came back", shape.name);
     hand.end();
-    assert_eq!(server.read(&mut [0]).expect("an end"), 0, "{}", shape.name);
+    assert_eq!(server.read_once(&mut [0]).expect("an end"), 0, "{}", shape.name);
     drop(server);
     hand.hear_end();
 }
@@ -196,7 +196,7 @@ fn answer(stage: &Stage, family: Family, port: u16, shape: &Shape) {
         client.read_exact(&mut heard).expect(shape.name);
         assert!(heard == down, "{}: other bytes came back", shape.name);
         client.write_all(&up).expect("writing");
-        assert_eq!(client.read(&mut [0]).expect("an end"), 0, "{}", shape.name);
+        assert_eq!(client.read_once(&mut [0]).expect("an end"), 0, "{}", shape.name);
         drop(client);
         served.join().expect(shape.name);
     });
@@ -300,7 +300,7 @@ fn overlapping(family: Family, accept: &str) {
     server.read_exact(&mut heard).expect("bytes");
     assert!(heard == said, "other bytes came");
     hand.end();
-    assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+    assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
     hand.hear_end();
     assert_eq!(splits(&proxy), 1);

@@ -8,6 +8,10 @@ use tempfile::TempDir;
 
 const CONFIGURATION: &str = "[intercept]\ninterfaces = [\"lan0\", \"sat0\"]\n";
 
+/// As a packager sets them who is not the one of `packaging/packager`.
+const MAINTAINER: &str = "A Packager <packager@example.org>";
+const HOMEPAGE: &str = "https://example.org/midhop";
+
 /// Packages of this build's program, which a machine can see: one of each version, at the path of the name
 /// `midhopd_VERSION-1_ARCHITECTURE.deb`.
 fn packages(versions: &[&str]) -> Option<TempDir> {
@@ -30,8 +34,15 @@ fn packages(versions: &[&str]) -> Option<TempDir> {
         let mut package = Command::new("scripts/package");
         package.args(["-f", "-p", "midhopd"]).arg(&programs).arg(&pages).arg(architecture());
         package.arg(directory.path()).env("MIDHOP_VERSION", version).stdin(Stdio::null());
+        package.env("MIDHOP_MAINTAINER", MAINTAINER).env("MIDHOP_HOMEPAGE", HOMEPAGE);
         let made = package.current_dir(repository()).output().expect("scripts/package starts");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let name = format!("midhopd_{version}-1_{}.deb", architecture());
+        let mut fields = Command::new("dpkg-deb");
+        fields.arg("-f").arg(directory.path().join(name)).args(["Maintainer", "Homepage"]);
+        let fields = String::from_utf8(fields.output().expect("dpkg-deb starts").stdout);
+        let wanted = format!("Maintainer: {MAINTAINER}\nHomepage: {HOMEPAGE}\n");
+        assert_eq!(fields.expect("UTF-8"), wanted);
     }
     Some(directory)
 }
@@ -102,7 +113,7 @@ fn files(machine: &Machine) -> String {
     )
 }
 
-fn main_process(machine: &Machine) -> String {
+pub fn main_process(machine: &Machine) -> String {
     machine.must("systemctl show --property MainPID --value midhopd")
 }
 
@@ -135,7 +146,9 @@ fn a_package_is_installed_reloaded_upgraded_removed_and_purged() {
 
     page.install(&machine, &packages, "1.0.1");
     machine.must("systemctl is-active midhopd");
-    assert_ne!(main_process(&machine), pid, "the old program still runs");
+    assert_eq!(main_process(&machine), pid, "an upgrade is no restart");
+    let status = machine.must("midhopd status --json");
+    assert!(status.contains("\"upgrades_total\": 1"), "the old program still runs: {status}");
     assert_eq!(machine.must("dpkg-query -W -f '${Version}' midhopd"), "1.0.1-1");
     assert_eq!(machine.must("cat /etc/midhopd.toml"), CONFIGURATION);
     let table = machine.must("nft list tables");

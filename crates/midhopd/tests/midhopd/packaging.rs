@@ -201,7 +201,8 @@ fn the_unit_grants_what_the_daemon_keeps() {
         .collect();
     assert_eq!(sets.len(), 2);
     for set in sets {
-        for capability in midhopd::privileges::KEPT.into_iter().chain(midhopd::privileges::STARTING)
+        for capability in
+            midhop_process::privileges::KEPT.into_iter().chain(midhop_process::privileges::STARTING)
         {
             assert!(set.contains(&capability.to_string()), "{capability} is not in {set}");
         }

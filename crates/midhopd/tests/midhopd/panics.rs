@@ -4,10 +4,10 @@
 //! Nothing that anybody sends makes them fail. So they are made to: `strace` lets the call by which one waits fail as no
 //! kernel does, and a worker's event loop takes that for the end of the world.
 
-use crate::program::{Desk, Running, log_of, traces};
-use crate::stage::{self, Family, Stage, hear, nft, say, until};
+use crate::program::{Desk, Running, log_of, traces, wording_of};
+use crate::stage::{self, Family, ReadOnce, Stage, hear, nft, say, until};
 use nix::sys::signal::Signal;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 
 /// With a keeper, and with workers that are not all that there is.
@@ -17,7 +17,7 @@ const WORKER_FAILS: &str = "inject=epoll_wait,epoll_pwait,epoll_pwait2:error=EBA
 const FOLLOWER_FAILS: &str = "inject=poll,ppoll:error=EBADF";
 
 /// The thread of a process that has a name.
-fn thread(process: u32, name: &str) -> u32 {
+pub fn thread(process: u32, name: &str) -> u32 {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
     let mut numbers =
         tasks.map(|task| task.expect("a thread").file_name().into_string().expect("a number"));
@@ -74,12 +74,12 @@ fn a_worker_that_panics(family: Family) {
         return;
     }
     assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
-    let log = log_of(&desk);
+    let log = wording_of(&desk);
     assert!(log.contains("worker 1 has panicked"), "{log}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {log}");
     // Both ends of what was split hear of its end.
     for (name, end) in [("client", &mut client), ("server", &mut server)] {
-        match end.read(&mut [0]) {
+        match end.read_once(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             other => panic!("the {name} hears {other:?}: {log}"),
         }
@@ -118,7 +118,7 @@ fn following_the_firewall_goes_on_after_it_failed() {
         return;
     };
     // What it waits in fails from the next time on, and so does the program that it starts to look with.
-    let has_failed = || log_of(&desk).contains("following the firewall's changes");
+    let has_failed = || wording_of(&desk).contains("following the firewall's changes");
     until("it fails", || {
         nft(&stage.gateway, "table inet another { }");
         nft(&stage.gateway, "delete table inet another");

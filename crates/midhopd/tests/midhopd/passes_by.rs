@@ -4,7 +4,7 @@
 
 use crate::ends::Authority;
 use crate::host;
-use crate::stage::{Family, PATIENCE, Stage, hear, noise, say};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say};
 use crate::visitor;
 use midhop_testbed::namespace::Namespace;
 use midhop_tunnel::http3::ALPN;
@@ -12,7 +12,7 @@ use midhopd::data_plane::DataPlane;
 use nix::libc;
 use quinn::crypto::rustls::QuicClientConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Stdio;
@@ -150,11 +150,18 @@ fn udp(family: Family) {
     let client = bind(&stage.client, family.client());
     client.send_to(b"ping", server.local_addr().expect("an address")).expect("sending");
     let mut buffer = [0; 4];
-    let (_, from) = server.recv_from(&mut buffer).expect("a datagram");
+    let mut hear_one = |socket: &UdpSocket| loop {
+        // A wait with a timeout is not restarted after the process was stopped and continued (`ReadOnce`).
+        match socket.recv_from(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            heard => break (heard.expect("a datagram").1, buffer),
+        }
+    };
+    let (from, asked) = hear_one(&server);
+    assert_eq!(&asked, b"ping");
     assert_eq!(from, client.local_addr().expect("an address"));
     server.send_to(b"pong", from).expect("sending");
-    client.recv_from(&mut buffer).expect("an answer");
-    assert_eq!(&buffer, b"pong");
+    assert_eq!(&hear_one(&client).1, b"pong");
 }
 
 #[test]
@@ -182,7 +189,7 @@ fn icmp_passes_untouched() {
     let server: SockAddr = SocketAddr::new(Family::V4.server(), 0).into();
     socket.send_to(&request, &server).expect("sending");
     let mut reply = [0; 64];
-    let count = socket.read(&mut reply).expect("a reply");
+    let count = socket.read_once(&mut reply).expect("a reply");
     assert_eq!(reply[count - 8..count], [0, 0, 0xff, 0xfd, 0, 1, 0, 1]);
 }
 
@@ -220,7 +227,7 @@ fn esp(family: Family) {
         for (mut from, mut to) in [(&client, &server), (&server, &client)] {
             from.write_all(&packet).expect("sending");
             let mut heard = [0; 1500];
-            let count = to.read(&mut heard).expect("a packet");
+            let count = to.read_once(&mut heard).expect("a packet");
             // A raw socket of IPv4 has the header in front, which is 20 bytes without options.
             let header = if family == Family::V4 { 20 } else { 0 };
             assert!(heard[header..count] == packet, "{number}: {count} bytes");

@@ -199,7 +199,7 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
         }
     });
     assert_eq!(denied, NAMES / 2);
-    let threads = std::fs::read_dir(format!("/proc/{}/task", far.pid())).expect("threads").count();
+    let threads = std::fs::read_dir(format!("/proc/{}/task", far.id())).expect("threads").count();
     assert!(threads < 64, "{threads} threads");
     for (name, family) in [("four.test", Family::V4), ("six.test", Family::V6)] {
         let listener = listen(&stage, family);

@@ -1,7 +1,7 @@
 //! Peers who may not stay: their open tunnels are closed, their flows reset, and they do not come again.
 
 use crate::ends::{Authority, PORT, TARGETS, near_config};
-use crate::stage::{self, Family, Stage, until};
+use crate::stage::{self, Family, ReadOnce, Stage, until};
 use midhop_pep::config::Plan;
 use midhop_testbed::namespace::Namespace;
 use midhopd::data_plane::DataPlane;
@@ -87,7 +87,7 @@ impl Pair {
         client.set_nonblocking(true).expect("a mode");
         until("the client hears something, or the server", || {
             passed = listener.accept().is_ok();
-            let heard = client.read(&mut [0; 1]);
+            let heard = client.read_once(&mut [0; 1]);
             passed || !matches!(heard, Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
         listener.set_nonblocking(false).expect("a mode");
@@ -99,7 +99,7 @@ impl Pair {
         let address = listener.local_addr().expect("an address");
         let Ok(mut client) = self.stage.connect(address) else { return true };
         // Early, the client is accepted, and hears of it then.
-        matches!(client.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
+        matches!(client.read_once(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
     }
 }
 
@@ -116,7 +116,7 @@ fn tunnels(proxy: &DataPlane, peer: &str) -> u64 {
 }
 
 fn is_reset(mut stream: &TcpStream) {
-    let error = stream.read(&mut [0; 1]).expect_err("a reset, not an end");
+    let error = stream.read_once(&mut [0; 1]).expect_err("a reset, not an end");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 

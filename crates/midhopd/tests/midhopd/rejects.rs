@@ -1,7 +1,7 @@
 //! A rule that rejects is a promise: no flow that it names gets through while the daemon lives.
 
 use crate::hand::{Hand, Odd, Place, RST, SYN, address, prepare};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running};
 use crate::stage::{Family, PATIENCE, Stage, nft, until};
 use crate::strangers::counter;
 use nix::sys::signal::{Signal, kill};
@@ -12,7 +12,7 @@ use std::thread;
 
 const CONFIG: &str =
     "[intercept]\ninterfaces = \"lan0\"\n[legs.lan0]\n[[rules]]\naction = \"reject\"\n";
-const RELOADS: usize = 20;
+const RELOADS: u64 = 20;
 /// So many at a time keep a SYN under way at any moment.
 const CLIENTS: usize = 4;
 
@@ -46,12 +46,11 @@ fn reload_under_attempts(family: Family) {
         }
         until("clients are refused", || refused.load(Relaxed) > 100);
         assert_eq!(passed.load(Relaxed), 0, "flows passed before the first reload");
-        let reloads = || log_of(&desk).matches("configuration reloaded").count();
         for number in 1..=RELOADS {
             let before = refused.load(Relaxed) + passed.load(Relaxed);
             until("clients try", || refused.load(Relaxed) + passed.load(Relaxed) > before);
             running.signal(Signal::SIGHUP);
-            until("it has reloaded", || reloads() == number);
+            until("it has reloaded", || desk.reloads() == [number, 0]);
         }
         // Whatever passed has done so at a reload, if none does after the last.
         let before = [&refused, &passed].map(|count| count.load(Relaxed));
@@ -141,7 +140,7 @@ fn a_full_queue(family: Family) {
     knocks.knock(SHUT);
     assert!(knocks.hand.listen(PATIENCE).expect("a refusal").has(RST));
     assert_eq!(knocks.seen(SHUT), 1, "it is refused here");
-    running.signal(Signal::SIGSTOP);
+    running.signal_data_plane(Signal::SIGSTOP);
     // More than the queue has room for, before those that must find it full.
     for _ in 0..2000 {
         knocks.knock(OPEN);
@@ -150,7 +149,7 @@ fn a_full_queue(family: Family) {
         knocks.insist("SYNs pass a full queue");
     }
     assert_eq!(knocks.seen(SHUT), 1, "a full queue let SYNs pass that a rule rejects");
-    running.signal(Signal::SIGCONT);
+    running.signal_data_plane(Signal::SIGCONT);
     knocks.insist("it goes on");
     assert_eq!(knocks.seen(SHUT), 1, "SYNs passed once it went on");
 }

@@ -3,7 +3,7 @@
 //! `make scale` prints the figures for 100,000.
 
 use crate::pages::{self, metric, page};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running};
 use crate::stage::{Family, PATIENCE, Stage, until};
 use crate::strangers::resident;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -142,8 +142,7 @@ fn idle(flows: usize) {
     // An idle flow has two sockets, a task and a book: no buffers.
     assert!(grown.0 <= 16 * flows as u64 + 16 * 1024, "{} KiB for {flows} flows", grown.0);
     end(&stage, kept);
-    let log = log_of(&desk);
-    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    desk.assert_no_errors();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Ends that are slow, silent or gone.
 
 use crate::flows;
-use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
 use midhop_linux::tcp_info::TcpInfo;
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
@@ -50,7 +50,7 @@ fn hear_slowly(mut stream: &TcpStream, dice: &mut Dice) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 20];
     loop {
         let size = dice.size().min(buffer.len());
-        match stream.read(&mut buffer[..size]).expect("reading") {
+        match stream.read_once(&mut buffer[..size]).expect("reading") {
             0 => return heard,
             count => heard.extend_from_slice(&buffer[..count]),
         }
@@ -151,7 +151,7 @@ fn dead_end(family: Family) {
     server.write_all(b"are you there?").expect("writing");
     until("the client has heard it", || stage::queued::unread(&client) == 14);
     silence(&stage);
-    let error = server.read(&mut [0; 1]).expect_err("a reset, not an end");
+    let error = server.read_once(&mut [0; 1]).expect_err("a reset, not an end");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let dead = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.dead.value()).sum() };
     until("it was the keep-alive that found it", || dead() == 1);

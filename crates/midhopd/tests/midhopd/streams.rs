@@ -1,6 +1,6 @@
 //! What a flow's ends say reaches the other end, and so does how they end.
 
-use crate::stage::{Family, Stage, hear, noise, say};
+use crate::stage::{Family, ReadOnce, Stage, hear, noise, say};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -87,7 +87,7 @@ fn rst(family: Family) {
         let mut heard = [0; 6];
         other.read_exact(&mut heard).expect("what came before the reset");
         reset(resetting);
-        let error = other.read(&mut heard).expect_err("a reset, not an end");
+        let error = other.read_once(&mut heard).expect_err("a reset, not an end");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
 }
@@ -125,7 +125,7 @@ fn rst_while_full(family: Family) {
     // What is in the client's own queue may still be read; then comes the reset.
     let mut client = client;
     let error = loop {
-        match client.read(&mut [0; 1 << 16]) {
+        match client.read_once(&mut [0; 1 << 16]) {
             Ok(0) => panic!("a truncated stream ended as if it were whole"),
             Ok(_) => {}
             Err(error) => break error,
@@ -152,7 +152,7 @@ fn refused_early(family: Family) {
     drop(listener);
     // The kernel may tell of the reset at once or at the first read: both say that nobody is there.
     let error = match stage.connect(address) {
-        Ok(mut client) => client.read(&mut [0; 1]).expect_err("a reset, not an end"),
+        Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a reset, not an end"),
         Err(error) => error,
     };
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);

@@ -3,7 +3,7 @@
 
 use crate::hand::{ACK, Hand, Heard, Odd, Place, RST, SYN, prepare};
 use crate::pair::{Pair, REJECT};
-use crate::stage::{Family, PATIENCE, Stage, nft, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, nft, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -93,7 +93,7 @@ fn twice(family: Family, accept: Option<&str>) {
     assert_eq!((heard.sequence, heard.acknowledged), (hand.expected, hand.next), "where it stands");
     exchange(&mut hand, &mut server);
     hand.end();
-    assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+    assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
     hand.hear_end();
     if let Some(proxy) = proxy {
@@ -124,7 +124,7 @@ fn flows_of_many_syns(stage: &Stage, listener: &TcpListener, accept: impl Fn(&Ha
         exchange(&mut hand, &mut server);
         until("every SYN was looked at", || queued(stage) == 0);
         hand.end();
-        assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+        assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
         drop(server);
         hand.hear_end();
     }
@@ -158,13 +158,13 @@ fn anew(family: Family, accept: Option<&str>) {
     assert_eq!(heard.acknowledged, hand.next, "where the old one stands");
     // What it does not know of it resets.
     again.send(RST, heard.acknowledged, b"", &Odd::default());
-    let ended = server.read(&mut [0]).expect_err("it is reset");
+    let ended = server.read_once(&mut [0]).expect_err("it is reset");
     assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
     again.connect(target(&listener), &syn());
     let mut server = accepted(&listener, again.own);
     exchange(&mut again, &mut server);
     again.end();
-    assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+    assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
     again.hear_end();
     if let Some(proxy) = proxy {

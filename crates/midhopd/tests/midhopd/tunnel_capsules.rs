@@ -2,7 +2,7 @@
 //! whatever a peer says there.
 
 use crate::ends::{Authority, Ends, far_config, near_config};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running, wording_of};
 use crate::stage::{self, Family, PATIENCE, Stage, hear, noise, say, until};
 use crate::visitor::{Flow, Shown, Visitor};
 use midhop_tunnel::cause::Cause;
@@ -325,6 +325,6 @@ fn two_of_ours_find_it_by_themselves() {
     };
     until("a flow is asked for by a template", || {
         exchange();
-        log_of(&far).contains("payload=Capsules")
+        wording_of(&far).contains("payload=Capsules")
     });
 }

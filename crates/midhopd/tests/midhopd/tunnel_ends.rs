@@ -4,7 +4,7 @@
 
 use crate::ends::{Authority, Ends, far_config, near_config, near_tables, start_far};
 use crate::flows::duties::{self, Flow};
-use crate::flows::hear_break;
+use crate::flows::{KNOWN_LINK, hear_break};
 use crate::program::{Desk, Running};
 use crate::stage::{Family, Stage, hear, nft, until};
 use midhopd::data_plane::DataPlane;
@@ -84,7 +84,9 @@ fn rst_from_either_side_arrives_as_rst_ipv6() {
 fn rst_passes_even_when_all_buffers_are_full() {
     let Some(stage) = Stage::set() else { return };
     for form in FORMS {
-        let _ends = pair(&stage, Family::V4, "early", form);
+        let near = format!("request = \"{form}\"\n{KNOWN_LINK}");
+        let early = accepting("early");
+        let _ends = Ends::start_with(&stage, Family::V4, &early, [&near, KNOWN_LINK]);
         both_ways(&stage, Family::V4, |flow, from_server| {
             duties::resets_of_full_flows(flow, from_server, false);
             duties::resets_of_full_flows(flow, from_server, true);

@@ -2,7 +2,7 @@
 
 use crate::ends::{Authority, start_far};
 use crate::hostile::{Flow, Hostile};
-use crate::stage::{self, Family, Stage, noise, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, until};
 use crate::visitor::Shown;
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
@@ -124,7 +124,7 @@ fn a_gap(family: Family) {
     assert!(said <= ROOM + SLACK, "{said} bytes were taken of one stream");
     peer.connection.close(0_u32.into(), b"");
     // It was not for want of a server that reads.
-    let error = server.read(&mut [0; 1]).expect_err("a reset, and no byte before it");
+    let error = server.read_once(&mut [0; 1]).expect_err("a reset, and no byte before it");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     until("all is given back", || scene.far.budget().held() == 0);
     sound.pass();

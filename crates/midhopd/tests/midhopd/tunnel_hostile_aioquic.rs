@@ -8,7 +8,7 @@
 
 use crate::ends::{Ends, PORT};
 use crate::partners::{Program, identity, sources};
-use crate::stage::{Family, PATIENCE, Stage, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
                     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
                     scope.spawn(move || {
                         let mut piece = [0; 16 << 10];
-                        while let Ok(count @ 1..) = stream.read(&mut piece) {
+                        while let Ok(count @ 1..) = stream.read_once(&mut piece) {
                             if stream.write_all(&piece[..count]).is_err() {
                                 return;
                             }
@@ -75,7 +75,7 @@ fn a_peer_of_others_that_turned_harms_nobody_and_leaves_nothing() {
     let silence =
         "[peers.rogue]\nkeepalive = \"1 s\"\ntimeout = \"3 s\"\n[limits]\nmemory = \"64 MiB\"\n";
     let ends = Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", ["", silence]);
-    midhopd::pki::issue(ends.authority.path(), "rogue", 30).expect("a certificate");
+    midhop_pki::authority::issue(ends.authority.path(), "rogue", 30).expect("a certificate");
     let (listener, prey) = (stage.listen(Family::V4), stage.listen(Family::V4));
     let (mut client, mut server) = stage.flow(&listener);
     pass(&mut client, &mut server);

@@ -7,7 +7,7 @@
 //! `MIDHOP_ATTACK_SEED` changes the dice, which a failure names.
 
 use crate::ends::Ends;
-use crate::stage::{self, Family, Stage, pass, until};
+use crate::stage::{self, Family, ReadOnce, Stage, pass, until};
 use crate::visitor::{Shown, Visitor};
 use bytes::Bytes;
 use midhop_tunnel::connect::{Form, Request};
@@ -17,7 +17,7 @@ use midhop_tunnel::target::Target;
 use midhop_tunnel::varint;
 use midhopd::data_plane::DataPlane;
 use quinn::VarInt;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -190,7 +190,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
                     stream.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
                     scope.spawn(move || {
                         let mut piece = [0; 1000];
-                        while let Ok(count @ 1..) = stream.read(&mut piece) {
+                        while let Ok(count @ 1..) = stream.read_once(&mut piece) {
                             let _ = stream.write_all(&piece[..count]);
                         }
                     });
@@ -210,7 +210,7 @@ fn a_peer_that_turned_harms_nobody_and_leaves_nothing() {
     println!("again: MIDHOP_ATTACK_SEED={seed}");
     let ends =
         Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", ["", "[peers.rogue]\n"]);
-    midhopd::pki::issue(ends.authority.path(), "rogue", 30).expect("a certificate");
+    midhop_pki::authority::issue(ends.authority.path(), "rogue", 30).expect("a certificate");
     let shown = Shown::of(&ends.authority, "rogue");
     let (listener, prey) = (stage.listen(Family::V4), stage.listen(Family::V4));
     let open = prey.local_addr().expect("an address");

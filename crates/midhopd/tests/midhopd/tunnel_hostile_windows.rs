@@ -3,7 +3,7 @@
 
 use crate::ends::{Authority, far_config};
 use crate::hostile::{Flow, Hostile};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running};
 use crate::stage::{self, Family, Stage, noise, until};
 use crate::strangers::resident;
 use crate::visitor::Shown;
@@ -123,8 +123,7 @@ fn several_connections(family: Family) {
         peer.connection.close(0_u32.into(), b"");
     }
     sound.pass();
-    let log = log_of(&desk);
-    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    desk.assert_no_errors();
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::ends::Ends;
 use crate::stage::{Family, PATIENCE, Stage, hear, noise, say, until};
-use midhopd::snapshot::{PeerSnapshot, Source};
+use midhop_status::snapshot::PeerSnapshot;
+use midhopd::snapshot::Source;
 use std::time::Instant;
 
 const LOSSY: &str = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"2 %\"\n";

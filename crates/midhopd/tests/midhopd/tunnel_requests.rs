@@ -2,7 +2,7 @@
 //! comes behind it, and all are counted.
 
 use crate::ends::{Authority, PORT, start_far};
-use crate::stage::{Family, PATIENCE, Stage, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, until};
 use crate::visitor::{self, Shown};
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field, frame};
@@ -10,7 +10,6 @@ use midhop_tunnel::target::Target;
 use midhop_tunnel::varint;
 use midhopd::data_plane::DataPlane;
 use midhopd::snapshot::Source;
-use std::io::Read;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -110,7 +109,7 @@ impl Client {
         let (mut server, _) = listener.accept().expect("the far side");
         server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         asked.send.finish().expect("an end");
-        assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+        assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
         drop(server);
         let end = self
             .runtime

@@ -2,7 +2,8 @@
 
 use crate::ends::Ends;
 use crate::stage::{Family, Stage, hear, noise, say, until};
-use midhopd::snapshot::{FlowSnapshot, Source};
+use midhop_status::snapshot::FlowSnapshot;
+use midhopd::snapshot::Source;
 use std::net::TcpStream;
 use std::thread::scope;
 

@@ -7,7 +7,8 @@ use crate::flows::{self, block, exchange, pass, unblock};
 use crate::pair::{EARLY, Pair, REJECT};
 use crate::program::{Desk, Running, log_of};
 use crate::stage::{Family, Stage, nft, noise, until};
-use midhopd::snapshot::{PeerSnapshot, Source};
+use midhop_status::snapshot::PeerSnapshot;
+use midhopd::snapshot::Source;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
@@ -141,8 +142,8 @@ fn what_was_said_before_the_far_end_was_there_is_said_anew() {
     let _daemons = pair.start(&stage);
     until("the near end has asked", || dropped(&stage) > 0);
     nft(&stage.server, "delete table inet early");
-    until("a tunnel is open", || log_of(&pair.near).contains("a tunnel is open"));
-    assert!(!log_of(&pair.near).contains("over TCP"), "{}", log_of(&pair.near));
+    until("a tunnel is open", || pair.far_seen().opened_total > 0);
+    assert_eq!(pair.far_seen().tcp_opened_total, 0, "{}", log_of(&pair.near));
     let listener = stage.listen(Family::V4);
     let (client, server) = flow(&stage, &listener);
     exchange(&client, &server, 1_000_000);
@@ -165,7 +166,7 @@ fn an_end_that_wants_no_tcp_has_none() {
         let (client, server) = stage.flow(&listener);
         pass(&client, &server);
         assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.client(), "without it");
-        assert!(!log_of(&near).contains("a tunnel is open"), "{}", log_of(&near));
+        assert_eq!(near.peer("far").opened_total, 0, "{}", log_of(&near));
     }
 }
 
@@ -206,9 +207,7 @@ fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
     assert_eq!(flows::hear_break(&client), ErrorKind::ConnectionReset);
     assert_eq!(flows::hear_break(&server), ErrorKind::ConnectionReset);
     nft(&stage.server, "flush chain inet block cutoff");
-    until("the tunnel is there again", || {
-        log_of(&pair.near).matches("a tunnel is open over TCP").count() == 2
-    });
+    until("the tunnel is there again", || pair.far_seen().tcp_opened_total == 2);
     flow(&stage, &listener);
 }
 
@@ -222,14 +221,12 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_over_tcp_to_their_ends() {
     let listener = stage.listen(Family::V4);
     let (client, server) = flow(&stage, &listener);
     far.signal(nix::sys::signal::Signal::SIGTERM);
-    until("the near end knows", || log_of(&pair.near).contains("a tunnel takes no more flows"));
+    until("the near end knows", || pair.far_seen().closing_tunnels == 1);
     // Longer than the near end looks at its tunnels.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     exchange(&client, &server, 2_000_000);
     assert_eq!(far.end(), Some(0), "{}", log_of(&pair.far));
     let _far = pair.start_far(&stage);
-    until("there is a tunnel again", || {
-        log_of(&pair.near).matches("a tunnel is open over TCP").count() == 2
-    });
+    until("there is a tunnel again", || pair.far_seen().tcp_opened_total == 2);
     flow(&stage, &listener);
 }

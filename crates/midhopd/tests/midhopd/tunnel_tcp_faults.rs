@@ -1,11 +1,13 @@
 //! What becomes of the flows of a near end that dies while its tunnel is over TCP.
 
+use crate::ends::PORT;
 use crate::flows::{block, hear_break, pass};
 use crate::pair::{Pair, REJECT};
-use crate::program::log_of;
+use crate::program::output_in;
 use crate::stage::{Family, Stage, nft};
 use nix::sys::signal::Signal;
 use std::io::ErrorKind;
+use std::process::Command;
 
 /// Neither end takes the tunnel for broken within a test.
 const PATIENT: &str = "rtt = \"20 ms\"\ntimeout = \"300 s\"\nkeepalive = \"100 s\"\n";
@@ -36,10 +38,13 @@ fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server);
-    let log = log_of(&pair.far);
-    let come = log.split("a peer has come over TCP").nth(1).expect("it came over TCP");
-    let from = come.split("from=").nth(1).and_then(|from| from.split_whitespace().next());
-    let port = from.and_then(|from| from.rsplit(':').next()).expect("a port");
+    let mut sockets = Command::new("ss");
+    sockets.args(["-Htn", &format!("dport = :{PORT}")]);
+    let sockets = output_in(&stage.gateway, &mut sockets).stdout;
+    let sockets = String::from_utf8(sockets).expect("text");
+    // The fourth word is its own end of the connection.
+    let from = sockets.split_whitespace().nth(3).expect("a connection");
+    let port = from.rsplit(':').next().expect("a port");
     nft(&stage.server, "add table inet vanished");
     for (hook, side) in [("input", "sport"), ("output", "dport")] {
         let chain =

@@ -3,8 +3,8 @@
 
 use crate::ends::{Authority, PORT, far_config};
 use crate::flows::exchange;
-use crate::pages::{ADMIN, of_workers, page};
-use crate::program::{Desk, Running, log_of};
+use crate::pages::{ADMIN, metric, of_workers, page};
+use crate::program::{Desk, Running};
 use crate::stage::{Family, Stage, until};
 use midhopd::data_plane::DataPlane;
 use std::net::{SocketAddr, TcpListener};
@@ -77,8 +77,7 @@ fn are_divided(family: Family) {
         }
     });
     assert_eq!(scene.tunnels(), tunnels, "each stays where it was accepted");
-    let log = log_of(&scene.far);
-    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    scene.far.assert_no_errors();
 }
 
 #[test]
@@ -99,8 +98,7 @@ fn a_peer_s_connections_over_tcp_are_counted_over_all_workers() {
     let listeners: Vec<_> = (0..16).map(|_| scene.stage.listen(Family::V4)).collect();
     let _near = scene.start_near(&listeners);
     until("it has as many as it may", || scene.tunnels().iter().sum::<u64>() == MAY);
-    until("others are refused", || {
-        log_of(&scene.far).matches("a peer has too many connections").count() >= 20
-    });
+    let denied = "midhop_peers_denied_total{reason=\"limit\"}";
+    until("others are refused", || metric(&page(&scene.stage.server, "/metrics"), denied) >= 20);
     assert_eq!(scene.tunnels().iter().sum::<u64>(), MAY);
 }

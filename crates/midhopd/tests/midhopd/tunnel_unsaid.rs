@@ -5,7 +5,7 @@
 use crate::ends::{Authority, PORT, near_config};
 use crate::flows::hear_break;
 use crate::host::Host;
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running, wording_of};
 use crate::stage::{Family, Stage, until};
 use midhop_tunnel::http3::Settings;
 use std::io::ErrorKind;
@@ -41,7 +41,7 @@ fn a_peer_that_does_not_say_what_it_serves_holds_no_flow_for_ever() {
         };
         assert_eq!(kind, ErrorKind::ConnectionReset);
     }
-    let told = || log_of(&near).matches("a peer says nothing of what it serves").count();
+    let told = || wording_of(&near).matches("a peer says nothing of what it serves").count();
     until("it is told", || told() > 0);
     assert_eq!(told(), 1, "once");
     assert!(guest.0.connection.close_reason().is_none(), "the tunnel itself is sound");

@@ -3,7 +3,7 @@
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
 use crate::ends::{Authority, Ends, near_config, start_far};
-use crate::stage::{Family, Stage, noise};
+use crate::stage::{Family, ReadOnce, Stage, noise};
 use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn say_on(mut stream: &TcpStream) {
 /// Counts what comes until the stream breaks.
 fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     let mut buffer = vec![0; 64 << 10];
-    while let Ok(count) = stream.read(&mut buffer)
+    while let Ok(count) = stream.read_once(&mut buffer)
         && count > 0
     {
         counted.fetch_add(count as u64, Relaxed);

@@ -3,11 +3,11 @@
 use crate::orbit::constellation::Constellation;
 use crate::orbit::sky::{Sighting, Sky, Station, Way};
 use midhop_units::Duration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What decides between the satellites that a station sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     /// Keep a satellite until it sinks below the mask, then take the one with the quickest way to the

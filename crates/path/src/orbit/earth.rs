@@ -3,10 +3,11 @@
 use crate::orbit::vector::Vector;
 use crate::resolve::{ResolveError, check_number};
 use midhop_units::Duration;
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 const EXPECTED: &str =
     "a place: [latitude, longitude] in degrees north and east, such as [51.5, -0.1]";
@@ -92,7 +93,8 @@ impl fmt::Display for Site {
 }
 
 /// A place on the ground as a table.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct SiteTable {
     /// Degrees north.
@@ -107,12 +109,13 @@ struct SiteTable {
     mask_deg: Option<f64>,
 }
 
+#[cfg(feature = "schema")]
 impl JsonSchema for Site {
     fn inline_schema() -> bool {
         true
     }
 
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Site".into()
     }
 

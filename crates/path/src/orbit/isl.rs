@@ -14,7 +14,6 @@ use crate::orbit::earth::{RADIUS_KM, radians};
 use crate::orbit::vector::Vector;
 use crate::orbit::walker::{Pattern, Shell};
 use crate::resolve::{ResolveError, check_number};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -22,7 +21,8 @@ use std::collections::BTreeSet;
 pub const GRAZING_KM: f64 = 80.0;
 
 /// How the satellites of a shell are joined.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IslRules {
     /// How many neighbours ahead, behind and on each side: 0 is a bent pipe, 1 gives four links, 2

@@ -7,7 +7,6 @@
 use crate::orbit::choice::Chooser;
 use crate::orbit::sky::{Way, WayDelay};
 use midhop_units::Duration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How finely changes are placed in time.
@@ -16,9 +15,8 @@ const TICK: Duration = Duration::from_ms(1);
 const CHANGES_PER_STEP_MAX: u32 = 64;
 
 /// One of the links of a way.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Hop {
     /// From the first station to its satellite.

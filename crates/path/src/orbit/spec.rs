@@ -10,7 +10,6 @@ use crate::orbit::sky::{Station, Way};
 use crate::orbit::written::ConstellationSpec;
 use crate::resolve::{DELAY_MAX, ResolveError, check_time, check_time_in};
 use midhop_units::Duration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How often the sky is looked at where nothing is said.
@@ -19,7 +18,8 @@ const STEP: Duration = Duration::from_s(1);
 const START_MAX: Duration = Duration::from_s(366 * 24 * 3600);
 
 /// `orbit = { … }` of a link.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OrbitSpec {
     /// What flies.

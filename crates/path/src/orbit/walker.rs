@@ -12,14 +12,14 @@
 use crate::orbit::earth::{self, GRAVITY_KM3_S2, RADIUS_KM, ROTATION_RAD_S, coverage_deg, radians};
 use crate::orbit::vector::Vector;
 use crate::resolve::{ResolveError, check_number};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most satellites of a shell, and of a constellation.
 pub(crate) const SATELLITES_MAX: usize = 20_000;
 
 /// How the planes of a shell are spread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Over half a circle, with a seam.
@@ -29,7 +29,8 @@ pub enum Pattern {
 }
 
 /// One shell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Shell {
     /// How the planes are spread.

@@ -9,7 +9,6 @@ use crate::orbit::refusal::OrbitError;
 use crate::orbit::walker::{Pattern, SATELLITES_MAX, Shell};
 use crate::resolve::{ResolveError, check_number};
 use crate::written::{self, Written};
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -26,7 +25,8 @@ pub enum ConstellationSpec {
 }
 
 /// A constellation described in the scenario: either `tle`, or the keys of one Walker shell.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConstellationTable {
     /// Two-line elements, with or without lines of names.

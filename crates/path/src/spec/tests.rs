@@ -170,5 +170,5 @@ fn unknown_presets_name_the_nearest() {
     let error = link("preset = \"starlik\"").resolve(RTT).expect_err("unknown").to_string();
     assert!(error.contains("did you mean \"starlink\"?"), "{error}");
     let error = link("preset = \"moonbase\"").resolve(RTT).expect_err("unknown").to_string();
-    assert!(error.contains("geo, starlink, leo-bent-pipe, ntn-phone"), "{error}");
+    assert!(error.contains("geo, starlink, starlink-leocc, leo-bent-pipe, ntn-phone"), "{error}");
 }

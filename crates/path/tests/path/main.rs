@@ -6,6 +6,7 @@ mod drive;
 
 mod access;
 mod allocation;
+mod drawn;
 mod fates;
 mod properties;
 mod queues;

@@ -41,7 +41,7 @@ fn trace<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<V
     })
 }
 
-fn link_rate() -> impl Strategy<Value = LinkRate> {
+pub fn link_rate() -> impl Strategy<Value = LinkRate> {
     prop_oneof![
         Just(LinkRate::Unlimited),
         rate().prop_map(LinkRate::Constant),
@@ -81,7 +81,7 @@ fn loss() -> impl Strategy<Value = LossSpecs> {
 }
 
 /// The parts that are easier to write than to build.
-fn written() -> impl Strategy<Value = String> {
+pub fn written() -> impl Strategy<Value = String> {
     let one_of = |choices: &'static [&'static str]| prop::sample::select(choices);
     let lines = (
         one_of(&[

@@ -35,6 +35,10 @@ fn each_form_it_shows_is_read() {
             if shown {
                 // What is in a file is put there by whoever reads the scenario.
                 let value = value.replace("csv_file = \"starlink.csv\"", "csv = \"0,20\\n1,30\"");
+                let value =
+                    value.replace("recorded_file = \"iperf.json\"", "recorded = \"1\\n2\\n\"");
+                let value =
+                    value.replace("recorded_file = \"ping.txt\"", "recorded = \"12\\n11\\n\"");
                 let text = format!("{key} = {value}");
                 let spec: DirectionSpec =
                     toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));

@@ -7,14 +7,14 @@ use midhop_assist::{
 };
 use midhop_config::KeyPath;
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// How flows are helped that a rule assists: both ends keep their one connection, and what is lost beyond this host is
 /// sent again from here, where it is seen to be lost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Assist {
     /// Interfaces beyond which segments get lost: what leaves by them is cached. None: no rule may assist.
@@ -42,7 +42,8 @@ pub struct Assist {
 }
 
 /// Who repairs what assisted flows lose beyond the interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Repairer {
     /// This daemon alone, by the acknowledgements that come back.
@@ -55,7 +56,8 @@ pub enum Repairer {
 }
 
 /// A daemon at the far end of a link, for losses between the two.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AssistPeer {
     /// This daemon's own address and UDP port for what the two report to each other.
@@ -90,7 +92,8 @@ fn requests() -> u32 {
 }
 
 /// ACK decimation (RFC 3449 §5.2.2).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AckDecimation {
     /// Of how many one goes on.
@@ -114,7 +117,8 @@ impl From<&AckDecimation> for AckDecimationSettings {
 }
 
 /// ACK spacing and reconstruction (RFC 3449 §5.3).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AckSpacing {
     /// How fast the data leave that acknowledgements ask for; none holds none back for what those before it ask for.

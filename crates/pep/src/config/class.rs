@@ -4,7 +4,6 @@ use super::resolve::fault;
 use super::{Config, Dscp, OneOrMany, ResolveError};
 use crate::{ahead::Ahead, fair_queue::WEIGHT};
 use midhop_config::KeyPath;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The heaviest that a class may be: a hundred times one of weight 1.
@@ -14,7 +13,8 @@ const NAME_BYTES_MAX: usize = 32;
 
 /// A class of flows. What is unset is as it was built in, where the class was, or else as the other flows
 /// have it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Class {
     /// What one of its flows gets of a full tunnel, beside a flow of weight 10.

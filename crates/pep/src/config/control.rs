@@ -3,7 +3,6 @@
 use super::ResolveError;
 use crate::config::resolve::fault;
 use midhop_config::KeyPath;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,8 @@ const DIRECTORY: &str = "/run/midhopd";
 const PATH_BYTES_MAX: usize = 107;
 
 /// The UNIX socket on which a running daemon answers `midhopd status`, `flows`, `why` and `reload`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
     /// Its path; empty: there is none; unset: `/run/midhopd/INSTANCE.sock`, where that can be had.

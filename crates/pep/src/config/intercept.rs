@@ -5,7 +5,6 @@ use super::{OneOrMany, ResolveError};
 use crate::config::resolve::{check_interfaces, fault};
 use midhop_config::KeyPath;
 use midhop_units::Duration;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How many bits of `mark` the data plane needs.
@@ -16,7 +15,8 @@ const RULES: u32 = 4;
 const MAIN_PREFERENCE: u32 = 32_766;
 
 /// Transparent interception.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Intercept {
     /// Interfaces on which flows arrive that are taken; none: nothing is intercepted. One that is not
@@ -70,19 +70,9 @@ impl Default for Intercept {
 
 /// When the client's SYN is answered.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accept {
     /// Once the far side has accepted: refused stays refused.
@@ -108,7 +98,8 @@ impl Accept {
 }
 
 /// Whether the flows' connections are entered into the kernel's connection tracking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Conntrack {
     /// Where the host's own firewall rules use it.
@@ -121,7 +112,8 @@ pub enum Conntrack {
 }
 
 /// Priorities of the chains in netfilter's hooks: a smaller number comes earlier.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Hooks {
     /// In prerouting and output, before connection tracking (-200): chooses the zone.

@@ -1,8 +1,9 @@
 //! Values that are written more shortly than they are held: lists of one, port ranges, DSCP names.
 
+#[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{borrow::Cow, fmt, marker::PhantomData, ops, str::FromStr};
+use std::{fmt, marker::PhantomData, ops, str::FromStr};
 
 /// A list that may be written as its only element.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,12 +65,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
+#[cfg(feature = "schema")]
 impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
     fn inline_schema() -> bool {
         true
     }
 
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         format!("OneOrMany_{}", T::schema_name()).into()
     }
 
@@ -221,8 +223,9 @@ macro_rules! number_or_text {
             }
         }
 
+        #[cfg(feature = "schema")]
         impl JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
             }
 

@@ -79,7 +79,7 @@ pub struct LegPlan {
     pub buffer: Option<Bytes>,
     /// The largest window that the leg's sockets offer: its buffer as written, else what `rate_in`
     /// gives, and where that is left to the kernel, the bandwidth-delay product of the largest leg that
-    /// its data may go to. More would only wait here. None: as the kernel measures.
+    /// its data may go to, or twice that of a tunnel. More would only wait here. None: as the kernel measures.
     pub window: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,

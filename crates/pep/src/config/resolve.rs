@@ -7,6 +7,7 @@ use crate::credit;
 use crate::policy::{Policy, PolicyRule, Route};
 use ipnet::IpNet;
 use midhop_config::{ConfigError, Document, KeyPath};
+use midhop_congestion::Algorithm;
 use midhop_units::{Bytes, Duration, Rate};
 use std::{collections::BTreeMap, fmt::Display, net::SocketAddr};
 
@@ -16,6 +17,8 @@ const INTERFACE_BYTES_MAX: usize = 15;
 const CONGESTION_BYTES_MAX: usize = 15;
 /// The congestion control that can begin at a rate.
 const CONGESTION_STARTS_AT_RATE: &str = "hybla-plus";
+/// The round-trip time of far sources, wherever they are on earth.
+const SOURCE_RTT: Duration = Duration::from_ms(250);
 /// A socket buffer below one page moves hardly more than a segment at a time.
 const BUFFER_MIN: Bytes = Bytes::new(4096);
 /// Within this there is time for a retransmission; the most means as good as never.
@@ -76,8 +79,8 @@ impl Config {
         }
         check_overlap(&legs)?;
         legs.push(other_leg());
-        bound_windows(&mut legs, self.limits.flow_buffer);
         let (tunnel, peers) = self.resolve_tunnels(&legs)?;
+        bound_windows(&mut legs, &peers, self.limits.flow_buffer);
         self.check_peers_are_others()?;
         let classes = self.resolve_classes()?;
         let mut rules = Vec::with_capacity(self.rules.len());
@@ -340,10 +343,19 @@ fn other_leg() -> LegPlan {
 }
 
 /// A source that is nearer than its bytes' destination needs no larger window than the destination's
-/// bandwidth-delay product to keep it full.
-fn bound_windows(legs: &mut [LegPlan], least: Bytes) {
+/// bandwidth-delay product to keep it full. Tunnels count where all of them know their rates, with what a source needs that
+/// is farther than their other ends, twice: half of a buffer is the window.
+fn bound_windows(legs: &mut [LegPlan], peers: &[PeerPlan], least: Bytes) {
     let measured = legs.iter().filter_map(|leg| Some(leg.rate?.bytes_in(leg.rtt?)));
-    let largest = measured.max().map(|product| product.max(least));
+    let of_peers: Option<Vec<_>> = peers
+        .iter()
+        .map(|peer| {
+            let rate = peer.rate.filter(|_| peer.congestion == Algorithm::KnownRate)?;
+            Some(rate.bytes_in(peer.rtt?.max(SOURCE_RTT)).scale(2.0))
+        })
+        .collect();
+    let largest = measured.chain(of_peers.unwrap_or_default()).max();
+    let largest = largest.map(|product| product.max(least));
     for leg in legs {
         leg.window = leg.window.or(largest);
     }

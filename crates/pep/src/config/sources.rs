@@ -4,7 +4,6 @@ use super::resolve::fault;
 use super::{OneOrMany, ResolveError};
 use ipnet::IpNet;
 use midhop_config::KeyPath;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -12,7 +11,8 @@ use std::net::IpAddr;
 pub const PREFIXES_MAX: usize = 64;
 
 /// Which clients are one source, such as those behind one terminal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Sources {
     /// Prefixes that are one source each; the longest that has the client's address counts.

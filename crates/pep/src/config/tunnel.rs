@@ -6,7 +6,6 @@ use ipnet::IpNet;
 use midhop_config::KeyPath;
 use midhop_congestion::Algorithm;
 use midhop_units::{Bytes, Duration, Rate};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -30,7 +29,8 @@ const STUCK_FLOWS: u64 = 8;
 const NAME_BYTES_MAX: usize = 253;
 
 /// What carries a tunnel where UDP does not pass, or is throttled.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
     /// TCP: HTTP/2 over TLS.
@@ -43,7 +43,8 @@ pub enum Fallback {
 }
 
 /// This daemon's own end of tunnels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Tunnel {
     /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
@@ -92,7 +93,8 @@ impl Default for Tunnel {
 }
 
 /// A proxy at the other end of a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Peer {
     /// Where it listens; none: it comes to us.
@@ -181,7 +183,8 @@ impl Default for Peer {
 }
 
 /// Whether what a link loses is repaired by what is sent beside it: forward error correction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
     /// Never: bulk pays for it.
@@ -194,7 +197,8 @@ pub enum Repair {
 }
 
 /// The form of a request for a flow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestForm {
     /// By a template once the peer has said that it is another midhopd that serves them, else classic.

@@ -178,3 +178,37 @@ fn cells_of_several_scenarios_meet_their_own_only() {
         comparison_table(&across, ["x", "y"], 120).contains("B: y, in the laboratory, \"two\"")
     );
 }
+
+#[test]
+fn columns_have_what_lines_have() {
+    let a = [seeds(&[("loss", "1 %")], &[1000, 1500, 2000]), seeds(&[("loss", "0 %")], &[9000])];
+    let b = [seeds(&[("loss", "1 %")], &[100, 150, 200]), seeds(&[("loss", "0 %")], &[9000])];
+    let found = compare(&a.concat(), &b.concat());
+    let csv = found.csv().expect("CSV");
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next(),
+        Some(
+            "title,place,cell.loss,cell.loss_fraction,transfer,\
+             goodput_mbit_per_s.a.mean,goodput_mbit_per_s.a.runs,goodput_mbit_per_s.b.mean,goodput_mbit_per_s.b.runs,\
+             goodput_mbit_per_s.ratio,goodput_mbit_per_s.ratio.low,goodput_mbit_per_s.ratio.high,goodput_mbit_per_s.real,\
+             time_s.a.mean,time_s.a.runs,time_s.b.mean,time_s.b.runs,\
+             time_s.ratio,time_s.ratio.low,time_s.ratio.high,time_s.real"
+        )
+    );
+    let lossy: Vec<&str> = lines.next().expect("a line").split(',').collect();
+    assert_eq!(lossy[2..9], ["1 %", "0.01", "file", "1.5", "3", "0.15", "3"]);
+    assert!(lossy[9].parse::<f64>().is_ok_and(|ratio| (ratio - 10.0).abs() < 1e-9), "{csv}");
+    assert_eq!(lossy[12], "true");
+    let clean: Vec<&str> = lines.next().expect("a line").split(',').collect();
+    assert_eq!((clean[4], &clean[9..13]), ("file", &["1", "", "", "false"][..]), "{csv}");
+}
+
+#[test]
+fn a_line_without_a_time_has_no_columns_of_it() {
+    let mut late = seeds(&[], &[1000]);
+    late[0].transfers[0].complete = false;
+    let found = compare(&late, &seeds(&[], &[1000]));
+    let csv = found.csv().expect("CSV");
+    assert!(csv.ends_with(",1,1,1,1,1,,,false,,,,,,,,false\n"), "{csv}");
+}

@@ -123,6 +123,7 @@ impl Sender {
                     lost: Bytes::new(self.sampler.lost - sample.snapshot.lost),
                     prior_in_flight: Bytes::new(before.in_flight),
                     sent: sample.sent,
+                    departed: sample.sent,
                 }),
             });
         }

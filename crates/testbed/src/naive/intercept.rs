@@ -1,10 +1,10 @@
 //! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
 
+use midhop_linux::netlink::Channel;
 use midhop_linux::nft;
-use midhop_linux::route::exchange;
+use midhop_linux::route_table::Family;
+use midhop_linux::rule::{Rule, RuleAction, RulePart};
 use midhop_linux::tproxy::local_routes;
-use rtnetlink::Handle;
-use rtnetlink::packet_route::rule::RuleAction;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
@@ -25,21 +25,24 @@ pub(super) struct Interception;
 
 impl Interception {
     /// Delivers what passes to `entrances` from now on.
-    pub(super) async fn install(entrances: &[Entrance]) -> io::Result<Self> {
-        exchange(deliver).await?;
+    pub(super) fn install(entrances: &[Entrance]) -> io::Result<Self> {
+        deliver()?;
         nft::run(&table(entrances)).map_err(io::Error::other)?;
         Ok(Self)
     }
 }
 
 /// Routes marked packets to this node's own sockets.
-async fn deliver(handle: Handle) -> Result<(), rtnetlink::Error> {
+fn deliver() -> io::Result<()> {
+    let channel = Channel::routing()?;
     for route in local_routes(HERE) {
-        handle.route().add(route).execute().await?;
+        route.add(&channel)?;
     }
-    let rule = || handle.rule().add().fw_mark(HERE).table_id(HERE).action(RuleAction::ToTable);
-    rule().v4().execute().await?;
-    rule().v6().execute().await
+    for family in Family::BOTH {
+        let parts = vec![RulePart::Mark(HERE), RulePart::Table(HERE)];
+        Rule::new(family, RuleAction::ToTable, parts).add(&channel)?;
+    }
+    Ok(())
 }
 
 /// Only SYNs that pass and packets of own sockets are touched.

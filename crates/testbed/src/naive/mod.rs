@@ -140,7 +140,7 @@ async fn serve(
             listeners.push((link.clone(), listener));
         }
     }
-    let _interception = Interception::install(&entrances).await.map_err(NaiveError::Intercept)?;
+    let _interception = Interception::install(&entrances).map_err(NaiveError::Intercept)?;
     for (link, listener) in listeners {
         tokio::task::spawn_local(accept(link, listener, Rc::clone(&options), Rc::clone(&shared)));
     }

@@ -1,21 +1,21 @@
 //! Devices, addresses, routes and neighbours of a namespace, by rtnetlink.
 
 use super::{Namespace, NamespaceError};
-use futures_util::TryStreamExt;
 use midhop_linux::link::{self, NewVeth};
-use midhop_linux::route::on_own_runtime;
+use midhop_linux::netlink::Channel;
+use midhop_linux::route::wait_until_own;
+use midhop_linux::route_table::{Family, RouteEntry};
 use midhop_units::Seed;
-use rtnetlink::packet_route::link::LinkAttribute;
-use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType,
-};
-use rtnetlink::{Handle, RouteMessageBuilder};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// A device that passes nothing on after this long never will; then the run shows it.
 const SENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// An address that cannot be reached after this long never will, as of a device that is down.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A hardware address.
 pub type Mac = [u8; 6];
@@ -77,11 +77,10 @@ fn connect(
         mac: Some(ends[at].mac),
         mtu: Some(mtu),
     });
-    let message = link::veth(near, far, b);
     netlink(
         a,
         || format!("make the device pair {name_a} – {name_b}"),
-        async |handle| handle.link().add(message).execute().await,
+        |channel| link::create_pair(channel, near, far, b),
     )?;
     // Neither end comes up while it has no peer, so this is no flag of the message above.
     for (namespace, name) in [(a, name_a), (b, name_b)] {
@@ -97,11 +96,7 @@ fn connect(
 /// See [`Namespace::set_up`].
 pub(super) fn set_up(namespace: &Namespace, interface: &str) -> Result<(), NamespaceError> {
     let index = index_of(namespace, interface)?;
-    netlink(
-        namespace,
-        || format!("bring {interface} up"),
-        async |handle| link::set_up(&handle, index).await,
-    )
+    netlink(namespace, || format!("bring {interface} up"), |channel| link::set_up(channel, index))
 }
 
 /// Waits until a device passes packets on.
@@ -114,18 +109,11 @@ fn wait_until_it_sends(namespace: &Namespace, interface: &str) -> Result<(), Nam
     netlink(
         namespace,
         || format!("wait until {interface} sends"),
-        async |handle| loop {
-            let mut answer = handle.link().get().match_index(index).execute();
-            let link = answer.try_next().await?;
-            let attributes = link.map(|link| link.attributes).unwrap_or_default();
-            let asleep = |attribute: &LinkAttribute| match attribute {
-                LinkAttribute::Qdisc(name) => name == "noop",
-                _ => false,
-            };
-            if !attributes.iter().any(asleep) || Instant::now() > deadline {
-                return Ok(());
+        |channel| {
+            while link::device(channel, index)?.queue == "noop" && Instant::now() < deadline {
+                sleep(Duration::from_millis(1));
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(())
         },
     )
 }
@@ -133,23 +121,11 @@ fn wait_until_it_sends(namespace: &Namespace, interface: &str) -> Result<(), Nam
 /// See [`Namespace::dropped`].
 pub(super) fn dropped(namespace: &Namespace, interface: &str) -> Result<u64, NamespaceError> {
     let index = index_of(namespace, interface)?;
-    let mut dropped = 0;
     netlink(
         namespace,
         || format!("read what {interface} has dropped"),
-        async |handle| {
-            let mut answer = handle.link().get().match_index(index).execute();
-            let link = answer.try_next().await?;
-            let attributes = link.map(|link| link.attributes).unwrap_or_default();
-            let told = attributes.iter().filter_map(|attribute| match attribute {
-                LinkAttribute::Stats64(counted) => Some(counted.rx_dropped),
-                _ => None,
-            });
-            dropped = told.sum();
-            Ok(())
-        },
-    )?;
-    Ok(dropped)
+        |channel| Ok(link::device(channel, index)?.dropped),
+    )
 }
 
 /// See [`Namespace::add_address`].
@@ -163,8 +139,13 @@ pub(super) fn add_address(
     netlink(
         namespace,
         || format!("give {interface} the address {address}/{prefix}"),
-        async |handle| link::add_address(&handle, index, address, prefix).await,
-    )
+        |channel| link::add_address(channel, index, address, prefix),
+    )?;
+    let waited = namespace.run(|| wait_until_own(address, ADDRESS_WITHIN))?;
+    waited.map(drop).map_err(|source| {
+        let action = format!("wait for the route to {address}");
+        NamespaceError::Device { name: namespace.name().to_owned(), action, source }
+    })
 }
 
 /// See [`Namespace::add_route`].
@@ -175,60 +156,29 @@ pub(super) fn add_route(
     via: IpAddr,
 ) -> Result<(), NamespaceError> {
     let action = || format!("route {destination}/{prefix} over {via}");
-    let message = link::route_over(destination, prefix, via).ok_or_else(|| {
+    let message = RouteEntry::over(destination, prefix, via).ok_or_else(|| {
         let text = "the next hop is of another address family";
         let source = io::Error::new(io::ErrorKind::InvalidInput, text);
         NamespaceError::Device { name: namespace.name().to_owned(), action: action(), source }
     })?;
-    netlink(namespace, action, async |handle| handle.route().add(message).execute().await)
+    netlink(namespace, action, |channel| message.add(channel))
 }
 
 /// See [`Namespace::advertise_packets`].
 pub(super) fn advertise_packets(namespace: &Namespace, size: u32) -> Result<(), NamespaceError> {
     let action = || format!("advertise packets of {size} bytes over every route");
-    let [v4, v6] = [
-        RouteMessageBuilder::<Ipv4Addr>::new().build(),
-        RouteMessageBuilder::<Ipv6Addr>::new().build(),
-    ];
     // The headers of IP and TCP without options (RFC 9293 section 3.7.1).
-    for (family, headers) in [(v4, 20 + 20), (v6, 40 + 20)] {
-        let segment = RouteMetric::Advmss(size.saturating_sub(headers));
-        netlink(namespace, action, async |handle| {
-            let routes: Vec<RouteMessage> =
-                handle.route().get(family).execute().try_collect().await?;
-            for mut route in routes.into_iter().filter(leads_to_others) {
-                route.attributes.retain(names_a_route);
-                route.attributes.push(RouteAttribute::Metrics(vec![segment.clone()]));
-                handle.route().add(route).replace().execute().await?;
+    for (family, headers) in [(Family::V4, 20 + 20), (Family::V6, 40 + 20)] {
+        let segment = size.saturating_sub(headers);
+        netlink(namespace, action, |channel| {
+            let routes = RouteEntry::all(channel, family)?;
+            for route in routes.into_iter().filter(RouteEntry::leads_to_others) {
+                route.with_segment(segment).replace(channel)?;
             }
             Ok(())
         })?;
     }
     Ok(())
-}
-
-/// Whether packets to others take this route: the kernel's own for its addresses and for groups stay as they are.
-fn leads_to_others(route: &RouteMessage) -> bool {
-    let own = |it: &RouteAttribute| match it {
-        RouteAttribute::Destination(RouteAddress::Inet6(to)) => {
-            to.is_unicast_link_local() || to.is_multicast()
-        }
-        _ => false,
-    };
-    let main = route.header.table == RouteHeader::RT_TABLE_MAIN;
-    main && route.header.kind == RouteType::Unicast && !route.attributes.iter().any(own)
-}
-
-/// What of a route's attributes makes it what it is; the kernel adds the rest.
-fn names_a_route(attribute: &RouteAttribute) -> bool {
-    matches!(
-        attribute,
-        RouteAttribute::Destination(_)
-            | RouteAttribute::Gateway(_)
-            | RouteAttribute::Oif(_)
-            | RouteAttribute::PrefSource(_)
-            | RouteAttribute::Priority(_)
-    )
 }
 
 /// See [`Namespace::add_neighbour`].
@@ -242,9 +192,7 @@ pub(super) fn add_neighbour(
     netlink(
         namespace,
         || format!("set the neighbour {address} of {interface}"),
-        async |handle| {
-            handle.neighbours().add(index, address).link_layer_address(&mac).execute().await
-        },
+        |channel| link::add_neighbour(channel, index, address, mac),
     )
 }
 
@@ -263,13 +211,13 @@ fn index_of(namespace: &Namespace, interface: &str) -> Result<u32, NamespaceErro
     })
 }
 
-/// Talks rtnetlink inside the namespace, on a thread and a runtime of its own.
-fn netlink(
+/// Talks to the namespace's kernel about devices and routes, on a thread of its own.
+fn netlink<T: Send>(
     namespace: &Namespace,
     action: impl Fn() -> String,
-    talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
-) -> Result<(), NamespaceError> {
-    let answer = namespace.run(|| on_own_runtime(talk))?;
+    talk: impl FnOnce(&Channel) -> io::Result<T> + Send,
+) -> Result<T, NamespaceError> {
+    let answer = namespace.run(|| talk(&Channel::routing()?))?;
     answer.map_err(|source| NamespaceError::Device {
         name: namespace.name().to_owned(),
         action: action(),

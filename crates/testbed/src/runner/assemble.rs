@@ -47,10 +47,7 @@ pub(super) fn assemble(
     let nodes = nodes.into_iter().chain(network.nodes).collect();
     let mut series = network.series;
     for report in reports {
-        let mut transfer = report.transfer;
-        transfer.limit = plan.transfer(&transfer.name).and_then(|planned| {
-            planned.limit_result(transfer.complete, transfer.bytes, transfer.took)
-        });
+        let transfer = report.transfer;
         faults.extend(transfer_faults(&transfer));
         faults.extend(report.warnings.into_iter().map(|said| format!("{}: {said}", transfer.name)));
         transfers.push(transfer);
@@ -95,6 +92,7 @@ pub(super) fn assemble(
         nodes,
         series,
     };
+    record.set_limits(plan);
     let impossible = record.check_limit();
     record.validity.faults.extend(impossible);
     Ok(record)

@@ -9,6 +9,7 @@ use super::{RunError, RunOptions, tunnels};
 use crate::emulator::scheduling;
 use crate::lab::{Network, Proxy};
 use crate::probe::Probe;
+use midhop_experiment::pep::PepPlan;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_units::Duration;
@@ -134,7 +135,7 @@ pub fn start_proxies(
         }
         // Its own: all of them have this host's files.
         config.control.use_directory(directory, &node.name);
-        let text = toml::to_string(&config)
+        let text = PepPlan::written(&config)
             .map_err(|error| io_error("write a proxy's configuration")(io::Error::other(error)))?;
         proxies.push(Proxy::start(namespace, &node.name, &text, directory)?);
     }
@@ -216,7 +217,7 @@ fn wait_out(duration: Duration, interrupted: &AtomicBool) -> Result<(), RunError
 }
 
 /// The machine's one-minute load average.
-fn load_average() -> f64 {
+pub fn load_average() -> f64 {
     fs::read_to_string("/proc/loadavg")
         .ok()
         .and_then(|text| text.split_whitespace().next()?.parse().ok())

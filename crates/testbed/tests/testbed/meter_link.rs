@@ -88,6 +88,16 @@ fn check_loss(way: &LinkDirection, truth: f64) {
     assert!(within && high < 0.05, "{truth} is not in the interval of {way:?}");
 }
 
+/// What a line of progress says was sent. Unit: Mbit.
+fn sent(line: &str) -> Option<f64> {
+    line.split_once(": sent ")?.1.split_once(" Mbit, ")?.0.parse().ok()
+}
+
+/// What it says was received.
+fn received(line: &str) -> Option<f64> {
+    line.split_once(", received ")?.1.split_once(" Mbit in ")?.0.parse().ok()
+}
+
 #[test]
 fn an_emulated_satellite_link_is_found() {
     let link = "delay = \"300 ms\"\n\
@@ -114,6 +124,17 @@ fn an_emulated_satellite_link_is_found() {
     }
     for phase in ["round trip", "rate down", "rate up", "loss down", "loss up", "TCP flow up"] {
         assert!(lines.iter().any(|line| line.contains(phase)), "{phase:?} is missing in {all}");
+    }
+    // What passes is reported in its phase: a TCP flow in one direction each, trains in the other as well.
+    for (phase, passed) in [
+        ("rate down", received as fn(&str) -> _),
+        ("loss up", sent),
+        ("TCP flow down", received),
+        ("TCP flow up", sent),
+    ] {
+        let moved: f64 =
+            lines.iter().filter(|line| line.contains(phase)).filter_map(|line| passed(line)).sum();
+        assert!(moved > 0.0, "nothing passed in {phase:?}: {all}");
     }
     // The link that it prints is one that a scenario takes, and much like that which was measured.
     let tables = report.tables();

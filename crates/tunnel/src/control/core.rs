@@ -40,6 +40,8 @@ pub(super) struct Lost {
 struct Batch {
     bytes: u64,
     newest: Option<(Instant, Option<Snapshot>)>,
+    /// How much of the newest one's flight is on its way no more. Unit: 1/65536.
+    done_q16: u64,
     app_limited: bool,
     rtt: Option<Duration>,
 }
@@ -211,11 +213,26 @@ impl Core {
         batch.bytes = batch.bytes.saturating_add(acked.bytes);
         batch.app_limited |= acked.app_limited;
         if batch.newest.is_none_or(|(newest, _)| sent >= newest) {
-            batch.newest = Some((sent, snapshot));
+            batch.newest = Some((sent, snapshot.map(|(snapshot, _)| snapshot)));
+            batch.done_q16 = snapshot.map_or(0, |(_, done_q16)| done_q16);
         }
     }
 
-    pub fn on_end_of_acks(&mut self, now: std::time::Instant, in_flight: u64, app_limited: bool) {
+    /// When the newest of the packets acknowledged since the last [`on_end_of_acks`](Self::on_end_of_acks) was made, and how
+    /// much of what was made then is on its way no more. Unit: 1/65536.
+    pub fn newest_made(&self) -> Option<(std::time::Instant, u64)> {
+        let (newest, _) = self.batch.newest?;
+        Some((self.epoch + newest.saturating_since(Instant::START).into(), self.batch.done_q16))
+    }
+
+    /// All packets of an acknowledgement were reported; the newest left `waited` after it was made.
+    pub fn on_end_of_acks(
+        &mut self,
+        now: std::time::Instant,
+        in_flight: u64,
+        app_limited: bool,
+        waited: Duration,
+    ) {
         self.heard.0 += 1;
         self.heard.1 += u64::from(app_limited);
         let now = self.time(now);
@@ -256,6 +273,7 @@ impl Core {
                 lost: Bytes::new(self.flights.lost.saturating_sub(sample.snapshot.lost)),
                 prior_in_flight: Bytes::new(prior_in_flight),
                 sent: sample.snapshot.sent,
+                departed: sample.snapshot.sent + waited,
             }),
         });
         if self.flights.round_started {

@@ -30,6 +30,7 @@ pub(super) struct Snapshot {
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     snapshot: Snapshot,
+    size: u64,
     /// Neither acknowledged nor lost.
     left: u64,
 }
@@ -75,6 +76,7 @@ impl Flights {
         }
         let in_flight = in_flight.saturating_add(bytes);
         if let Some(last) = self.flights.back_mut().filter(|last| last.snapshot.sent == now) {
+            last.size += bytes;
             last.left += bytes;
             last.snapshot.in_flight = in_flight;
             return;
@@ -91,7 +93,7 @@ impl Flights {
             in_flight,
             app_limited: self.app_limited_until > 0,
         };
-        self.flights.push_back(Flight { snapshot, left: bytes });
+        self.flights.push_back(Flight { snapshot, size: bytes, left: bytes });
     }
 
     /// The application has nothing to send though the window would allow it.
@@ -99,12 +101,14 @@ impl Flights {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// A packet that left at `sent` was acknowledged. Returns the record of its flight.
-    pub fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<Snapshot> {
+    /// A packet that left at `sent` was acknowledged. Returns the record of its flight, and how much of that is on its way
+    /// no more. Unit: 1/65536.
+    pub fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<(Snapshot, u64)> {
         let at = self.flights.partition_point(|flight| flight.snapshot.sent < sent);
         let flight = self.flights.get_mut(at).filter(|flight| flight.snapshot.sent == sent)?;
         flight.left = flight.left.saturating_sub(bytes);
-        Some(flight.snapshot)
+        let done_q16 = (flight.size - flight.left) * 65_536 / flight.size.max(1);
+        Some((flight.snapshot, done_q16))
     }
 
     /// One acknowledgement delivers `bytes`; `newest` is the record of the newest packet in it.

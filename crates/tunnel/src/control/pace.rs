@@ -1,11 +1,17 @@
 //! The handle that a connection's controller shares with the code that releases its datagrams.
 
 use super::core::Core;
+use crate::departures::QUEUE_TIME;
 use midhop_congestion::Controller;
 use midhop_units::{Bytes, Duration, Rate};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+/// The queue below a controller that measures the path by what it sends.
+const QUEUE_TIME_SHORT: Duration = Duration::from_ms(1);
+/// More batches than any path has in flight.
+const WAITS_MAX: usize = 1 << 16;
 /// No rate is known: send as fast as the window allows.
 const UNPACED: u64 = u64::MAX;
 
@@ -27,8 +33,20 @@ struct Shared {
     /// Unit: nanoseconds.
     queueing: AtomicU64,
     losses: AtomicU64,
+    /// Unit: nanoseconds.
+    queue_time: AtomicU64,
+    /// Batches that waited for the pace.
+    waits: Mutex<VecDeque<Wait>>,
     /// The controller that was made last.
     core: Mutex<Weak<Mutex<Core>>>,
+}
+
+/// How long the first and the last datagram waited of what QUIC made at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    made: std::time::Instant,
+    first: Duration,
+    last: Duration,
 }
 
 /// What a connection has delivered.
@@ -52,6 +70,8 @@ impl Pace {
             datagram_max: AtomicU64::new(u64::MAX),
             queueing: AtomicU64::new(0),
             losses: AtomicU64::new(0),
+            queue_time: AtomicU64::new(QUEUE_TIME.as_ns()),
+            waits: Mutex::new(VecDeque::new()),
             core: Mutex::new(Weak::new()),
         }))
     }
@@ -101,9 +121,49 @@ impl Pace {
         self.0.losses.load(Relaxed)
     }
 
+    /// How much time the queue of datagrams that wait for the pace may hold, and QUIC's next batch.
+    pub fn queue_time(&self) -> Duration {
+        Duration::from_ns(self.0.queue_time.load(Relaxed))
+    }
+
+    /// A controller that measures the path by what it sends needs a shorter queue below it.
+    pub(super) fn shorten_queue(&self, shortened: bool) {
+        let time = if shortened { QUEUE_TIME_SHORT } else { QUEUE_TIME };
+        self.0.queue_time.store(time.as_ns(), Relaxed);
+    }
+
     /// Counts a loss.
     pub fn loses(&self) {
         self.0.losses.fetch_add(1, Relaxed);
+    }
+
+    /// A datagram of what QUIC made at `made` leaves after it has `waited` for the pace.
+    pub(crate) fn leaves(&self, made: std::time::Instant, waited: Duration) {
+        let mut waits = lock(&self.0.waits);
+        match waits.back_mut() {
+            Some(wait) if wait.made == made => wait.last = waited,
+            _ if waited.is_zero() => {}
+            _ => {
+                if waits.len() >= WAITS_MAX {
+                    waits.pop_front();
+                }
+                waits.push_back(Wait { made, first: waited, last: waited });
+            }
+        }
+    }
+
+    /// How long a datagram at this part of what QUIC made at `made` has waited; unit of the part: 1/65536. What was made
+    /// before is forgotten.
+    pub(super) fn waited(&self, made: std::time::Instant, part_q16: u64) -> Duration {
+        let mut waits = lock(&self.0.waits);
+        while waits.front().is_some_and(|wait| wait.made < made) {
+            waits.pop_front();
+        }
+        let wait = waits.front().filter(|wait| wait.made == made);
+        wait.map_or(Duration::ZERO, |wait| {
+            let after = wait.last.saturating_sub(wait.first).as_ns();
+            wait.first + Duration::from_ns(after / 65_536 * part_q16.min(65_536))
+        })
     }
 
     /// How much is in flight, according to quinn's last report.

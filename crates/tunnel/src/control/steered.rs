@@ -2,6 +2,7 @@
 
 use super::core::{Acked, Core, Lost};
 use super::pace::{Pace, lock};
+use midhop_units::Duration;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerMetrics};
 use std::any::Any;
@@ -61,7 +62,11 @@ impl Controller for Steered {
         app_limited: bool,
         _largest_packet_num_acked: Option<u64>,
     ) {
-        self.tell(|core| core.on_end_of_acks(now, in_flight, app_limited));
+        let waited = {
+            let made = lock(&self.core).newest_made();
+            made.map_or(Duration::ZERO, |(made, done_q16)| self.pace.waited(made, done_q16))
+        };
+        self.tell(|core| core.on_end_of_acks(now, in_flight, app_limited, waited));
     }
 
     fn on_congestion_event(

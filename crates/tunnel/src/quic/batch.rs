@@ -1,7 +1,6 @@
 //! Datagrams that are sent with one system call (generic segmentation offload).
 
 use super::carrier::Label;
-use super::endpoint::Datagram;
 
 /// The most that one call may send: the largest UDP payload over IPv4.
 const BATCH_BYTES: usize = 65_507;
@@ -72,7 +71,7 @@ impl DatagramBatch {
     }
 
     /// Whether a datagram may be sent together with those in the batch.
-    pub fn takes(&self, (bytes, label): &Datagram) -> bool {
+    pub fn takes(&self, bytes: &[u8], label: &Label) -> bool {
         let Some(own) = &self.label else { return true };
         own == label
             && self.count < self.count_max
@@ -83,9 +82,9 @@ impl DatagramBatch {
     }
 
     /// Adds a datagram that it [takes](Self::takes).
-    pub fn put(&mut self, (bytes, label): &Datagram) {
+    pub fn put(&mut self, bytes: &[u8], label: Label) {
         if self.label.is_none() {
-            self.label = Some(*label);
+            self.label = Some(label);
             self.segment = bytes.len();
         }
         self.bytes.extend_from_slice(bytes);
@@ -96,6 +95,7 @@ impl DatagramBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::Datagram;
     use bytes::Bytes;
 
     fn datagram(port: u16, len: usize) -> Datagram {
@@ -110,11 +110,11 @@ mod tests {
             calls.push((port, batch.bytes().len(), batch.segment()));
             batch.clear();
         };
-        for datagram in datagrams {
-            if !batch.takes(datagram) {
+        for (bytes, label) in datagrams {
+            if !batch.takes(bytes, label) {
                 send(&mut batch);
             }
-            batch.put(datagram);
+            batch.put(bytes, *label);
         }
         send(&mut batch);
         assert!(batch.is_empty());
@@ -145,9 +145,10 @@ mod tests {
         });
         assert_eq!(written, Some(label));
         assert_eq!((batch.segment(), batch.datagrams().count()), (Some(1200), 2));
-        assert!(batch.takes(&datagram(1, 900)) && !batch.takes(&datagram(1, 1201)));
-        batch.put(&datagram(1, 900));
-        assert!(!batch.takes(&datagram(1, 900)), "the last one was shorter");
+        let takes = |batch: &DatagramBatch, len| batch.takes(&vec![7; len], &label);
+        assert!(takes(&batch, 900) && !takes(&batch, 1201));
+        batch.put(&[7; 900], label);
+        assert!(!takes(&batch, 900), "the last one was shorter");
         assert_eq!(batch.datagrams().map(<[u8]>::len).collect::<Vec<_>>(), [1200, 1200, 900]);
     }
 }

@@ -9,12 +9,12 @@ use super::session::Session;
 use crate::cause::Cause;
 use crate::connect::{Request, Response};
 use crate::control::{Pace, Steering};
-use crate::departures::QUEUE_TIME;
 use crate::fec::{DATAGRAM_MAX, FecSettings, Packet, Shim, Stats};
 use crate::http3::{Code, Field, Settings};
 use crate::peer;
+use crate::send_pool::{PathState, PoolLaw};
 use bytes::Bytes;
-use midhop_congestion::BuildError;
+use midhop_congestion::{Algorithm, BuildError};
 use midhop_pep::config::{ClassPlan, PeerPlan};
 use midhop_units::{Duration, Instant};
 use quinn_proto::{
@@ -67,6 +67,14 @@ impl Label {
     }
 }
 
+/// A datagram on its way through the shim.
+#[derive(Debug, Clone, Copy)]
+struct Tag {
+    label: Label,
+    /// When QUIC made it; none: it was received.
+    made: Option<Instant>,
+}
+
 impl From<Transmit> for Label {
     fn from(transmit: Transmit) -> Self {
         Self { peer: transmit.destination, own: transmit.src_ip, ecn: transmit.ecn }
@@ -82,7 +90,8 @@ pub struct Carrier {
     connection: Connection,
     /// None: the peer is not identified yet.
     session: Option<Session>,
-    shim: Shim<Label>,
+    pool: PoolLaw,
+    shim: Shim<Tag>,
     /// Whether datagrams other than QUIC's may arrive.
     reads_repairs: bool,
     /// Whether the use of repairs is still to be agreed on.
@@ -92,7 +101,7 @@ pub struct Carrier {
     /// Whether the peer has confirmed it.
     is_confirmed: bool,
     /// Datagrams that QUIC made when there was no room: they cannot be returned to QUIC.
-    made: VecDeque<(Bytes, Label)>,
+    made: VecDeque<(Bytes, Tag)>,
     /// Events from before the session began.
     events: VecDeque<CarrierEvent>,
     buffer: Vec<u8>,
@@ -142,6 +151,7 @@ impl Carrier {
             epoch,
             connection,
             session: None,
+            pool: PoolLaw::new(midhop_units::Bytes::MAX),
             shim: Shim::new(FecSettings::default(), pace, now),
             reads_repairs: false,
             to_agree: false,
@@ -169,6 +179,8 @@ impl Carrier {
             self.shim.propose();
         }
         let authority = format!("{}:{}", peer.identity, remote.port());
+        self.pool.set_most(peer.send_window);
+        self.pool.set_follows(peer.congestion == Algorithm::KnownRate);
         let mut session = Session::new(peer, authority, opening, now, self.shim.pace().rate());
         session.events.append(&mut self.events);
         let session = self.session.insert(session);
@@ -190,16 +202,14 @@ impl Carrier {
     ) -> Result<(), BuildError> {
         let leg = peer::leg(peer, self.connection.remote_address().is_ipv6());
         self.connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(leg.streams_max));
+        self.pool.set_follows(peer.congestion == Algorithm::KnownRate);
         leg.turn(steering, self.at(now), peer::congestion(peer))
     }
 
-    /// Changes how much may be sent and unacknowledged, and how much may be received. Unit: bytes.
+    /// Changes how much may be sent and unacknowledged at most, and how much may be received. Unit: bytes.
     pub fn set_windows(&mut self, send: u64, receive: u64) {
-        self.connection.set_send_window(send);
+        self.pool.set_most(midhop_units::Bytes::new(send));
         self.connection.set_receive_window(VarInt::from_u64(receive).unwrap_or(VarInt::MAX));
-        if let Some(session) = &mut self.session {
-            session.set_pool(send);
-        }
     }
 
     /// The peer's address.
@@ -434,12 +444,12 @@ impl Carrier {
 
     /// Passes such a datagram to the shim; [`Carrier::unwrapped`] returns the datagrams of QUIC in it.
     pub(super) fn unwrap(&mut self, now: Instant, datagram: Bytes, label: Label) {
-        self.shim.handle_input(now, datagram, label, label.is_marked());
+        self.shim.handle_input(now, datagram, Tag { label, made: None }, label.is_marked());
     }
 
     /// The next datagram of QUIC out of the received ones.
     pub(super) fn unwrapped(&mut self) -> Option<(Bytes, Label)> {
-        self.shim.poll_delivery()
+        self.shim.poll_delivery().map(|(datagram, tag)| (datagram, tag.label))
     }
 
     /// Handles an event of QUIC's endpoint, caused by a received datagram.
@@ -487,11 +497,15 @@ impl Carrier {
     /// QUIC writes them into the batch directly, unless they are numbered or wait for the pace.
     pub(super) fn fill(&mut self, now: Instant, batch: &mut DatagramBatch) {
         loop {
-            while let Some(next) = self.shim.peek_output(now) {
-                if !batch.takes(next) {
+            while let Some((datagram, tag)) = self.shim.peek_output(now) {
+                if !batch.takes(datagram, &tag.label) {
                     return;
                 }
-                self.shim.poll_output(now).iter().for_each(|next| batch.put(next));
+                let Some((datagram, tag)) = self.shim.poll_output(now) else { return };
+                batch.put(&datagram, tag.label);
+                if let Some(made) = tag.made {
+                    self.shim.pace().leaves(self.at(made), now.saturating_since(made));
+                }
             }
             self.work(now);
             let room = match self.made.is_empty() {
@@ -523,9 +537,9 @@ impl Carrier {
         if count == 1 && self.shim.is_probe(size) {
             let probe = Bytes::copy_from_slice(batch.bytes());
             batch.clear();
-            self.shim.push(now, probe, label);
+            self.shim.push(now, probe, Tag { label, made: Some(now) });
         } else {
-            self.shim.pass(now, count, size, label);
+            self.shim.pass(now, count, size, Tag { label, made: Some(now) });
         }
         true
     }
@@ -543,13 +557,13 @@ impl Carrier {
                     return any;
                 };
                 let (size, segment) = (transmit.size, transmit.segment_size);
-                let label = Label::from(transmit);
+                let tag = Tag { label: Label::from(transmit), made: Some(now) };
                 let segment = segment.unwrap_or(size).max(1);
                 let made = self.buffer.get(..size).unwrap_or_default();
                 let mut made = Bytes::copy_from_slice(made);
                 while !made.is_empty() {
                     let datagram = made.split_to(segment.min(made.len()));
-                    self.made.push_back((datagram, label));
+                    self.made.push_back((datagram, tag));
                 }
             }
             if self.shim.is_full() {
@@ -557,20 +571,37 @@ impl Carrier {
                 return any;
             }
             any = true;
-            self.made.drain(..).for_each(|(made, label)| self.shim.push(now, made, label));
+            self.made.drain(..).for_each(|(made, tag)| self.shim.push(now, made, tag));
         }
     }
 
     /// Datagrams that QUIC makes in one batch: on a slow leg a large batch would wait longer than necessary.
     fn segments(&self) -> usize {
         let Some(rate) = self.shim.pace().rate() else { return SEGMENTS_MAX as usize };
-        (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM_MAX.get()).clamp(1, SEGMENTS_MAX) as usize
+        (rate.bytes_in(self.shim.pace().queue_time()).get() / DATAGRAM_MAX.get())
+            .clamp(1, SEGMENTS_MAX) as usize
+    }
+
+    /// Has what may be unacknowledged follow the path.
+    fn follow_pool(&mut self, now: Instant) {
+        let Some(session) = &mut self.session else { return };
+        let pace = self.shim.pace();
+        let path = PathState {
+            window: pace.window(),
+            losses: pace.losses(),
+            rtt: self.connection.rtt().into(),
+        };
+        let size = self.pool.size(now, path).get();
+        if session.set_pool(size) {
+            self.connection.set_send_window(size);
+        }
     }
 
     /// Does all that is due now, except for sending.
     fn work(&mut self, now: Instant) {
         let at = self.at(now);
         let rate = self.shim.pace().rate();
+        self.follow_pool(now);
         let Self { connection, session, shim, to_agree, is_connected, is_confirmed, .. } = self;
         let Some(session) = session else {
             // Later events wait in QUIC until the peer is identified.

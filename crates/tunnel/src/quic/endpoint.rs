@@ -302,8 +302,10 @@ impl Endpoint {
     /// one connection stay together.
     pub fn poll_batch(&mut self, now: Instant, batch: &mut DatagramBatch) -> bool {
         self.settle();
-        while let Some(answer) = self.answers.front().filter(|answer| batch.takes(answer)) {
-            batch.put(answer);
+        while let Some((answer, label)) =
+            self.answers.front().filter(|(answer, label)| batch.takes(answer, label))
+        {
+            batch.put(answer, *label);
             self.answers.pop_front();
         }
         while batch.is_empty()

@@ -166,9 +166,9 @@ impl Session {
         self.scheduler.is_full()
     }
 
-    /// Changes how much may be unacknowledged. Unit: bytes.
-    pub fn set_pool(&mut self, pool: u64) {
-        self.pool = pool;
+    /// Changes how much may be unacknowledged. Returns whether that is new. Unit: bytes.
+    pub fn set_pool(&mut self, pool: u64) -> bool {
+        std::mem::replace(&mut self.pool, pool) != pool
     }
 
     /// Unit: bytes. Memory used by received bytes.

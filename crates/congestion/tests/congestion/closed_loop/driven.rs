@@ -3,6 +3,7 @@
 use midhop_congestion::bbr::{v1::BbrV1, v3::BbrV3};
 use midhop_congestion::dvegas::DVegas;
 use midhop_congestion::known_rate::KnownRate;
+use midhop_congestion::pulse::Pulsed;
 use midhop_congestion::vivace::Vivace;
 use midhop_congestion::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
@@ -64,4 +65,4 @@ macro_rules! driven {
 }
 
 driven!(Controller: Controller);
-driven!(CongestionControl: BbrV1, BbrV3, DVegas, KnownRate, Vivace);
+driven!(CongestionControl: BbrV1, BbrV3, DVegas, KnownRate, Pulsed, Vivace);

@@ -8,6 +8,7 @@ mod driven;
 mod dvegas;
 mod known_rate;
 mod path;
+mod pulse;
 mod starts;
 mod steady_state;
 mod vivace;

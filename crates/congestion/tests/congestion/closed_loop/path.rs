@@ -319,6 +319,7 @@ impl<C: Driven> Flow<C> {
                 lost: Bytes::new(self.lost - segment.lost),
                 prior_in_flight: Bytes::new(prior_in_flight),
                 sent: segment.sent,
+                departed: segment.sent,
             }),
         });
         if round_starts {

@@ -1,13 +1,24 @@
-//! Engines that run a sweep elsewhere: a cluster of Ray's, which the Python package drives.
+//! Engines that run a sweep or a study elsewhere: a cluster of Ray's, which the Python package drives.
 
 use crate::failure::Failure;
+use midhop_campaign::Build;
+use midhop_testbed::signals::Interrupts;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::fmt;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 /// What the package drives clusters with; its first word stands in `PATH`.
 const PYTHON: &str = "python3";
+/// How often somebody who asks to stop is looked for while the package runs.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the package may take to end then: it may be in the middle of a call that no signal ends.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// A cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,30 +41,97 @@ impl Engine {
         if let Err(failure) = check() {
             return failure.into();
         }
+        Failure::run(format!("cannot start {PYTHON}"))
+            .because(self.command("sweep", arguments).exec())
+            .into()
+    }
+
+    /// Runs the study of these `arguments` there, until it is over or `interrupts` says stop. Its records are kept, and
+    /// what went wrong is on standard error. Gives the exit code where it did not come to its end.
+    pub fn run_study(
+        &self,
+        arguments: Vec<OsString>,
+        interrupts: &Interrupts,
+    ) -> anyhow::Result<Option<u8>> {
+        // A terminal's Ctrl-C comes to this program, which passes it on once.
+        let mut child = self
+            .command("study", arguments)
+            .process_group(0)
+            .spawn()
+            .map_err(|error| Failure::run(format!("cannot start {PYTHON}")).because(error))?;
+        let pid = i32::try_from(child.id()).map(Pid::from_raw)?;
+        let status = std::thread::scope(|scope| {
+            let (ended, end) = channel();
+            scope.spawn(move || {
+                // Nobody waits any more only where a panic is on its way.
+                let _ = ended.send(child.wait());
+            });
+            let mut asked = None;
+            loop {
+                if let Ok(status) = end.recv_timeout(LOOK) {
+                    return status;
+                }
+                if !interrupts.is_set() {
+                    continue;
+                }
+                let since = *asked.get_or_insert_with(|| {
+                    let _ = kill(pid, Signal::SIGINT);
+                    Instant::now()
+                });
+                if since.elapsed() > ENDING {
+                    let _ = kill(pid, Signal::SIGKILL);
+                }
+            }
+        });
+        let status: ExitStatus =
+            status.map_err(|error| Failure::run(format!("{PYTHON} was lost")).because(error))?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        Ok((!status.success()).then(|| code.unwrap_or(crate::failure::RUN)))
+    }
+
+    /// The package with a command of its own.
+    fn command(&self, name: &str, arguments: Vec<OsString>) -> Command {
         let mut command = Command::new(PYTHON);
-        command.args(["-m", "midhop", "sweep", "--engine", &self.0]).args(arguments);
-        Failure::run(format!("cannot start {PYTHON}")).because(command.exec()).into()
+        command.args(["-m", "midhop", name, "--engine", &self.0]).args(arguments);
+        command
+    }
+
+    /// The build of the package that runs things there.
+    pub fn build(&self) -> anyhow::Result<Build> {
+        let text = check()?;
+        let build = text.lines().last().and_then(Build::parse);
+        let unknown = || Failure::run(format!("{PYTHON} has a package midhop of unknown build"));
+        Ok(build.ok_or_else(|| unknown().hint(INSTALL))?)
     }
 }
 
-/// Whether there is a Python with the package and with Ray.
-fn check() -> Result<(), Failure> {
-    let hint = "pip install 'midhop[ray]' into the environment whose python3 comes first in PATH; \
-                without --engine, all processors here are used";
-    let tried = Command::new(PYTHON).args(["-c", "import midhop._native, ray"]).output();
-    let output = tried.map_err(|error| {
+const INSTALL: &str = "pip install 'midhop[ray]' into the environment whose python3 comes first in PATH; \
+                       without --engine, all processors here are used";
+
+/// Whether there is a Python with the package and with Ray. Gives what it prints, the build of the package.
+fn check() -> Result<String, Failure> {
+    let print = "import midhop._native, ray; print(midhop._native.build())";
+    let tried = Command::new(PYTHON).args(["-c", print]).output();
+    let output = tried.map_err(|error: io::Error| {
         let message = match error.kind() {
-            ErrorKind::NotFound => format!("there is no {PYTHON}, which runs a sweep on a cluster"),
-            _ => format!("cannot start {PYTHON}, which runs a sweep on a cluster"),
+            ErrorKind::NotFound => format!("there is no {PYTHON}, which runs things on a cluster"),
+            _ => format!("cannot start {PYTHON}, which runs things on a cluster"),
         };
-        Failure::run(message).because(error).hint(hint)
+        Failure::run(message).because(error).hint(INSTALL)
     })?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let why = text.lines().last().unwrap_or("it gives no reason").to_owned();
-    Err(Failure::run(format!("{PYTHON} cannot run a sweep on a cluster")).because(why).hint(hint))
+    let message = format!("{PYTHON} cannot run things on a cluster");
+    Err(Failure::run(message).because(why).hint(INSTALL))
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,12 @@
 use super::{TcpSession, socket};
 use crate::{
     tunnel::{
-        Identity,
-        crowd::{Crowd, Place},
-        earlier,
-        guests::Seat,
-        link, refusal, serve,
-        standing::Standing,
+        crowd::Crowd, crowd::Place, earlier, guests::Seat, link, refusal, serve, standing::Standing,
     },
     worker::Worker,
 };
 use midhop_pep::config::PeerPlan;
+use midhop_pki::identity::Identity;
 use midhop_tunnel::http2;
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
@@ -54,8 +50,10 @@ pub async fn listen(
             }
         };
         // A peer that is not admitted is reset: its address is known already, and it gets no other response.
-        let place = if worker.tunnels.are_left() { None } else { crowd.enter(from.ip()) };
+        let leaves = worker.tunnels.are_left();
+        let place = if leaves { None } else { crowd.enter(from.ip()) };
         let Some(place) = place else {
+            worker.ledger.dropped_handshakes.add(u64::from(!leaves));
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             continue;
         };

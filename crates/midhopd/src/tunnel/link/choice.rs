@@ -18,19 +18,15 @@ use super::OpenTunnel;
 use super::aside::Aside;
 use super::keeper::{LinkKeeper, follow, follow_tcp};
 use super::refused::{self, OpeningAttempt};
-use crate::ledger::Carrier;
 use crate::tunnel::{
-    fallback::{self, socket},
-    handshake::TlsHandshake,
-    identity::Identity,
-    quic::{QuicConnection, QuicEndpoint},
-    serve,
-    session::QuicSession,
-    standing::Standing,
-    transport,
+    fallback, fallback::socket, quic::QuicConnection, quic::QuicEndpoint, serve,
+    session::QuicSession, standing::Standing, transport,
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
+use midhop_pki::handshake::TlsHandshake;
+use midhop_pki::identity::Identity;
+use midhop_status::snapshot::Carrier;
 use midhop_tunnel::control::Steering;
 use midhop_tunnel::quic::{ConnectionError, Opening};
 use rustls::pki_types::{CertificateDer, ServerName};

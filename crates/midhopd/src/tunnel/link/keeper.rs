@@ -9,17 +9,17 @@ use super::choice::Choice;
 use super::refused;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
-use crate::tunnel::identity::Identity;
 use crate::tunnel::paces::PacePart;
 use crate::tunnel::quic::QuicEndpoint;
 use crate::tunnel::reopen::{self, FailedSocket};
 use crate::tunnel::session::QuicSession;
 use crate::tunnel::shards::Shard;
-use crate::tunnel::trouble::PeerTrouble;
 use crate::tunnel::{fallback, transport};
 use crate::worker::Worker;
 use midhop_pep::budget::BudgetPart;
 use midhop_pep::config::PeerPlan;
+use midhop_pki::identity::Identity;
+use midhop_pki::trouble::PeerTrouble;
 use midhop_tunnel::{http3::Code, quic::ConnectionError};
 use midhop_units::Bytes;
 use std::cell::RefCell;
@@ -168,7 +168,7 @@ impl LinkKeeper {
                         trouble.unwrap_or_else(|| PeerTrouble::unreachable(self.address, &why));
                     let hint = trouble.hint;
                     tracing::warn!(peer = self.peer.name, %why, hint, ?pause, "a tunnel cannot be opened");
-                    worker.ledger.missed(&self.peer.name, trouble);
+                    worker.ledger.missed(&self.peer.name, trouble, pause);
                 }
             }
             if !endpoint.has_failed() {
@@ -190,6 +190,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     let pace = session.pace();
     let mut repaired = Repaired::default();
     let mut backlog = Backlog::default();
+    let mut waited = worker.waited();
     let mut portion = portion(worker, peer, connection.remote_address());
     let mut divisions = time::interval(DIVIDE);
     let why = loop {
@@ -204,7 +205,10 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
             _ = ticks.tick() => {
                 held.set(session.held(pace.in_flight().get()));
                 repaired = connection.repaired().map_or(repaired, Repaired::from);
-                if backlog.look(pace).1 {
+                let before = std::mem::replace(&mut waited, worker.waited());
+                // Where this thread waits for a processor most of the time, the path could take more.
+                let is_held_up = waited.saturating_sub(before) > LOOK / 2;
+                if backlog.look(pace).1 && !is_held_up {
                     connection.report_backlog(LOOK);
                 }
                 worker.ledger.measured(peer, number, measured(session, repaired));
@@ -238,6 +242,7 @@ fn measured(session: &QuicSession, repaired: Repaired) -> Tunnel {
         lost_packets: path.lost_packets,
         repaired,
         is_tcp: false,
+        is_closing: !session.is_open(),
     }
 }
 
@@ -300,5 +305,6 @@ fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {
         lost_packets: u64::from(sample.retransmissions),
         repaired: Repaired::default(),
         is_tcp: true,
+        is_closing: !session.is_open(),
     }
 }

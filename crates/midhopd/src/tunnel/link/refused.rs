@@ -1,9 +1,10 @@
 //! Explains why a peer that this end connects to is not come to: whose certificate was refused, and why.
 
 use super::keeper::LinkKeeper;
-use crate::tunnel::handshake::TlsHandshake;
-use crate::tunnel::identity::Identity;
-use crate::tunnel::trouble::{self, PeerTrouble};
+use midhop_pki::handshake::TlsHandshake;
+use midhop_pki::identity::Identity;
+use midhop_pki::trouble;
+use midhop_pki::trouble::PeerTrouble;
 use midhop_tunnel::quic::ConnectionError;
 use rustls::AlertDescription;
 use std::io;

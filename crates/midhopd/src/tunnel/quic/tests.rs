@@ -57,7 +57,7 @@ fn endpoints(count: usize) -> Vec<One> {
 #[test]
 fn what_the_kernel_has_no_room_for_stays() {
     let mut batch = DatagramBatch::new(64);
-    batch.put(&(vec![7; 1000].into(), Label::of(([192, 0, 2, 1], 1).into())));
+    batch.put(&[7; 1000], Label::of(([192, 0, 2, 1], 1).into()));
     for kept in [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted] {
         send(&mut batch, |_| Err(kept.into())).expect_err("it does not leave");
         assert!(!batch.is_empty());

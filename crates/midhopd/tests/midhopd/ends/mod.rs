@@ -1,9 +1,9 @@
 //! Both ends of a tunnel: a proxy on the gateway, which takes flows from the wire, and one on the
 //! server's host, to which it goes.
 use crate::stage::{Family, Stage};
+use midhop_pki::authority;
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
-use midhopd::pki;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -21,9 +21,9 @@ pub struct Authority(TempDir);
 impl Authority {
     pub fn new(names: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory");
-        pki::init(directory.path(), "test authority").expect("an authority");
+        authority::init(directory.path(), "test authority").expect("an authority");
         for name in names {
-            pki::issue(directory.path(), name, 30).expect("a certificate");
+            authority::issue(directory.path(), name, 30).expect("a certificate");
         }
         Self(directory)
     }

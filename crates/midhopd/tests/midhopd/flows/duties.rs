@@ -1,7 +1,7 @@
 //! What a tunnel owes its flows, whatever carries it and whoever wrote its other end.
 
 use super::{exchange, fill, hear_break, reset};
-use crate::stage::{hear, noise, queued, say, until};
+use crate::stage::{ReadOnce, hear, noise, queued, say, until};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread::{scope, sleep};
@@ -80,7 +80,7 @@ pub fn end_after_reset(flow: Flow<'_>, from_server: bool) -> io::Result<usize> {
     let mut heard = [0; 6];
     other.read_exact(&mut heard).expect("what came before the reset");
     reset(resetting);
-    other.read(&mut heard)
+    other.read_once(&mut heard)
 }
 
 /// A reset passes where all buffers are full, half-closed or not, once the other end reads.
@@ -122,7 +122,7 @@ fn reset_when_full(
 pub fn hear_all(mut stream: &TcpStream) -> (usize, ErrorKind) {
     let (mut heard, mut buffer) = (0, vec![0; 1 << 16]);
     loop {
-        match stream.read(&mut buffer) {
+        match stream.read_once(&mut buffer) {
             Ok(0) => panic!("a truncated stream ended as if it were whole"),
             Ok(count) => heard += count,
             Err(error) => return (heard, error.kind()),

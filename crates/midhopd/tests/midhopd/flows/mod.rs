@@ -2,9 +2,10 @@
 pub mod duties;
 
 use crate::ends::PORT;
-use crate::stage::{PATIENCE, Stage, hear, nft, noise, say};
+use crate::stage::{PATIENCE, ReadOnce, Stage, hear, nft, noise, say};
+use std::borrow::Borrow;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -59,10 +60,14 @@ pub fn impatient(stream: &TcpStream) {
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
 }
 
+/// Keys of a peer whose link is known, for tests that fill what a flow may hold: that follows the link, and is far more where
+/// none is configured.
+pub const KNOWN_LINK: &str = "rate = \"1 Gbit/s\"\nrate_in = \"1 Gbit/s\"\nrtt = \"10 ms\"\n";
+
 /// Reads up to what is no end.
 pub fn hear_break(mut stream: &TcpStream) -> ErrorKind {
     loop {
-        match stream.read(&mut [0; 1 << 16]) {
+        match stream.read_once(&mut [0; 1 << 16]) {
             Ok(0) => panic!("a truncated stream ended as if it were whole"),
             Ok(_) => {}
             Err(error) => return error.kind(),
@@ -97,7 +102,7 @@ pub fn say_on(mut stream: &TcpStream) {
 /// Counts what comes until the stream breaks.
 pub fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     let mut buffer = vec![0; 64 << 10];
-    while let Ok(count) = stream.read(&mut buffer)
+    while let Ok(count) = stream.read_once(&mut buffer)
         && count > 0
     {
         counted.fetch_add(count as u64, Relaxed);
@@ -125,12 +130,20 @@ pub fn with_bulk(
                 scope.spawn(|| count_on(server, &other));
             }
         }
+        let _ended: Vec<_> = flows.iter().map(EndedFlow).collect();
         what(&counts);
-        for (client, server) in &flows {
-            let _ = client.shutdown(std::net::Shutdown::Both);
-            let _ = server.shutdown(std::net::Shutdown::Both);
-        }
     });
+}
+
+/// Ends a flow when it goes, also where a test fails: who writes or reads without an end would never end else.
+pub struct EndedFlow<F: Borrow<(TcpStream, TcpStream)>>(pub F);
+
+impl<F: Borrow<(TcpStream, TcpStream)>> Drop for EndedFlow<F> {
+    fn drop(&mut self) {
+        let (client, server) = self.0.borrow();
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
 }
 
 pub fn sum(counts: &[AtomicU64]) -> u64 {

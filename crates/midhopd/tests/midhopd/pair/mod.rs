@@ -1,8 +1,9 @@
 //! Both ends of a tunnel as programs of their own, with the congestion control that is meant for them.
 use crate::ends::{Authority, far_config, near_config};
 use crate::pages::{ADMIN, page};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Desk, Running};
 use crate::stage::{Family, Stage};
+use midhop_status::control::answer::PeerStatus;
 use midhop_testbed::namespace::Namespace;
 
 pub const EARLY: &str = "accept = \"early\"\n";
@@ -57,9 +58,9 @@ impl Pair {
         tunnels(&stage.server, "near")
     }
 
-    /// Whether the near end's log has it.
-    pub fn has_said(&self, what: &str) -> bool {
-        log_of(&self.near).contains(what)
+    /// What the near end says of the far one.
+    pub fn far_seen(&self) -> PeerStatus {
+        self.near.peer("far")
     }
 }
 

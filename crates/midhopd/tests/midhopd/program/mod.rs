@@ -1,11 +1,13 @@
 //! The daemon as a program on the stage's gateway, and what it leaves there.
 use crate::stage::{PATIENCE, Stage, until};
+use midhop_status::control::answer::{DaemonStatus, Flows, LiveFlow, PeerStatus};
 use midhop_testbed::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
-use std::io::{self, Read};
-use std::os::unix::net::UnixDatagram;
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -39,6 +41,50 @@ impl Desk {
             format!("\n[control]\nsocket = {:?}\n", socket.display().to_string())
         };
         std::fs::write(self.config(), config.to_owned() + &control).expect("a configuration");
+    }
+
+    /// What the daemon on this desk says of itself.
+    pub fn status(&self) -> DaemonStatus {
+        self.try_status().expect("the daemon answers")
+    }
+
+    /// The same; an error while nobody serves the control socket.
+    pub fn try_status(&self) -> io::Result<DaemonStatus> {
+        self.ask("GET /status", "")
+    }
+
+    /// Its live flows.
+    pub fn flows(&self) -> Vec<LiveFlow> {
+        let flows: Flows = self.ask("POST /flows", "{}").expect("the daemon answers");
+        flows.flows
+    }
+
+    fn ask<T: DeserializeOwned>(&self, what: &str, body: &str) -> io::Result<T> {
+        let mut stream = UnixStream::connect(self.socket())?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let head = "host: midhopd\r\nconnection: close\r\ncontent-length";
+        write!(stream, "{what} HTTP/1.1\r\n{head}: {}\r\n\r\n{body}", body.len())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+        serde_json::from_str(body).map_err(io::Error::other)
+    }
+
+    /// What it says of a peer.
+    pub fn peer(&self, name: &str) -> PeerStatus {
+        self.status().peers.remove(name).unwrap_or_default()
+    }
+
+    /// How many reloads it has applied, and how many it has refused.
+    pub fn reloads(&self) -> [u64; 2] {
+        let counts = self.status().reloads_total;
+        ["applied", "refused"].map(|result| counts[result])
+    }
+
+    /// Fails if it has logged an error, or panicked anywhere.
+    pub fn assert_no_errors(&self) {
+        let counts = self.status().log_messages_total;
+        assert_eq!(counts["error"], 0, "{}", log_of(self));
     }
 
     /// The control socket of the daemon.
@@ -134,12 +180,21 @@ impl Running {
 
     /// The process that has its privileges.
     pub fn keeper(&self) -> Pid {
-        let children = format!("/proc/{0}/task/{0}/children", self.id());
-        let children = std::fs::read_to_string(children).expect("its children");
-        let mut words = children.split_whitespace();
-        let keeper = words.next().expect("a keeper").parse().expect("a number");
-        assert_eq!(words.next(), None, "more than one child");
-        Pid::from_raw(keeper)
+        self.part("midhopd-keeper").expect("a keeper")
+    }
+
+    /// The process that relays.
+    pub fn data_plane(&self) -> Pid {
+        let mut found = None;
+        until("there is a data plane", || {
+            found = self.part("midhopd-data");
+            found.is_some()
+        });
+        found.expect("a data plane")
+    }
+
+    fn part(&self, name: &str) -> Option<Pid> {
+        part_of(self.child.id(), name)
     }
 
     /// Starts it somewhere else.
@@ -170,19 +225,24 @@ impl Running {
         running
     }
 
-    /// The process, where it was started by nothing that stays.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
         kill(pid, signal).expect("a signal");
     }
 
-    /// By which the system knows it.
-    pub fn id(&self) -> u32 {
+    /// Signals the process that relays.
+    pub fn signal_data_plane(&self, signal: Signal) {
+        kill(self.data_plane(), signal).expect("a signal");
+    }
+
+    /// By which the system knows the first process.
+    pub fn first(&self) -> u32 {
         self.child.id()
+    }
+
+    /// By which the system knows the process that relays.
+    pub fn id(&self) -> u32 {
+        self.data_plane().as_raw().cast_unsigned()
     }
 
     pub fn has_ended(&mut self) -> bool {
@@ -204,6 +264,18 @@ impl Drop for Running {
     }
 }
 
+/// The process of a daemon that has a name, of those that its first one has started.
+pub fn part_of(first: u32, name: &str) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).ok()?;
+    let mut parts = children.split_whitespace().filter(|number| {
+        let comm = std::fs::read_to_string(format!("/proc/{number}/comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    });
+    let part = parts.next()?.parse().expect("a number");
+    assert_eq!(parts.next(), None, "more than one {name}");
+    Some(Pid::from_raw(part))
+}
+
 /// Waits until a daemon says to a socket that it serves.
 pub fn hear_ready(socket: &UnixDatagram) -> io::Result<()> {
     let mut notice = [0; 64];
@@ -220,8 +292,13 @@ pub fn hear_ready(socket: &UnixDatagram) -> io::Result<()> {
     }
 }
 
-/// What the daemon has logged so far.
-pub fn log_of(desk: &Desk) -> String {
+/// What the daemon has logged so far, for whoever reads why a test has failed. Nothing decides by it: counters do.
+pub fn log_of(desk: &Desk) -> impl std::fmt::Display + use<> {
+    wording_of(desk)
+}
+
+/// The same where its words are what is tested; `xtask/logs.toml` names the files that do so, and why.
+pub fn wording_of(desk: &Desk) -> String {
     let mut text = String::new();
     if let Ok(mut file) = std::fs::File::open(desk.path().join("log")) {
         let _ = file.read_to_string(&mut text);

@@ -222,6 +222,21 @@ pub fn hear(mut stream: &TcpStream) -> Vec<u8> {
     bytes
 }
 
+/// One read, again where a signal cut it short: a wait with a timeout is not restarted after the process was
+/// stopped and continued (`signal(7)`), as a machine does that is frozen and thawed.
+pub trait ReadOnce: Read {
+    fn read_once(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+impl<R: Read + ?Sized> ReadOnce for R {}
+
 /// Bytes that look like nothing in particular and differ from seed to seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -38,6 +38,7 @@ fn words(metric: Metric) -> &'static str {
         Metric::Share | Metric::ShareOfOthers => "share of an equal part",
         Metric::Dropped => "packets dropped",
         Metric::Queue => "waiting before the link",
+        Metric::QueueingMedian | Metric::QueueingP95 => "waiting time before the link",
         Metric::OutstandingMean | Metric::OutstandingMax => "data outstanding",
         Metric::Window => "congestion window",
         Metric::RoundTrip => "smoothed round trip",
@@ -55,7 +56,11 @@ fn better(metric: Metric) -> &'static str {
         Metric::Time | Metric::Start | Metric::Resent | Metric::Excess | Metric::Dropped => {
             "Less is better. "
         }
-        Metric::Queue | Metric::Broken | Metric::Restarts => "Less is better. ",
+        Metric::Queue
+        | Metric::QueueingMedian
+        | Metric::QueueingP95
+        | Metric::Broken
+        | Metric::Restarts => "Less is better. ",
         Metric::Goodput
         | Metric::GoodputKb
         | Metric::FlowsKb

@@ -84,6 +84,7 @@ fn record(
             goodput: Rate::from_bits_per_s((LIMIT_MBIT * 1e6) as u64),
             time: Duration::from_s_f64(ideal),
             efficiency: ideal / took,
+            drawn: None,
         }),
         restarts: Default::default(),
         flows,
@@ -205,6 +206,7 @@ fn links(bytes: f64, loss: f64, took: f64) -> Vec<LinkResult> {
         drops: if lost > 0 { BTreeMap::from([("loss".to_owned(), lost)]) } else { BTreeMap::new() },
         marks: 0,
         bytes_sent: (packets + lost) * 1500,
+        capacity_bytes: None,
         span: Duration::from_s_f64(took),
         queue_bytes_max: 612_000,
         lateness: Some(Lateness {

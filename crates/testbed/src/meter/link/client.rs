@@ -4,6 +4,7 @@ use super::end::LinkEnd;
 use super::estimate::Arrived;
 use super::found::Trips;
 use super::message::{LinkMessage, Sent};
+use super::progress::ProgressLines;
 use super::schedule::{END, Schedule, Task, Times, index, name};
 use super::train::Train;
 use super::wire::{Kind, Token};
@@ -18,7 +19,7 @@ use midhop_experiment::record::FlowResult;
 use midhop_units::{Duration, Rate};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -34,8 +35,6 @@ const PINGS: u32 = 40;
 const PING_EVERY: Duration = Duration::from_ms(50);
 /// The longest that answers to pings are waited for.
 const PONGS_LATE: StdDuration = StdDuration::from_secs(3);
-/// How often a line reports progress.
-const LINE_EVERY: StdDuration = StdDuration::from_secs(1);
 
 /// How a link is to be measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -248,7 +247,7 @@ impl Session {
         options: &LinkOptions,
         progress: &ProgressLines,
     ) -> Result<LinkReport, LinkError> {
-        progress.phase("round trip: small datagrams");
+        progress.phase("round trip: small datagrams", None);
         let late = LinkError::NoTime { most: options.time_max };
         let trips = tokio::time::timeout(progress.left(options), self.trips(options)).await;
         let trips = trips.unwrap_or(Err(late))?;
@@ -308,7 +307,7 @@ impl Session {
         Ok(LinkReport {
             host: options.host.clone(),
             port: options.port,
-            took_s: progress.begin.elapsed().as_secs_f64(),
+            took_s: progress.elapsed().as_s_f64(),
             time_s_max: options.time_max.as_s_f64(),
             rtt_min_s: rtt_min_ms / 1e3,
             rtt_median_s: rtt_median_ms / 1e3,
@@ -350,12 +349,14 @@ impl Session {
             Task::Train { direction, rate, time, purpose } => {
                 let mbit = rate.mbit_per_s();
                 let way = name(direction);
-                progress.phase(&format!("{purpose} {way}: a train of {mbit:.2} Mbit/s"));
+                progress.phase(&format!("{purpose} {way}: a train of {mbit:.2} Mbit/s"), None);
                 Ok(TaskResult::Arrived(self.train(direction, rate, time).await?))
             }
             Task::Tcp { direction, most } => {
-                progress.phase(&format!("one TCP flow {}", name(direction)));
-                Ok(TaskResult::Flowed(tcp(direction, options, most.into()).await))
+                let moved = Arc::new(Progress::default());
+                let flow = Some((direction, Arc::clone(&moved)));
+                progress.phase(&format!("one TCP flow {}", name(direction)), flow);
+                Ok(TaskResult::Flowed(tcp(direction, options, most.into(), moved).await))
             }
             Task::Done => Ok(TaskResult::Flowed(Err("there was none".to_owned()))),
         }
@@ -428,6 +429,7 @@ async fn tcp(
     direction: Direction,
     options: &LinkOptions,
     most: StdDuration,
+    moved: Arc<Progress>,
 ) -> Result<FlowResult, String> {
     let each = Amount::TimeNs(options.tcp_time.as_ns());
     let flow = MeterOptions {
@@ -438,56 +440,11 @@ async fn tcp(
         time_limit: Some(most.into()),
         ..MeterOptions::new(options.host.clone(), options.port, each)
     };
-    let report = client::run(&flow, Arc::new(Progress::default())).await;
+    let report = client::run(&flow, moved).await;
     let report = report.map_err(|error| error.to_string())?;
     let flow = report.transfer.flows.into_iter().next().ok_or("there was none")?;
     match flow.error {
         Some(error) => Err(error),
         None => Ok(flow),
-    }
-}
-
-/// Reports the progress of a measurement.
-struct ProgressLines {
-    on_line: Arc<OnLine>,
-    begin: Instant,
-    end: Arc<LinkEnd>,
-    phase: Mutex<String>,
-}
-
-impl ProgressLines {
-    fn new(on_line: Arc<OnLine>, begin: Instant, end: Arc<LinkEnd>) -> Arc<Self> {
-        Arc::new(Self { on_line, begin, end, phase: Mutex::default() })
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_s_f64(self.begin.elapsed().as_secs_f64())
-    }
-
-    /// What is left of the time that the measurement may take.
-    fn left(&self, options: &LinkOptions) -> StdDuration {
-        StdDuration::from(options.time_max).saturating_sub(self.begin.elapsed())
-    }
-
-    fn line(&self, text: &str) {
-        (self.on_line)(&format!("{:3} s  {text}", self.begin.elapsed().as_secs()));
-    }
-
-    fn phase(&self, text: &str) {
-        self.line(text);
-        text.clone_into(&mut self.phase.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// A line each second, with what passed in it.
-    async fn print_all(self: Arc<Self>) {
-        let mut before = self.end.counts();
-        loop {
-            tokio::time::sleep(LINE_EVERY).await;
-            let counts = self.end.counts();
-            let [sent, received] = [0, 1].map(|way| (counts[way] - before[way]) as f64 * 8.0 / 1e6);
-            before = counts;
-            let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.line(&format!("{phase}: sent {sent:.2} Mbit, received {received:.2} Mbit"));
-        }
     }
 }

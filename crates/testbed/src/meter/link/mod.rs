@@ -16,6 +16,7 @@ mod found;
 mod inbox;
 mod message;
 mod outline;
+mod progress;
 mod schedule;
 mod search;
 mod server;

@@ -114,7 +114,7 @@ impl Tested {
             let acked = Acked { sent, bytes: 1000, app_limited: false, smoothed };
             self.core.on_acked(&acked);
         }
-        self.core.on_end_of_acks(self.at(ms), in_flight, false);
+        self.core.on_end_of_acks(self.at(ms), in_flight, false, Duration::ZERO);
     }
 
     fn lose(&mut self, ms: u64, newest_ms: u64, bytes: u64, persistent: bool) {

@@ -5,6 +5,8 @@
 //! with a few new flows for a while, and only a clearly higher throughput decides. What a carrier *has carried* is
 //! the least that it can carry, so a trial with too little to send proves nothing and moves no flow.
 //!
+//! What this host itself delayed is no sign of the path: the time in which QUIC waited for a processor does not count.
+//!
 //! Invariant: without a configured rate, or a rate that this path has carried before, nothing is suspected.
 
 use midhop_units::{Bytes, Duration, Rate};
@@ -15,6 +17,8 @@ const SUSPICION: Duration = Duration::from_s(10);
 const SUSPICION_TRIPS: u64 = 20;
 /// A carrier is slow below this part of the expected rate. Unit: percent.
 const SLOW_PERCENT: u64 = 50;
+/// Nothing is judged where less than this part of the time was not spent waiting for a processor. Unit: percent.
+const AWAKE_PERCENT: u64 = 25;
 /// Time span over which carriers are compared. Then the same in round trips.
 const SPAN: Duration = Duration::from_s(5);
 const SPAN_TRIPS: u64 = 8;
@@ -50,6 +54,8 @@ pub struct QuicProgress {
 pub struct Seen {
     /// Time since the last look.
     pub passed: Duration,
+    /// The part of it in which this host kept QUIC from going on.
+    pub delayed: Duration,
     /// Progress of QUIC.
     pub quic: PerDirection<QuicProgress>,
     /// Bytes over TCP.
@@ -172,8 +178,9 @@ impl Judge {
                 over[at].clear();
                 continue;
             }
-            let Some(mean) = over[at].push(seen.passed, carried.bytes) else { continue };
-            self.most[at] = self.most[at].max(Some(mean));
+            let mean = over[at].push(Look::of_quic(seen, at));
+            self.most[at] = self.most[at].max(over[at].carried());
+            let Some(mean) = mean else { continue };
             let expected = self.said[at].or(self.most[at]);
             if expected.is_some_and(|expected| mean < percent(expected, SLOW_PERCENT)) {
                 slow[at] = Some(mean);
@@ -313,9 +320,26 @@ impl Contest {
 
     fn push(&mut self, seen: &Seen) {
         for at in 0..2 {
-            self.quic[at].push(seen.passed, seen.quic[at].bytes);
-            self.tcp[at].push(seen.passed, seen.tcp[at]);
+            self.quic[at].push(Look::of_quic(seen, at));
+            // The kernel's TCP does not wait for this thread.
+            let (passed, bytes) = (seen.passed, seen.tcp[at]);
+            self.tcp[at].push(Look { passed, delayed: Duration::ZERO, bytes });
         }
+    }
+}
+
+/// What a carrier has carried between two looks.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    passed: Duration,
+    delayed: Duration,
+    bytes: Bytes,
+}
+
+impl Look {
+    fn of_quic(seen: &Seen, at: usize) -> Self {
+        let delayed = seen.delayed.min(seen.passed);
+        Self { passed: seen.passed, delayed, bytes: seen.quic[at].bytes }
     }
 }
 
@@ -323,7 +347,7 @@ impl Contest {
 #[derive(Debug, Clone)]
 struct Span {
     length: Duration,
-    looks: VecDeque<(Duration, Bytes)>,
+    looks: VecDeque<Look>,
     best: Option<Rate>,
 }
 
@@ -336,11 +360,11 @@ impl Span {
         self.looks.clear();
     }
 
-    /// Returns the rate over the whole length, once that has passed.
-    fn push(&mut self, passed: Duration, bytes: Bytes) -> Option<Rate> {
-        self.looks.push_back((passed, bytes));
-        while let Some((first, _)) = self.looks.front()
-            && self.time().saturating_sub(*first) >= self.length
+    /// Returns the [mean](Self::mean) rate over the whole length, once that has passed.
+    fn push(&mut self, look: Look) -> Option<Rate> {
+        self.looks.push_back(look);
+        while let Some(first) = self.looks.front()
+            && self.time().saturating_sub(first.passed) >= self.length
         {
             self.looks.pop_front();
         }
@@ -349,19 +373,33 @@ impl Span {
         mean
     }
 
+    /// The rate while nothing kept the carrier from going on; none where that was hardly ever.
     fn mean(&self) -> Option<Rate> {
-        let bytes = self.looks.iter().map(|(_, bytes)| bytes.get()).sum();
-        (self.time() >= self.length).then(|| Rate::of(Bytes::new(bytes), self.time()))
+        let awake = self.time().saturating_sub(self.sum(|look| look.delayed));
+        let enough = self.time() >= self.length && awake * 100 >= self.time() * AWAKE_PERCENT;
+        (enough && !awake.is_zero()).then(|| Rate::of(self.bytes(), awake))
     }
 
-    /// The highest of these rates; zero before there is one.
+    /// The rate that was carried, all delays included.
+    fn carried(&self) -> Option<Rate> {
+        (self.time() >= self.length).then(|| Rate::of(self.bytes(), self.time()))
+    }
+
+    /// The highest mean; zero before there is one.
     fn best(&self) -> Rate {
         self.best.unwrap_or(Rate::ZERO)
     }
 
+    fn bytes(&self) -> Bytes {
+        Bytes::new(self.looks.iter().map(|look| look.bytes.get()).sum())
+    }
+
     fn time(&self) -> Duration {
-        let sum = |sum: Duration, (passed, _): &(Duration, Bytes)| sum.saturating_add(*passed);
-        self.looks.iter().fold(Duration::ZERO, sum)
+        self.sum(|look| look.passed)
+    }
+
+    fn sum(&self, part: fn(&Look) -> Duration) -> Duration {
+        self.looks.iter().fold(Duration::ZERO, |sum, look| sum.saturating_add(part(look)))
     }
 }
 

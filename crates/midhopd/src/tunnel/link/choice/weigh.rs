@@ -4,14 +4,12 @@ use super::{
     Choice, Ending, Watched,
     judge::{Advice, PerDirection, QuicProgress, Seen},
 };
-use crate::{
-    ledger::Carrier,
-    tunnel::{
-        fallback, link::OpenTunnel, link::aside::Aside, link::backlog::Backlog,
-        session::QuicSession,
-    },
+use crate::tunnel::{
+    fallback, link::OpenTunnel, link::aside::Aside, link::backlog::Backlog, session::QuicSession,
 };
+use crate::worker::Worker;
 use midhop_pep::config::Fallback;
+use midhop_status::snapshot::Carrier;
 use midhop_units::{Bytes, Duration};
 use std::{future::pending, rc::Rc};
 use tokio::time::{self, Instant};
@@ -33,12 +31,13 @@ impl Choice<'_> {
         let mut scale = Scale::default();
         let mut trial = Trial::new(self);
         loop {
-            let seen = scale.look(Some(&quic), trial.tcp(), &self.aside).await;
+            let seen = scale.look(self.worker, Some(&quic), trial.tcp(), &self.aside).await;
             let advice = self.judge.borrow_mut().look(&seen);
             match advice {
                 Some(Advice::TryTcp) => match self.open_tcp().await {
                     Ok(tcp) => {
                         self.tell("UDP may be throttled: a few new flows go over TCP to compare");
+                        self.worker.ledger.tries_tcp(&self.keeper.peer.name);
                         trial.begin(tcp);
                     }
                     Err(error) => {
@@ -48,6 +47,7 @@ impl Choice<'_> {
                 },
                 Some(Advice::ForgetTcp) => {
                     self.tell("UDP is not throttled, as far as TCP shows: flows stay on it");
+                    self.worker.ledger.tried_tcp_in_vain(&self.keeper.peer.name);
                     trial.end();
                 }
                 Some(Advice::GoToTcp) => {
@@ -67,7 +67,7 @@ impl Choice<'_> {
         let _cleared = Cleared(&self.aside);
         loop {
             let kept = self.kept.borrow().clone().filter(|kept| kept.session.is_open());
-            let seen = scale.look(kept.as_ref(), Some(tcp), &self.aside).await;
+            let seen = scale.look(self.worker, kept.as_ref(), Some(tcp), &self.aside).await;
             let advice = self.judge.borrow_mut().look(&seen);
             match advice {
                 Some(Advice::TryQuic) => {
@@ -159,6 +159,8 @@ impl Drop for Cleared<'_> {
 #[derive(Default)]
 struct Scale {
     last: Option<Instant>,
+    /// How long the worker had waited for a processor by then.
+    waited: std::time::Duration,
     backlog: Backlog,
     /// The QUIC connection of the last look, and what it had received.
     received: Option<(u64, u64)>,
@@ -170,16 +172,25 @@ impl Scale {
     /// Waits for the next look.
     async fn look(
         &mut self,
+        worker: &Worker,
         quic: Option<&Watched>,
         tcp: Option<&Rc<fallback::TcpSession>>,
         aside: &Aside,
     ) -> Seen {
-        let last = *self.last.get_or_insert_with(Instant::now);
+        let last = self.last.unwrap_or_else(|| {
+            self.waited = worker.waited();
+            Instant::now()
+        });
         time::sleep_until(last + LOOK).await;
         let now = Instant::now();
         self.last = Some(now);
+        let waited = worker.waited();
+        let waiting = waited.saturating_sub(std::mem::replace(&mut self.waited, waited));
+        // Where the whole host stood still, nobody has waited for a processor, and this look is late.
+        let late = (now - last).saturating_sub(LOOK);
         Seen {
             passed: Duration::from(now - last),
+            delayed: Duration::from(waiting.max(late)),
             quic: quic.map_or_else(Default::default, |quic| self.weigh_quic(quic)),
             tcp: tcp.map_or_else(Default::default, |tcp| self.weigh_tcp(tcp)),
             tried: aside.was_tried(),

@@ -61,6 +61,24 @@ fn a_tunnel_that_is_full_or_has_little_to_say_is_not_suspected() {
     }
 }
 
+/// A busy host carries little, and the path is not to blame.
+#[test]
+fn what_this_host_delayed_is_no_reason_for_suspicion() {
+    let mut judge = judge();
+    let waiting = |part: u64| Duration::from_ms(10 * part);
+    let busy = Seen { delayed: waiting(60), ..second(5.0, 0.0, false) };
+    assert_eq!(advised(&mut judge, &busy, 1000), None);
+    // It is not known what the path would carry.
+    let starved = Seen { delayed: waiting(90), ..second(0.1, 0.0, false) };
+    assert_eq!(advised(&mut judge, &starved, 1000), None);
+    // Nor does a policer hide behind a busy host.
+    let policed = Seen { delayed: waiting(60), ..second(2.0, 0.0, false) };
+    assert!(matches!(advised(&mut judge, &policed, 10), Some((_, Advice::TryTcp))));
+    // In the trial as well, QUIC has what it would carry: 10 Mbit/s of which 4 do.
+    let tried = Seen { delayed: waiting(60), ..second(4.0, 12.0, true) };
+    assert_eq!(advised(&mut judge, &tried, 100), Some((20, Advice::ForgetTcp)));
+}
+
 #[test]
 fn without_a_rate_only_what_was_carried_before_is_expected() {
     let mut judge = Judge::new([None; 2], None);

@@ -1,0 +1,576 @@
+//! A controller for a link whose rate nobody knows and which changes: it measures the rate by pulses.
+//!
+//! Once per round trip it sends at twice the rate that the link is believed to carry, for an eighth of the round trip. The
+//! acknowledgements of such a pulse show what the link carries: either all of the pulse's rate, and then the next pulse is
+//! stronger, or less, and that is the capacity. Between pulses the data in flight is held at the product of capacity and
+//! round-trip time and a little more, so that the queue of a pulse drains at once.
+//!
+//! - Capacity is a rate of arrivals, no count of losses: what a radio loses does not change it. The part that is lost
+//!   is measured while no queue stands, and sent on top.
+//! - A capacity that falls is seen within a quarter of a round trip of acknowledgements: they come more slowly than the data
+//!   left. That needs no shortest round-trip time, which a path that changes may have outlived.
+//! - A path that has become longer is found in the same way: all data waits, and yet the link delivers less than a pulse
+//!   shows that it can. So there is no queue.
+//! - After a silence of the acknowledgements (a break of the link) measuring begins anew. What is known holds.
+//!
+//! It is for a link of its own, as [`crate::known_rate`] is. Beside others it takes more than its part of a queue
+//! that drops at its end; it only gives back what it took for a longer path when such a queue drops.
+//!
+//! Source: ours. Measuring a link by a short burst is the idea of packet trains, and of SQP (Ray et al., arXiv 2207.11857), whose
+//! bursts are video frames; that data in flight beyond the product is a queue is BBR's (draft-ietf-ccwg-bbr-06).
+
+mod arrivals;
+
+use self::arrivals::{Arrival, Arrivals};
+use crate::common::Common;
+use crate::description::Description;
+use crate::{
+    Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
+    Spurious,
+};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// The smallest window. Unit: segments.
+const WINDOW_MIN: u64 = 4;
+/// No link is taken to be faster.
+const RATE_MAX: Rate = Rate::from_mbit_per_s(100_000);
+/// Gains are in quarters.
+const UNIT: u64 = 4;
+/// The pulse's rate over the capacity, once that is found, and while it is not.
+const GAIN_FOUND: u64 = 8;
+const GAIN_MAX: u64 = 32;
+/// A pulse that a short queue drops a part of is made weaker, down to this.
+const GAIN_MIN: u64 = 5;
+/// A pulse was dropped in part if more than this part of a cycle's data was lost beyond what the radio loses.
+const DROPPED_PART: u64 = 64;
+/// The start ends without a measurement if more than this part was lost.
+const SURPLUS_PART: u64 = 4;
+/// A weaker pulse is made stronger after so many cycles without that.
+const UNHURT_CYCLES: u32 = 16;
+/// A pulse did not meet the link's limit if the link delivered this part of what the pulse was faster. Unit: percent.
+const FREE_PERCENT: u64 = 75;
+/// A pulse lasts this part of a round trip.
+const PULSE_PART: u64 = 8;
+/// A pulse has so many segments at least: fewer measure too roughly.
+const PULSE_SEGMENTS: u64 = 32;
+/// A pulse comes after so many times its length at the earliest.
+const PULSE_REST: u64 = 6;
+/// Others fill the queue if more than this part of a cycle's data was lost beyond what the radio loses, while all waited.
+const CROWD_PART: u64 = 48;
+/// So long a wait is then taken to be theirs.
+const POLITE_CYCLES: u64 = 16;
+const POLITE_MIN: Duration = Duration::from_s(15);
+/// How long the shortest round-trip time is known.
+const SHORTEST_WINDOW: Duration = Duration::from_s(60);
+/// What may stand in the queue on purpose: this part of the round trip, within these bounds.
+const QUEUE_PART: u64 = 32;
+const QUEUE_MIN: Duration = Duration::from_ms(3);
+const QUEUE_MAX: Duration = Duration::from_ms(20);
+/// Between pulses the rate differs from the capacity by this much at most. Unit: percent.
+const SLOWEST_PERCENT: u64 = 50;
+const FASTEST_PERCENT: u64 = 125;
+/// A capacity falls by no more than this in a quarter of a round trip. Unit: percent.
+const FALL_PERCENT: u64 = 50;
+/// Acknowledgements that are this many times as far apart as they use to be show a break of the link.
+const SILENCE: u64 = 4;
+/// What they may be apart without that.
+const SILENCE_MIN: Duration = Duration::from_ms(5);
+/// The largest part of losses that is taken for a radio's. Unit: 1/65536.
+const RADIO_MAX_Q16: u64 = 65_536 / 4;
+/// The first window is that of a path with this round-trip time.
+const START_RTT: Duration = Duration::from_ms(100);
+
+/// A pulse: what was sent from its start to its end.
+#[derive(Debug, Clone, Copy)]
+struct Pulse {
+    start: Instant,
+    end: Instant,
+    gain: u64,
+    /// The capacity when it began.
+    from: Rate,
+}
+
+/// What a cycle has shown: the time from one pulse's acknowledgement to the next one's.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cycle {
+    began: Instant,
+    /// The largest rate of arrivals over most of a pulse's length.
+    best: Rate,
+    rtt_min: Option<Duration>,
+    rtt_max: Duration,
+    acked: u64,
+    lost: u64,
+    /// Of these, what was sent while no pulse made a queue.
+    calm_acked: u64,
+    calm_lost: u64,
+    /// It measures too little: data was lacking, or the link broke.
+    spoilt: bool,
+    /// Data was lacking.
+    lacking: bool,
+    /// The capacity fell.
+    fallen: bool,
+}
+
+/// What the radio loses: the losses of what was sent while no pulse made a queue. A queue that is too short for a
+/// pulse drops a part of it, and looks like a radio otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+struct Calm {
+    /// From the end of the queue that the last pulse but one made to the last one's start.
+    before: (Instant, Instant),
+    /// From the end of the queue that the last pulse made.
+    since: Instant,
+    acked: u64,
+    lost: u64,
+}
+
+impl Calm {
+    /// A pulse lasts from `start` to `end`, and its queue as long again.
+    fn interrupt(&mut self, start: Instant, end: Instant) {
+        self.before = (self.since, start);
+        self.since = end + end.saturating_since(start);
+    }
+
+    fn holds(&self, sent: Instant) -> bool {
+        sent >= self.since || (self.before.0 <= sent && sent < self.before.1)
+    }
+
+    fn learn(&mut self, cycle: &Cycle) {
+        self.acked = (self.acked / 16 * 15).saturating_add(cycle.calm_acked);
+        self.lost = (self.lost / 16 * 15).saturating_add(cycle.calm_lost);
+    }
+
+    /// The part that is lost. Unit: 1/65536.
+    fn lost_q16(&self) -> u64 {
+        let all = u128::from(self.acked) + u128::from(self.lost);
+        let lost_q16 = u128::from(self.lost) * 65_536 / all.max(1);
+        u64::try_from(lost_q16).map_or(RADIO_MAX_Q16, |lost_q16| lost_q16.min(RADIO_MAX_Q16))
+    }
+}
+
+/// The controller.
+#[derive(Debug, Clone)]
+pub struct Pulsed {
+    mss: u64,
+    initial_window: u64,
+    /// Payload that the link delivers. `None` while no round-trip time is known.
+    capacity: Option<Rate>,
+    /// Whether a pulse has met the link's limit since the start.
+    found: bool,
+    /// The shortest round-trip time since the path last grew longer.
+    base: Option<Duration>,
+    arrivals: Arrivals,
+    pulse: Option<Pulse>,
+    /// The gain of the next pulse.
+    gain: u64,
+    cycle: Cycle,
+    calm: Calm,
+    in_flight: u64,
+    /// How far acknowledgements are apart.
+    spacing: Option<Duration>,
+    acked_at: Instant,
+    timed_out: bool,
+    /// Cycles in a row whose wait was no queue.
+    idle_waits: u32,
+    /// The gain of pulses where the limit is known.
+    usual_gain: u64,
+    /// Cycles in a row that lost no part of a pulse.
+    unhurt: u32,
+    /// The shortest round-trip time of late, and since when.
+    shortest: (Duration, Instant),
+    /// Until then a wait is one for others.
+    polite_until: Instant,
+}
+
+impl Pulsed {
+    /// A new connection with segments of `mss` and a window of `initial_window` segments.
+    pub fn new(mss: Bytes, initial_window: u32) -> Self {
+        let mss = mss.get().max(1);
+        Self {
+            mss,
+            initial_window: u64::from(initial_window).max(1).saturating_mul(mss),
+            capacity: None,
+            found: false,
+            base: None,
+            arrivals: Arrivals::default(),
+            pulse: None,
+            gain: GAIN_MAX,
+            cycle: Cycle::default(),
+            calm: Calm::default(),
+            in_flight: 0,
+            spacing: None,
+            acked_at: Instant::START,
+            timed_out: false,
+            idle_waits: 0,
+            usual_gain: GAIN_FOUND,
+            unhurt: 0,
+            shortest: (Duration::MAX, Instant::START),
+            polite_until: Instant::START,
+        }
+    }
+
+    /// What the link is believed to deliver.
+    pub fn capacity(&self) -> Option<Rate> {
+        self.capacity
+    }
+
+    /// The round-trip time without a queue.
+    pub fn base_rtt(&self) -> Option<Duration> {
+        self.base
+    }
+
+    fn begin(&mut self, now: Instant, rtt: Duration) {
+        let rtt = rtt.max(Duration::from_us(1));
+        self.base = Some(rtt);
+        let like = rtt.min(START_RTT);
+        self.capacity = Some(self.within_bounds(Rate::of(Bytes::new(self.initial_window), like)));
+        self.start_pulse(now);
+        self.cycle = Cycle { began: now, ..Cycle::default() };
+    }
+
+    fn rtt(&self) -> Duration {
+        self.base.unwrap_or(START_RTT).max(Duration::from_us(1))
+    }
+
+    /// Two segments a round trip at least.
+    fn within_bounds(&self, rate: Rate) -> Rate {
+        rate.max(Rate::of(Bytes::new(2 * self.mss), self.rtt())).min(RATE_MAX)
+    }
+
+    /// The capacity with what the radio will lose of it.
+    fn gross(&self) -> Rate {
+        let capacity = self.capacity.unwrap_or(Rate::ZERO);
+        scaled(capacity, 65_536, 65_536 - self.calm.lost_q16()).min(RATE_MAX)
+    }
+
+    /// What may stand in the queue on purpose.
+    fn queue(&self) -> Duration {
+        (self.rtt() / QUEUE_PART).clamp(QUEUE_MIN, QUEUE_MAX) * (self.usual_gain - UNIT)
+            / (GAIN_FOUND - UNIT)
+    }
+
+    /// How long a pulse of this gain lasts.
+    fn pulse_time(&self, gain: u64) -> Duration {
+        let fewest =
+            scaled(self.gross(), gain, UNIT).time_for(Bytes::new(PULSE_SEGMENTS * self.mss));
+        (self.rtt() / PULSE_PART).max(fewest.min(self.rtt() / 2))
+    }
+
+    /// What is to be in flight between pulses. Unit: bytes.
+    fn target(&self) -> u64 {
+        let product = self.gross().bytes_in(self.rtt() + self.queue()).get();
+        // What arrived and waits for its acknowledgement.
+        let apart = self.spacing.unwrap_or(Duration::ZERO).min(self.rtt() / PULSE_PART);
+        product.saturating_add(self.gross().bytes_in(apart).get())
+    }
+
+    fn start_pulse(&mut self, now: Instant) {
+        let Some(from) = self.capacity else { return };
+        let end = now + self.pulse_time(self.gain);
+        self.calm.interrupt(now, end);
+        self.pulse = Some(Pulse { start: now, end, gain: self.gain, from });
+    }
+
+    fn is_pulsing(&self, now: Instant) -> bool {
+        self.pulse.is_some_and(|pulse| now < pulse.end)
+    }
+
+    fn take_rtt(&mut self, ack: &Ack) {
+        let (Some(_), Some(sample)) = (ack.rtt, ack.sample) else { return };
+        let rtt = ack.now.saturating_since(sample.departed).max(Duration::from_us(1));
+        self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
+        let cycle = &mut self.cycle;
+        cycle.rtt_min = Some(cycle.rtt_min.map_or(rtt, |min| min.min(rtt)));
+        cycle.rtt_max = cycle.rtt_max.max(rtt);
+    }
+
+    /// Whether acknowledgements have been away for longer than they use to be.
+    fn was_silent(&mut self, now: Instant) -> bool {
+        let apart = now.saturating_since(std::mem::replace(&mut self.acked_at, now));
+        let usual = self.spacing.get_or_insert(apart);
+        let silent = apart > (*usual * SILENCE).saturating_add(SILENCE_MIN);
+        // A silence counts little, so that acknowledgements that become rarer are soon the usual ones.
+        *usual = (*usual * 15 + apart.min(*usual * 4 + SILENCE_MIN)) / 16;
+        silent
+    }
+
+    /// Takes a larger capacity at once, and a smaller one where the queue has grown.
+    fn measure(&mut self, arrival: Arrival) {
+        let Some(capacity) = self.capacity else { return };
+        let few = 8 * self.mss;
+        let pulse = self.pulse_time(self.pulse.map_or(self.gain, |pulse| pulse.gain));
+        if let Some(span) = self.arrivals.over(pulse * 3 / 4, few) {
+            let rate = self.within_bounds(span.rate());
+            self.cycle.best = self.cycle.best.max(rate);
+            if rate > capacity {
+                self.capacity = Some(rate);
+            }
+        }
+        let quarter = (self.rtt() / 4).max(pulse * 2);
+        if let Some(span) = self.arrivals.over(quarter, 2 * few) {
+            let grown = span.grown();
+            let rate = span.rate();
+            if grown > (self.rtt() / 16).max(QUEUE_MIN)
+                && u128::from(rate.bits_per_s()) * 10 < u128::from(capacity.bits_per_s()) * 9
+            {
+                let rate = rate.max(scaled(capacity, FALL_PERCENT, 100));
+                self.capacity = Some(self.within_bounds(rate));
+                self.found = true;
+                self.gain = self.usual_gain;
+                self.arrivals.restart(arrival);
+                self.cycle.best = Rate::ZERO;
+                self.cycle.spoilt = true;
+                self.cycle.fallen = true;
+            }
+        }
+    }
+
+    /// A pulse and what follows it have arrived.
+    fn conclude(&mut self, ack: &Ack, pulse: Pulse) {
+        let cycle = self.cycle;
+        let rtt = self.rtt();
+        let lasted = ack.now.saturating_since(cycle.began);
+        if !cycle.spoilt && cycle.best > Rate::ZERO {
+            let beyond = 100 + (pulse.gain - UNIT) * FREE_PERCENT / UNIT;
+            let free = cycle.best >= scaled(pulse.from, beyond, 100);
+            if free {
+                self.gain = (pulse.gain * 2).min(GAIN_MAX);
+            } else {
+                self.found = true;
+                self.gain = self.usual_gain;
+            }
+            self.capacity = Some(self.within_bounds(cycle.best));
+        }
+        let low = rtt + self.queue() * 2 + self.pulse_time(pulse.gain) * 2;
+        if cycle.rtt_max <= low {
+            self.calm.learn(&cycle);
+        }
+        self.fit_pulses(&cycle);
+        self.make_room(&cycle, ack.now);
+        self.look_at_the_wait(&cycle, lasted);
+        self.cycle = Cycle { began: ack.now, ..Cycle::default() };
+    }
+
+    /// Whether more than one in `part` bytes of a cycle was lost beyond twice what the radio loses.
+    fn dropped_more_than(&self, part: u64, cycle: &Cycle) -> bool {
+        let all = cycle.acked.saturating_add(cycle.lost);
+        let radio = u128::from(all) * u128::from(self.calm.lost_q16()) / 65_536;
+        u128::from(cycle.lost) > 2 * radio + u128::from(all / part)
+    }
+
+    /// A queue too short for a pulse drops a part of it: the pulses become weaker.
+    fn fit_pulses(&mut self, cycle: &Cycle) {
+        if self.dropped_more_than(DROPPED_PART, cycle) {
+            if !self.found && self.dropped_more_than(SURPLUS_PART, cycle) {
+                self.found = true;
+                self.gain = self.usual_gain;
+            } else if self.found && !cycle.fallen {
+                self.usual_gain = self.usual_gain.midpoint(UNIT).max(GAIN_MIN);
+                self.gain = self.gain.min(self.usual_gain);
+            }
+            self.unhurt = 0;
+        } else {
+            self.unhurt += 1;
+            if self.unhurt >= UNHURT_CYCLES {
+                self.usual_gain = (self.usual_gain * 2 - UNIT).min(GAIN_FOUND);
+                self.unhurt = 0;
+            }
+        }
+    }
+
+    /// Where all of a cycle waited although the link delivered less than it can, there was no queue: the path has
+    /// become longer.
+    fn look_at_the_wait(&mut self, cycle: &Cycle, lasted: Duration) {
+        let (Some(capacity), Some(rtt_min)) = (self.capacity, cycle.rtt_min) else { return };
+        let rate = Rate::of(Bytes::new(cycle.acked), lasted);
+        let idle = u128::from(rate.bits_per_s()) * 100 < u128::from(capacity.bits_per_s()) * 90;
+        let waits = rtt_min > self.rtt() + self.queue() + self.rtt() / 32;
+        self.idle_waits = if waits && idle && !cycle.lacking { self.idle_waits + 1 } else { 0 };
+        if self.idle_waits >= 2 && self.acked_at >= self.polite_until {
+            self.base = Some(rtt_min);
+            self.idle_waits = 0;
+        }
+    }
+
+    /// Where data is lost while all of a cycle waits, others fill the queue: what they make wait is no longer way.
+    fn make_room(&mut self, cycle: &Cycle, now: Instant) {
+        let (Some(rtt_min), Some(base)) = (cycle.rtt_min, self.base) else { return };
+        if now.saturating_since(self.shortest.1) > SHORTEST_WINDOW {
+            self.shortest = (base, now);
+        }
+        self.shortest.0 = self.shortest.0.min(rtt_min);
+        let shortest = self.shortest.0;
+        let waits = rtt_min > shortest + shortest / 8 + QUEUE_MIN;
+        if waits && !cycle.fallen && self.dropped_more_than(CROWD_PART, cycle) {
+            self.base = Some(shortest);
+            self.idle_waits = 0;
+            self.polite_until = now + (base * POLITE_CYCLES).max(POLITE_MIN);
+        }
+    }
+
+    /// The link broke, or the path changed: what has arrived around that measures nothing.
+    fn disregard(&mut self, arrival: Option<Arrival>) {
+        self.arrivals.clear();
+        if let Some(arrival) = arrival {
+            self.arrivals.restart(arrival);
+        }
+        self.cycle.spoilt = true;
+    }
+}
+
+/// `rate` × `numerator` / `denominator`, rounded down.
+fn scaled(rate: Rate, numerator: u64, denominator: u64) -> Rate {
+    let bits =
+        u128::from(rate.bits_per_s()) * u128::from(numerator) / u128::from(denominator.max(1));
+    Rate::from_bits_per_s(u64::try_from(bits).unwrap_or(u64::MAX))
+}
+
+/// How fast data is to leave between pulses, so that in a quarter of a round trip so much is in flight as is to be.
+pub(crate) fn steered(capacity: Rate, target: u64, in_flight: u64, quarter: Duration) -> Rate {
+    let product = i128::from(capacity.bytes_in(quarter).get()).max(1);
+    let missing = i128::from(target) - i128::from(in_flight);
+    let percent = 100 + missing * 100 / product;
+    let percent = percent.clamp(SLOWEST_PERCENT.into(), FASTEST_PERCENT.into());
+    scaled(capacity, u64::try_from(percent).unwrap_or(100), 100).min(RATE_MAX)
+}
+
+impl Pulsed {
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "pulse", measures: true, ..Description::OWN_RULE };
+
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
+        Controller::new(Self::new(common.mss, common.initial_window))
+    }
+}
+
+impl CongestionControl for Pulsed {
+    fn on_established(&mut self, established: &Established) {
+        if let Some(rtt) = established.rtt {
+            self.begin(established.now, rtt);
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.timed_out = false;
+        self.in_flight = ack.in_flight.get();
+        if self.capacity.is_none()
+            && let Some(rtt) = ack.rtt
+        {
+            self.begin(ack.now, rtt);
+        }
+        let Some(sample) = ack.sample else { return };
+        let silent = self.was_silent(ack.now);
+        self.take_rtt(ack);
+        let delivered = ack.delivered.get();
+        let arrival = Arrival { at: ack.now, sent: sample.departed, delivered };
+        self.cycle.acked = self.cycle.acked.saturating_add(ack.acked.get());
+        if self.calm.holds(sample.sent) {
+            self.cycle.calm_acked = self.cycle.calm_acked.saturating_add(ack.acked.get());
+        }
+        self.cycle.spoilt |= sample.is_app_limited;
+        self.cycle.lacking |= sample.is_app_limited;
+        if silent {
+            self.disregard(Some(arrival));
+        } else {
+            self.arrivals.push(arrival, self.rtt());
+            self.measure(arrival);
+        }
+        if let Some(pulse) = self.pulse {
+            let rest = (pulse.end.saturating_since(pulse.start)) * PULSE_REST;
+            let over = sample.sent > pulse.end
+                && ack.now.saturating_since(pulse.start) >= rest.max(self.rtt());
+            if over {
+                self.conclude(ack, pulse);
+                self.pulse = None;
+            }
+        }
+        if self.pulse.is_none() && self.in_flight <= self.target() + self.target() / 16 {
+            self.start_pulse(ack.now);
+        }
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.cycle.lost = self.cycle.lost.saturating_add(segment.size.get());
+        if self.calm.holds(segment.sent) {
+            self.cycle.calm_lost = self.cycle.calm_lost.saturating_add(segment.size.get());
+        }
+    }
+
+    fn on_loss(&mut self, _loss: &Loss) {}
+
+    fn on_rto(&mut self, _rto: &Rto) {
+        // Until an acknowledgement arrives, there may be no link.
+        self.timed_out = true;
+        self.disregard(None);
+    }
+
+    fn on_spurious(&mut self, _spurious: &Spurious) {
+        self.timed_out = false;
+    }
+
+    fn on_handover(&mut self, handover: &Handover) {
+        self.disregard(None);
+        if handover.rtt.is_some() {
+            self.base = handover.rtt;
+            self.shortest = (Duration::MAX, handover.now);
+        }
+        if let Some(rate) = handover.rate
+            && self.capacity.is_some()
+        {
+            self.capacity = Some(self.within_bounds(rate));
+        }
+    }
+
+    fn on_restart(&mut self, restart: &Restart) {
+        self.disregard(None);
+        self.acked_at = restart.now;
+        self.in_flight = 0;
+        self.cycle = Cycle { began: restart.now, ..Cycle::default() };
+        if self.capacity.is_some() {
+            self.start_pulse(restart.now);
+        }
+    }
+
+    fn is_in_slow_start(&self) -> bool {
+        !self.found
+    }
+
+    fn window(&self) -> Bytes {
+        let least = WINDOW_MIN * self.mss;
+        if self.timed_out {
+            return Bytes::new(least);
+        }
+        if self.capacity.is_none() {
+            return Bytes::new(self.initial_window);
+        }
+        let target = self.target();
+        let room = match self.pulse {
+            Some(pulse) if self.is_pulsing(self.acked_at) => {
+                let beyond = scaled(self.gross(), pulse.gain - UNIT, UNIT);
+                beyond.bytes_in(pulse.end.saturating_since(pulse.start)).get()
+            }
+            _ => target / 8,
+        };
+        Bytes::new(target.saturating_add(room).max(self.initial_window).max(least))
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.capacity?;
+        let gross = self.gross();
+        Some(match self.pulse {
+            Some(pulse) if self.is_pulsing(self.acked_at) => {
+                scaled(gross, pulse.gain, UNIT).min(RATE_MAX)
+            }
+            _ if self.in_flight < self.initial_window => {
+                scaled(gross, GAIN_MAX, UNIT).min(RATE_MAX)
+            }
+            _ => steered(gross, self.target(), self.in_flight, self.rtt() / 4),
+        })
+    }
+
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

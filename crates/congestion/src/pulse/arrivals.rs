@@ -1,0 +1,91 @@
+//! Which data had arrived when: the rate of arrivals over a span of acknowledgements.
+
+use midhop_units::{Bytes, Duration, Instant, Rate};
+use std::collections::VecDeque;
+
+/// More acknowledgements are not kept: a quarter of a round trip has fewer.
+const KEPT_MAX: usize = 4096;
+
+/// An acknowledgement, and all that it has shown so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// When it came.
+    pub at: Instant,
+    /// When the newest data that it covers was sent.
+    pub sent: Instant,
+    /// All that was delivered by then. Unit: bytes.
+    pub delivered: u64,
+}
+
+/// The time between two acknowledgements, and what arrived in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Unit: bytes.
+    bytes: u64,
+    /// The time over which the data was sent.
+    sending: Duration,
+    /// The time over which its acknowledgements came.
+    arriving: Duration,
+}
+
+impl Span {
+    /// How fast the link delivered: no faster than the data was sent, however close its acknowledgements came.
+    pub fn rate(self) -> Rate {
+        let longer = self.sending.max(self.arriving).max(Duration::from_us(1));
+        Rate::of(Bytes::new(self.bytes), longer)
+    }
+
+    /// By how much the last of it travelled longer than the first.
+    pub fn grown(self) -> Duration {
+        self.arriving.saturating_sub(self.sending)
+    }
+}
+
+/// The acknowledgements of late.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Arrivals {
+    kept: VecDeque<Arrival>,
+}
+
+impl Arrivals {
+    pub fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Nothing before `arrival` is of use.
+    pub fn restart(&mut self, arrival: Arrival) {
+        self.kept.clear();
+        self.kept.push_back(arrival);
+    }
+
+    /// Adds an acknowledgement, and forgets those older than `memory`. One that covers nothing newer than the one
+    /// before replaces it.
+    pub fn push(&mut self, arrival: Arrival, memory: Duration) {
+        if let Some(last) = self.kept.back_mut()
+            && arrival.sent <= last.sent
+        {
+            last.at = arrival.at;
+            last.delivered = last.delivered.max(arrival.delivered);
+            return;
+        }
+        let old = |first: &Arrival| arrival.at.saturating_since(first.at) > memory;
+        while self.kept.len() >= KEPT_MAX || self.kept.front().is_some_and(old) {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(arrival);
+    }
+
+    /// The shortest span that ends with the last acknowledgement, is no shorter than `least` and has as many `bytes`.
+    pub fn over(&self, least: Duration, bytes: u64) -> Option<Span> {
+        let last = self.kept.back()?;
+        self.kept.iter().rev().skip(1).find_map(|first| {
+            let span = Span {
+                bytes: last.delivered.saturating_sub(first.delivered),
+                sending: last.sent.saturating_since(first.sent),
+                arriving: last.at.saturating_since(first.at),
+            };
+            let long = span.sending.max(span.arriving) >= least;
+            (long && span.bytes >= bytes).then_some(span)
+        })
+    }
+}

@@ -1,0 +1,266 @@
+//! The receive window of a flow's socket, bounded by the memory that is left.
+
+use super::buffers::{measured_maximum, resize_receive_buffer};
+use crate::ledger::Counter;
+use crate::relay::Desk;
+use midhop_linux::sockopt;
+use midhop_pep::config::LegPlan;
+use midhop_pep::receive_window::{BufferChange, ReceiveWindow};
+use midhop_units::Bytes;
+use nix::libc;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+
+/// `SOCK_RCVBUF_LOCK` (`include/net/sock.h`): the kernel does not size the receive buffer.
+const RECEIVE_LOCK: i32 = 2;
+
+/// The receive window of one socket.
+pub struct BoundedWindow {
+    /// None before the flow was first judged, so that an idle flow is small.
+    law: Cell<Option<Box<ReceiveWindow>>>,
+    /// Unit: bytes. The buffer that its leg fixes; zero: the kernel measures.
+    fixed: u32,
+}
+
+impl fmt::Debug for BoundedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundedWindow").field("fixed", &self.fixed).finish_non_exhaustive()
+    }
+}
+
+impl BoundedWindow {
+    /// That of a new socket of a leg; none: of a leg that a reload has removed.
+    pub fn new(leg: Option<&LegPlan>) -> Self {
+        let fixed = leg.and_then(|leg| leg.window).unwrap_or(Bytes::ZERO);
+        Self { law: Cell::default(), fixed: u32::try_from(fixed.get()).unwrap_or(u32::MAX) }
+    }
+
+    /// That of a socket that another process may have bounded, which may have a wide window open and rest.
+    pub fn adopted(leg: &LegPlan, socket: impl AsFd, desk: &Desk) -> Self {
+        let this = Self::new(Some(leg));
+        let buffer = receive_buffer(&socket).unwrap_or(Bytes::ZERO);
+        let most = this.most();
+        let is_bounded = match this.fixed {
+            0 => is_locked(&socket).unwrap_or(false),
+            _ => buffer < most,
+        };
+        if is_bounded {
+            let law = ReceiveWindow::bounded(desk.budget.clone(), most, buffer);
+            this.law.set(Some(Box::new(law)));
+        }
+        this.look_at_rest(socket, desk);
+        this
+    }
+
+    /// Whether it has to be looked at before more than a little is read.
+    pub fn rests(&self) -> bool {
+        let law = self.law.take();
+        let rests = law.as_ref().is_none_or(|law| law.rests());
+        self.law.set(law);
+        rests
+    }
+
+    /// Looks at the socket of a flow that moves, of which `unread` bytes are counted as held. Costs no system call where
+    /// nothing changes.
+    pub fn look(&self, socket: impl AsFd, unread: usize, desk: &Desk) {
+        let mut law = self.take_law(desk);
+        let change = law.judge_moving(Bytes::new(unread as u64));
+        self.law.set(Some(law));
+        self.apply(change, socket, &desk.ledger.windows_bounded);
+    }
+
+    /// Looks at the socket of a flow that has come to rest: nothing of it is held.
+    pub fn look_at_rest(&self, socket: impl AsFd, desk: &Desk) {
+        let law = self.take_law(desk);
+        self.judge_resting(law, socket, &desk.ledger.windows_bounded);
+    }
+
+    /// Looks at the socket of a flow that rests, if others that have come may change anything.
+    pub fn look_again(&self, socket: impl AsFd, bounded: &Counter) {
+        match self.law.take() {
+            Some(law) if law.rests() && law.matters() => self.judge_resting(law, socket, bounded),
+            law => self.law.set(law),
+        }
+    }
+
+    fn take_law(&self, desk: &Desk) -> Box<ReceiveWindow> {
+        let law = self.law.take();
+        law.unwrap_or_else(|| Box::new(ReceiveWindow::new(desk.budget.clone(), self.most())))
+    }
+
+    fn most(&self) -> Bytes {
+        let most = if self.fixed == 0 { measured_maximum() } else { self.fixed.into() };
+        Bytes::new(most)
+    }
+
+    fn judge_resting(&self, mut law: Box<ReceiveWindow>, socket: impl AsFd, bounded: &Counter) {
+        // What cannot be read or set belongs to a socket that is gone: its owner will notice.
+        let change = receive_buffer(&socket).ok().and_then(|buffer| {
+            let unread = sockopt::unread(&socket).unwrap_or(0);
+            law.judge_resting(buffer, Bytes::new(unread as u64))
+        });
+        self.law.set(Some(law));
+        self.apply(change, socket, bounded);
+    }
+
+    fn apply(&self, change: Option<BufferChange>, socket: impl AsFd, bounded: &Counter) {
+        let outcome = match change {
+            None => return,
+            Some(BufferChange::Bound(bytes)) => {
+                bounded.add(1);
+                resize_receive_buffer(&socket, bytes)
+            }
+            Some(BufferChange::Release(_)) if self.fixed > 0 => {
+                resize_receive_buffer(&socket, self.most())
+            }
+            Some(BufferChange::Release(bytes)) => release(&socket, bytes),
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(%error, ?change, "a receive buffer does not change");
+        }
+    }
+}
+
+/// Sets a buffer, and lets the kernel size it from there.
+fn release(socket: impl AsFd, bytes: Bytes) -> io::Result<()> {
+    resize_receive_buffer(&socket, bytes)?;
+    // Before Linux 5.14 there is no such option: the buffer stays as it was.
+    let locks = buffer_locks(&socket)?;
+    sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, locks & !RECEIVE_LOCK)
+}
+
+/// The receive buffer as the kernel has it, with the overhead of segments.
+fn receive_buffer(socket: impl AsFd) -> io::Result<Bytes> {
+    let bytes = int_of(socket, libc::SO_RCVBUF)?;
+    Ok(Bytes::new(u64::try_from(bytes).unwrap_or(0)))
+}
+
+fn is_locked(socket: impl AsFd) -> io::Result<bool> {
+    Ok(buffer_locks(socket)? & RECEIVE_LOCK != 0)
+}
+
+/// Which buffers the kernel does not size.
+fn buffer_locks(socket: impl AsFd) -> io::Result<i32> {
+    int_of(socket, libc::SO_BUF_LOCK)
+}
+
+fn int_of(socket: impl AsFd, option: i32) -> io::Result<i32> {
+    let mut value = [0; 4];
+    sockopt::read(socket, libc::SOL_SOCKET, option, &mut value)?;
+    Ok(i32::from_ne_bytes(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_pep::budget::Budget;
+    use midhop_pep::config::Plan;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    const LEAST: u64 = 256 << 10;
+
+    fn desk(limit: u64) -> Desk {
+        let budget = Arc::new(Budget::new(limit));
+        budget.set_window_least(LEAST);
+        Desk::new(1, budget, Arc::default(), Arc::default())
+    }
+
+    fn pair() -> io::Result<(TcpStream, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        Ok((near, listener.accept()?.0))
+    }
+
+    /// Moves so much, as fast as it goes, and looks as a relay does. Returns the largest buffer that was seen.
+    fn moved(
+        (near, far): &(TcpStream, TcpStream),
+        bytes: usize,
+        look: impl Fn(&TcpStream),
+    ) -> io::Result<Bytes> {
+        let mut most = Bytes::ZERO;
+        std::thread::scope(|scope| {
+            scope.spawn(|| (&mut &*near).write_all(&vec![1; bytes]));
+            let (mut left, mut room) = (bytes, vec![0; 1 << 20]);
+            while left > 0 {
+                let count = (&mut &*far).read(&mut room[..left.min(1 << 20)])?;
+                left -= count;
+                look(far);
+                most = most.max(receive_buffer(far)?);
+            }
+            Ok(most)
+        })
+    }
+
+    #[test]
+    fn a_fast_flow_is_left_to_the_kernel_while_memory_is_free() -> io::Result<()> {
+        let sockets = pair()?;
+        let (window, desk) = (BoundedWindow::new(None), desk(1 << 30));
+        moved(&sockets, 64 << 20, |far| window.look(far, 0, &desk))?;
+        assert_eq!(desk.ledger.windows_bounded.value(), 0);
+        assert!(!is_locked(&sockets.1)?, "the kernel goes on measuring");
+        Ok(())
+    }
+
+    #[test]
+    fn a_fast_flow_is_bounded_where_memory_is_short_and_freed_later() -> io::Result<()> {
+        let sockets = pair()?;
+        let desk = desk(1 << 20);
+        let window = BoundedWindow::new(None);
+        moved(&sockets, 16 << 20, |far| window.look(far, 0, &desk))?;
+        let buffer = receive_buffer(&sockets.1)?;
+        assert!(
+            desk.ledger.windows_bounded.value() > 0 && is_locked(&sockets.1)?,
+            "its window grew to {buffer}"
+        );
+        assert!(buffer.get() <= LEAST + (1 << 19), "its window grew to {buffer}");
+        // There is more memory.
+        desk.budget.set_limit(1 << 30);
+        window.look(&sockets.1, 0, &desk);
+        assert!(!is_locked(&sockets.1)?, "the kernel measures again");
+        let most = moved(&sockets, 16 << 20, |far| window.look(far, 0, &desk))?;
+        assert!(most > buffer, "it stayed at {most}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_socket_that_another_process_bounded_is_bounded_and_freed() -> io::Result<()> {
+        let sockets = pair()?;
+        let plan = Plan::read("test.toml", "[intercept]\ninterfaces = \"lan0\"\n").expect("a plan");
+        let leg = &plan.legs[0];
+        let desk = desk(1 << 20);
+        let dead = BoundedWindow::new(Some(leg));
+        moved(&sockets, 16 << 20, |far| dead.look(far, 0, &desk))?;
+        drop(dead);
+        assert!(is_locked(&sockets.1)? && desk.budget.promised() == 0);
+        // The next one has no more memory.
+        let next = BoundedWindow::adopted(leg, &sockets.1, &desk);
+        let buffer = receive_buffer(&sockets.1)?;
+        assert!(is_locked(&sockets.1)? && buffer.get() <= LEAST + (1 << 19), "{buffer}");
+        assert!(desk.budget.promised() > 0);
+        // And then it has.
+        desk.budget.set_limit(1 << 30);
+        next.look_again(&sockets.1, &desk.ledger.windows_bounded);
+        assert!(!is_locked(&sockets.1)? && receive_buffer(&sockets.1)? > buffer);
+        Ok(())
+    }
+
+    #[test]
+    fn a_wide_window_that_another_process_left_is_bounded_though_nothing_arrives() -> io::Result<()>
+    {
+        let sockets = pair()?;
+        let plan = Plan::read("test.toml", "[intercept]\ninterfaces = \"lan0\"\n").expect("a plan");
+        let leg = &plan.legs[0];
+        resize_receive_buffer(&sockets.1, Bytes::new(4 << 20))?;
+        let locks = buffer_locks(&sockets.1)? & !RECEIVE_LOCK;
+        sockopt::set_int(&sockets.1, libc::SOL_SOCKET, libc::SO_BUF_LOCK, locks)?;
+        let before = receive_buffer(&sockets.1)?;
+        let _next = BoundedWindow::adopted(leg, &sockets.1, &desk(1 << 20));
+        let after = receive_buffer(&sockets.1)?;
+        assert!(after < before && after.get() <= LEAST + (1 << 19), "{before}, then {after}");
+        Ok(())
+    }
+}

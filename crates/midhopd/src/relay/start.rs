@@ -1,0 +1,129 @@
+//! Where the relaying of a flow starts: at its beginning, or where another process was killed.
+
+use super::Desk;
+use super::pipe::Pipe;
+use crate::ends::Side;
+use crate::survival::register::FlowEntry;
+use midhop_linux::sockopt;
+use midhop_linux::stream_position::{OpenedBy, StreamPosition};
+use midhop_pep::resumption::{Broken, Progress};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+/// What a flow starts with. That of a new flow is the default.
+#[derive(Debug, Default)]
+pub struct Start {
+    /// Where it is entered, so that it outlives this process.
+    pub entry: Option<Rc<FlowEntry>>,
+    /// The side that broke before.
+    pub broke: Option<Side>,
+    /// What another process left, up and down. Few flows have it, and all have room for it.
+    pub left: Option<Box<[StartDirection; 2]>>,
+}
+
+/// What one direction starts with.
+#[derive(Debug, Default)]
+pub struct StartDirection {
+    /// A pipe with so many bytes that were read and not written.
+    pub piped: Option<(Pipe, usize)>,
+    /// Whether its end has been passed on, and the far end has acknowledged all.
+    pub done: bool,
+}
+
+/// Why a flow does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// The kernel does not report how far it was.
+    #[error("its position is unknown: {0}")]
+    Unknown(#[from] io::Error),
+    /// Its bytes are not there any more.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// How many more bytes were written to the far socket of a direction than read from the near one, up and down; modulo
+/// 2⁶⁴. This is 0 for a flow whose first byte was not moved yet.
+///
+/// # Errors
+/// When the kernel does not report it.
+pub fn ahead(client: impl AsFd, server: impl AsFd) -> io::Result<[u64; 2]> {
+    let client = StreamPosition::of(client, OpenedBy::FarEnd)?;
+    let server = StreamPosition::of(server, OpenedBy::ThisEnd)?;
+    Ok([server.written.wrapping_sub(client.read), client.written.wrapping_sub(server.read)])
+}
+
+/// Where a flow stands that another process relayed until it was killed, with the pipes that it had up and down, and
+/// what was [`ahead`] when it began. What was written already is dropped from the receive queues. `entry` forgets a pipe
+/// that is not needed before that is closed: its descriptors will be others'.
+///
+/// # Errors
+/// When the flow cannot go on.
+pub fn after_death(
+    client: impl AsFd,
+    server: impl AsFd,
+    pipes: [Option<(OwnedFd, OwnedFd)>; 2],
+    ahead: [u64; 2],
+    entry: &FlowEntry,
+    desk: &Desk,
+) -> Result<Start, Lost> {
+    let (client, server) = (client.as_fd(), server.as_fd());
+    let of_client = StreamPosition::of(client, OpenedBy::FarEnd)?;
+    let of_server = StreamPosition::of(server, OpenedBy::ThisEnd)?;
+    let broke = match (of_client.is_reset(), of_server.is_reset()) {
+        (true, _) => Some(Side::Client),
+        (_, true) => Some(Side::Server),
+        _ => None,
+    };
+    let ways = [
+        (Side::Client, client, of_client, of_server),
+        (Side::Server, server, of_server, of_client),
+    ];
+    let mut directions = <[StartDirection; 2]>::default();
+    for (((side, from, near, far), pipe), (ahead, direction)) in
+        ways.into_iter().zip(pipes).zip(ahead.into_iter().zip(&mut directions))
+    {
+        let piped = match &pipe {
+            Some((source, _)) => sockopt::unread(source)?,
+            None => 0,
+        };
+        if far.closed {
+            // It takes nothing any more. It has taken all if it was this end that closed it.
+            let left = piped + sockopt::unread(from)?;
+            direction.done = far.ended && near.ended && left == 0;
+            entry.note_pipe(side, None);
+            continue;
+        }
+        let written = far.written.wrapping_sub(ahead);
+        let progress = Progress { read: near.read, piped: piped as u64, written };
+        discard(from, progress.written_and_unread()?, &mut desk.scratch.borrow_mut())?;
+        match pipe {
+            Some((source, sink)) if piped > 0 => {
+                direction.piped = Some((desk.pipes.adopt(source, sink), piped));
+            }
+            _ => entry.note_pipe(side, None),
+        }
+    }
+    Ok(Start { entry: None, broke, left: Some(Box::new(directions)) })
+}
+
+/// Takes so many bytes from the head of a receive queue that has them, and drops them: TCP copies nothing with this
+/// flag. The kernel wants some room named all the same.
+///
+/// # Errors
+/// When the queue has fewer.
+pub fn discard(from: impl AsFd, mut bytes: u64, room: &mut [u8]) -> io::Result<()> {
+    let from = from.as_fd().as_raw_fd();
+    while bytes > 0 {
+        let most = usize::try_from(bytes).map_or(room.len(), |bytes| bytes.min(room.len()));
+        match recv(from, &mut room[..most], MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes -= count as u64,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

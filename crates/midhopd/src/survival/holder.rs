@@ -1,0 +1,420 @@
+//! The first process: it holds all descriptors, and starts the next data plane when one was killed.
+//!
+//! It reads nothing that anybody sends but single bytes of the data plane's and of whoever may choose its program, and
+//! has one thread. What ends the daemon in order ends it as well; so does a data plane that fails by itself, or is
+//! killed too often.
+
+use super::door::{Door, UpgradeClient, UpgradeOutcome};
+use super::handed::{Handed, Taken, monotonic};
+use super::inherited::{Inherited, close_all_but, open_descriptors};
+use super::register::Register;
+use crate::failure::Failure;
+use crate::keeper::Keeper;
+use midhop_linux::twin::{Twin, twin};
+use midhop_process::notify::{self, Notice};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, pipe2, read, write};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Asks the data plane to read its configuration again.
+pub const RELOAD: Signal = Signal::SIGUSR1;
+/// Asks the data plane to end.
+pub const END: Signal = Signal::SIGUSR2;
+/// So many deaths within this time are more than chance: whatever kills the data plane will kill the next one.
+const DEATHS: (usize, Duration) = (5, Duration::from_secs(10));
+/// So many by a fault within this time may be somebody's who looks for a way in. Each data plane has the same
+/// addresses as the one before; a daemon that is started anew has others.
+const FAULTS: (usize, Duration) = (3, Duration::from_secs(3600));
+
+/// What a data plane has of the one before it.
+#[derive(Debug, Clone)]
+pub struct Succession {
+    /// Where flows are entered.
+    pub register: Register,
+    /// What was left open.
+    pub inherited: Arc<Inherited>,
+    /// How many data planes were killed before this one.
+    pub deaths: u64,
+    /// How many programs have taken the place of one before them.
+    pub upgrades: u64,
+    /// Whether it is the first one of this program.
+    pub is_first: bool,
+    /// Where notices for the service manager go.
+    pub notices: Notices,
+}
+
+impl Succession {
+    /// Whether flows may be there, and interception is installed.
+    pub fn takes_over(&self) -> bool {
+        self.deaths + self.upgrades > 0
+    }
+}
+
+/// Reports through the holder: the service manager believes the unit's main process alone.
+#[derive(Debug, Clone)]
+pub struct Notices(Arc<OwnedFd>);
+
+impl Notices {
+    /// Reports the daemon's state.
+    pub fn notify(&self, notice: Notice) {
+        if let Err(error) = write(&self.0, &[notice as u8]) {
+            tracing::warn!(%error, ?notice, "the service manager gets no notice");
+        }
+    }
+}
+
+/// In which role a call of [`Holder::split`] has returned.
+pub enum Role {
+    /// A data plane. It ends its process by itself.
+    DataPlane(Succession),
+    /// The holder, with the exit code of the data plane that ended last.
+    Holder(u8),
+}
+
+/// What the holder has to know of the daemon.
+#[derive(Debug, Clone)]
+pub struct Holding {
+    /// The configuration.
+    pub config: PathBuf,
+    /// The text of it that the first program was started with.
+    pub begun: String,
+    /// The version of this program.
+    pub version: &'static str,
+}
+
+/// The holder before it has split.
+pub struct Holder {
+    holding: Holding,
+    register: Register,
+    signals: SignalFd,
+    /// The data plane's notices to the service manager.
+    notices: (OwnedFd, Notices),
+    /// Whether it knows that the daemon serves.
+    ready: Cell<bool>,
+    /// Whether it was asked to end.
+    ends: Cell<bool>,
+    /// The signals that were blocked before.
+    before: SigSet,
+    keeper: Option<Arc<Keeper>>,
+    /// Where upgrades are asked for.
+    door: Option<Door>,
+    /// What this program has from the one before it.
+    taken: Option<Rc<Taken>>,
+    /// The descriptors that are the holder's, and no data plane's.
+    own: RefCell<BTreeSet<RawFd>>,
+}
+
+impl Holder {
+    /// A holder of the flows of a register. Blocks signals for good.
+    ///
+    /// # Errors
+    /// When the kernel has no signals that can be read.
+    pub fn new(
+        holding: Holding,
+        register: Register,
+        keeper: Option<Arc<Keeper>>,
+        door: Option<Door>,
+        taken: Option<Rc<Taken>>,
+    ) -> io::Result<Self> {
+        let read = [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD];
+        let signals: SigSet = read.into_iter().collect();
+        // The last two are the data plane's own: they wait until it can take them.
+        let blocked = read.into_iter().chain([RELOAD, END]).collect::<SigSet>();
+        let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        // The program before has blocked them, and none of them is lost.
+        let before = if taken.is_some() { SigSet::empty() } else { before };
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&signals, flags)?;
+        let (read, notices) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        let notices = (read, Notices(Arc::new(notices)));
+        let (ends, own) = Default::default();
+        let ready = Cell::new(taken.is_some());
+        Ok(Self {
+            holding,
+            register,
+            signals,
+            notices,
+            ready,
+            ends,
+            before,
+            keeper,
+            door,
+            taken,
+            own,
+        })
+    }
+
+    /// Starts data planes, and waits for their ends. Returns in each of them, and in the holder after the last.
+    ///
+    /// # Errors
+    /// When no data plane can be started, or the next one cannot go on.
+    pub fn split(self) -> Result<Role, Failure> {
+        let failure = |error| Failure::run("the data plane could not be started").because(error);
+        let mut own = open_descriptors().map_err(failure)?;
+        own.retain(|number| self.taken.as_ref().is_none_or(|taken| !taken.flows.contains(number)));
+        self.own.replace(own);
+        let handed = self.taken.as_ref().map(|taken| &taken.handed);
+        let mut deaths = Deaths { total: handed.map_or(0, |it| it.deaths), ..Deaths::default() };
+        let upgrades = handed.map_or(0, |it| it.upgrades);
+        let mut is_first = true;
+        loop {
+            match twin().map_err(failure)? {
+                Twin::Child => {
+                    let inherited = Inherited::of(self.flows());
+                    self.begin_data_plane();
+                    // A descriptor that is closed here is closed in the holder as well.
+                    let this = ManuallyDrop::new(self);
+                    let (register, notices) = (this.register.clone(), this.notices.1.clone());
+                    let (inherited, deaths) = (Arc::new(inherited), deaths.total);
+                    return Ok(Role::DataPlane(Succession {
+                        register,
+                        inherited,
+                        deaths,
+                        upgrades,
+                        is_first,
+                        notices,
+                    }));
+                }
+                Twin::Parent(data_plane) => {
+                    if self.ends.get() {
+                        // The one before was killed while its flows ended.
+                        let _ = kill(data_plane, END);
+                    }
+                    is_first = false;
+                    match self.wait(data_plane).map_err(failure)? {
+                        End::Exit(0) => return Ok(Role::Holder(0)),
+                        End::Exit(code) => {
+                            if self.taken.as_ref().is_some_and(|taken| taken.may_go_back()) {
+                                self.clear().map_err(failure)?;
+                                return Err(Failure::run("its data plane did not start"));
+                            }
+                            return Ok(Role::Holder(code));
+                        }
+                        End::Killed(signal) => {
+                            tracing::error!(%signal, "the data plane was killed");
+                            if deaths.are_too_many(signal) {
+                                return Err(Failure::run(format!(
+                                    "the data plane was killed by {signal}"
+                                ))
+                                .hint("its flows were reset; new ones pass directly"));
+                            }
+                            self.clear().map_err(|error| {
+                                Failure::run("the next data plane could not go on").because(error)
+                            })?;
+                        }
+                        End::Upgrade(client, stopped) => {
+                            let counts = (deaths.total, upgrades + 1);
+                            let refused = self.upgrade(&client, data_plane, stopped, counts)?;
+                            tracing::warn!(error = refused, "another program does not take over");
+                            client.answer(&UpgradeOutcome {
+                                version: self.holding.version.to_owned(),
+                                before: self.holding.version.to_owned(),
+                                flows: self.register.flows(),
+                                pause_s: (monotonic() - stopped).as_secs_f64(),
+                                error: Some(refused),
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The descriptors of flows.
+    fn flows(&self) -> BTreeSet<RawFd> {
+        self.register.descriptors().difference(&self.own.borrow()).copied().collect()
+    }
+
+    /// Gives this process to the program that a client sends, when the data plane has ended. Returns why not, if the
+    /// next data plane is this program's.
+    ///
+    /// # Errors
+    /// When it cannot go on either.
+    fn upgrade(
+        &self,
+        client: &UpgradeClient,
+        data_plane: Pid,
+        stopped: Duration,
+        counts: (u64, u64),
+    ) -> Result<String, Failure> {
+        let failure = |error: io::Error| Failure::run("the daemon could not go on").because(error);
+        // Only now does nobody else share the descriptors.
+        let program = client.program(data_plane);
+        let both = [Some(client.as_fd()), program.as_ref().ok().map(AsFd::as_fd)];
+        let both: Vec<_> = both.into_iter().flatten().map(|it| it.as_raw_fd()).collect();
+        self.own.borrow_mut().extend(&both);
+        let cleared = self.clear();
+        self.own.borrow_mut().retain(|number| !both.contains(number));
+        cleared.map_err(failure)?;
+        let program = match program {
+            Ok(program) => program,
+            Err(error) => return Ok(error.to_string()),
+        };
+        let text = match &self.keeper {
+            Some(keeper) => Some(keeper.text().map_err(|failed| Failure::run(failed.message))?),
+            None => None,
+        };
+        let Holding { config, begun, version } = &self.holding;
+        let handed = Handed::new(version, begun, text, counts, stopped);
+        tracing::info!(flows = self.register.flows(), "another program takes over");
+        if let Some(keeper) = &self.keeper {
+            keeper.leave().map_err(failure)?;
+        }
+        let given = handed.pass_on(program.as_fd(), config, &self.register, &self.flows(), client);
+        match given.map_err(failure)? {}
+    }
+
+    /// In the data plane: what is the holder's alone.
+    fn begin_data_plane(&self) {
+        let _ = nix::sys::prctl::set_name(c"midhopd-data");
+        // What is sent to the whole group, or by a terminal, arrives at the holder as well, which passes it on.
+        let orders: SigSet =
+            [Signal::SIGCHLD].into_iter().filter(|it| !self.before.contains(*it)).collect();
+        let _ = orders.thread_unblock();
+    }
+
+    /// Passes signals on until the data plane ends.
+    fn wait(&self, data_plane: Pid) -> io::Result<End> {
+        loop {
+            if let Some(client) = self.door.as_ref().and_then(|door| door.next(data_plane))
+                && !self.ends.get()
+            {
+                let stopped = monotonic();
+                let _ = kill(data_plane, Signal::SIGKILL);
+                waitpid(data_plane, None)?;
+                return Ok(End::Upgrade(client, stopped));
+            }
+            let Some(signal) = self.next_signal()? else { continue };
+            let order = match i32::try_from(signal.ssi_signo) {
+                Ok(libc::SIGCHLD) => match waitpid(data_plane, Some(WaitPidFlag::WNOHANG))? {
+                    WaitStatus::Exited(_, code) => {
+                        return Ok(End::Exit(u8::try_from(code).unwrap_or(1)));
+                    }
+                    WaitStatus::Signaled(_, signal, _) => {
+                        return Ok(End::Killed(signal));
+                    }
+                    _ => continue,
+                },
+                Ok(libc::SIGHUP) => RELOAD,
+                _ => {
+                    self.ends.set(true);
+                    END
+                }
+            };
+            // It may have ended in between: that is the next signal.
+            let _ = kill(data_plane, order);
+        }
+    }
+
+    /// Waits for a signal, a notice, or somebody at the door. Passes notices on.
+    fn next_signal(&self) -> io::Result<Option<siginfo>> {
+        let all = [self.signals.as_fd(), self.notices.0.as_fd()];
+        let all = all.into_iter().chain(self.door.as_ref().map(AsFd::as_fd));
+        let mut all: Vec<_> = all.map(|from| PollFd::new(from, PollFlags::POLLIN)).collect();
+        match poll(&mut all, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut notice = [0];
+        if let Ok(1) = read(&self.notices.0, &mut notice) {
+            let known = [Notice::Ready, Notice::Stopping];
+            let known = known.into_iter().find(|it| *it as u8 == notice[0]);
+            if let (Some(Notice::Ready), Some(taken)) = (known, &self.taken) {
+                let closed = taken.is_done(self.holding.version);
+                self.own.borrow_mut().retain(|number| !closed.contains(number));
+            }
+            // A daemon that serves goes on serving, whatever number its data plane has.
+            let is_news = known.is_some_and(|it| it != Notice::Ready || !self.ready.replace(true));
+            known.filter(|_| is_news).into_iter().for_each(notify::send);
+        }
+        Ok(self.signals.read_signal()?)
+    }
+
+    /// Closes what a data plane had that was killed, except its flows.
+    fn clear(&self) -> io::Result<()> {
+        let kept = self.own.borrow().union(&self.register.descriptors()).copied().collect();
+        close_all_but(&kept)?;
+        match &self.keeper {
+            Some(keeper) => keeper.succeed(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How a data plane ended.
+enum End {
+    Exit(u8),
+    Killed(Signal),
+    /// By the holder, at this time, for a client that has another program.
+    Upgrade(UpgradeClient, Duration),
+}
+
+/// When data planes were killed.
+#[derive(Debug, Default)]
+struct Deaths {
+    total: u64,
+    recent: VecDeque<Instant>,
+    faults: VecDeque<Instant>,
+}
+
+impl Deaths {
+    /// Counts one. Returns whether there were so many that the daemon should end.
+    fn are_too_many(&mut self, by: Signal) -> bool {
+        self.total += 1;
+        let now = Instant::now();
+        let is_fault = !matches!(by, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
+        let faults = is_fault && are_too_many(&mut self.faults, now, FAULTS);
+        are_too_many(&mut self.recent, now, DEATHS) || faults
+    }
+}
+
+/// Notes one more, and returns whether the last `most` of them were within `time`.
+fn are_too_many(
+    seen: &mut VecDeque<Instant>,
+    now: Instant,
+    (most, time): (usize, Duration),
+) -> bool {
+    seen.push_back(now);
+    if seen.len() > most {
+        seen.pop_front();
+    }
+    seen.len() == most && seen.front().is_some_and(|first| now - *first < time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kills_each_data_plane_is_given_up() {
+        let mut deaths = Deaths::default();
+        let counted = [(); 5].map(|()| deaths.are_too_many(Signal::SIGKILL));
+        assert_eq!(counted, [false, false, false, false, true]);
+        let mut deaths = Deaths::default();
+        let counted = [(); 3].map(|()| deaths.are_too_many(Signal::SIGSEGV));
+        assert_eq!(counted, [false, false, true]);
+    }
+
+    #[test]
+    fn what_happens_seldom_is_no_reason_to_end() {
+        let (mut seen, begun) = (VecDeque::new(), Instant::now());
+        let within = (3, Duration::from_secs(10));
+        let counted = [0, 6, 12, 15, 21]
+            .map(|second| are_too_many(&mut seen, begun + Duration::from_secs(second), within));
+        assert_eq!(counted, [false, false, false, true, true]);
+    }
+}

@@ -1,0 +1,487 @@
+//! Which descriptors belong to which flow, in memory that outlives the process.
+//!
+//! It has no counts of bytes, which are the kernel's. A flow is entered before it is relayed and removed before its
+//! sockets are closed; a pipe is noted before the first byte goes into it, and removed before another flow may have it.
+//!
+//! Invariant: whoever reads it after a death trusts none of it. A socket is the flow's only if it has the cookie that
+//! was noted, as descriptors are used again.
+
+use crate::ends::{Ends, Side};
+use midhop_linux::shared_words::SharedWords;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+
+/// Unit: words. What the register has in front of its regions.
+const FRONT: usize = 8;
+/// Unit: words. What each region has in front of its places.
+const HEAD: usize = 8;
+/// Unit: words. A flow's place.
+const PLACE: usize = 24;
+/// The longest name of an interface, with the 0 behind it (`IFNAMSIZ`).
+const INTERFACE_BYTES: usize = 16;
+
+/// What begins every register: "midhopd\n".
+const MAGIC: u64 = u64::from_be_bytes(*b"midhopd\n");
+/// The format of registers that this program makes. A format that adds words has the next number, and leaves the words
+/// that there are as they were, so that the program before it reads it still.
+pub const FORMAT: u64 = 1;
+/// The oldest format whose readers understand a register of this program.
+pub const READABLE_FROM: u64 = 1;
+
+/// The words in front of the regions. They stay what they are in every format.
+mod front {
+    pub const MAGIC: usize = 0;
+    pub const FORMAT: usize = 1;
+    pub const READABLE_FROM: usize = 2;
+    pub const REGIONS: usize = 3;
+    pub const PLACES: usize = 4;
+    /// Unit: words.
+    pub const HEAD: usize = 5;
+    /// Unit: words.
+    pub const PLACE: usize = 6;
+}
+
+/// The words of a place.
+mod at {
+    pub const LIVE: usize = 0;
+    pub const SOCKETS: usize = 1;
+    pub const PIPES: [usize; 2] = [2, 3];
+    pub const COOKIES: [usize; 2] = [4, 5];
+    pub const CLIENT: usize = 6;
+    pub const SERVER: usize = 8;
+    pub const PORTS: usize = 10;
+    pub const SCOPES: usize = 11;
+    pub const LEGS: [usize; 2] = [12, 13];
+    pub const INTERFACE: [usize; 2] = [14, 15];
+    pub const RULE: usize = 16;
+    pub const DSCP: usize = 17;
+    pub const AHEAD: [usize; 2] = [18, 19];
+    pub const BEGAN: usize = 20;
+}
+
+/// What a flow needs to go on in another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its ends.
+    pub ends: Ends,
+    /// Descriptors of the client's socket and of the server's.
+    pub sockets: [RawFd; 2],
+    /// The kernel's names of these, which it never uses again.
+    pub cookies: [u64; 2],
+    /// The two ends of the pipe up and of the one down, where there is one: the one that is read, and the one that is
+    /// written.
+    pub pipes: [Option<(RawFd, RawFd)>; 2],
+    /// [Names](name_of) of the legs towards client and server.
+    pub legs: [u64; 2],
+    /// The interface on which it arrived.
+    pub interface: Option<Box<str>>,
+    /// The rule that decided.
+    pub rule: Option<usize>,
+    /// The DSCP of its SYN.
+    pub dscp: u8,
+    /// Unit: bytes. How many more bytes than were read of the one socket were written to the other when the flow
+    /// began, up and down; modulo 2⁶⁴.
+    pub ahead: [u64; 2],
+    /// Unit: nanoseconds of the monotonic clock. When it began.
+    pub began: u64,
+}
+
+/// The name of a leg in a [`Record`]: FNV-1a, which is the same in every version of the program.
+pub fn name_of(leg: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    leg.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The flows of a daemon, in a region for each worker.
+#[derive(Debug, Clone)]
+pub struct Register {
+    words: Arc<SharedWords>,
+    regions: usize,
+    places: usize,
+}
+
+impl Register {
+    /// A register with so many regions of so many places.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub fn new(regions: usize, places: usize) -> io::Result<Self> {
+        let words = size_of_regions(regions, places).and_then(|words| words.checked_add(FRONT));
+        let words = SharedWords::new(words.ok_or(io::ErrorKind::InvalidInput)?)?;
+        for (at, word) in [
+            (front::MAGIC, MAGIC),
+            (front::FORMAT, FORMAT),
+            (front::READABLE_FROM, READABLE_FROM),
+            (front::REGIONS, regions as u64),
+            (front::PLACES, places as u64),
+            (front::HEAD, HEAD as u64),
+            (front::PLACE, PLACE as u64),
+        ] {
+            words[at].store(word, Release);
+        }
+        Ok(Self { words: Arc::new(words), regions, places })
+    }
+
+    /// A register that another program has made.
+    ///
+    /// # Errors
+    /// When it is none, or its format is not one that this program reads.
+    pub fn open(file: OwnedFd) -> Result<Self, NoRegister> {
+        let words = SharedWords::open(file)?;
+        if words.len() < FRONT || words[front::MAGIC].load(Relaxed) != MAGIC {
+            return Err(NoRegister::Foreign);
+        }
+        let get = |at: usize| words[at].load(Relaxed);
+        let count = |at: usize| usize::try_from(get(at)).map_err(|_| NoRegister::Foreign);
+        is_read(get(front::FORMAT), get(front::READABLE_FROM))?;
+        let (regions, places) = (count(front::REGIONS)?, count(front::PLACES)?);
+        let size = size_of_regions(regions, places).and_then(|size| size.checked_add(FRONT));
+        let as_here = (count(front::HEAD)?, count(front::PLACE)?) == (HEAD, PLACE);
+        if !as_here || size.is_none_or(|size| size > words.len()) {
+            return Err(NoRegister::Foreign);
+        }
+        Ok(Self { words: Arc::new(words), regions, places })
+    }
+
+    /// The file that it is in.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
+    }
+
+    /// How many regions it has.
+    pub fn regions(&self) -> usize {
+        self.regions
+    }
+
+    /// How many flows are entered.
+    pub fn flows(&self) -> usize {
+        (0..self.regions).map(|region| self.records(region).len()).sum()
+    }
+
+    /// The descriptors of all flows.
+    pub fn descriptors(&self) -> BTreeSet<RawFd> {
+        let records = (0..self.regions).flat_map(|region| self.records(region));
+        records
+            .flat_map(|(_, record)| {
+                let pipes = record.pipes.into_iter().flatten().flat_map(|(from, to)| [from, to]);
+                record.sockets.into_iter().chain(pipes).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// The places of a region that have a flow, with it.
+    fn records(&self, region: usize) -> Vec<(usize, Record)> {
+        let used = usize::try_from(self.head(region)[0].load(Relaxed)).unwrap_or(usize::MAX);
+        let used = 0..used.min(self.places);
+        used.filter_map(|place| Some((place, read(self.place(region, place))?))).collect()
+    }
+
+    fn head(&self, region: usize) -> &[AtomicU64] {
+        let start = FRONT + region * (HEAD + self.places * PLACE);
+        &self.words[start..start + HEAD]
+    }
+
+    fn place(&self, region: usize, place: usize) -> &[AtomicU64] {
+        let start = FRONT + region * (HEAD + self.places * PLACE) + HEAD + place * PLACE;
+        &self.words[start..start + PLACE]
+    }
+}
+
+/// Why a register cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRegister {
+    /// Its format is not one that this program reads.
+    #[error(
+        "the flows are noted in format {format}, which programs of format {from} and newer read; this one has format {FORMAT}"
+    )]
+    Format {
+        /// The format.
+        format: u64,
+        /// The oldest one whose readers understand it.
+        from: u64,
+    },
+    /// It is something else.
+    #[error("it is no register of flows")]
+    Foreign,
+    /// The kernel refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Whether this program reads a format, of which readers of `from` and newer ones understand it.
+///
+/// # Errors
+/// When it does not.
+pub fn is_read(format: u64, from: u64) -> Result<(), NoRegister> {
+    // An older format has no words that this program misses: what is not there is 0.
+    if from <= FORMAT { Ok(()) } else { Err(NoRegister::Format { format, from }) }
+}
+
+fn size_of_regions(regions: usize, places: usize) -> Option<usize> {
+    regions.checked_mul(places.checked_mul(PLACE)?.checked_add(HEAD)?)
+}
+
+/// The flows of one worker.
+#[derive(Debug)]
+pub struct Region {
+    register: Register,
+    number: usize,
+    /// Places that were used before and are free.
+    free: RefCell<Vec<usize>>,
+    /// How many places were ever used.
+    used: Cell<usize>,
+}
+
+impl Region {
+    /// A region, with the flows that a process before this one has left in it.
+    pub fn of(register: &Register, number: usize) -> (Rc<Self>, Vec<(FlowEntry, Record)>) {
+        let left = register.records(number);
+        let used = left.last().map_or(0, |(place, _)| place + 1);
+        let taken: BTreeSet<usize> = left.iter().map(|(place, _)| *place).collect();
+        let free = (0..used).filter(|place| !taken.contains(place)).collect();
+        let region = Rc::new(Self {
+            register: register.clone(),
+            number,
+            free: RefCell::new(free),
+            used: Cell::new(used),
+        });
+        region.note_used();
+        let entry = |place| FlowEntry { region: region.clone(), place };
+        let left = left.into_iter().map(|(place, record)| (entry(place), record)).collect();
+        (region, left)
+    }
+
+    /// Enters a flow. None where there is no place: the flow ends with this process then.
+    pub fn enter(self: &Rc<Self>, record: &Record) -> Option<FlowEntry> {
+        let freed = self.free.borrow_mut().pop();
+        let place = match freed {
+            Some(place) => place,
+            None if self.used.get() < self.register.places => {
+                let place = self.used.get();
+                self.used.set(place + 1);
+                self.note_used();
+                place
+            }
+            None => return None,
+        };
+        write(self.register.place(self.number, place), record);
+        Some(FlowEntry { region: self.clone(), place })
+    }
+
+    fn note_used(&self) {
+        self.register.head(self.number)[0].store(self.used.get() as u64, Release);
+    }
+}
+
+/// A flow that is entered. Dropping it removes the flow: to be done before its sockets are closed.
+#[derive(Debug)]
+pub struct FlowEntry {
+    region: Rc<Region>,
+    place: usize,
+}
+
+impl FlowEntry {
+    /// Notes the pipe for what `from` sends, or that it has none.
+    pub fn note_pipe(&self, from: Side, pipe: Option<(RawFd, RawFd)>) {
+        let words = self.words();
+        words[at::PIPES[from as usize]].store(pair_or_none(pipe), Release);
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        self.region.register.place(self.region.number, self.place)
+    }
+}
+
+impl Drop for FlowEntry {
+    fn drop(&mut self) {
+        self.words()[at::LIVE].store(0, Release);
+        self.region.free.borrow_mut().push(self.place);
+    }
+}
+
+/// Two descriptors in one number, which is never 0, as the second one is never standard input.
+fn pair(first: RawFd, second: RawFd) -> u64 {
+    u64::from(first.cast_unsigned()) | u64::from(second.cast_unsigned()) << 32
+}
+
+fn pair_or_none(pipe: Option<(RawFd, RawFd)>) -> u64 {
+    pipe.map_or(0, |(source, sink)| pair(source, sink))
+}
+
+fn both(packed: u64) -> (RawFd, RawFd) {
+    #[expect(clippy::cast_possible_truncation, reason = "each half is a number of its own")]
+    let (first, second) = (packed as u32, (packed >> 32) as u32);
+    (first.cast_signed(), second.cast_signed())
+}
+
+fn write(words: &[AtomicU64], record: &Record) {
+    let put = |at: usize, word: u64| words[at].store(word, Relaxed);
+    put(at::SOCKETS, pair(record.sockets[0], record.sockets[1]));
+    for side in [0, 1] {
+        put(at::PIPES[side], pair_or_none(record.pipes[side]));
+        put(at::COOKIES[side], record.cookies[side]);
+        put(at::LEGS[side], record.legs[side]);
+        put(at::AHEAD[side], record.ahead[side]);
+    }
+    let Ends { client, server } = record.ends;
+    for (at, address) in [(at::CLIENT, client), (at::SERVER, server)] {
+        let bits = mapped(address.ip()).to_bits();
+        #[expect(clippy::cast_possible_truncation, reason = "each half is a word of its own")]
+        let (high, low) = ((bits >> 64) as u64, bits as u64);
+        put(at, high);
+        put(at + 1, low);
+    }
+    put(at::PORTS, u64::from(client.port()) | u64::from(server.port()) << 16);
+    put(at::SCOPES, u64::from(scope(client)) | u64::from(scope(server)) << 32);
+    let mut interface = [0; INTERFACE_BYTES];
+    let name = record.interface.as_deref().unwrap_or_default().as_bytes();
+    let length = name.len().min(INTERFACE_BYTES);
+    interface[..length].copy_from_slice(&name[..length]);
+    let (halves, _) = interface.as_chunks::<8>();
+    for (at, half) in at::INTERFACE.into_iter().zip(halves) {
+        put(at, u64::from_ne_bytes(*half));
+    }
+    put(at::RULE, record.rule.map_or(0, |rule| rule as u64 + 1));
+    put(at::DSCP, record.dscp.into());
+    put(at::BEGAN, record.began);
+    words[at::LIVE].store(1, Release);
+}
+
+/// The flow of a place. None: it has none, or it is nonsense.
+fn read(words: &[AtomicU64]) -> Option<Record> {
+    let get = |at: usize| words[at].load(Relaxed);
+    if get(at::LIVE) != 1 {
+        return None;
+    }
+    let sockets = both(get(at::SOCKETS));
+    let pipe = |at: usize| Some(get(at)).filter(|word| *word != 0).map(both);
+    let (ports, scopes) = (get(at::PORTS), get(at::SCOPES));
+    let address = |at: usize, side: u32| {
+        let bits = u128::from(get(at)) << 64 | u128::from(get(at + 1));
+        let port = u16::try_from(ports >> (16 * side) & 0xffff).ok()?;
+        let scope = u32::try_from(scopes >> (32 * side) & 0xffff_ffff).ok()?;
+        let address = Ipv6Addr::from_bits(bits);
+        Some(match address.to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, port)),
+            None => SocketAddrV6::new(address, port, 0, scope).into(),
+        })
+    };
+    let name: Vec<u8> = at::INTERFACE.iter().flat_map(|at| get(*at).to_ne_bytes()).collect();
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = std::str::from_utf8(name).ok()?;
+    Some(Record {
+        ends: Ends { client: address(at::CLIENT, 0)?, server: address(at::SERVER, 1)? },
+        sockets: [sockets.0, sockets.1],
+        cookies: at::COOKIES.map(get),
+        pipes: at::PIPES.map(pipe),
+        legs: at::LEGS.map(get),
+        interface: Some(name).filter(|name| !name.is_empty()).map(Into::into),
+        rule: get(at::RULE).checked_sub(1).and_then(|rule| usize::try_from(rule).ok()),
+        dscp: u8::try_from(get(at::DSCP)).ok()?,
+        ahead: at::AHEAD.map(get),
+        began: get(at::BEGAN),
+    })
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+fn scope(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(v6) => v6.scope_id(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: i32) -> Record {
+        Record {
+            ends: Ends {
+                client: "[fe80::7%3]:40001".parse().expect("an address"),
+                server: "192.0.2.1:443".parse().expect("an address"),
+            },
+            sockets: [number, number + 1],
+            cookies: [u64::MAX, 77],
+            pipes: [None, Some((number + 2, number + 3))],
+            legs: [name_of("lan"), name_of("satellite")],
+            interface: Some("a-name-of-15-by".into()),
+            rule: Some(0),
+            dscp: 46,
+            ahead: [0, 3_u64.wrapping_neg()],
+            began: 12_345,
+        }
+    }
+
+    #[test]
+    fn what_was_entered_is_found_by_the_next_process() -> io::Result<()> {
+        let register = Register::new(2, 3)?;
+        let (region, left) = Region::of(&register, 1);
+        assert!(left.is_empty());
+        let entries: Vec<_> = (0..3).map(|n| region.enter(&record(10 * (n + 1)))).collect();
+        assert!(entries.iter().all(Option::is_some));
+        assert!(region.enter(&record(90)).is_none(), "there is no fourth place");
+        let mut entries = entries.into_iter().flatten();
+        let (first, second) = (entries.next().expect("one"), entries.next().expect("one"));
+        drop(second);
+        first.note_pipe(Side::Client, Some((70, 71)));
+        first.note_pipe(Side::Server, None);
+        // The process dies: nothing is dropped.
+        std::mem::forget((first, entries.collect::<Vec<_>>(), region));
+        let noted = Record { pipes: [Some((70, 71)), None], ..record(10) };
+        let (region, left) = Region::of(&register, 1);
+        let found: Vec<_> = left.iter().map(|(_, record)| record.clone()).collect();
+        assert_eq!(found, [noted, record(30)]);
+        assert_eq!(register.descriptors(), BTreeSet::from([10, 11, 70, 71, 30, 31, 32, 33]));
+        let again = region.enter(&record(50)).expect("the place that was left");
+        assert!(region.enter(&record(60)).is_none());
+        drop((left, again));
+        assert!(register.descriptors().is_empty());
+        assert!(Region::of(&register, 0).1.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn another_program_reads_what_was_entered() -> Result<(), NoRegister> {
+        let register = Register::new(2, 3)?;
+        let (region, _) = Region::of(&register, 1);
+        std::mem::forget(region.enter(&record(10)));
+        let copy = || register.file().try_clone_to_owned();
+        let opened = Register::open(copy()?)?;
+        assert_eq!((opened.regions(), opened.descriptors()), (2, register.descriptors()));
+        // The next format adds words that this program does not know.
+        register.words[front::FORMAT].store(FORMAT + 1, Relaxed);
+        assert_eq!(Register::open(copy()?)?.descriptors(), register.descriptors());
+        // One that this program does not understand.
+        register.words[front::READABLE_FROM].store(FORMAT + 1, Relaxed);
+        assert!(matches!(Register::open(copy()?), Err(NoRegister::Format { .. })));
+        register.words[front::READABLE_FROM].store(1, Relaxed);
+        register.words[front::PLACES].store(4, Relaxed);
+        assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)), "beyond its end");
+        register.words[front::PLACES].store(u64::MAX, Relaxed);
+        assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)));
+        register.words[front::MAGIC].store(0, Relaxed);
+        assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_may_shrink_is_refused() -> io::Result<()> {
+        let file = tempfile::tempfile()?;
+        file.set_len(4096)?;
+        assert!(matches!(Register::open(file.into()), Err(NoRegister::Io(_))));
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! `midhopd upgrade`: has another program take the place of the one that runs. And `midhopd takeover`, by which the
+//! program that is to do so is asked before anything is ended.
+
+use super::door::{
+    Candidate, DESCRIBE, Description, PROGRAM, UPGRADE, UpgradeOutcome, path_beside,
+};
+use super::register::is_read;
+use crate::failure::Failure;
+use crate::keeper::descriptors;
+use clap::Args;
+use midhop_process::configuration::read_plan;
+use midhop_status::console::Which;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long the daemon may take for an upgrade.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Arguments of `midhopd upgrade`.
+#[derive(Debug, Args)]
+pub struct UpgradeArguments {
+    /// The program that is to serve; this one when not given
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON instead of a sentence
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `midhopd takeover`.
+#[derive(Debug, Args)]
+pub struct TakeoverArguments {
+    /// The format in which the daemon notes flows
+    #[arg(long)]
+    format: u64,
+    /// The oldest format whose readers understand it
+    #[arg(long)]
+    readable_from: u64,
+    /// The configuration that would be followed
+    config: PathBuf,
+}
+
+/// Whether this program could take over.
+///
+/// # Errors
+/// Why not.
+pub fn takeover(arguments: &TakeoverArguments, version: &str) -> Result<(), Failure> {
+    is_read(arguments.format, arguments.readable_from).map_err(Failure::run)?;
+    read_plan(&arguments.config)?;
+    let candidate = Candidate { version: version.to_owned() };
+    let printed = serde_json::to_string(&candidate).map_err(io::Error::other);
+    let printed = printed.and_then(|text| writeln!(io::stdout(), "{text}"));
+    printed.map_err(|error| Failure::run("the version cannot be printed").because(error))
+}
+
+/// Has a daemon go on as another program, and prints the outcome.
+///
+/// # Errors
+/// When the program cannot take over. The daemon goes on as it is.
+pub fn upgrade(arguments: &UpgradeArguments) -> Result<(), Failure> {
+    let program = match &arguments.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()
+            .map_err(|error| Failure::run("this program's own path is unknown").because(error))?,
+    };
+    let file = File::open(&program).map_err(|error| {
+        Failure::usage(format!("{} cannot be opened", program.display())).because(error)
+    })?;
+    let path = path_beside(&arguments.which.socket()?);
+    let daemon: Description = exchange(&path, |mut stream| stream.write_all(&[DESCRIBE]))?;
+    examine(&program, &daemon)?;
+    let outcome: UpgradeOutcome = exchange(&path, |mut stream| {
+        stream.write_all(&[UPGRADE])?;
+        descriptors::send(stream, &[PROGRAM], &[file.as_raw_fd()])
+    })?;
+    if let Some(error) = outcome.error {
+        return Err(Failure::run(format!("midhopd {} goes on with all flows", outcome.version))
+            .because(error)
+            .hint(format!("the daemon's log has the messages of {}", program.display())));
+    }
+    let printed = if arguments.json {
+        serde_json::to_string_pretty(&outcome).map_err(io::Error::other)
+    } else {
+        let UpgradeOutcome { version, before, flows, pause_s, .. } = &outcome;
+        let milliseconds = pause_s * 1e3;
+        Ok(format!(
+            "midhopd {version} serves in place of {before}: {flows} flows go on, after {milliseconds:.0} ms"
+        ))
+    };
+    let printed = printed.and_then(|text| writeln!(io::stdout(), "{text}"));
+    printed.map_err(|error| Failure::run("the outcome cannot be printed").because(error))
+}
+
+/// Asks the program whether it can take over.
+fn examine(program: &Path, daemon: &Description) -> Result<(), Failure> {
+    let Description { version, format, readable_from, config } = daemon;
+    let hint = format!("midhopd {version} goes on");
+    let mut command = Command::new(program);
+    command.args(["takeover", "--format", &format.to_string()]);
+    command.args(["--readable-from", &readable_from.to_string()]).arg(config);
+    let answered = command.stdin(Stdio::null()).output().map_err(|error| {
+        Failure::usage(format!("{} cannot be started", program.display()))
+            .because(error)
+            .hint(&hint)
+    })?;
+    let is_candidate = serde_json::from_slice::<Candidate>(&answered.stdout).is_ok();
+    if answered.status.success() && is_candidate {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&answered.stderr);
+    let cause = words.trim().trim_start_matches("error: ").to_owned();
+    let cause = match cause.is_empty() {
+        true => "it does not answer as midhopd does".to_owned(),
+        false => cause,
+    };
+    Err(Failure::run(format!("{} cannot take over", program.display())).because(cause).hint(hint))
+}
+
+/// Sends a request to the daemon, and reads its answer.
+fn exchange<T: DeserializeOwned>(
+    path: &Path,
+    send: impl FnOnce(&UnixStream) -> io::Result<()>,
+) -> Result<T, Failure> {
+    let stream = UnixStream::connect(path).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::PermissionDenied => "run as root",
+            io::ErrorKind::NotFound => {
+                "a daemon that has nothing to do, or is of a version before upgrades, has to be restarted"
+            }
+            _ => "start the daemon",
+        };
+        Failure::run(format!("no daemon can be asked by {}", path.display()))
+            .because(error)
+            .hint(hint)
+    })?;
+    let failure = |error: io::Error| {
+        Failure::run("the daemon gives no answer").because(error).hint("its log has the reason")
+    };
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failure)?;
+    // One that refuses closes the connection, with an answer or without.
+    let sent = send(&stream);
+    let mut text = String::new();
+    (&stream).read_to_string(&mut text).map_err(failure)?;
+    sent.map_err(failure)?;
+    serde_json::from_str(&text).map_err(|error| {
+        let error = if text.is_empty() { "it refuses".to_owned() } else { error.to_string() };
+        Failure::run("the daemon gives no answer").because(error).hint("its log has the reason")
+    })
+}

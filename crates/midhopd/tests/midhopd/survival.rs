@@ -1,0 +1,428 @@
+//! Flows outlive the process that relays them.
+
+use crate::flows::duties::hear_all;
+use crate::flows::{exchange, fill, reset};
+use crate::panics::thread;
+use crate::program::{Desk, Running, log_of, traces};
+use crate::stage::{self, Family, PATIENCE, ReadOnce, Stage, hear, noise, queued, say, until};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{scope, sleep, yield_now};
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
+
+/// Kills the data plane, and waits until there is another one.
+pub fn kill_data_plane(running: &Running) {
+    let before = running.data_plane();
+    kill(before, Signal::SIGKILL).expect("a signal");
+    until("there is another data plane", || running.data_plane() != before);
+}
+
+/// A flow that is relayed. One that is only being opened does not outlive a data plane.
+pub fn relayed(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let (mut client, mut server) = stage.flow(listener);
+    stage::pass(&mut client, &mut server);
+    (client, server)
+}
+
+/// Waits until the data plane that there is takes new flows.
+fn wait_until_it_serves(stage: &Stage) {
+    let health = || {
+        let mut stream = TcpStream::connect("127.0.0.1:9310").ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    };
+    until("it serves", || {
+        let answer = stage.gateway.run(health).expect("entering");
+        answer.is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+}
+
+fn no_byte_is_lost(family: Family, mode: &str) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&CONFIG.replace("[daemon]", &format!("{mode}[daemon]")));
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(family);
+    let mut idle = relayed(&stage, &listener);
+    let (asking, mut answering) = stage.flow(&listener);
+    say(&asking, b"a question");
+    assert_eq!(hear(&answering), b"a question");
+    let flows: Vec<_> = (0..6).map(|_| relayed(&stage, &listener)).collect();
+    scope(|scope| {
+        for (n, (client, server)) in flows.iter().enumerate() {
+            scope.spawn(move || exchange(client, server, 5_000_000 << (n % 4)));
+        }
+        for pause in [30, 70, 200] {
+            sleep(Duration::from_millis(pause));
+            kill_data_plane(&running);
+        }
+    });
+    stage::pass(&mut idle.0, &mut idle.1);
+    // An end that was passed on before stays one, and is not passed on again.
+    answering.write_all(b"the answer").expect("writing");
+    answering.shutdown(Shutdown::Write).expect("ending");
+    assert_eq!(hear(&asking), b"the answer");
+    let (client, server) = stage.flow(&listener);
+    exchange(&client, &server, 1_000_000);
+    reset(idle.0);
+    let error = idle.1.read_once(&mut [0]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn no_byte_is_lost_ipv4() {
+    no_byte_is_lost(Family::V4, "");
+}
+
+#[test]
+fn no_byte_is_lost_ipv6() {
+    no_byte_is_lost(Family::V6, "");
+}
+
+/// A thread of another process, which stops at each of its system calls.
+struct Traced(Pid);
+
+impl Traced {
+    /// None where no process may be traced.
+    fn new(thread: Pid) -> Option<Self> {
+        ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD).ok()?;
+        ptrace::interrupt(thread).expect("it is traced");
+        let this = Self(thread);
+        this.wait(|| false);
+        Some(this)
+    }
+
+    /// Waits until it stops, or what is waited for is `over`. Returns whether it has stopped.
+    fn wait(&self, over: impl Fn() -> bool) -> bool {
+        loop {
+            match waitpid(self.0, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) if over() => return false,
+                Ok(WaitStatus::StillAlive) => yield_now(),
+                Ok(_) => return true,
+                Err(error) => panic!("a traced thread is lost: {error}"),
+            }
+        }
+    }
+
+    /// Lets it go on to where its next system call begins or ends.
+    fn step(&self, over: impl Fn() -> bool) -> bool {
+        ptrace::syscall(self.0, None).expect("it is stopped");
+        self.wait(over)
+    }
+
+    /// Lets it go on for good.
+    fn release(self) {
+        ptrace::interrupt(self.0).expect("it is traced");
+        self.wait(|| false);
+        ptrace::detach(self.0, None).expect("it is stopped");
+    }
+}
+
+/// A word, and an answer that is large enough to be spliced; then both ends end.
+fn conversation(mut client: &TcpStream, mut server: &TcpStream, answer: &[u8]) {
+    client.write_all(b"how many?").expect("asking");
+    let mut asked = [0; 9];
+    server.read_exact(&mut asked).expect("a question");
+    assert_eq!(&asked, b"how many?");
+    client.shutdown(Shutdown::Write).expect("ending");
+    scope(|scope| {
+        scope.spawn(|| say(server, answer));
+        assert!(hear(client) == answer, "every byte of the answer, once");
+    });
+    assert_eq!(hear(server), b"", "nothing behind the question");
+}
+
+/// Deaths after which a daemon is started anew: it gives up at one more, as it would in the field.
+const DEATHS: u32 = 4;
+
+#[test]
+fn it_may_die_before_and_after_each_system_call() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
+    let answer = noise(3, 300_000);
+    let mut running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let mut deaths = 0;
+    for number in 1.. {
+        running.data_plane();
+        wait_until_it_serves(&stage);
+        let (client, server) = relayed(&stage, &listener);
+        let worker = thread(running.id(), "worker-0").cast_signed();
+        let Some(traced) = Traced::new(Pid::from_raw(worker)) else {
+            return midhop_testkit::skipped("no process may be traced here");
+        };
+        let over = AtomicBool::new(false);
+        let mut steps = 0;
+        scope(|scope| {
+            scope.spawn(|| {
+                conversation(&client, &server, &answer);
+                over.store(true, Relaxed);
+            });
+            while steps < number && traced.step(|| over.load(Relaxed)) {
+                steps += 1;
+            }
+            if steps == number {
+                eprintln!("killed at the start or end of its system call {number}");
+                running.signal_data_plane(Signal::SIGKILL);
+                deaths += 1;
+                // Reaped, so that its parent is told.
+                while waitpid(traced.0, Some(WaitPidFlag::__WALL)).is_ok() {}
+            }
+        });
+        if steps < number {
+            traced.release();
+            eprintln!("{} system calls were tried", number / 2);
+            break;
+        }
+        if deaths % DEATHS == 0 {
+            running.signal(Signal::SIGTERM);
+            drop((client, server));
+            assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+            running = Running::start(&stage, &desk);
+        }
+    }
+    assert!(deaths > 20, "{deaths} deaths: the relay is elsewhere");
+}
+
+/// What an end had sent before it broke, or ended, is delivered by the next data plane; then comes its end, as it was.
+fn ends_are_passed_on(from_server: bool) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let flow = || {
+        let (client, server) = relayed(&stage, &listener);
+        if from_server { (server, client) } else { (client, server) }
+    };
+    let ((breaking, broken), (ending, late), (leaving, left)) = (flow(), flow(), flow());
+    let written = fill(&breaking);
+    let acknowledged = written - queued::unacknowledged(&breaking);
+    reset(breaking);
+    let bytes = noise(8, 12 << 20);
+    let all_written = AtomicBool::new(false);
+    scope(|scope| {
+        scope.spawn(|| {
+            say(&ending, &bytes);
+            drop(ending);
+            all_written.store(true, Relaxed);
+        });
+        // One that has all of its bytes in some kernel, and is gone.
+        say(&leaving, b"all that there is");
+        drop(leaving);
+        until("bytes wait at the reader", || queued::unread(&late) > 0);
+        sleep(Duration::from_millis(300));
+        kill_data_plane(&running);
+        wait_until_it_serves(&stage);
+        let (heard, kind) = hear_all(&broken);
+        assert_eq!(kind, ErrorKind::ConnectionReset, "after {heard} of {acknowledged} bytes");
+        assert!(heard >= acknowledged, "{heard} of {acknowledged} bytes came before the reset");
+        assert!(hear(&late) == bytes, "every byte arrives before the end does");
+        assert_eq!(hear(&left), b"all that there is");
+    });
+    assert!(all_written.load(Relaxed));
+    let totals = desk.status().orphaned_flows_total;
+    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&desk));
+    drop((broken, late, left));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
+#[test]
+fn ends_of_servers_are_passed_on() {
+    ends_are_passed_on(true);
+}
+
+#[test]
+fn ends_of_clients_are_passed_on() {
+    ends_are_passed_on(false);
+}
+
+/// What kills one data plane after the other kills the next one too: new flows are better off without.
+#[test]
+fn a_daemon_whose_data_planes_die_one_after_the_other_ends() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (_client, mut server) = stage.flow(&listener);
+    for _ in 0..DEATHS {
+        kill_data_plane(&running);
+    }
+    running.signal_data_plane(Signal::SIGKILL);
+    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
+    until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
+    let error = server.read_once(&mut [0]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let (client, server) = stage.flow(&listener);
+    exchange(&client, &server, 100_000);
+}
+
+/// The next data plane finds a congestion control of ours where the kernel has it already.
+#[test]
+fn flows_keep_a_congestion_control_of_ours() {
+    let Some(stage) = Stage::set() else { return };
+    let leg = "[legs.wan0]\ncongestion = \"hybla-plus\"\nrtt0 = \"25 ms\"\nfallback = \"reno\"\n";
+    let desk = Desk::new(&format!("{CONFIG}{leg}"));
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = relayed(&stage, &listener);
+    scope(|scope| {
+        scope.spawn(|| exchange(&client, &server, 10_000_000));
+        kill_data_plane(&running);
+        kill_data_plane(&running);
+    });
+    wait_until_it_serves(&stage);
+    let leg = || desk.status().legs["wan0"].congestion.clone();
+    let before = leg();
+    kill_data_plane(&running);
+    wait_until_it_serves(&stage);
+    assert_eq!(leg(), before, "{}", log_of(&desk));
+    let (client, server) = stage.flow(&listener);
+    exchange(&client, &server, 100_000);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
+/// Three times a fault: somebody may be looking for a way in.
+#[test]
+fn a_daemon_that_fails_by_faults_ends_sooner() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    for _ in 0..2 {
+        let before = running.data_plane();
+        kill(before, Signal::SIGABRT).expect("a signal");
+        until("there is another data plane", || running.data_plane() != before);
+    }
+    running.signal_data_plane(Signal::SIGABRT);
+    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
+    until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
+}
+
+/// What a reload has changed holds after a death: the keeper has the text, whatever the file says by then.
+#[test]
+fn the_next_data_plane_follows_what_was_reloaded() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let shut = listener.local_addr().expect("an address").port();
+    let rule = format!("[[rules]]\nmatch = {{ destination_port = {shut} }}\naction = \"reject\"\n");
+    desk.rewrite(&format!("{CONFIG}{rule}"));
+    running.signal(Signal::SIGHUP);
+    let is_shut = || stage.connect(listener.local_addr().expect("an address")).is_err();
+    until("the rule holds", is_shut);
+    desk.rewrite("this is no configuration");
+    kill_data_plane(&running);
+    wait_until_it_serves(&stage);
+    assert!(is_shut(), "{}", log_of(&desk));
+    // With it go the flows that nobody accepted.
+    drop(listener);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+/// What `make bench-survival` prints: flows that never rest, and deaths at moments that nobody chose.
+#[test]
+#[ignore = "takes minutes: make bench-survival"]
+fn figures() {
+    const FLOWS: usize = 100;
+    const PIECE: usize = 1 << 20;
+    let deaths: u32 = std::env::var("MIDHOP_SURVIVAL_DEATHS")
+        .map_or(200, |count| count.parse().expect("a number"));
+    let stage = Stage::set().expect("a place for it");
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let flows: Vec<_> = (0..FLOWS).map(|_| relayed(&stage, &listener)).collect();
+    let (mut pinging, mut ponging) = relayed(&stage, &listener);
+    // Two processors that are full: a turn may take long, and nothing stands still for ever.
+    for end in
+        flows.iter().flat_map(|(client, server)| [client, server]).chain([&pinging, &ponging])
+    {
+        end.set_read_timeout(Some(6 * PATIENCE)).expect("a timeout");
+        end.set_write_timeout(Some(6 * PATIENCE)).expect("a timeout");
+    }
+    let pattern = noise(9, PIECE);
+    let (over, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut pauses, mut usual) = (Vec::new(), Vec::new());
+    scope(|scope| {
+        for (n, (client, server)) in flows.iter().enumerate() {
+            let (from, to) = if n % 2 == 0 { (client, server) } else { (server, client) };
+            let (pattern, over, moved) = (&pattern, &over, &moved);
+            scope.spawn(move || {
+                let mut from = from;
+                while !over.load(Relaxed) {
+                    from.write_all(pattern).expect("writing");
+                }
+                from.shutdown(Shutdown::Write).expect("ending");
+            });
+            scope.spawn(move || {
+                let (mut to, mut at, mut buffer) = (to, 0, vec![0; PIECE]);
+                loop {
+                    let count = to.read_once(&mut buffer[..PIECE - at]).expect("no reset");
+                    if count == 0 {
+                        return assert_eq!(at, 0, "an end that nobody sent");
+                    }
+                    assert!(buffer[..count] == pattern[at..at + count], "bytes are not as sent");
+                    at = (at + count) % PIECE;
+                    moved.fetch_add(count as u64, Relaxed);
+                }
+            });
+        }
+        let mut dice = noise(u64::from(std::process::id()), 8 * deaths as usize).into_iter();
+        for _ in 0..deaths {
+            // Seldom enough for the daemon to go on, and at no particular moment.
+            let rest = u64::from(dice.next().expect("a die")) * 4;
+            let begun = Instant::now();
+            let mut longest = |from: Instant, time: Duration| {
+                let mut longest = Duration::ZERO;
+                while from.elapsed() < time {
+                    let asked = Instant::now();
+                    stage::pass(&mut pinging, &mut ponging);
+                    longest = longest.max(asked.elapsed());
+                }
+                longest
+            };
+            longest(begun, Duration::from_millis(1600 + rest));
+            usual.push(longest(Instant::now(), Duration::from_secs(1)));
+            let died = Instant::now();
+            running.signal_data_plane(Signal::SIGKILL);
+            pauses.push(longest(died, Duration::from_secs(1)));
+        }
+        over.store(true, Relaxed);
+    });
+    let quantiles = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        let last = times.len() - 1;
+        [last / 2, last * 99 / 100, last]
+            .map(|at| format!("{:.0} ms", times[at].as_secs_f64() * 1e3))
+            .join(", ")
+    };
+    println!(
+        "{deaths} deaths, {FLOWS} flows, {:.1} GB, none broken or changed; longest wait of a word there and back in the second \
+         after a death: median, 99 %, most: {}; in the one before: {}; load {}",
+        moved.load(Relaxed) as f64 / 1e9,
+        quantiles(&mut pauses),
+        quantiles(&mut usual),
+        std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+    );
+    running.signal(Signal::SIGTERM);
+    drop((flows, pinging, ponging));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}

@@ -1,0 +1,300 @@
+//! Another program takes the place of the one that runs, with its flows.
+
+use crate::flows::exchange;
+use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
+use crate::stage::{self, Family, ReadOnce, Stage, until};
+use crate::survival::{kill_data_plane, relayed};
+use midhopd::survival::door::UpgradeOutcome;
+use nix::sys::signal::Signal;
+use std::cell::RefCell;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n[legs.wan0]\n";
+
+/// The same program under another name.
+fn another(desk: &Desk, name: &str) -> PathBuf {
+    let path = desk.path().join(name);
+    let program = midhopd();
+    if std::fs::hard_link(program.get_program(), &path).is_err() {
+        std::fs::copy(program.get_program(), &path).expect("a copy");
+    }
+    path
+}
+
+fn command(desk: &Desk, program: &Path) -> Command {
+    let mut command = midhopd();
+    command.arg("upgrade").arg("--program").arg(program);
+    command.arg("--socket").arg(desk.socket());
+    command
+}
+
+fn upgrade(stage: &Stage, desk: &Desk, program: &Path) -> Output {
+    output_in(&stage.gateway, &mut command(desk, program))
+}
+
+fn assert_done(output: &Output, desk: &Desk) {
+    assert!(output.status.success(), "{}\n{}", errors(output), log_of(desk));
+}
+
+/// The program that a daemon is.
+fn program_of(running: &Running) -> PathBuf {
+    std::fs::read_link(format!("/proc/{}/exe", running.first())).expect("a program")
+}
+
+fn every_byte_passes(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(family);
+    let mut idle = relayed(&stage, &listener);
+    let flows: Vec<_> = (0..6).map(|_| relayed(&stage, &listener)).collect();
+    let programs = ["first", "second"].map(|name| another(&desk, name));
+    let mut before = running.data_plane();
+    scope(|scope| {
+        for (n, (client, server)) in flows.iter().enumerate() {
+            scope.spawn(move || exchange(client, server, 5_000_000 << (n % 4)));
+        }
+        for program in &programs {
+            sleep(Duration::from_millis(50));
+            assert_done(&upgrade(&stage, &desk, program), &desk);
+            assert_eq!(program_of(&running), *program);
+            assert_ne!(running.data_plane(), std::mem::replace(&mut before, running.data_plane()));
+        }
+        // It is a daemon like any other.
+        kill_data_plane(&running);
+    });
+    stage::pass(&mut idle.0, &mut idle.1);
+    let (client, server) = relayed(&stage, &listener);
+    exchange(&client, &server, 1_000_000);
+    until("it has come up", || desk.try_status().is_ok());
+    let status = desk.status();
+    assert_eq!((status.upgrades_total, status.data_planes_killed_total), (2, 1));
+    // All that they hold is the flow's two sockets: no process keeps another one open.
+    drop((client, idle.0));
+    assert_eq!(idle.1.read_once(&mut [0]).expect("the end"), 0);
+    drop((server, idle.1, flows));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+    assert!(!desk.socket().with_extension("upgrade").exists());
+}
+
+#[test]
+fn every_byte_passes_an_upgrade_ipv4() {
+    every_byte_passes(Family::V4);
+}
+
+#[test]
+fn every_byte_passes_an_upgrade_ipv6() {
+    every_byte_passes(Family::V6);
+}
+
+/// The next program follows what the file says by then, as a reload would.
+#[test]
+fn the_next_program_follows_another_configuration() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (mut client, mut server) = relayed(&stage, &listener);
+    let shut = listener.local_addr().expect("an address").port();
+    let rule = format!("[[rules]]\nmatch = {{ destination_port = {shut} }}\naction = \"reject\"\n");
+    // What stays until a restart is in force for the flows that go on.
+    let moved = CONFIG.replace("[daemon]", "port = 7000\ntable = 7001\n[daemon]");
+    desk.rewrite(&format!("{moved}{rule}"));
+    let program = another(&desk, "next");
+    for _ in 0..2 {
+        assert_done(&upgrade(&stage, &desk, &program), &desk);
+        assert!(stage.connect(listener.local_addr().expect("an address")).is_err());
+        stage::pass(&mut client, &mut server);
+    }
+    exchange(&client, &server, 1_000_000);
+    drop((client, server));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+/// A program that cannot take over is found before anything has ended, or gives the process back.
+#[test]
+fn programs_that_cannot_take_over_harm_no_flow() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (mut client, mut server) = relayed(&stage, &listener);
+    let (before, own) = (running.data_plane(), program_of(&running));
+    for no_midhopd in ["/bin/true", "/bin/false", "/etc/passwd", "/nowhere"] {
+        let output = upgrade(&stage, &desk, Path::new(no_midhopd));
+        assert!(!output.status.success());
+        assert!(errors(&output).contains(no_midhopd), "{}", errors(&output));
+    }
+    let program = another(&desk, "next");
+    desk.rewrite("this is no configuration");
+    assert!(!upgrade(&stage, &desk, &program).status.success());
+    assert_eq!(running.data_plane(), before, "nothing has ended");
+    // No file says that this kernel has no such congestion control: the start does.
+    desk.rewrite(&CONFIG.replace("[legs.wan0]\n", "[legs.wan0]\ncongestion = \"nosuch\"\n"));
+    for _ in 0..2 {
+        let output = upgrade(&stage, &desk, &program);
+        assert_eq!(output.status.code(), Some(1), "{}", log_of(&desk));
+        assert!(errors(&output).contains("goes on with all flows"), "{}", errors(&output));
+        assert_eq!(program_of(&running), own);
+        stage::pass(&mut client, &mut server);
+    }
+    desk.rewrite(CONFIG);
+    assert_done(&upgrade(&stage, &desk, &program), &desk);
+    exchange(&client, &server, 1_000_000);
+    assert_eq!(desk.status().upgrades_total, 1);
+    drop((client, server));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+/// Whoever may choose the program may use its privileges.
+#[test]
+fn strangers_choose_no_program() {
+    const NOBODY: u32 = 65534;
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = relayed(&stage, &listener);
+    let before = running.data_plane();
+    let door = desk.socket().with_extension("upgrade");
+    let mode = |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
+    assert_eq!(mode(&door), 0o600);
+    // Though the file should let everybody in.
+    for path in [desk.path(), desk.socket().parent().expect("a directory"), &door] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).expect("a mode");
+    }
+    let program = another(&desk, "next");
+    let refused = output_in(&stage.gateway, command(&desk, &program).uid(NOBODY).gid(NOBODY));
+    assert!(!refused.status.success());
+    assert!(errors(&refused).contains("it refuses"), "{}", errors(&refused));
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"p", b"\0", b""] {
+        let mut stream = UnixStream::connect(&door).expect("a connection");
+        // It may be closed already.
+        let _ = stream.write_all(garbage);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = String::new();
+        match stream.read_to_string(&mut answer) {
+            Ok(_) => assert_eq!(answer, ""),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    assert_eq!(running.data_plane(), before, "nothing has ended");
+    // Root's, without a program: the data plane ends, and its flows go on.
+    let mut stream = UnixStream::connect(&door).expect("a connection");
+    stream.write_all(b"!").expect("asking");
+    stream.shutdown(Shutdown::Write).expect("ending");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("\"error\":\""), "{answer}");
+    exchange(&client, &server, 1_000_000);
+    until("it has come up", || desk.try_status().is_ok());
+    assert_eq!(desk.status().upgrades_total, 0);
+    drop((client, server));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
+/// The longest that a word waited there and back in the second around each upgrade.
+fn longest_waits(flows: &mut [(TcpStream, TcpStream)], upgrade: impl Fn()) -> Vec<Duration> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let (upgrades, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut waits = Vec::new();
+    scope(|scope| {
+        let waiting: Vec<_> = flows
+            .iter_mut()
+            .enumerate()
+            .map(|(n, (client, server))| {
+                let (upgrades, over) = (&upgrades, &over);
+                scope.spawn(move || {
+                    let mut longest = Duration::ZERO;
+                    sleep(PAUSE / 100 * u32::try_from(n % 100).unwrap_or(0));
+                    while !over.load(Relaxed) {
+                        let counts = upgrades.load(Relaxed);
+                        let begun = Instant::now();
+                        stage::pass(client, server);
+                        if counts || upgrades.load(Relaxed) {
+                            longest = longest.max(begun.elapsed());
+                        }
+                        sleep(PAUSE);
+                    }
+                    longest
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(500));
+        upgrades.store(true, Relaxed);
+        upgrade();
+        sleep(Duration::from_millis(500));
+        over.store(true, Relaxed);
+        waits.extend(waiting.into_iter().map(|it| it.join().expect("it passes words")));
+    });
+    waits
+}
+
+/// What `make bench-survival` prints of upgrades: of many flows half are busy with words.
+#[test]
+#[ignore = "takes a minute: make bench-survival"]
+fn figures() {
+    const BUSY: usize = 500;
+    let upgrades: usize = std::env::var("MIDHOP_SURVIVAL_UPGRADES")
+        .map_or(20, |count| count.parse().expect("a number"));
+    let stage = Stage::set().expect("a place for it");
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..2 * BUSY).map(|_| relayed(&stage, &listener)).collect();
+    let program = another(&desk, "next");
+    let (mut waits, mut pauses, mut usual) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..upgrades {
+        usual.extend(longest_waits(&mut flows[..BUSY], || {}));
+        let pause = RefCell::new(0.0);
+        waits.extend(longest_waits(&mut flows[..BUSY], || {
+            let output = output_in(&stage.gateway, command(&desk, &program).arg("--json"));
+            assert_done(&output, &desk);
+            let outcome: UpgradeOutcome =
+                serde_json::from_slice(&output.stdout).expect("an outcome");
+            assert_eq!(outcome.flows, 2 * BUSY);
+            pause.replace(outcome.pause_s);
+        }));
+        pauses.push(Duration::from_secs_f64(pause.into_inner()));
+        // The ends of one second do not reach into the next.
+        until("it answers", || desk.try_status().is_ok());
+    }
+    let quantiles = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        let last = times.len() - 1;
+        [last / 2, last * 99 / 100, last]
+            .map(|at| format!("{:.0} ms", times[at].as_secs_f64() * 1e3))
+    };
+    let ([median, most_of, most], [usual, usual_most_of, usual_most]) =
+        (quantiles(&mut waits), quantiles(&mut usual));
+    let [pause, _, longest] = quantiles(&mut pauses);
+    println!(
+        "{upgrades} upgrades, {} flows, {BUSY} of them busy, none broken; longest wait of a word there and back in the second \
+         of an upgrade: median {median}, 99 % {most_of}, most {most} (without one: {usual}, {usual_most_of}, {usual_most}); \
+         without a data plane: median {pause}, most {longest}; load {}",
+        2 * BUSY,
+        std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+    );
+    for (client, server) in &mut flows {
+        stage::pass(client, server);
+    }
+    drop(flows);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}

@@ -1,0 +1,326 @@
+//! The commands that ask a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top` and
+//! `reload`.
+//!
+//! Standard output has a table, or with `--json` the daemon's answer as it came; of `top` a line for each look.
+
+mod ask;
+mod figures;
+mod live;
+mod rates;
+mod tables;
+
+pub use rates::{LegRates, Rates};
+
+use crate::control::answer::{DaemonStatus, FlowOutcome, Flows, FlowsQuery, Reload, Why, WhyQuery};
+use ask::Daemon;
+use clap::{Args, Subcommand};
+use midhop_config::address;
+use midhop_failure::{Failure, RUN, USAGE};
+use midhop_pep::config::{Match, Plan};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A command to a running daemon.
+#[derive(Debug, Subcommand)]
+pub enum Question {
+    /// Show the state of a running daemon
+    Status(Asking),
+    /// Show its legs: rates, round trips, losses
+    Legs(Asking),
+    /// Show its peers: tunnels, carriers, windows, losses
+    Peers(Asking),
+    /// List its live flows, those that moved most bytes first
+    Flows(FlowsArguments),
+    /// Explain what becomes of a flow: of a live one, or of one that would begin now
+    Why(WhyArguments),
+    /// Watch legs and flows, with their present rates
+    Top(TopArguments),
+    /// Have it read its configuration again, and show the result
+    Reload(Asking),
+}
+
+/// Which daemon is asked, and how it answers.
+#[derive(Debug, Args)]
+pub struct Asking {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The status of the daemon that runs by a plan. None: it has no control socket at this moment.
+pub fn status_of(plan: &Plan) -> Option<Result<DaemonStatus, Failure>> {
+    let path = plan.control.path(&plan.intercept.instance).filter(|path| path.exists())?;
+    let which = Which { socket: Some(path), config: None };
+    Some(
+        runtime().and_then(|runtime| {
+            runtime.block_on(async { Daemon::find(&which)?.get("/status").await })
+        }),
+    )
+}
+
+/// Names the control socket where no option does; `midhop lab exec` sets it to that of the node's proxy.
+const SOCKET_VARIABLE: &str = "MIDHOPD_SOCKET";
+
+/// Which daemon is asked.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Its control socket; when not given that of MIDHOPD_SOCKET, or of the only daemon in /run/midhopd
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    socket: Option<PathBuf>,
+    /// Its configuration, which names the socket
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Which {
+    /// The daemon's control socket.
+    ///
+    /// # Errors
+    /// When none, or more than one, may be meant.
+    pub fn socket(&self) -> Result<PathBuf, Failure> {
+        Daemon::find(self).map(Daemon::into_path)
+    }
+}
+
+/// Arguments of `midhopd flows`.
+#[derive(Debug, Args)]
+pub struct FlowsArguments {
+    #[command(flatten)]
+    asking: Asking,
+    /// Only these flows, by the keys of a rule's match: source=10.0.0.0/8, destination_port=443, peer=ground, …; all
+    /// that are given must match
+    #[arg(long = "match", value_name = "KEY=VALUE")]
+    matches: Vec<String>,
+    /// The most to list; 0: all
+    #[arg(long, short, value_name = "N", default_value_t = 50)]
+    limit: u64,
+}
+
+/// Arguments of `midhopd why`.
+#[derive(Debug, Args)]
+pub struct WhyArguments {
+    #[command(flatten)]
+    asking: Asking,
+    /// The client's address, with its port where one flow of several is meant
+    #[arg(value_name = "CLIENT", value_parser = client)]
+    client: SocketAddr,
+    /// The server's address and port
+    #[arg(value_name = "SERVER:PORT", value_parser = server)]
+    server: SocketAddr,
+    /// The interface on which the flow arrives; that of the route to the client when not given
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// The DSCP of its SYN
+    #[arg(long, value_name = "0..63", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
+    dscp: u8,
+}
+
+/// Arguments of `midhopd top`.
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    #[command(flatten)]
+    which: Which,
+    /// Time between two looks, in seconds
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    interval: f64,
+    /// End after so many looks
+    #[arg(long, short = 'n', value_name = "N")]
+    count: Option<u64>,
+    /// Print a line of JSON for each look
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks, and prints the answer.
+///
+/// # Errors
+/// When no daemon answers, it refuses, or nothing can be printed.
+pub fn run(question: Question) -> Result<ExitCode, Failure> {
+    runtime()?.block_on(async {
+        match question {
+            Question::Status(asking) => show(&asking, tables::status).await,
+            Question::Legs(asking) => show(&asking, tables::legs).await,
+            Question::Peers(asking) => show(&asking, tables::peers).await,
+            Question::Flows(arguments) => flows(&arguments).await,
+            Question::Why(arguments) => why(&arguments).await,
+            Question::Top(arguments) => {
+                let daemon = Daemon::find(&arguments.which)?;
+                live::watch(&daemon, arguments.interval, arguments.count, arguments.json)
+                    .await
+                    .map(|()| ExitCode::SUCCESS)
+            }
+            Question::Reload(asking) => reload(&asking).await,
+        }
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::run("no event loop can be had").because(error))
+}
+
+/// Exit code 1 where the daemon is not well.
+async fn show(
+    asking: &Asking,
+    table: impl FnOnce(&DaemonStatus) -> String,
+) -> Result<ExitCode, Failure> {
+    let status: DaemonStatus = Daemon::find(&asking.which)?.get("/status").await?;
+    print(&status, asking.json, || table(&status))?;
+    let well = status.illness.is_none();
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
+}
+
+async fn flows(arguments: &FlowsArguments) -> Result<ExitCode, Failure> {
+    let matches = matching(&arguments.matches)?;
+    let query = FlowsQuery { matches, limit: arguments.limit };
+    let daemon = Daemon::find(&arguments.asking.which)?;
+    let flows: Flows = daemon.post("/flows", &query).await?;
+    print(&flows, arguments.asking.json, || tables::flows(&flows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn why(arguments: &WhyArguments) -> Result<ExitCode, Failure> {
+    let WhyArguments { asking, client, server, interface, dscp } = arguments;
+    let query =
+        WhyQuery { client: *client, server: *server, interface: interface.clone(), dscp: *dscp };
+    let why: Why = Daemon::find(&asking.which)?.post("/why", &query).await?;
+    print(&why, asking.json, || tables::why(&query, &why))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn reload(asking: &Asking) -> Result<ExitCode, Failure> {
+    let result: Reload = Daemon::find(&asking.which)?.reload().await?;
+    if asking.json {
+        print(&result, true, String::new)?;
+    }
+    match &result.error {
+        Some(_) if asking.json => return Ok(ExitCode::from(USAGE)),
+        Some(refusal) => {
+            let failure = Failure::usage("the configuration was not reloaded, the old one stays");
+            let failure = failure.because(refusal.error.clone());
+            return Err(refusal.hint.iter().fold(failure, |failure, hint| failure.hint(hint)));
+        }
+        None => {}
+    }
+    for key in &result.kept {
+        eprintln!("warning: {key} has changed, but stays as it was until a restart");
+    }
+    if !asking.json {
+        print(&result, false, || "reloaded; live flows keep what they began with\n".to_owned())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads conditions as a rule's match has them.
+fn matching(conditions: &[String]) -> Result<Match, Failure> {
+    let mut table = toml::Table::new();
+    for condition in conditions {
+        let (key, value) = condition.split_once('=').ok_or_else(|| {
+            Failure::usage(format!("--match {condition}: there is no value"))
+                .hint("write KEY=VALUE, such as destination_port=443")
+        })?;
+        // A number is one, everything else is text.
+        let value = value.trim();
+        let value = match value.parse::<i64>() {
+            Ok(number) => toml::Value::Integer(number),
+            Err(_) => toml::Value::String(value.to_owned()),
+        };
+        let values = table.entry(key.trim()).or_insert_with(|| toml::Value::Array(Vec::new()));
+        if let toml::Value::Array(values) = values {
+            values.push(value);
+        }
+    }
+    table.try_into::<Match>().map_err(|error: toml::de::Error| {
+        const KEYS: &str =
+            "keys are source, destination, source_port, destination_port, interface, peer and dscp";
+        // An address has its own hint, behind a line break.
+        let (why, hint) = error.message().split_once('\n').unwrap_or((error.message(), KEYS));
+        Failure::usage("--match: the condition is not understood")
+            .because(one_line(&why))
+            .hint(hint)
+    })
+}
+
+fn one_line(error: &impl Display) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn print(
+    answer: &impl Serialize,
+    json: bool,
+    table: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    let refused = || Failure::run("the answer cannot be printed");
+    let text = match json {
+        true => {
+            serde_json::to_string_pretty(answer).map_err(|error| refused().because(error))? + "\n"
+        }
+        false => table(),
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| refused().because(error))
+}
+
+/// An address whose port may be missing.
+fn client(text: &str) -> Result<SocketAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    match address::address(bare) {
+        Ok(address) => Ok(SocketAddr::new(address, 0)),
+        // It may have a port.
+        Err(error) => text.parse().map_err(|_| error.one_line()),
+    }
+}
+
+fn server(text: &str) -> Result<SocketAddr, String> {
+    address::endpoint(text).map_err(|error| error.one_line())
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("not a number of seconds from 0.1 to 3600".to_owned()),
+    }
+}
+
+/// The words for an outcome.
+fn outcome(outcome: FlowOutcome) -> &'static str {
+    match outcome {
+        FlowOutcome::Split => "split here",
+        FlowOutcome::Tunnel => "carried through a tunnel",
+        FlowOutcome::Bypass => "passes by",
+        FlowOutcome::Assist => "passes by, and its losses are repaired",
+        FlowOutcome::Reject => "refused",
+        FlowOutcome::NotIntercepted => "not seen by this daemon",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_those_of_rules() {
+        let conditions =
+            ["source=10.0.0.0/8", "source=10.9.0.0/16", "destination_port=443", "dscp=46"];
+        let read = matching(&conditions.map(str::to_owned)).expect("a match");
+        assert_eq!((read.source.len(), read.destination_port.len(), read.dscp.len()), (2, 1, 1));
+        for wrong in ["source", "sauce=1", "source=nowhere", "destination_port=70000"] {
+            assert!(matching(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_client_needs_no_port_and_a_server_does() {
+        assert_eq!(client("10.0.0.7"), Ok("10.0.0.7:0".parse().expect("an address")));
+        assert_eq!(client("2001:db8::7"), Ok("[2001:db8::7]:0".parse().expect("an address")));
+        assert_eq!(client("[2001:db8::7]:5"), Ok("[2001:db8::7]:5".parse().expect("an address")));
+        assert!(client("host").is_err());
+        assert!(server("192.0.2.1").is_err_and(|error| error.contains("192.0.2.1:443")));
+        assert!(server("2001:db8::1").is_err_and(|error| error.contains("[2001:db8::1]:443")));
+    }
+}

@@ -1,0 +1,270 @@
+//! Serves the control socket.
+
+use super::answer::{DaemonStatus, ErrorAnswer, Flows, FlowsQuery, Reload, VERSION, Why, WhyQuery};
+use super::render;
+use crate::health::Health;
+use crate::reloads::Reloads;
+use crate::snapshot::{FlowSnapshot, Snapshot};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use midhop_pep::config::{Match, Plan};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time;
+
+/// Connections served at a time; others wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 16;
+/// Maximum lifetime of a connection, however slow its client is.
+const CONNECTION_TIME: Duration = Duration::from_secs(60);
+/// How long a client may take to send a request's head.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// Maximum length of a request's body.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// A request to read the configuration again, with where its result goes.
+pub type ReloadRequest = oneshot::Sender<Reload>;
+
+/// Returns the present state of the data plane.
+pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
+
+/// A data plane that can be asked about its flows.
+pub trait Explain: Send + Sync {
+    /// The configuration that is in force.
+    fn plan(&self) -> Arc<Plan>;
+
+    /// Whether no new flows are taken because the daemon ends.
+    fn is_draining(&self) -> bool;
+
+    /// Why new flows pass by at this moment; none: they are taken.
+    fn passing(&self) -> Option<String>;
+
+    /// How many live flows `wanted` covers, and at most `limit` of them.
+    fn flows(&self, wanted: &Match, limit: usize) -> (u64, Vec<FlowSnapshot>);
+
+    /// Answers one question.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked for routes.
+    fn explain(&self, query: &WhyQuery) -> io::Result<Why>;
+}
+
+/// What a daemon answers.
+pub trait Answers: Send + Sync {
+    /// Its state at this moment.
+    fn status(&self) -> DaemonStatus;
+
+    /// Its live flows, those that are asked for.
+    fn flows(&self, query: &FlowsQuery) -> Flows;
+
+    /// What becomes of a flow.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked for routes.
+    fn why(&self, query: &WhyQuery) -> io::Result<Why>;
+
+    /// Where requests to reload go.
+    fn reloads(&self) -> &mpsc::Sender<ReloadRequest>;
+}
+
+/// What the answers of a daemon that serves are made of.
+#[derive(Clone)]
+pub struct ControlSources {
+    /// The state of the data plane.
+    pub snapshot: SnapshotSource,
+    /// Why flows are carried or not.
+    pub explainer: Arc<dyn Explain>,
+    /// Whether all is well.
+    pub health: Arc<Health>,
+    /// Sends requests to reload.
+    pub reloads: mpsc::Sender<ReloadRequest>,
+    /// The reloads so far.
+    pub booked_reloads: Arc<Reloads>,
+    /// When the daemon started.
+    pub started: Instant,
+}
+
+/// The places of a control socket's clients.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Semaphore>);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(CONNECTIONS_MAX)))
+    }
+}
+
+impl Places {
+    /// Waits until no client has one.
+    pub async fn free(&self) {
+        // The semaphore is never closed. If it were, nobody would have a place.
+        drop(self.0.acquire_many(CONNECTIONS_MAX as u32).await);
+    }
+}
+
+/// Serves in a task of this runtime until that is aborted.
+pub fn serve(
+    listener: UnixListener,
+    answers: Arc<dyn Answers>,
+    places: Places,
+) -> JoinHandle<Infallible> {
+    // Whoever polls a future compiles it: here it is this crate.
+    tokio::spawn(admit(listener, answers, places))
+}
+
+async fn admit(
+    listener: UnixListener,
+    answers: Arc<dyn Answers>,
+    Places(places): Places,
+) -> Infallible {
+    loop {
+        // The semaphore is never closed. If it were, refusing to serve would be safe.
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return std::future::pending().await;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a control connection was not accepted");
+                time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let answers = answers.clone();
+        tokio::spawn(async move {
+            if time::timeout(CONNECTION_TIME, serve_connection(stream, answers)).await.is_err() {
+                tracing::debug!("a control client took too long");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn serve_connection(stream: UnixStream, answers: Arc<dyn Answers>) {
+    let service = service_fn(|request| {
+        let answers = &*answers;
+        async move { Ok::<_, Infallible>(respond(request, answers).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(REQUEST_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a control client went wrong");
+    }
+}
+
+async fn respond(request: Request<Incoming>, answers: &dyn Answers) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    match (&head.method, head.uri.path()) {
+        (&Method::GET, "/status") => json(StatusCode::OK, &answers.status()),
+        (&Method::POST, "/flows") => match read::<FlowsQuery>(body).await {
+            Ok(query) => json(StatusCode::OK, &answers.flows(&query)),
+            Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal),
+        },
+        (&Method::POST, "/why") => match read::<WhyQuery>(body).await {
+            Ok(query) => match answers.why(&query) {
+                Ok(why) => json(StatusCode::OK, &why),
+                Err(error) => {
+                    let error = format!("the kernel cannot be asked for routes: {error}");
+                    json(StatusCode::INTERNAL_SERVER_ERROR, &refusal(&error, None))
+                }
+            },
+            Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal),
+        },
+        (&Method::POST, "/reload") => match reload(answers.reloads()).await {
+            Some(result) => {
+                let refused = result.error.is_some();
+                json(if refused { StatusCode::CONFLICT } else { StatusCode::OK }, &result)
+            }
+            None => json(StatusCode::SERVICE_UNAVAILABLE, &refusal("the daemon is ending", None)),
+        },
+        (_, "/status" | "/flows" | "/why" | "/reload") => {
+            let hint = "GET /status; POST /flows, /why and /reload";
+            json(StatusCode::METHOD_NOT_ALLOWED, &refusal("the method does not fit", Some(hint)))
+        }
+        _ => {
+            let hint = "there are /status, /flows, /why and /reload";
+            json(StatusCode::NOT_FOUND, &refusal("there is nothing of this name", Some(hint)))
+        }
+    }
+}
+
+impl Answers for ControlSources {
+    fn status(&self) -> DaemonStatus {
+        DaemonStatus {
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            draining: self.explainer.is_draining(),
+            illness: self.health.illness().map(|illness| illness.to_string()),
+            passing: self.explainer.passing(),
+            reload: self.booked_reloads.last(),
+            reloads_total: self.booked_reloads.counts(),
+            failures_total: self.health.failures(),
+            ..render::status((self.snapshot)(), &self.explainer.plan())
+        }
+    }
+
+    fn flows(&self, query: &FlowsQuery) -> Flows {
+        let limit = match query.limit {
+            0 => usize::MAX,
+            limit => usize::try_from(limit).unwrap_or(usize::MAX),
+        };
+        let (matching, flows) = self.explainer.flows(&query.matches, limit);
+        Flows { format: VERSION, matching, flows: flows.into_iter().map(render::flow).collect() }
+    }
+
+    fn why(&self, query: &WhyQuery) -> io::Result<Why> {
+        self.explainer.explain(query)
+    }
+
+    fn reloads(&self) -> &mpsc::Sender<ReloadRequest> {
+        &self.reloads
+    }
+}
+
+async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Option<Reload> {
+    let (result, done) = oneshot::channel();
+    reloads.send(result).await.ok()?;
+    done.await.ok()
+}
+
+async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, ErrorAnswer> {
+    let collected = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
+    let bytes =
+        collected.map_err(|error| refusal(&format!("the request has no body: {error}"), None))?;
+    serde_json::from_slice(&bytes.to_bytes()).map_err(|error| {
+        refusal(
+            &format!("the request is not understood: {error}"),
+            Some("`midhopd schema --of` prints what is"),
+        )
+    })
+}
+
+fn refusal(error: &str, hint: Option<&str>) -> ErrorAnswer {
+    ErrorAnswer { error: error.to_owned(), hint: hint.map(str::to_owned) }
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> {
+    let (status, body) = match serde_json::to_vec(body) {
+        Ok(body) => (status, body),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, b"{\"error\":\"not rendered\"}".to_vec()),
+    };
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
