@@ -12,16 +12,24 @@
 //! - A path that has become longer is found in the same way: all data waits, and yet the link delivers less than a pulse
 //!   shows that it can. So there is no queue.
 //! - After a silence of the acknowledgements (a break of the link) measuring begins anew. What is known holds.
-//!
-//! It is for a link of its own, as [`crate::known_rate`] is. Beside others it takes more than its part of a queue
-//! that drops at its end; it only gives back what it took for a longer path when such a queue drops.
+//! - Others in the queue look like a longer path at first. That is tried: over a longer path the capacity is then had; beside
+//!   others everything still waits. Then CUBIC, or BBR, competes with them, until the answers to pulses show that nobody is left.
 //!
 //! Source: ours. Measuring a link by a short burst is the idea of packet trains, and of SQP (Ray et al., arXiv 2207.11857), whose
 //! bursts are video frames; that data in flight beyond the product is a queue is BBR's (draft-ietf-ccwg-bbr-06).
 
 mod arrivals;
+mod calm;
+mod contest;
+mod dips;
+mod doubt;
+mod drains;
 
 use self::arrivals::{Arrival, Arrivals};
+use self::calm::Calm;
+use self::contest::Contest;
+use self::dips::Dips;
+use self::doubt::{Doubt, Finding};
 use crate::common::Common;
 use crate::description::Description;
 use crate::{
@@ -57,11 +65,10 @@ const PULSE_SEGMENTS: u64 = 32;
 const PULSE_REST: u64 = 6;
 /// Others fill the queue if more than this part of a cycle's data was lost beyond what the radio loses, while all waited.
 const CROWD_PART: u64 = 48;
-/// So long a wait is then taken to be theirs.
-const POLITE_CYCLES: u64 = 16;
-const POLITE_MIN: Duration = Duration::from_s(15);
 /// How long the shortest round-trip time is known.
 const SHORTEST_WINDOW: Duration = Duration::from_s(60);
+/// Multiples of it are spread evenly (2³² / φ).
+const GOLDEN: u32 = 2_654_435_769;
 /// What may stand in the queue on purpose: this part of the round trip, within these bounds.
 const QUEUE_PART: u64 = 32;
 const QUEUE_MIN: Duration = Duration::from_ms(3);
@@ -75,8 +82,6 @@ const FALL_PERCENT: u64 = 50;
 const SILENCE: u64 = 4;
 /// What they may be apart without that.
 const SILENCE_MIN: Duration = Duration::from_ms(5);
-/// The largest part of losses that is taken for a radio's. Unit: 1/65536.
-const RADIO_MAX_Q16: u64 = 65_536 / 4;
 /// The first window is that of a path with this round-trip time.
 const START_RTT: Duration = Duration::from_ms(100);
 
@@ -111,42 +116,6 @@ struct Cycle {
     fallen: bool,
 }
 
-/// What the radio loses: the losses of what was sent while no pulse made a queue. A queue that is too short for a
-/// pulse drops a part of it, and looks like a radio otherwise.
-#[derive(Debug, Clone, Copy, Default)]
-struct Calm {
-    /// From the end of the queue that the last pulse but one made to the last one's start.
-    before: (Instant, Instant),
-    /// From the end of the queue that the last pulse made.
-    since: Instant,
-    acked: u64,
-    lost: u64,
-}
-
-impl Calm {
-    /// A pulse lasts from `start` to `end`, and its queue as long again.
-    fn interrupt(&mut self, start: Instant, end: Instant) {
-        self.before = (self.since, start);
-        self.since = end + end.saturating_since(start);
-    }
-
-    fn holds(&self, sent: Instant) -> bool {
-        sent >= self.since || (self.before.0 <= sent && sent < self.before.1)
-    }
-
-    fn learn(&mut self, cycle: &Cycle) {
-        self.acked = (self.acked / 16 * 15).saturating_add(cycle.calm_acked);
-        self.lost = (self.lost / 16 * 15).saturating_add(cycle.calm_lost);
-    }
-
-    /// The part that is lost. Unit: 1/65536.
-    fn lost_q16(&self) -> u64 {
-        let all = u128::from(self.acked) + u128::from(self.lost);
-        let lost_q16 = u128::from(self.lost) * 65_536 / all.max(1);
-        u64::try_from(lost_q16).map_or(RADIO_MAX_Q16, |lost_q16| lost_q16.min(RADIO_MAX_Q16))
-    }
-}
-
 /// The controller.
 #[derive(Debug, Clone)]
 pub struct Pulsed {
@@ -164,21 +133,30 @@ pub struct Pulsed {
     gain: u64,
     cycle: Cycle,
     calm: Calm,
+    /// The part that the radio loses, by cycles that waited for nobody at all.
+    clean: Calm,
     in_flight: u64,
     /// How far acknowledgements are apart.
     spacing: Option<Duration>,
     acked_at: Instant,
     timed_out: bool,
-    /// Cycles in a row whose wait was no queue.
-    idle_waits: u32,
+    /// What a wait is.
+    doubt: Doubt,
+    /// Whether the path is one.
+    dips: Dips,
+    /// What competes with others, while there are some.
+    contest: Option<Box<Contest>>,
     /// The gain of pulses where the limit is known.
     usual_gain: u64,
     /// Cycles in a row that lost no part of a pulse.
     unhurt: u32,
+    /// The largest capacity of late.
+    most: Rate,
+    /// How many pulses there were, and when the next one is due beside others.
+    pulses: u32,
+    pulse_due: Instant,
     /// The shortest round-trip time of late, and since when.
     shortest: (Duration, Instant),
-    /// Until then a wait is one for others.
-    polite_until: Instant,
 }
 
 impl Pulsed {
@@ -196,15 +174,20 @@ impl Pulsed {
             gain: GAIN_MAX,
             cycle: Cycle::default(),
             calm: Calm::default(),
+            clean: Calm::default(),
             in_flight: 0,
             spacing: None,
             acked_at: Instant::START,
             timed_out: false,
-            idle_waits: 0,
+            doubt: Doubt::default(),
+            dips: Dips::default(),
+            contest: None,
             usual_gain: GAIN_FOUND,
             unhurt: 0,
+            most: Rate::ZERO,
+            pulses: 0,
+            pulse_due: Instant::START,
             shortest: (Duration::MAX, Instant::START),
-            polite_until: Instant::START,
         }
     }
 
@@ -218,9 +201,15 @@ impl Pulsed {
         self.base
     }
 
+    /// Whether it competes with others for the link.
+    pub fn is_contested(&self) -> bool {
+        self.contest.is_some()
+    }
+
     fn begin(&mut self, now: Instant, rtt: Duration) {
         let rtt = rtt.max(Duration::from_us(1));
         self.base = Some(rtt);
+        self.shortest = (rtt, now);
         let like = rtt.min(START_RTT);
         self.capacity = Some(self.within_bounds(Rate::of(Bytes::new(self.initial_window), like)));
         self.start_pulse(now);
@@ -238,6 +227,9 @@ impl Pulsed {
 
     /// The capacity with what the radio will lose of it.
     fn gross(&self) -> Rate {
+        if let Some(contest) = &self.contest {
+            return self.within_bounds(contest.rate());
+        }
         let capacity = self.capacity.unwrap_or(Rate::ZERO);
         scaled(capacity, 65_536, 65_536 - self.calm.lost_q16()).min(RATE_MAX)
     }
@@ -257,7 +249,14 @@ impl Pulsed {
 
     /// What is to be in flight between pulses. Unit: bytes.
     fn target(&self) -> u64 {
-        let product = self.gross().bytes_in(self.rtt() + self.queue()).get();
+        if let Some(contest) = &self.contest {
+            return contest.window();
+        }
+        let mut way = self.rtt() + self.queue();
+        if self.dips.is_active() {
+            way = way * dips::LEFT_PERCENT / 100;
+        }
+        let product = self.gross().bytes_in(way).get();
         // What arrived and waits for its acknowledgement.
         let apart = self.spacing.unwrap_or(Duration::ZERO).min(self.rtt() / PULSE_PART);
         product.saturating_add(self.gross().bytes_in(apart).get())
@@ -301,9 +300,12 @@ impl Pulsed {
         if let Some(span) = self.arrivals.over(pulse * 3 / 4, few) {
             let rate = self.within_bounds(span.rate());
             self.cycle.best = self.cycle.best.max(rate);
-            if rate > capacity {
+            if rate > capacity && self.contest.is_none() {
                 self.capacity = Some(rate);
             }
+        }
+        if self.contest.is_some() {
+            return;
         }
         let quarter = (self.rtt() / 4).max(pulse * 2);
         if let Some(span) = self.arrivals.over(quarter, 2 * few) {
@@ -329,6 +331,12 @@ impl Pulsed {
         let cycle = self.cycle;
         let rtt = self.rtt();
         let lasted = ack.now.saturating_since(cycle.began);
+        self.know_the_shortest(&cycle, ack.now);
+        if self.contest.is_some() {
+            self.contend(&cycle, pulse, lasted);
+            self.cycle = Cycle { began: ack.now, ..Cycle::default() };
+            return;
+        }
         if !cycle.spoilt && cycle.best > Rate::ZERO {
             let beyond = 100 + (pulse.gain - UNIT) * FREE_PERCENT / UNIT;
             let free = cycle.best >= scaled(pulse.from, beyond, 100);
@@ -340,27 +348,39 @@ impl Pulsed {
             }
             self.capacity = Some(self.within_bounds(cycle.best));
         }
+        self.most = scaled(self.most, 255, 256).max(cycle.best);
         let low = rtt + self.queue() * 2 + self.pulse_time(pulse.gain) * 2;
         if cycle.rtt_max <= low {
-            self.calm.learn(&cycle);
+            self.calm.learn(cycle.calm_acked, cycle.calm_lost);
+        }
+        let idle = self.idles(&cycle, lasted);
+        let beyond = low.saturating_sub(rtt);
+        let shortest = cycle.rtt_max <= self.shortest.0.saturating_add(beyond);
+        if shortest && !idle && self.dips.agree() {
+            self.clean.learn(cycle.calm_acked, cycle.calm_lost);
         }
         self.fit_pulses(&cycle);
-        self.make_room(&cycle, ack.now);
-        self.look_at_the_wait(&cycle, lasted);
+        self.look_at_the_wait(&cycle, pulse, lasted);
+        if self.contest.is_none() && self.found {
+            if self.dropped_more_than(DROPPED_PART, &cycle, &self.clean) && !cycle.fallen {
+                self.dips.want();
+            }
+            self.dips.step(self.rtt());
+        }
         self.cycle = Cycle { began: ack.now, ..Cycle::default() };
     }
 
     /// Whether more than one in `part` bytes of a cycle was lost beyond twice what the radio loses.
-    fn dropped_more_than(&self, part: u64, cycle: &Cycle) -> bool {
+    fn dropped_more_than(&self, part: u64, cycle: &Cycle, radio: &Calm) -> bool {
         let all = cycle.acked.saturating_add(cycle.lost);
-        let radio = u128::from(all) * u128::from(self.calm.lost_q16()) / 65_536;
+        let radio = u128::from(all) * u128::from(radio.lost_q16()) / 65_536;
         u128::from(cycle.lost) > 2 * radio + u128::from(all / part)
     }
 
     /// A queue too short for a pulse drops a part of it: the pulses become weaker.
     fn fit_pulses(&mut self, cycle: &Cycle) {
-        if self.dropped_more_than(DROPPED_PART, cycle) {
-            if !self.found && self.dropped_more_than(SURPLUS_PART, cycle) {
+        if self.dropped_more_than(DROPPED_PART, cycle, &self.calm) {
+            if !self.found && self.dropped_more_than(SURPLUS_PART, cycle, &self.calm) {
                 self.found = true;
                 self.gain = self.usual_gain;
             } else if self.found && !cycle.fallen {
@@ -377,33 +397,83 @@ impl Pulsed {
         }
     }
 
-    /// Where all of a cycle waited although the link delivered less than it can, there was no queue: the path has
-    /// become longer.
-    fn look_at_the_wait(&mut self, cycle: &Cycle, lasted: Duration) {
-        let (Some(capacity), Some(rtt_min)) = (self.capacity, cycle.rtt_min) else { return };
+    /// Where all of a cycle waited although the link delivered less than it can, either there was no queue, as the path has
+    /// become longer, or others are in it. The way is tried first.
+    fn look_at_the_wait(&mut self, cycle: &Cycle, pulse: Pulse, lasted: Duration) {
+        let Some(rtt_min) = cycle.rtt_min else { return };
         let rate = Rate::of(Bytes::new(cycle.acked), lasted);
-        let idle = u128::from(rate.bits_per_s()) * 100 < u128::from(capacity.bits_per_s()) * 90;
+        let idle = self.idles(cycle, lasted);
         let waits = rtt_min > self.rtt() + self.queue() + self.rtt() / 32;
-        self.idle_waits = if waits && idle && !cycle.lacking { self.idle_waits + 1 } else { 0 };
-        if self.idle_waits >= 2 && self.acked_at >= self.polite_until {
-            self.base = Some(rtt_min);
-            self.idle_waits = 0;
+        let shortest = self.shortest.0;
+        let crowded = rtt_min > shortest + shortest / 8 + QUEUE_MIN
+            && !cycle.fallen
+            && self.dropped_more_than(CROWD_PART, cycle, &self.clean);
+        let finding = if self.doubt.overflows(crowded) {
+            Finding::Others
+        } else if self.dips.disturb() {
+            Finding::Nothing
+        } else {
+            self.doubt.consider(waits, idle)
+        };
+        match finding {
+            Finding::Nothing => {}
+            Finding::Longer => {
+                self.base = Some(rtt_min);
+                self.dips.doubt();
+            }
+            Finding::Others => {
+                self.doubt.forget();
+                self.base = Some(self.shortest.0.min(rtt_min));
+                // A little less than a half of all in flight is near a fair part of two, and less far from that of more.
+                let part = self.answer(pulse).map_or(contest::ALL, |part| part.max(1));
+                let most = u64::try_from(contest::ALL * 45 / part).unwrap_or(100).min(100);
+                let link = self.most.max(rate);
+                let window = rate.bytes_in(rtt_min * most / 100);
+                let window = window.max(Bytes::new(WINDOW_MIN * self.mss));
+                self.contest = Some(Box::new(Contest::new(self.mss, window, rtt_min, link)));
+            }
         }
     }
 
-    /// Where data is lost while all of a cycle waits, others fill the queue: what they make wait is no longer way.
-    fn make_room(&mut self, cycle: &Cycle, now: Instant) {
+    /// Whether the link delivered less than it can.
+    fn idles(&self, cycle: &Cycle, lasted: Duration) -> bool {
+        let rate = u128::from(Rate::of(Bytes::new(cycle.acked), lasted).bits_per_s());
+        let capacity = self.capacity.map_or(0, |capacity| u128::from(capacity.bits_per_s()));
+        rate * 100 < capacity * 90 && !cycle.lacking
+    }
+
+    fn know_the_shortest(&mut self, cycle: &Cycle, now: Instant) {
         let (Some(rtt_min), Some(base)) = (cycle.rtt_min, self.base) else { return };
         if now.saturating_since(self.shortest.1) > SHORTEST_WINDOW {
             self.shortest = (base, now);
         }
+        if rtt_min < self.shortest.0 - self.shortest.0 / 16 {
+            // What was taken for the radio's losses may have been a queue's.
+            self.clean.forget();
+        }
         self.shortest.0 = self.shortest.0.min(rtt_min);
-        let shortest = self.shortest.0;
-        let waits = rtt_min > shortest + shortest / 8 + QUEUE_MIN;
-        if waits && !cycle.fallen && self.dropped_more_than(CROWD_PART, cycle) {
-            self.base = Some(shortest);
-            self.idle_waits = 0;
-            self.polite_until = now + (base * POLITE_CYCLES).max(POLITE_MIN);
+    }
+
+    /// Ours of what the link delivers, by what arrived of a pulse and of as much time before it. Unit: 1/1024.
+    fn answer(&self, pulse: Pulse) -> Option<i64> {
+        let length = pulse.end.saturating_since(pulse.start);
+        let few = 4 * self.mss;
+        let before = self.arrivals.between(pulse.start - length, pulse.start, few)?;
+        contest::part(before, self.arrivals.between(pulse.start, pulse.end, few)?)
+    }
+
+    /// A cycle beside others is over. The link is ours again where they leave no queue, or nothing of a pulse.
+    fn contend(&mut self, cycle: &Cycle, pulse: Pulse, lasted: Duration) {
+        let answer = self.answer(pulse).filter(|_| !cycle.spoilt);
+        let Some(rtt_min) = cycle.rtt_min else { return };
+        let empty = rtt_min <= self.rtt() + self.queue() + self.rtt() / 16;
+        let Some(contest) = &mut self.contest else { return };
+        if contest.conclude(empty, lasted, answer) {
+            let rate = Rate::of(Bytes::new(cycle.acked), lasted);
+            self.contest = None;
+            self.capacity = Some(self.within_bounds(cycle.best.max(rate)));
+            self.doubt.forget();
+            self.gain = self.usual_gain;
         }
     }
 
@@ -471,8 +541,12 @@ impl CongestionControl for Pulsed {
         if silent {
             self.disregard(Some(arrival));
         } else {
-            self.arrivals.push(arrival, self.rtt());
+            self.arrivals.push(arrival, self.rtt() * 2);
             self.measure(arrival);
+        }
+        let rtt = self.rtt();
+        if let Some(contest) = &mut self.contest {
+            contest.on_ack(ack, ack.now.saturating_since(sample.departed), rtt);
         }
         if let Some(pulse) = self.pulse {
             let rest = (pulse.end.saturating_since(pulse.start)) * PULSE_REST;
@@ -481,9 +555,14 @@ impl CongestionControl for Pulsed {
             if over {
                 self.conclude(ack, pulse);
                 self.pulse = None;
+                // Others that send as they are acknowledged would fit into pulses that come once per round trip.
+                self.pulses = self.pulses.wrapping_add(1);
+                let turn = u64::from(self.pulses.wrapping_mul(GOLDEN) >> 24);
+                self.pulse_due = ack.now + self.rtt() * turn / 256;
             }
         }
-        if self.pulse.is_none() && self.in_flight <= self.target() + self.target() / 16 {
+        let due = self.contest.is_none() || ack.now >= self.pulse_due;
+        if due && self.pulse.is_none() && self.in_flight <= self.target() + self.target() / 16 {
             self.start_pulse(ack.now);
         }
     }
@@ -493,18 +572,31 @@ impl CongestionControl for Pulsed {
         if self.calm.holds(segment.sent) {
             self.cycle.calm_lost = self.cycle.calm_lost.saturating_add(segment.size.get());
         }
+        if let Some(contest) = &mut self.contest {
+            contest.on_lost_segment(segment);
+        }
     }
 
-    fn on_loss(&mut self, _loss: &Loss) {}
+    fn on_loss(&mut self, loss: &Loss) {
+        if let Some(contest) = &mut self.contest {
+            contest.on_loss(loss, self.clean.lost_q16());
+        }
+    }
 
-    fn on_rto(&mut self, _rto: &Rto) {
+    fn on_rto(&mut self, rto: &Rto) {
+        if let Some(contest) = &mut self.contest {
+            contest.on_rto(rto);
+        }
         // Until an acknowledgement arrives, there may be no link.
         self.timed_out = true;
         self.disregard(None);
     }
 
-    fn on_spurious(&mut self, _spurious: &Spurious) {
+    fn on_spurious(&mut self, spurious: &Spurious) {
         self.timed_out = false;
+        if let Some(contest) = &mut self.contest {
+            contest.on_spurious(spurious);
+        }
     }
 
     fn on_handover(&mut self, handover: &Handover) {
@@ -525,6 +617,9 @@ impl CongestionControl for Pulsed {
         self.acked_at = restart.now;
         self.in_flight = 0;
         self.cycle = Cycle { began: restart.now, ..Cycle::default() };
+        if let Some(contest) = &mut self.contest {
+            contest.on_restart(restart);
+        }
         if self.capacity.is_some() {
             self.start_pulse(restart.now);
         }
@@ -542,6 +637,9 @@ impl CongestionControl for Pulsed {
         if self.capacity.is_none() {
             return Bytes::new(self.initial_window);
         }
+        if let Some((window, _)) = self.contest.as_ref().and_then(|contest| contest.own()) {
+            return window.max(Bytes::new(least));
+        }
         let target = self.target();
         let room = match self.pulse {
             Some(pulse) if self.is_pulsing(self.acked_at) => {
@@ -550,17 +648,21 @@ impl CongestionControl for Pulsed {
             }
             _ => target / 8,
         };
-        Bytes::new(target.saturating_add(room).max(self.initial_window).max(least))
+        let least = if self.contest.is_some() { least } else { least.max(self.initial_window) };
+        Bytes::new(target.saturating_add(room).max(least))
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
         self.capacity?;
+        if let Some((_, rate)) = self.contest.as_ref().and_then(|contest| contest.own()) {
+            return Some(rate.min(RATE_MAX));
+        }
         let gross = self.gross();
         Some(match self.pulse {
             Some(pulse) if self.is_pulsing(self.acked_at) => {
                 scaled(gross, pulse.gain, UNIT).min(RATE_MAX)
             }
-            _ if self.in_flight < self.initial_window => {
+            _ if self.in_flight < self.initial_window && self.contest.is_none() => {
                 scaled(gross, GAIN_MAX, UNIT).min(RATE_MAX)
             }
             _ => steered(gross, self.target(), self.in_flight, self.rtt() / 4),

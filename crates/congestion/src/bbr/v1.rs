@@ -19,7 +19,7 @@ use crate::{
     Rto, Spurious, random::Draws,
 };
 use aggregation::Aggregation;
-use midhop_units::{Bytes, Duration, Instant, Rate};
+use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 
 /// Gains have eight binary places.
 const UNIT: u64 = 256;
@@ -127,6 +127,29 @@ impl BbrV1 {
             delivered: 0,
             lost: 0,
         }
+    }
+
+    /// A connection that goes on by this law, at `rate` over a round-trip time of `rtt` without a queue. `sent_until_now` is what
+    /// was delivered and what is in flight.
+    pub(crate) fn resumed(
+        mss: Bytes,
+        seed: Seed,
+        now: Instant,
+        rate: Rate,
+        rtt: Duration,
+        sent_until_now: u64,
+    ) -> Self {
+        let mut law = Self::new(mss, BbrSettings { seed, ..BbrSettings::default() });
+        law.full = true;
+        law.min_rtt = Some(rtt);
+        law.min_rtt_at = now;
+        law.aggregation.restart(now);
+        law.round_end = sent_until_now;
+        law.bandwidth = WindowedMax::new(0, rate.bits_per_s());
+        law.cwnd = law.inflight(CWND_GAIN);
+        law.enter_probe_bw(now);
+        law.pace(law.pacing_gain());
+        law
     }
 
     /// The flow's state.

@@ -35,6 +35,24 @@ impl Span {
         Rate::of(Bytes::new(self.bytes), longer)
     }
 
+    /// How fast the data was sent that arrived.
+    pub fn sent_at(self) -> Rate {
+        Rate::of(Bytes::new(self.bytes), self.sending.max(Duration::from_us(1)))
+    }
+
+    /// How fast it arrived.
+    pub fn arrived_at(self) -> Rate {
+        Rate::of(Bytes::new(self.bytes), self.arriving.max(Duration::from_us(1)))
+    }
+
+    /// By which part of the time in which it was sent its delay has grown. Unit: 1/2²⁰.
+    pub fn growth_q20(self) -> i64 {
+        let span = |span: Duration| i128::from(span.as_ns());
+        let sending = span(self.sending).max(1);
+        let growth = (span(self.arriving) - sending) * (1 << 20) / sending;
+        i64::try_from(growth.clamp(-(1 << 20), 1 << 30)).unwrap_or(0)
+    }
+
     /// By how much the last of it travelled longer than the first.
     pub fn grown(self) -> Duration {
         self.arriving.saturating_sub(self.sending)
@@ -87,5 +105,19 @@ impl Arrivals {
             let long = span.sending.max(span.arriving) >= least;
             (long && span.bytes >= bytes).then_some(span)
         })
+    }
+
+    /// What was sent from one moment to another, where that is most of it and has as many `bytes`.
+    pub fn between(&self, from: Instant, to: Instant, bytes: u64) -> Option<Span> {
+        let within = |arrival: &&Arrival| from <= arrival.sent && arrival.sent <= to;
+        let first = self.kept.iter().find(within)?;
+        let last = self.kept.iter().rev().find(within)?;
+        let span = Span {
+            bytes: last.delivered.saturating_sub(first.delivered),
+            sending: last.sent.saturating_since(first.sent),
+            arriving: last.at.saturating_since(first.at),
+        };
+        let most = to.saturating_since(from) / 2;
+        (span.bytes >= bytes && span.sending >= most).then_some(span)
     }
 }

@@ -9,6 +9,7 @@ mod dvegas;
 mod known_rate;
 mod path;
 mod pulse;
+mod sharing;
 mod starts;
 mod steady_state;
 mod vivace;
