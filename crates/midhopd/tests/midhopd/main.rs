@@ -86,6 +86,8 @@ mod tunnel_hostile_windows;
 mod tunnel_limits;
 mod tunnel_repairs;
 mod tunnel_requests;
+mod tunnel_resumption;
+mod tunnel_resumption_hostile;
 mod tunnel_stalls;
 mod tunnel_strangers;
 mod tunnel_tcp;
