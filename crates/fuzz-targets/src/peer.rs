@@ -144,12 +144,11 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
     let is_classic = how & 64 == 0;
     let form = if is_classic { Form::Classic } else { Form::Template { authority: "far:1" } };
     let mut fields = request.fields(form);
-    match script.below(8) {
+    let resumption = script.below(8);
+    match resumption {
         // A few identities, so that some are known when they are resumed.
         0 => fields.extend(Resumption::Offered(identity(script)).fields()),
         1 => {
-            // It opens no flow to the echo.
-            stream.said = None;
             let received = u64::from(script.short());
             fields.extend(Resumption::Requested { id: identity(script), received }.fields());
         }
@@ -163,7 +162,8 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
             fields[at] = script.byte().unwrap_or(0);
         }
     }
-    if !is_classic {
+    // What is resumed is no flow to the echo.
+    if !is_classic || resumption == 1 {
         stream.said = None;
     }
     let mut said = Vec::new();

@@ -140,9 +140,11 @@ impl LastingFlow {
                     tracing::debug!(flow = ?self.entry.id, ?cause, "a flow is not resumed");
                     return ResumeOutcome::Over;
                 }
-                // What answers there has opened another flow: it knows nothing of this one.
-                Ok(Some(Err(StreamError::Wrong(_)))) => return ResumeOutcome::Over,
-                // The tunnel that was there is gone, or serves nothing of the kind.
+                // What answers there has opened another flow, or resumes none: it knows nothing of this one.
+                Ok(Some(Err(StreamError::Wrong(_) | StreamError::Unable))) => {
+                    return ResumeOutcome::Over;
+                }
+                // The tunnel that was there is gone.
                 Ok(Some(Err(why))) => tracing::debug!(%why, "a flow is not resumed yet"),
                 Ok(None) => {}
                 Err(_late) => return ResumeOutcome::Over,

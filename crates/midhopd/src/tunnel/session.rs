@@ -106,12 +106,7 @@ impl QuicSession {
     /// When the tunnel is gone.
     pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
         let form = self.form().await?;
-        let id = self.connection.open_flow().await?;
-        let (sender, receiver) = self.halves(id);
-        let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
-        stream.output.join(class);
-        stream.seat = Some(self.seats.clone());
-        stream.carry_in(form.payload());
+        let mut stream = self.open(form.payload(), class).await?;
         let mut fields = request.fields(form);
         // A proxy in the middle of a chain keeps nothing for the next one.
         if request.hops == 0 && self.can_resume(form) {
@@ -139,15 +134,21 @@ impl QuicSession {
         if !self.can_resume(form) {
             return Err(StreamError::Unable);
         }
+        let mut stream = self.open(form.payload(), class).await?;
+        let mut fields = request.fields(form);
+        fields.extend(again.fields());
+        stream.output.send_fields(&fields).await?;
+        Ok(stream)
+    }
+
+    /// Opens a stream for a request.
+    async fn open(&self, payload: Payload, class: &ClassPlan) -> Result<Stream, StreamError> {
         let id = self.connection.open_flow().await?;
         let (sender, receiver) = self.halves(id);
         let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
         stream.output.join(class);
         stream.seat = Some(self.seats.clone());
-        stream.carry_in(form.payload());
-        let mut fields = request.fields(form);
-        fields.extend(again.fields());
-        stream.output.send_fields(&fields).await?;
+        stream.carry_in(payload);
         Ok(stream)
     }
 
