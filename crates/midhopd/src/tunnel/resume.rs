@@ -87,6 +87,8 @@ impl LastingFlow {
                 ResumeOutcome::Over
             }
             _ if stream.is_closed() => ResumeOutcome::Over,
+            // The far end knows nothing of it, or not yet.
+            (_, Some(Call::Move)) if !stream.lasts() => ResumeOutcome::Stayed,
             (Some(request), call) => self.request(worker, stream, request, call, until).await,
             (None, Some(Call::Move)) => ResumeOutcome::Stayed,
             (None, Some(Call::GoOn(successor))) => {
@@ -136,13 +138,15 @@ impl LastingFlow {
                         }
                     };
                 }
-                Ok(Some(Err(StreamError::Denied(cause)))) if cause != Cause::Full => {
-                    tracing::debug!(flow = ?self.entry.id, ?cause, "a flow is not resumed");
-                    return ResumeOutcome::Over;
-                }
-                // What answers there has opened another flow, or resumes none: it knows nothing of this one.
-                Ok(Some(Err(StreamError::Wrong(_) | StreamError::Unable))) => {
-                    return ResumeOutcome::Over;
+                // The far end does not know it, or resumes none, or has opened another flow. A carrier that is not gone
+                // carries it still.
+                Ok(Some(Err(why))) if is_final(&why) => {
+                    tracing::debug!(flow = ?self.entry.id, %why, "a flow is not resumed");
+                    return if call.is_some() {
+                        ResumeOutcome::Stayed
+                    } else {
+                        ResumeOutcome::Over
+                    };
                 }
                 // The tunnel that was there is gone.
                 Ok(Some(Err(why))) => tracing::debug!(%why, "a flow is not resumed yet"),
@@ -231,6 +235,15 @@ impl LastingFlow {
                 }
             };
         }
+    }
+}
+
+/// Whether nothing else will come of another attempt.
+fn is_final(fault: &StreamError) -> bool {
+    match fault {
+        StreamError::Denied(cause) => *cause != Cause::Full,
+        StreamError::Wrong(_) | StreamError::Unable => true,
+        _ => false,
     }
 }
 

@@ -68,9 +68,11 @@ impl Stream {
         self.seat.as_ref().map_or_else(KeptCount::default, |seat| KeptCount::of(&seat.kept))
     }
 
-    /// Whether the flow can be resumed.
+    /// Whether the flow can be resumed: the other end has granted that.
     pub fn lasts(&self) -> bool {
-        self.output.kept.as_ref().is_some_and(|kept| kept.lasts()) && self.input.received.is_some()
+        self.output.kept.as_ref().is_some_and(|kept| kept.lasts())
+            && self.input.received.is_some()
+            && !self.input.awaits_answer
     }
 
     /// Whether the flow outlives this error of its stream: its carrier is gone, and nobody has ended it.
