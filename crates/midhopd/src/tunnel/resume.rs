@@ -1,8 +1,10 @@
-//! How a flow that outlives its carrier moves to another one.
+//! How a flow that outlives its carrier moves to another one (decision 0054).
 //!
-//! The near end requests the flow again, over whatever carrier there is; the far end [finds](super::lasting) it. Both go on from what the other one has received.
+//! The near end requests the flow again, over whatever carrier there is; the far end [finds](super::lasting) it. Both go
+//! on from what the other one has received.
 //!
-//! Invariants: a flow lives in one task, which reads from one carrier: what it has received is exact at any time. A flow whose other end does not know it any more breaks, and never ends.
+//! Invariants: a flow lives in one task, which reads from one carrier: what it has received is exact at any time. A flow
+//! whose other end does not know it any more breaks, and never ends.
 
 use super::lasting::{Call, LastingEntry, LastingFlows, Successor};
 use super::link::OpenTunnel;
