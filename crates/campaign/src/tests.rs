@@ -48,6 +48,7 @@ fn record(plan: &Plan) -> Record {
         legs: Vec::new(),
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: vec![Series {
             quantity: "goodput".to_owned(),
             place: "file".to_owned(),

@@ -317,6 +317,10 @@ impl Checker<'_> {
             let message = "a file cannot begin again so often";
             return self.refuse(&path.join("restarts"), message, format!("1 to {RESTARTS_MAX}"));
         }
+        if transfer.restart_from.is_some() && transfer.restarts.is_none() {
+            let hint = "add `restarts`, how often".to_owned();
+            return self.refuse(&path.join("restart_from"), "nothing begins again", hint);
+        }
         let key = path.join("restart_after");
         match transfer.restart_after {
             Some(_) if transfer.restarts.is_none() => {

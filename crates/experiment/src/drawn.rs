@@ -42,9 +42,10 @@ impl Plan {
         varies.then(|| self.drawn(link, direction).sends_until(Instant::START + span))?
     }
 
-    /// What the path of `transfer` could carry in this run; none where no link of it varies, or none has a limit.
+    /// What the path of `transfer` could carry in this run; none where no link of it varies, or none has a limit; and none
+    /// where handovers give it several paths.
     pub fn drawn_path(&self, transfer: &TransferPlan) -> Option<DrawnPath> {
-        let limit = transfer.limit.as_ref()?;
+        let limit = transfer.limit.as_ref().filter(|_| self.handovers.is_empty())?;
         let crossed = |crossing: &Crossing| Some((self.link(&crossing.link)?, crossing.direction));
         let route: Vec<_> = transfer.route.iter().filter_map(crossed).collect();
         if !route.iter().any(|(link, direction)| link.direction(*direction).varies()) {

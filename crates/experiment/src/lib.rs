@@ -17,6 +17,7 @@ mod check;
 pub mod congestion;
 pub mod drawn;
 mod files;
+pub mod handovers;
 pub mod law;
 pub mod limit;
 pub mod measured;

@@ -3,12 +3,13 @@
 use crate::agents::PlannedAgent;
 pub use crate::bounds::MTU;
 use crate::congestion::Tuning;
+use crate::handovers::HandoverPlan;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener, by_window};
 use crate::naive::NaivePlan;
 use crate::pep::PepPlan;
 use crate::record::LimitResult;
 pub use crate::route::Crossing;
-use crate::spec::Connections;
+use crate::spec::{Connections, RestartFrom};
 use crate::tcp::TcpPlan;
 use crate::traffic::{Load, TrafficPlan};
 use crate::tunnel::NodeTunnels;
@@ -55,6 +56,9 @@ pub struct Plan {
     /// What else goes over the links, in the order of the names.
     #[serde(default)]
     pub traffic: Vec<TrafficPlan>,
+    /// Links that hosts change for others, in the order of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handovers: Vec<HandoverPlan>,
 }
 
 /// A position on an axis.
@@ -273,6 +277,9 @@ pub struct RestartPlan {
     pub most: u32,
     /// How long after its connection broke.
     pub after: Duration,
+    /// What is asked for then.
+    #[serde(default, skip_serializing_if = "RestartFrom::is_all")]
+    pub from: RestartFrom,
 }
 
 /// What is sent.
@@ -348,6 +355,19 @@ pub struct TransferLimit {
 }
 
 impl TransferLimit {
+    /// What neither of two ways allows more than, of which a transfer may take one after the other.
+    pub(crate) fn loosest(self, other: Self) -> Self {
+        let rtt = self.rtt.min(other.rtt);
+        let goodput_peak = self.goodput_peak.max(other.goodput_peak);
+        let framing = if self.framing.efficiency() < other.framing.efficiency() {
+            other.framing
+        } else {
+            self.framing
+        };
+        let looser = if self.goodput < other.goodput { other } else { self };
+        Self { rtt, goodput_peak, framing, ..looser }
+    }
+
     /// The limit in the mean.
     pub fn mean(&self, opens: Opener) -> Limit {
         Limit { goodput: self.goodput, rtt: self.rtt, opens }

@@ -3,6 +3,7 @@
 //! Quantities are numbers in base units, which end their keys. The plan alone has them as scenario files write them:
 //! it is configuration, which reads back as such.
 
+use crate::handovers::HandoversResult;
 use midhop_path::{Counters, Direction};
 use midhop_units::{Bytes, Duration, Number, Rate, Seed};
 #[cfg(feature = "schema")]
@@ -51,6 +52,9 @@ pub struct Record {
     /// the lab, whose kernels do not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeResult>,
+    /// What handovers did; none without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handovers: Option<HandoversResult>,
     /// Samples over time.
     pub series: Vec<Series>,
 }
@@ -356,6 +360,17 @@ pub struct PhaseTimes {
 }
 
 impl PhaseTimes {
+    /// What was added since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            slow_start: self.slow_start.saturating_sub(before.slow_start),
+            avoidance: self.avoidance.saturating_sub(before.avoidance),
+            recovery: self.recovery.saturating_sub(before.recovery),
+            loss: self.loss.saturating_sub(before.loss),
+        }
+    }
+
     /// All of it.
     pub fn total(&self) -> Duration {
         self.slow_start + self.avoidance + self.recovery + self.loss

@@ -3,6 +3,7 @@
 use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
 use crate::files;
+use crate::handovers::{self, Timeline};
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
 use crate::naive;
 use crate::pep::PepPlan;
@@ -44,15 +45,21 @@ pub(crate) fn resolve(
     let mut spec = spec.clone();
     let orbits = fly(&mut spec, document, journeys)?;
     let spec = &spec;
-    let edges = edges(spec, document)?;
-    let nodes = nodes(spec, &edges, document)?;
+    let all = edges(spec, document)?;
+    let handovers = handovers::resolve(spec, &peps, document)?;
+    let timeline = Timeline::new(&handovers, spec.duration);
+    let phases = timeline.phases(&all);
+    let edges = &phases[0];
+    let nodes = nodes(spec, &all, edges, document)?;
     let mut transfers = Vec::new();
     for (port, (name, written)) in (PORT_FIRST..).zip(&spec.transfers) {
         if spec.run.as_ref().is_none_or(|run| run.contains(name)) {
-            transfers.push((transfer(name, written, port, &edges, &nodes, document)?, written));
+            let planned = transfer(name, written, port, edges, &nodes, document)?;
+            transfers.push((planned, written));
         }
     }
-    let links = links(spec, document, &edges, &transfers, &orbits)?;
+    let later = later_ways(&transfers, &phases[1..], document)?;
+    let links = links(spec, document, &all, (&transfers, &later), &orbits)?;
     files::check_length(document, &links, spec.duration)?;
     let mut plan = Plan {
         number: 0,
@@ -66,10 +73,13 @@ pub(crate) fn resolve(
         nodes,
         links,
         transfers: Vec::new(),
-        traffic: traffic(spec, document)?,
+        traffic: traffic(spec, &phases, document)?,
+        handovers: handovers.clone(),
     };
     for (transfer, written) in &mut transfers {
-        transfer.limit = limit(&plan, transfer);
+        let ways = later.iter().filter(|way| way.name == transfer.name);
+        let limits = ways.map(|way| limit(&plan, way)).chain([limit(&plan, transfer)]);
+        transfer.limit = limits.flatten().reduce(TransferLimit::loosest);
         let written = control(written.congestion.as_ref());
         let path = KeyPath::of(["transfers", transfer.name.as_str(), "congestion"]);
         let leg = Leg { path, route: &transfer.route };
@@ -79,7 +89,7 @@ pub(crate) fn resolve(
     tune_traffic(spec, &mut plan, document)?;
     one_rate_per_leg(&plan, document)?;
     congestion::check_legs(&plan, document)?;
-    tunnel::resolve(&mut plan, &edges, document)?;
+    tunnel::resolve(&mut plan, edges, document)?;
     Ok(plan)
 }
 
@@ -141,20 +151,50 @@ fn fly(
     Ok(orbits)
 }
 
-fn traffic(spec: &Spec, document: &Document) -> Result<Vec<TrafficPlan>, ConfigError> {
+fn traffic(
+    spec: &Spec,
+    phases: &[Vec<Edge>],
+    document: &Document,
+) -> Result<Vec<TrafficPlan>, ConfigError> {
+    let connected = |edges: &Vec<Edge>, plan: &TrafficPlan| {
+        let there = route::path(edges, &plan.from, &plan.to).filter(|there| !there.is_empty());
+        there.map(|there| route::crossings(&there))
+    };
     (0u16..)
         .zip(&spec.traffic)
         .map(|(number, (name, written))| {
             let plan = traffic::resolve(spec, name, number, written, document)?;
-            let edges = edges(spec, document)?;
-            match route::path(&edges, &plan.from, &plan.to) {
-                Some(there) if !there.is_empty() => {
-                    Ok(TrafficPlan { route: route::crossings(&there), ..plan })
-                }
-                _ => Err(not_connected(document, "traffic", name, &plan.from, &plan.to)),
+            let routes: Option<Vec<_>> =
+                phases.iter().map(|edges| connected(edges, &plan)).collect();
+            match routes.map(|mut routes| routes.swap_remove(0)) {
+                Some(route) => Ok(TrafficPlan { route, ..plan }),
+                None => Err(not_connected(document, "traffic", name, &plan.from, &plan.to)),
             }
         })
         .collect()
+}
+
+/// The ways that transfers take after handovers: each transfer as if it began then.
+fn later_ways(
+    transfers: &[(TransferPlan, &TransferSpec)],
+    phases: &[Vec<Edge>],
+    document: &Document,
+) -> Result<Vec<TransferPlan>, ConfigError> {
+    let mut later = Vec::new();
+    for edges in phases {
+        for (planned, written) in transfers {
+            let (from, to) = (&written.from, &written.to);
+            let way = |from, to| Some(route::crossings(&route::path(edges, from, to)?));
+            let (Some(route), Some(route_back)) = (way(from, to), way(to, from)) else {
+                let message = format!("after a handover no links lead from `{from}` to `{to}`");
+                let hint = "see where the link leads that it takes".to_owned();
+                let path = KeyPath::of(["transfers", planned.name.as_str(), "from"]);
+                return Err(document.fault(&path, message, Some(hint)));
+            };
+            later.push(TransferPlan { route, route_back, ..planned.clone() });
+        }
+    }
+    Ok(later)
 }
 
 fn not_connected(
@@ -179,9 +219,11 @@ fn edges(spec: &Spec, document: &Document) -> Result<Vec<Edge>, ConfigError> {
         .collect()
 }
 
+/// The nodes with their ends of `all` links, and their ways over the links in use.
 fn nodes(
     spec: &Spec,
-    edges: &[Edge],
+    all: &[Edge],
+    used: &[Edge],
     document: &Document,
 ) -> Result<Vec<PlannedNode>, ConfigError> {
     let mut nodes = Vec::new();
@@ -193,14 +235,14 @@ fn nodes(
             agents: agents::of_node(spec, name, node, document)?,
             programs: node.programs.clone(),
             tcp: tcp::resolve(name, node.tcp.as_ref(), spec.tcp.as_ref(), document)?,
-            interfaces: interfaces(name, edges),
+            interfaces: interfaces(name, all),
             routes: Vec::new(),
         });
     }
     let interfaces: BTreeMap<String, Vec<Interface>> =
         nodes.iter().map(|node| (node.name.clone(), node.interfaces.clone())).collect();
     for (destination, addresses) in &interfaces {
-        for (from, (edge, via)) in route::towards(edges, destination) {
+        for (from, (edge, via)) in route::towards(used, destination) {
             let on_link = |node: &str| {
                 interfaces.get(node).and_then(|all| all.iter().find(|own| own.link == edge.name))
             };
@@ -282,9 +324,11 @@ fn transfer(
         work: work(spec),
         congestion: control(spec.congestion.as_ref()).algorithm,
         tuning: None,
-        restarts: spec
-            .restarts
-            .map(|most| RestartPlan { most, after: spec.restart_after.unwrap_or(RESTART_AFTER) }),
+        restarts: spec.restarts.map(|most| RestartPlan {
+            most,
+            after: spec.restart_after.unwrap_or(RESTART_AFTER),
+            from: spec.restart_from.unwrap_or_default(),
+        }),
         start: spec.start,
         opens: spec.opens,
         family: spec.family,
@@ -314,7 +358,7 @@ fn links(
     spec: &Spec,
     document: &Document,
     edges: &[Edge],
-    transfers: &[(TransferPlan, &TransferSpec)],
+    (transfers, later): (&[(TransferPlan, &TransferSpec)], &[TransferPlan]),
     orbits: &BTreeMap<String, OrbitPlan>,
 ) -> Result<Vec<PlannedLink>, ConfigError> {
     let mut rtt: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -323,7 +367,7 @@ fn links(
         let delays = crossings.iter().map(|crossing| delay_min(spec, crossing));
         delays.fold(Duration::ZERO, Duration::saturating_add)
     };
-    for (transfer, _) in transfers {
+    for transfer in transfers.iter().map(|(transfer, _)| transfer).chain(later) {
         let both = one_way(&transfer.route).saturating_add(one_way(&transfer.route_back));
         for crossing in transfer.route.iter().chain(&transfer.route_back) {
             let known = rtt.entry(&crossing.link).or_default();

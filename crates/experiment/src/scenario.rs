@@ -12,7 +12,7 @@ use midhop_units::Seed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys of a scenario that are in no table.
-const TOP: [&str; 13] = [
+const TOP: [&str; 14] = [
     "title",
     "duration",
     "seeds",
@@ -25,6 +25,7 @@ const TOP: [&str; 13] = [
     "agents",
     "transfers",
     "traffic",
+    "handovers",
     "run",
 ];
 /// Keys that each link may have.

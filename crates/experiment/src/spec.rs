@@ -34,6 +34,7 @@
 
 use crate::agents::AgentSpec;
 use crate::congestion::CongestionSpec;
+use crate::handovers::HandoverSpec;
 use crate::limit::{Family, Opener};
 use crate::naive::NaiveSpec;
 use crate::tcp::TcpSpec;
@@ -85,6 +86,9 @@ pub struct Spec {
     /// What else goes over the links, by name. It all runs, whichever transfers do.
     #[serde(default)]
     pub traffic: BTreeMap<String, TrafficSpec>,
+    /// Links that hosts change for others, and proxies with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handovers: Vec<HandoverSpec>,
     /// Which transfers run. Default: all.
     pub run: Option<Vec<String>>,
 }
@@ -134,6 +138,8 @@ pub struct TransferSpec {
     pub restarts: Option<u32>,
     /// How long after that it begins again. Default: 1 s.
     pub restart_after: Option<Duration>,
+    /// What is asked for then. Default: `all` of it.
+    pub restart_from: Option<RestartFrom>,
     /// When it begins, after the run's start. Default: at once.
     #[serde(default)]
     pub start: Duration,
@@ -155,6 +161,25 @@ pub enum Connections {
     Persistent,
     /// A connection for each object.
     New,
+}
+
+/// What is asked for of a file or object whose connection was cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RestartFrom {
+    /// All of it, from its beginning: what had arrived is thrown away.
+    #[default]
+    All,
+    /// What has not arrived.
+    Rest,
+}
+
+impl RestartFrom {
+    /// Whether it is the default.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
 }
 
 fn one() -> u32 {

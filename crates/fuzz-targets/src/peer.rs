@@ -7,6 +7,7 @@ use bytes::Bytes;
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Frame, FrameReader, Settings, StreamKind, field, frame};
 use midhop_tunnel::payload::Payload;
+use midhop_tunnel::resumption::{FlowId, Resumption};
 use midhop_tunnel::target::Target;
 use midhop_tunnel::{credit, varint};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
@@ -142,7 +143,18 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
     let request = Request { target, client, class, hops: how >> 5 & 1 };
     let is_classic = how & 64 == 0;
     let form = if is_classic { Form::Classic } else { Form::Template { authority: "far:1" } };
-    let mut fields = field::encode(&request.fields(form));
+    let mut fields = request.fields(form);
+    let resumption = script.below(8);
+    match resumption {
+        // A few identities, so that some are known when they are resumed.
+        0 => fields.extend(Resumption::Offered(identity(script)).fields()),
+        1 => {
+            let received = u64::from(script.short());
+            fields.extend(Resumption::Requested { id: identity(script), received }.fields());
+        }
+        _ => {}
+    }
+    let mut fields = field::encode(&fields);
     if how & 128 != 0 {
         stream.said = None;
         for _ in 0..=script.below(4) {
@@ -150,7 +162,8 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
             fields[at] = script.byte().unwrap_or(0);
         }
     }
-    if !is_classic {
+    // What is resumed is no flow to the echo.
+    if !is_classic || resumption == 1 {
         stream.said = None;
     }
     let mut said = Vec::new();
@@ -158,6 +171,10 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
     if !say(&mut stream.send, &said).await {
         stream.said = None;
     }
+}
+
+fn identity(script: &mut Script<'_>) -> FlowId {
+    FlowId::new([script.below(4) as u8; 16])
 }
 
 /// Says more on a stream, or less, or nothing any more; or listens.

@@ -93,7 +93,7 @@ impl World {
                     echo.port()
                 );
                 let plan = Plan::read("fuzz.toml", &text).unwrap_or_else(|it| panic!("{it}"));
-                let listeners = Listeners::open(&plan).ok()?;
+                let listeners = Listeners::open(&plan, None).ok()?;
                 let data_plane = DataPlane::start(plan).ok()?;
                 let explicit = listeners.serve(
                     data_plane.plan(),

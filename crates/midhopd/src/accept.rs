@@ -2,6 +2,7 @@
 
 use crate::ends::Ends;
 use crate::flow::Flow;
+use crate::survival::adopt::serve_awaited;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
 use nix::errno::Errno;
@@ -21,9 +22,13 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
         match listener.accept().await {
             Ok((client, peer)) => match ends(&client, peer) {
                 Ok(ends) => match Flow::taken(&worker, client, ends, &door) {
-                    Some(flow) => flow.spawn(),
-                    // A client that came too late, or no client at all: dropping its socket resets it.
-                    None => tracing::debug!(?ends, "nobody expects a client"),
+                    Ok(flow) => flow.spawn(),
+                    Err(client) => {
+                        if !serve_awaited(&worker, client, &ends) {
+                            // It came too late, or is no client at all: dropping its socket has reset it.
+                            tracing::debug!(?ends, "nobody expects a client");
+                        }
+                    }
                 },
                 Err(error) => tracing::debug!(%error, "a client was gone before it was served"),
             },

@@ -9,6 +9,7 @@ use crate::{
     explain::Explainer,
     explicit::{self, Explicit},
     failure::{self, Failure},
+    firewall,
     hold::Hold,
     idle::{self, Asked},
     keeper::{Keeper, Request},
@@ -17,6 +18,7 @@ use crate::{
         door::Door,
         handed::Taken,
         holder::{END, Holder, Holding, RELOAD, Role, Succession},
+        left::LeftDoors,
         register::Register,
     },
 };
@@ -33,6 +35,7 @@ use midhop_status::{
 };
 use nix::sys::signal::SigSet;
 use std::{
+    collections::BTreeSet,
     error::Error,
     mem::ManuallyDrop,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -60,7 +63,9 @@ const DRAIN_TICK: Duration = Duration::from_millis(50);
 /// # Errors
 /// When the configuration is wrong or the host refuses something; nothing is left behind then.
 pub fn run(config: &Path, version: &'static str) -> Result<(), Failure> {
-    let Some(taken) = Taken::received()?.map(Rc::new) else { return begin(config, version, None) };
+    let Some(taken) = Taken::received(config)?.map(Rc::new) else {
+        return begin(config, version, None);
+    };
     match begin(config, version, Some(taken.clone())) {
         Ok(()) => Ok(()),
         Err(failure) => {
@@ -104,6 +109,7 @@ fn begin(config: &Path, version: &'static str, taken: Option<Rc<Taken>>) -> Resu
     let may_go_back = taken.clone();
     let holder = Holder::new(holding, register, keeper.clone(), door, taken).map_err(failure)?;
     let before = (control, reloads);
+    privileges::drop_for_holding()?;
     match holder.split() {
         Ok(Role::DataPlane(succession)) => {
             let served = serve(config, plan, logging, keeper.as_ref(), before, succession);
@@ -147,9 +153,15 @@ fn serve(
         true => plan,
         false => followed(config, plan, keeper)?,
     };
-    if let Some(keeper) = keeper {
+    let announce = || {
         let process = std::process::id().cast_signed();
-        keeper.ask(&Request::Serving { process }).map_err(|failed| Failure::run(failed.message))?;
+        let announced = keeper.map(|keeper| keeper.ask(&Request::Serving { process }));
+        announced.transpose().map(drop).map_err(|failed| Failure::run(failed.message))
+    };
+    // Where flows wait it is no time to wait for a keeper that starts.
+    let waits = succession.is_first && succession.takes_over();
+    if !waits {
+        announce()?;
     }
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -160,11 +172,20 @@ fn serve(
     let mut signals = Signals::new()?;
     let (reloads, mut requests) = mpsc::channel(1);
     let (notices, inherited) = (succession.notices.clone(), succession.inherited.clone());
-    let (keeper, succession) = (keeper.cloned(), Some(succession));
+    let left = Arc::new(LeftDoors::of(&succession.register, &inherited, &doors_of(&plan)));
+    let (keeper, succession) =
+        (keeper.cloned(), Some(Succession { left: left.clone(), ..succession }));
     let started = Daemon::start(config, plan, logging, keeper, reloads, before, succession);
-    // The sockets of flows stay open for the program before this one, if there is one.
-    let mut daemon = started.inspect_err(|_| std::mem::forget(inherited.clone()))?;
-    drop((entered, inherited));
+    // The sockets of flows and listeners stay open for the program before this one, if there is one.
+    let mut daemon = started.inspect_err(|_| {
+        std::mem::forget(inherited.clone());
+        std::mem::forget(left.clone());
+    })?;
+    if waits && let Err(failure) = announce() {
+        std::mem::forget((daemon, inherited, left));
+        return Err(failure);
+    }
+    drop((entered, inherited, left));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         interfaces = ?daemon.plan.intercept.interfaces.0,
@@ -182,7 +203,11 @@ fn serve(
             }
         });
         match order {
-            Ok(Order::Reload) => drop(daemon.reload(config)),
+            Ok(Order::Reload) => {
+                let asked = notices.reloads_asked();
+                daemon.reload(config);
+                notices.reloaded(asked);
+            }
             Ok(Order::ReloadFor(asker)) => {
                 // If it has left, the log has the result.
                 let _ = asker.send(daemon.reload(config));
@@ -202,6 +227,14 @@ fn serve(
     daemon.take_no_more();
     runtime.block_on(daemon.drain(&mut signals));
     Ok(())
+}
+
+/// The addresses that a plan has listeners for flows at.
+fn doors_of(plan: &Plan) -> BTreeSet<SocketAddr> {
+    let explicit = plan.explicit.http_connect.iter().chain(plan.explicit.socks5.iter());
+    let intercepts = !plan.intercept.interfaces.is_empty();
+    let transparent = firewall::doors(plan).into_iter().filter(|_| intercepts);
+    explicit.copied().chain(transparent.flat_map(|(_, addresses)| addresses)).collect()
 }
 
 /// The plan that the data plane before this one followed, which may have been reloaded.
@@ -364,7 +397,10 @@ impl Daemon {
             .iter()
             .map(|address| listen(*address, "admin.listen"))
             .collect::<Result<Vec<_>, _>>()?;
-        let explicit = explicit::Listeners::open(&plan)?;
+        let left = succession.as_ref().map(|succession| succession.left.clone());
+        let explicit = explicit::Listeners::open(&plan, left.as_deref())?;
+        let mut listeners = explicit.descriptors();
+        let register = succession.as_ref().map(|succession| succession.register.clone());
         let mut congestion = Congestion::default();
         congestion.activate(&mut plan)?;
         let injector = Hold::injector(&plan)
@@ -378,6 +414,7 @@ impl Daemon {
         let data_plane =
             DataPlane::start_with(plan.clone(), injector, keeper.clone(), succession, seal)
                 .map_err(|error| refused("the data plane did not start", error))?;
+        listeners.extend(data_plane.listeners());
         // It has flows now. If this fails, the process ends, and they are those of the next one: none is reset here.
         let data_plane = ManuallyDrop::new(data_plane);
         let explicit = explicit.serve(
@@ -421,6 +458,11 @@ impl Daemon {
         }
         if let Some(listener) = listener {
             daemon.serve_control(listener, reloads)?;
+        }
+        // From here on what was left by the process before is this one's.
+        if let Some(register) = register {
+            register.note_doors(&listeners);
+            daemon.data_plane.hold().awaited.settle();
         }
         Ok(ManuallyDrop::into_inner(daemon))
     }

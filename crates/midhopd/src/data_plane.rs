@@ -14,6 +14,7 @@ use crate::leg;
 use crate::prefixes::Prefixes;
 use crate::relay::Pools;
 use crate::survival::holder::Succession;
+use crate::survival::left::LeftDoors;
 use crate::tunnel;
 use crate::tunnel::directory::Tunnels;
 use crate::worker::serve::{Doors, serve};
@@ -26,6 +27,7 @@ use midhop_status::health::Health;
 use nix::sys::resource::{Resource, getrlimit};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -113,6 +115,8 @@ pub struct DataPlane {
     deaths: u64,
     /// How many programs have taken the place of one before them.
     upgrades: u64,
+    /// The descriptors of its listeners.
+    listeners: Vec<RawFd>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -159,7 +163,8 @@ impl DataPlane {
         let (tunnels, tunnel_doors) = tunnel::doors(&plan, seen.as_ref(), usize::from(workers))
             .map_err(|(address, source)| StartError::Tunnel { address, source })?;
         let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
-        let hold = Arc::new(Hold::new(&plan, injector, names));
+        let hold = Hold::new(&plan, injector, names).following(succession.as_ref());
+        let hold = Arc::new(hold);
         let mut this = Self {
             firewall: None,
             handover: Handover::new(Vec::new(), admission.clone()),
@@ -176,16 +181,22 @@ impl DataPlane {
             identity,
             deaths: succession.as_ref().map_or(0, |it| it.deaths),
             upgrades: succession.as_ref().map_or(0, |it| it.upgrades),
+            listeners: Vec::new(),
             threads: Vec::new(),
         };
         this.follow_sources(&plan);
         let mut all_doors = (0..workers)
-            .map(
-                |number| {
-                    if intercepts { doors(&plan, &hold, number) } else { Ok(Doors::default()) }
-                },
-            )
+            .map(|number| {
+                if intercepts {
+                    let left = succession.as_ref().map(|it| &*it.left);
+                    doors(&plan, &hold, left, number)
+                } else {
+                    Ok(Doors::default())
+                }
+            })
             .collect::<Result<Vec<_>, _>>()?;
+        let listeners = all_doors.iter().flat_map(|doors| &doors.listeners);
+        this.listeners = listeners.map(|(_, listener)| listener.as_raw_fd()).collect();
         if let Some(first) = all_doors.first_mut().filter(|_| intercepts && plan.assist.is_on()) {
             let queue = Queue::bind(assist_queue(&plan, workers), ASSIST_QUEUED);
             let queue = queue.map_err(|source| InterceptError::Queue { source })?;
@@ -324,6 +335,11 @@ impl DataPlane {
     /// How many programs have taken the place of one before them.
     pub fn upgrades(&self) -> u64 {
         self.upgrades
+    }
+
+    /// The descriptors of the listeners that interception delivers to.
+    pub fn listeners(&self) -> &[RawFd] {
+        &self.listeners
     }
 
     /// Hands over flows that clients requested.
@@ -494,13 +510,26 @@ const ASSIST_QUEUED: u32 = 8192;
 const QUEUES: Duration = Duration::from_secs(5);
 
 /// One worker's listeners, two per leg, and its queue.
-fn doors(plan: &Plan, hold: &Hold, worker: u16) -> Result<Doors, StartError> {
+fn doors(
+    plan: &Plan,
+    hold: &Hold,
+    left: Option<&LeftDoors>,
+    worker: u16,
+) -> Result<Doors, StartError> {
     let mut doors = Doors::default();
     for (leg, (_, addresses)) in plan.legs.iter().zip(firewall::doors(plan)) {
         let door = Arc::new(leg.clone());
         for address in addresses {
-            let listener = leg::listen(address, leg, hold.marks.client)
-                .map_err(|source| StartError::Listen { address, leg: leg.name.clone(), source })?;
+            let mark = hold.marks.client;
+            let listener = match left.and_then(|left| left.take(address)) {
+                Some(listener) => leg::listen_on(listener, leg, mark),
+                None => leg::listen(address, leg, mark),
+            };
+            let listener = listener.map_err(|source| StartError::Listen {
+                address,
+                leg: leg.name.clone(),
+                source,
+            })?;
             doors.listeners.push((door.clone(), listener));
         }
     }

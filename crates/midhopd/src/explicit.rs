@@ -21,6 +21,7 @@ use crate::{
     handover::{HandedFlow, Handover},
     ledger::Party,
     leg::{self, Egress},
+    survival::left::LeftDoors,
     tunnel::{directory::RequestedFlow, directory::Tunnels},
 };
 use bytes::Bytes;
@@ -34,6 +35,7 @@ use socket2::SockRef;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    os::fd::{AsRawFd, RawFd},
     rc::Rc,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -60,22 +62,30 @@ const REST: Duration = Duration::from_millis(100);
 pub struct Listeners(Vec<(Protocol, TcpListener)>);
 
 impl Listeners {
-    /// Listens at the plan's addresses.
+    /// Listens at the plan's addresses, where a process before this one has left none that do.
     ///
     /// # Errors
     /// When an address cannot be listened on.
-    pub fn open(plan: &Plan) -> Result<Self, Failure> {
+    pub fn open(plan: &Plan, left: Option<&LeftDoors>) -> Result<Self, Failure> {
         let mut opened = Vec::new();
         for (protocol, key, addresses) in [
             (Protocol::HttpConnect, "explicit.http_connect", &plan.explicit.http_connect),
             (Protocol::Socks5, "explicit.socks5", &plan.explicit.socks5),
         ] {
             for &address in addresses.iter() {
-                let listener = crate::daemon::listen(address, key)?;
+                let listener = match left.and_then(|left| left.take(address)) {
+                    Some(listener) => listener,
+                    None => crate::daemon::listen(address, key)?,
+                };
                 opened.push((protocol, listener));
             }
         }
         Ok(Self(opened))
+    }
+
+    /// Their descriptors.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.0.iter().map(|(_, listener)| listener.as_raw_fd()).collect()
     }
 
     /// Serves them on a separate thread.

@@ -53,6 +53,13 @@ impl Own {
         Ok(Self { _follower: follower, interception })
     }
 
+    /// Leaves what is installed to another process, when no change of it is under way any more.
+    pub fn leave(self) {
+        let Self { _follower: follower, interception } = self;
+        drop(follower);
+        std::mem::forget(interception);
+    }
+
     /// What is installed in the system.
     pub fn interception(&self) -> &Interception {
         &self.interception

@@ -13,6 +13,7 @@ use crate::leg::{Bound, BoundedWindow, Failure};
 use crate::relay::Stages;
 use crate::relay::start::Start;
 use crate::survival::adopt;
+use crate::survival::register::cookie_of;
 use crate::tunnel::carry::{self, Permits};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
@@ -23,6 +24,7 @@ use midhop_tunnel::connect::Request;
 use midhop_tunnel::target::Target;
 use socket2::SockRef;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,18 +43,28 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A flow that interception delivered to a listener with the settings of `door`. None: it was not admitted.
+    /// A flow that interception delivered to a listener with the settings of `door`.
+    ///
+    /// # Errors
+    /// Its client, if nobody has let it in.
     pub fn taken(
         worker: &Rc<Worker>,
         client: TcpStream,
         ends: Ends,
         door: &Arc<LegPlan>,
-    ) -> Option<Self> {
-        let known = worker.hold.entries.take(&ends, Instant::now())?;
+    ) -> Result<Self, TcpStream> {
+        let Some(known) = worker.hold.entries.take(&ends, Instant::now()) else {
+            return Err(client);
+        };
+        if let Some(noted) = &known.noted
+            && let Ok(cookie) = cookie_of(&client)
+        {
+            noted.note_client(client.as_raw_fd(), cookie);
+        }
         worker.hold.watchdog.flow_came_about(Instant::now());
         worker.ledger.flows.add(1);
         let plan = worker.plan();
-        Some(Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() })
+        Ok(Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() })
     }
 
     /// Runs the flow, in a task of its own.
@@ -199,6 +211,8 @@ impl Flow {
         let Self { worker, client, known, .. } = self;
         let legs = BothLegs { client, server, windows };
         let start = entered(&worker, &legs, &book, [0, 0]);
+        // It is a flow from now on.
+        drop(known.noted);
         carry(&worker, legs, book, stages, start, (ticket, known.life));
     }
 

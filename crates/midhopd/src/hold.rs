@@ -276,6 +276,10 @@ impl Holder {
                 // another worker, has left that state.
                 return Some(self.deliver(ends, &waiting.syn));
             }
+            Met::Living if hold.awaited.has(&ends) => {
+                // The process before may have died before it had let its client in.
+                return Some(self.let_in(&opener.connection, &waiting.syn));
+            }
             Met::Living => {
                 self.worker.ledger.repeated_syns.add(1);
                 return Some(self.answer_by_flow(ends, &waiting.syn));
@@ -392,6 +396,7 @@ impl Holder {
         let now = Instant::now();
         hold.watchdog.cookies(cookies::are_for_everybody());
         hold.entries.sweep(now);
+        hold.awaited.sweep(now);
         if hold.entries.counts() == (0, 0) || !hold.watchdog.is_due(now, LOOK / 2) {
             return;
         }
@@ -422,8 +427,15 @@ impl Holder {
             Ok(side) => {
                 worker.hold.entries.learn(target, true, Instant::now());
                 let class = worker.hold.entries.take_class(&known.departure.ends);
+                let noted = match &side {
+                    FarSide::Leg(server) => {
+                        let record = || known.opening(&worker.plan(), ends, server, class);
+                        worker.hold.awaited.enter(record)
+                    }
+                    FarSide::Bound(_) | FarSide::Tunnel(_) => None,
+                };
                 let far = Some(Far { side, ticket, class });
-                let known = Known { far, since: Instant::now(), ..known };
+                let known = Known { far, noted, since: Instant::now(), ..known };
                 let Some(waiting) = worker.hold.entries.accepted(ends, known) else { return };
                 let verdict = self.let_in(&connection, &waiting.syn);
                 (waiting, verdict)

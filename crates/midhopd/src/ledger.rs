@@ -134,6 +134,14 @@ pub struct Ledger {
     pub retried_handshakes: Counter,
     /// Those that got no response, as there were too many.
     pub dropped_handshakes: Counter,
+    /// Flows through tunnels that have gone on with another carrier.
+    pub resumed: Counter,
+    /// Those that could have, and did not within the time, or were not known any more.
+    pub not_resumed: Counter,
+    /// Requests of peers to resume flows that were refused.
+    pub resumptions_refused: Counter,
+    /// Flows that wait for another carrier now.
+    pub waiting_flows: Counter,
     /// Requests of peers for anything but a flow, malformed ones, and those that did not arrive whole.
     pub unserved: Counter,
     /// Unit: bytes. From clients to servers.

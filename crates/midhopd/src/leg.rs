@@ -60,6 +60,18 @@ pub fn listen(address: SocketAddr, leg: &LegPlan, mark: u32) -> io::Result<TcpLi
     Ok(socket.into())
 }
 
+/// Takes over a listener that another process has opened for clients of a leg, which may have had other settings then.
+///
+/// # Errors
+/// When a setting is refused.
+pub fn listen_on(listener: TcpListener, leg: &LegPlan, mark: u32) -> io::Result<TcpListener> {
+    let socket = Socket::from(listener);
+    socket.set_mark(mark)?;
+    apply(&socket, leg)?;
+    keep_alive(&socket, &leg.keepalive)?;
+    Ok(socket.into())
+}
+
 /// How a flow leaves this host, where it was forwarded or would have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departure {

@@ -133,6 +133,12 @@ impl Source {
                 ("request", sum(|ledger| &ledger.unserved)),
             ]),
             claims_ignored_total: sum(|ledger| &ledger.disbelieved),
+            resumptions_total: named(&[
+                ("resumed", sum(|ledger| &ledger.resumed)),
+                ("lost", sum(|ledger| &ledger.not_resumed)),
+                ("refused", sum(|ledger| &ledger.resumptions_refused)),
+            ]),
+            flows_without_tunnel: sum(|ledger| &ledger.waiting_flows),
             handshakes_refused_total: self.refusals(),
             last_refusal: self.last_refusal(),
             handshakes_limited_total: named(&[

@@ -10,9 +10,13 @@
 //! receives the program at its [`door`], and executes it in its own place with all that it holds ([`handed`]).
 
 pub mod adopt;
+pub mod awaited;
 pub mod door;
 pub mod handed;
 pub mod holder;
 mod inherited;
+pub mod left;
+mod orders;
+mod own;
 pub mod register;
 pub mod upgrade;

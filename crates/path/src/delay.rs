@@ -31,6 +31,14 @@ impl LinkDelay {
         }
     }
 
+    /// The delay so long after the link's start.
+    pub fn at(&self, elapsed: Duration) -> Duration {
+        match self {
+            Self::Constant(delay) => *delay,
+            Self::Trace(trace) => trace.at(elapsed).0,
+        }
+    }
+
     /// The longest delay the link ever has: what buffers must be laid out for.
     pub fn longest(&self) -> Duration {
         match self {

@@ -14,6 +14,32 @@ pub const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_NE
 /// Needed in addition at the start: for raw sockets, which inject held SYNs again.
 pub const STARTING: [Capability; 1] = [Capability::CAP_NET_RAW];
 
+/// What starting a data plane takes, which the first process has as long as it may have to start another one: those above,
+/// the congestion controls' (`CAP_BPF`, `CAP_PERFMON`), limits that they need memory within, files of other users'
+/// (keys, the control socket and its group), and `CAP_SETPCAP` to give up all of these for good.
+pub const HOLDING: [Capability; 11] = [
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_BIND_SERVICE,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYS_RESOURCE,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_CHOWN,
+    Capability::CAP_FOWNER,
+    Capability::CAP_SETPCAP,
+];
+
+/// Gives up every capability that starting a data plane does not take. A program that root has this process execute may have
+/// them again: which those of the future need is not known.
+///
+/// # Errors
+/// When the kernel refuses to lower privileges.
+pub fn drop_for_holding() -> Result<(), Failure> {
+    lower(&[CapSet::Effective, CapSet::Permitted], &HOLDING.into_iter().collect())
+}
+
 /// Gives up every capability that the keeper does not need, for good.
 ///
 /// # Errors
@@ -42,10 +68,15 @@ fn keep(kept: &[Capability]) -> Result<(), Failure> {
         }
     }
     // From the outside in: lowering one set must not prevent lowering the next.
-    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+    lower(&[CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted], &kept)
+}
+
+fn lower(sets: &[CapSet], kept: &CapsHashSet) -> Result<(), Failure> {
+    let failure = |error| Failure::run("privileges cannot be dropped").because(error);
+    for set in sets {
         let lowered: CapsHashSet =
-            caps::read(None, set).map_err(failure)?.intersection(&kept).copied().collect();
-        caps::set(None, set, &lowered).map_err(failure)?;
+            caps::read(None, *set).map_err(failure)?.intersection(kept).copied().collect();
+        caps::set(None, *set, &lowered).map_err(failure)?;
     }
     Ok(())
 }

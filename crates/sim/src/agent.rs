@@ -10,10 +10,11 @@
 //! proxy's packets pass the agents and then leave. Behind the last agent, a packet takes the node's route to its
 //! destination, or reaches the node's own endpoints.
 
-use crate::packet::{Body, Contents, Packet};
+use crate::packet::{Body, Contents, FlowId, Packet};
 use midhop_congestion::QueueReport;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_units::Instant;
+use std::any::Any;
 
 /// The actions of an agent, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,16 @@ pub trait Agent: std::fmt::Debug {
     /// The samples over time.
     fn series(&self) -> Vec<Series> {
         Vec::new()
+    }
+
+    /// Whether it ends the connections of a flow.
+    fn has_flow(&self, _flow: FlowId) -> bool {
+        false
+    }
+
+    /// Itself, where it is something that others need to know.
+    fn as_any_mut(&mut self) -> Option<&mut dyn Any> {
+        None
     }
 
     /// For tests: checks what must hold after every call.

@@ -21,8 +21,10 @@
 
 mod app;
 mod control;
+mod handovers;
 mod host;
 mod recorder;
+mod routes;
 mod simulation;
 mod stack;
 mod tunnels;
@@ -30,6 +32,7 @@ mod tunnels;
 pub mod agent;
 pub mod agents;
 pub mod dialogue;
+mod diversions;
 mod engine;
 mod fault;
 pub mod hop;

@@ -9,6 +9,7 @@
 //! when it is dropped, the place counts it under a cause.
 
 use crate::agent::{Action, Actions, Agent};
+use crate::diversions::Diversions;
 use crate::engine::{Engine, Timer};
 use crate::hop::{Hop, HopId};
 use crate::node::{Node, Post};
@@ -16,7 +17,7 @@ use crate::packet::{Body, End, FlowId, Handle, NodeId, Packet, Packets};
 use crate::watch::{Glance, Sight, Watcher};
 use midhop_congestion::QueueReport;
 use midhop_path::Cause;
-use midhop_units::Instant;
+use midhop_units::{Instant, Rate};
 use std::collections::VecDeque;
 use std::io;
 
@@ -43,6 +44,8 @@ pub struct Network {
     /// Packets on their way through the acting node; the last one continues next.
     steps: Vec<Step>,
     watchers: Vec<Box<dyn Watcher>>,
+    /// Flows whose packets take another way than their destination says.
+    pub(crate) diversions: Diversions,
 }
 
 impl Network {
@@ -173,6 +176,47 @@ impl Network {
         self.go_on(engine, node);
     }
 
+    /// Lets the last agent at a node act, where a proxy would be.
+    pub(crate) fn with_last_agent<R>(
+        &mut self,
+        engine: &mut Engine,
+        node: NodeId,
+        act: impl FnOnce(&mut dyn Agent, &mut Actions) -> R,
+    ) -> Option<R> {
+        let post = self.nodes[node.index()].posts.len().checked_sub(1)?;
+        let mut result = None;
+        self.meet(engine, node, post, |agent, actions| result = Some(act(agent, actions)));
+        self.go_on(engine, node);
+        result
+    }
+
+    /// Whether the proxy at a node ends the connections of a flow.
+    pub(crate) fn has_flow(&self, node: NodeId, flow: FlowId) -> bool {
+        let posts = &self.nodes[node.index()].posts;
+        posts.last().is_some_and(|post| post.agent.has_flow(flow))
+    }
+
+    /// The current rate of a hop; none without a limit.
+    pub(crate) fn carrier_rate(&mut self, hop: HopId) -> Option<Rate> {
+        self.hops[hop.index()].carrier_rate()
+    }
+
+    /// Forgets the diversions of flows that have ended.
+    pub(crate) fn forget_diversions(&mut self) {
+        let nodes = &self.nodes;
+        self.diversions.retain(|flow, home| {
+            nodes[home.index()].posts.last().is_some_and(|post| post.agent.has_flow(flow))
+        });
+    }
+
+    /// The hop that a packet takes at `node` instead of its route, if the proxy that has its flow is elsewhere.
+    fn diverted(&self, node: NodeId, packet: &Packet) -> Option<HopId> {
+        let diversion = self.diversions.of(node, packet.flow)?;
+        let is_home = packet.maker == diversion.home;
+        let wanted = !is_home && self.has_flow(diversion.home, packet.flow);
+        wanted.then_some(diversion.hop)
+    }
+
     /// The next packet at its destination, for [`Network::take`], and the node.
     pub fn poll_local(&mut self) -> Option<(NodeId, Handle)> {
         self.local.pop_front()
@@ -231,9 +275,13 @@ impl Network {
 
     fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle, size: u32) {
         let now = engine.now();
+        let diverted = match self.diversions.is_empty() {
+            true => None,
+            false => self.diverted(node, &self.packets.look(&handle)),
+        };
         let Self { nodes, hops, packets, watchers, actions, .. } = self;
         let node = &mut nodes[node.index()];
-        let Some(next) = node.route(handle.destination()) else {
+        let Some(next) = diverted.or_else(|| node.route(handle.destination())) else {
             actions.bury(&packets.take(handle));
             node.count_drop(NO_ROUTE);
             return;
@@ -287,9 +335,11 @@ impl Network {
     fn go_on(&mut self, engine: &mut Engine, node: NodeId) {
         let now = engine.now();
         while let Some(Step { mut next, packet }) = self.steps.pop() {
+            let passes = packet.maker == node
+                || (!self.diversions.is_empty() && self.diverted(node, &packet).is_some());
             let posts = &self.nodes[node.index()].posts;
-            // A proxy does not process its own packets.
-            while posts.get(next).is_some_and(|post| post.is_proxy && packet.maker == node) {
+            // A proxy does not process its own packets, nor those that another one waits for.
+            while posts.get(next).is_some_and(|post| post.is_proxy && passes) {
                 next += 1;
             }
             if let Some(post) = posts.get(next) {

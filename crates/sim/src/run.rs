@@ -6,6 +6,7 @@ use crate::app::{App, Arrivals, Bulk, Datagrams, Transfer, Web};
 use crate::control::{Asker, Legs};
 use crate::engine::{Engine, Timer};
 use crate::fault::RunError;
+use crate::handovers::Handovers;
 use crate::hop::{Hop, HopId};
 use crate::host::{Connect, Hosts};
 use crate::network::Network;
@@ -13,18 +14,19 @@ use crate::node::Node;
 use crate::packet::{End, NodeId};
 use crate::pep::{Place, Proxy};
 use crate::recorder::INTERVAL;
+use crate::routes;
 use crate::simulation::{Simulation, Stopped};
 use crate::tunnels;
 use crate::watch::Watcher;
 use midhop_config::KeyPath;
 use midhop_experiment::Plan;
+use midhop_experiment::handovers::HandoversResult;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::pep::PepPlan;
 use midhop_experiment::plan::TransferPlan;
 use midhop_experiment::record::{
     Environment, LegResult, LinkResult, NodeResult, Record, SCHEMA, Validity,
 };
-use midhop_experiment::route::{self, Edge};
 use midhop_experiment::traffic::{Beginnings, Departures, Load, TrafficPlan};
 use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
@@ -153,12 +155,16 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     let ids = Ids::of(plan);
     let mut hops = Vec::new();
     let mut timers: Vec<Timer> = Vec::new();
+    let broken = plan.broken_links();
     for link in &plan.links {
         let seed = plan.link_seed(link);
-        for (way, to, direction) in [
-            (Direction::Down, &link.between[0], &link.down),
-            (Direction::Up, &link.between[1], &link.up),
-        ] {
+        let [down, up] = match broken.get(link.name.as_str()) {
+            Some([down, up]) => [down, up],
+            None => [&link.down, &link.up],
+        };
+        for (way, to, direction) in
+            [(Direction::Down, &link.between[0], down), (Direction::Up, &link.between[1], up)]
+        {
             let timer = engine.timer();
             timers.push(timer);
             let model = Link::new(direction, way, seed, Instant::START);
@@ -166,7 +172,7 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
             hops.push(if direction.aqm == AqmPlan::Xcp { hop.with_router() } else { hop });
         }
     }
-    let network = Network::new(nodes(plan, &ids), hops);
+    let network = Network::new(nodes(plan), hops);
     refuse_what_takes_no_time(plan, &ids, &network)?;
     let mut proxies = proxies(plan, &ids, &network)?;
     let stacks = plan.nodes.iter().map(|node| node.tcp.clone()).collect();
@@ -190,6 +196,9 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
         };
         let app = Transfer::new(transfer, connect);
         simulation.add(Instant::START + transfer.start, |_| Box::new(app));
+    }
+    if !plan.handovers.is_empty() {
+        simulation.hand_over(Box::new(Handovers::of(plan)?));
     }
     for traffic in &plan.traffic {
         let app = traffic_app(traffic, &ids, &legs, plan.seed)?;
@@ -235,10 +244,15 @@ fn proxies(
             let answers_xcp = link.as_ref().is_some_and(|link| plan.answers_xcp(&node.name, link));
             Place { addresses, link, answers_xcp }
         });
-        let places = places.collect();
+        let places: Vec<Place> = places.collect();
+        let later = match plan.handovers.is_empty() {
+            true => Vec::new(),
+            false => node.interfaces.iter().map(|own| own.link.clone()).collect(),
+        };
         let proxy = match (own, plan.naive.get(pep)) {
             (Some(own), _) => {
-                Proxy::new(at, &node.name, (own, node.tunnels.as_ref()), places, plan.seed)
+                let own = (own, node.tunnels.as_ref());
+                Proxy::new(at, &node.name, own, (places, later), plan.seed)
             }
             (None, Some(naive)) => Proxy::naive(at, &node.name, naive, places, plan.seed),
             (None, None) => return Err(RunError::Plan { what: format!("the proxy {pep}") }),
@@ -314,36 +328,11 @@ impl<'p> Ids<'p> {
     }
 }
 
-/// All nodes with their routes, the same as for the plan's transfers.
-fn nodes(plan: &Plan, ids: &Ids<'_>) -> Vec<Node> {
-    let edges: Vec<Edge> = plan
-        .links
-        .iter()
-        .map(|link| Edge {
-            name: link.name.clone(),
-            ends: link.between.clone(),
-            delay_ns: (link.down.delay_min().saturating_add(link.up.delay_min())).as_ns(),
-        })
-        .collect();
-    let mut routes = vec![vec![None; plan.nodes.len()]; plan.nodes.len()];
-    for destination in &plan.nodes {
-        for (from, (edge, via)) in route::towards(&edges, &destination.name) {
-            let link = plan.links.iter().position(|link| link.name == edge.name);
-            let (Some(link), Ok(from), Ok(to)) =
-                (link, ids.node(&from), ids.node(&destination.name))
-            else {
-                continue;
-            };
-            let way = if edge.ends[0] == via { Direction::Down } else { Direction::Up };
-            routes[from.index()][to.index()] = Some(hop_id(link, way));
-        }
-    }
-    let named = plan.nodes.iter().zip(routes);
+/// All nodes with their routes at the beginning, the same as for the plan's transfers.
+fn nodes(plan: &Plan) -> Vec<Node> {
+    let unused = plan.timeline().unused_first();
+    let named = plan.nodes.iter().zip(routes::table(plan, &unused));
     named.map(|(node, routes)| Node::new(node.name.clone(), routes)).collect()
-}
-
-fn hop_id(link: usize, way: Direction) -> HopId {
-    HopId((2 * link + usize::from(way == Direction::Up)) as u16)
 }
 
 fn refuse_what_is_missing(plan: &Plan) -> Result<(), RunError> {
@@ -383,9 +372,10 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
     let now = simulation.engine.now();
     let tick = INTERVAL.as_ns();
     simulation.sample(Instant::from_ns(now.as_ns().div_ceil(tick) * tick));
-    let (mut transfers, mut traffic) = (Vec::new(), Vec::new());
+    let (mut transfers, mut traffic, mut stalls) = (Vec::new(), Vec::new(), Vec::new());
     let mut series = simulation.links.series(simulation.network.hops());
     for app in simulation.apps() {
+        stalls.push(simulation.desk(app, |app, desk| app.longest_stall(desk.now())));
         let results = simulation
             .desk(app, |app, desk| (app.transfer_result(desk), app.traffic_result(desk.now())));
         if let Some((transfer, curves)) = results.0 {
@@ -395,6 +385,10 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         traffic.extend(results.1);
     }
     series.extend(simulation.network.nodes().iter().flat_map(Node::series));
+    let handovers = simulation.handovers.as_ref().map(|(handovers, _)| {
+        let stall_max = stalls.into_iter().flatten().max();
+        HandoversResult { stall_max, ..handovers.result(&simulation.network) }
+    });
     let mut record = Record {
         schema: SCHEMA,
         title: plan.title.clone(),
@@ -413,10 +407,14 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         legs: simulation.network.nodes().iter().flat_map(|node| node.legs(now)).collect(),
         traffic,
         nodes: simulation.network.nodes().iter().filter_map(node_result).collect(),
+        handovers,
         series,
     };
     record.set_limits(plan);
     record.validity.faults = record.check_limit();
+    if let Some((handovers, _)) = &simulation.handovers {
+        record.validity.faults.extend(handovers.faults());
+    }
     record.validity.faults.extend(record.legs.iter().filter_map(LegResult::unused));
     record
 }

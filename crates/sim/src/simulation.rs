@@ -11,7 +11,9 @@ use crate::network::Network;
 use crate::node::Post;
 use crate::packet::NodeId;
 use crate::recorder::{INTERVAL, LinkCurves};
+use midhop_experiment::handovers::HandoversResult;
 use midhop_units::Instant;
+use std::fmt;
 
 /// How many events pass between two checks for an interruption.
 const EVENTS_BETWEEN_LOOKS: u64 = 1 << 14;
@@ -27,6 +29,7 @@ enum Actor {
     Start(AppId),
     App(AppId),
     Sampler,
+    Handovers,
 }
 
 /// Why a simulation ended.
@@ -40,6 +43,27 @@ pub(crate) enum Stopped {
     Interrupted,
 }
 
+/// What changes the network at times of its own.
+pub(crate) trait Timetable: fmt::Debug {
+    /// When to call [`Timetable::wake`] next.
+    fn due(&self) -> Instant;
+
+    /// That time has come.
+    fn wake(&mut self, engine: &mut Engine, network: &mut Network);
+
+    /// What it did by now.
+    fn result(&self, network: &Network) -> HandoversResult;
+
+    /// Why figures of the run are not to be believed.
+    fn faults(&self) -> Vec<String>;
+
+    /// For tests: checks what must hold after every event.
+    ///
+    /// # Panics
+    /// When it does not.
+    fn check_invariants(&self, network: &Network);
+}
+
 /// Everything in a run.
 #[derive(Debug)]
 pub(crate) struct Simulation {
@@ -50,6 +74,8 @@ pub(crate) struct Simulation {
     actors: Vec<Actor>,
     sampler: Timer,
     pub links: LinkCurves,
+    /// What hands over, and its timer.
+    pub handovers: Option<(Box<dyn Timetable>, Timer)>,
     /// Runs every check after every event.
     pub checking: bool,
 }
@@ -65,7 +91,17 @@ impl Simulation {
         set_actor(&mut actors, sampler, Actor::Sampler);
         engine.set(sampler, Instant::START + INTERVAL);
         let links = LinkCurves::new(network.hops().len());
-        Self { engine, network, hosts, apps: Vec::new(), actors, sampler, links, checking: false }
+        Self {
+            engine,
+            network,
+            hosts,
+            apps: Vec::new(),
+            actors,
+            sampler,
+            links,
+            handovers: None,
+            checking: false,
+        }
     }
 
     /// Adds an application that begins at `at`.
@@ -76,6 +112,14 @@ impl Simulation {
         set_actor(&mut self.actors, start, Actor::Start(id));
         self.engine.set(start, at);
         self.apps.push((app(id), timer));
+    }
+
+    /// Adds what hands over.
+    pub fn hand_over(&mut self, handovers: Box<dyn Timetable>) {
+        let timer = self.engine.timer();
+        set_actor(&mut self.actors, timer, Actor::Handovers);
+        self.engine.set(timer, handovers.due());
+        self.handovers = Some((handovers, timer));
     }
 
     /// Adds an agent at a node, behind the present ones but before the proxy. Its counters have
@@ -124,7 +168,7 @@ impl Simulation {
 
     /// Lets an actor act, with all direct responses; returns whether an application got an event.
     fn wake(&mut self, timer: Timer) -> bool {
-        let Self { engine, network, hosts, .. } = self;
+        let Self { engine, network, hosts, handovers, .. } = self;
         let mut told = false;
         match self.actors.get(timer.index()).copied().unwrap_or(Actor::Socket) {
             Actor::Hop(hop) => network.hop_wakes(engine, hop),
@@ -137,6 +181,12 @@ impl Simulation {
             Actor::App(app) => {
                 told = true;
                 self.desk(app, |app, desk| app.handle_timeout(desk));
+            }
+            Actor::Handovers => {
+                if let Some((handovers, timer)) = handovers {
+                    handovers.wake(engine, network);
+                    engine.set(*timer, handovers.due());
+                }
             }
             Actor::Sampler => {
                 let now = self.engine.now();
@@ -200,6 +250,9 @@ impl Simulation {
         self.engine.check_invariants();
         self.network.check_invariants();
         self.hosts.check_invariants();
+        if let Some((handovers, _)) = &self.handovers {
+            handovers.check_invariants(&self.network);
+        }
     }
 }
 

@@ -154,6 +154,16 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
+            ("resumptions", "Flows whose tunnel was gone or changed its carrier, by outcome", None),
+            labelled("outcome", &at.resumptions_total),
+        )?;
+        family(
+            &mut encoder,
+            ("flows_without_tunnel", "Flows that wait for another tunnel", None),
+            [([("scope", "all")], ConstGauge::new(at.flows_without_tunnel))],
+        )?;
+        family(
+            &mut encoder,
             ("handshakes_refused", "Handshakes of peers that were refused, by why", None),
             labelled("reason", &at.handshakes_refused_total),
         )?;

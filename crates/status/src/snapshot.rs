@@ -83,6 +83,11 @@ pub struct Snapshot {
     pub peers_denied_total: BTreeMap<String, u64>,
     /// Flows that peers asked for in the name of clients that are not theirs.
     pub claims_ignored_total: u64,
+    /// What became of flows whose tunnel was gone or had changed its carrier: those that went on (`resumed`), and those that
+    /// did not (`lost`); and requests of peers to resume flows that are not known (`refused`).
+    pub resumptions_total: BTreeMap<String, u64>,
+    /// Flows that wait for another tunnel.
+    pub flows_without_tunnel: u64,
     /// Handshakes that this end refused because of the certificate or the name asked for, by reason.
     pub handshakes_refused_total: BTreeMap<String, u64>,
     /// The last of them.

@@ -262,6 +262,7 @@ fn late() -> Record {
         legs: Vec::new(),
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: vec![Series {
             quantity: "goodput".to_owned(),
             place: "t".to_owned(),

@@ -54,6 +54,9 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     if let Some(node) = plan.nodes.iter().find(|node| !node.agents.is_empty()) {
         return Some(format!("netem has no agents (nodes.{})", node.name));
     }
+    if let Some(handover) = plan.handovers.first() {
+        return Some(format!("netem has no handovers (from {} to {})", handover.from, handover.to));
+    }
     plan.links.iter().find_map(|link| {
         let mut both = [(Direction::Down, &link.down), (Direction::Up, &link.up)].into_iter();
         both.find_map(|(direction, way)| {

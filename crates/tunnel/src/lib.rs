@@ -1,7 +1,8 @@
 //! The protocol between two proxies around a link, and how they fill it, without any I/O.
 //!
 //! A flow: [`connect`] is the request that opens it and the response, [`target`] its destination, [`template`] a
-//! destination as a path, [`cause`] why it failed, [`payload`] how its bytes are carried. [`http3`] frames all
+//! destination as a path, [`cause`] why it failed, [`payload`] how its bytes are carried, [`resumption`] how
+//! it outlives its carrier. [`http3`] frames all
 //! of that, and [`http2`] has the differences for a path that blocks UDP.
 //!
 //! A connection: [`control`] lets midhop-congestion control QUIC, [`departures`] releases datagrams at the pace
@@ -24,6 +25,7 @@ pub mod payload;
 pub mod peer;
 pub mod quic;
 pub mod reassembly;
+pub mod resumption;
 pub mod send_pool;
 pub mod target;
 pub mod template;

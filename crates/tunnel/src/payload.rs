@@ -3,7 +3,7 @@
 //! The layer below is DATA frames, of HTTP/3 over QUIC or of HTTP/2 over TLS. Bytes are
 //! passed on as they arrive and never copied, whatever length a capsule announces.
 //!
-//! Source: RFC 9297 §3.2 (capsules), draft-ietf-httpbis-connect-tcp-18 §3 (DATA, FINAL_DATA).
+//! Source: RFC 9297 §3.2 (capsules), draft-ietf-httpbis-connect-tcp-18 §3 (DATA, FINAL_DATA), `SPEC.md` §5.7 (CONFIRMED).
 
 use crate::varint;
 use bytes::{Buf, Bytes};
@@ -12,6 +12,9 @@ use bytes::{Buf, Bytes};
 pub const DATA: u64 = 0x2028_d7f2;
 /// The flow's last bytes.
 pub const FINAL_DATA: u64 = 0x2028_d7f3;
+/// The offset up to which the sender of this capsule has passed the other direction on, as one number of variable
+/// length. For flows that [can be resumed](crate::resumption).
+pub const CONFIRMED: u64 = 0x2fec_0005;
 
 /// How a stream carries the bytes of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +42,18 @@ impl Payload {
             Self::Capsules => head(FINAL_DATA, 0),
         }
     }
+
+    /// The bytes that confirm the other direction up to this offset; empty if there is no place for them.
+    pub fn confirmation(self, offset: u64) -> Vec<u8> {
+        match self {
+            Self::Raw => Vec::new(),
+            Self::Capsules => {
+                let mut out = head(CONFIRMED, varint::length(offset));
+                varint::write(offset, &mut out);
+                out
+            }
+        }
+    }
 }
 
 fn head(kind: u64, bytes: usize) -> Vec<u8> {
@@ -57,6 +72,9 @@ pub enum PayloadError {
     /// The stream ended within a capsule.
     #[error("the stream ended within a capsule")]
     WithinACapsule,
+    /// A confirmation is no number.
+    #[error("a confirmation is no number")]
+    NoNumber,
 }
 
 /// Extracts a flow's bytes from what a stream carries.
@@ -66,6 +84,8 @@ pub struct PayloadReader {
     head: Vec<u8>,
     state: State,
     ended: bool,
+    /// The last confirmation, where nobody has taken it.
+    confirmed: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -78,6 +98,10 @@ enum State {
     },
     Skipped {
         left: u64,
+    },
+    /// A confirmation, whose number has so many bytes.
+    Number {
+        length: usize,
     },
 }
 
@@ -105,6 +129,10 @@ impl PayloadReader {
                     self.state = match kind {
                         DATA | FINAL_DATA if self.ended => return Err(PayloadError::AfterTheEnd),
                         DATA | FINAL_DATA => State::Bytes { left, last: kind == FINAL_DATA },
+                        CONFIRMED => match usize::try_from(left) {
+                            Ok(length @ 1..=varint::BYTES_MAX) => State::Number { length },
+                            _ => return Err(PayloadError::NoNumber),
+                        },
                         _ => State::Skipped { left },
                     };
                 }
@@ -124,8 +152,32 @@ impl PayloadReader {
                     *left -= count as u64;
                     input.advance(count);
                 }
+                State::Number { length } => {
+                    let count = input.len().min(*length - self.head.len());
+                    self.head.extend_from_slice(&input.split_to(count));
+                    if self.head.len() < *length {
+                        continue;
+                    }
+                    let (number, read) = varint::read(&self.head).ok_or(PayloadError::NoNumber)?;
+                    if read != self.head.len() {
+                        return Err(PayloadError::NoNumber);
+                    }
+                    self.confirmed = Some(number);
+                    self.head.clear();
+                    self.state = State::Head;
+                }
             }
         }
+    }
+
+    /// The flow goes on in another stream of the same form.
+    pub fn begin_again(&mut self) {
+        *self = Self { payload: self.payload, ended: self.ended, ..Self::default() };
+    }
+
+    /// Takes the last confirmation that was read.
+    pub fn take_confirmed(&mut self) -> Option<u64> {
+        self.confirmed.take()
     }
 
     /// Whether the end of the flow has been read, and all bytes before it.
@@ -236,6 +288,29 @@ mod tests {
                 _ => Err(PayloadError::WithinACapsule),
             };
             assert_eq!(end, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn confirmations_are_read_between_the_bytes() {
+        let stream = [
+            Payload::Capsules.confirmation(5),
+            capsule(DATA, b"some bytes"),
+            Payload::Capsules.confirmation(70_000),
+            Payload::Capsules.end(),
+            Payload::Capsules.confirmation(varint::MAX),
+        ];
+        let stream = stream.concat();
+        assert_eq!(all(&[&stream]), (b"some bytes".to_vec(), Ok(true)));
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(all(&bytes), (b"some bytes".to_vec(), Ok(true)));
+        let mut reader = PayloadReader::new(Payload::Capsules);
+        assert!(reader.read(&mut Bytes::from(stream)).is_ok_and(|bytes| bytes.is_some()));
+        assert_eq!((reader.take_confirmed(), reader.take_confirmed()), (Some(5), None));
+        assert!(Payload::Raw.confirmation(5).is_empty());
+        for wrong in [&b""[..], b"\x40", b"\x05\x05", b"123456789"] {
+            let stream = capsule(CONFIRMED, wrong);
+            assert_eq!(all(&[&stream]).1, Err(PayloadError::NoNumber));
         }
     }
 

@@ -257,6 +257,7 @@ impl Iperf3Report {
             legs: Vec::new(),
             traffic: Vec::new(),
             nodes: Vec::new(),
+            handovers: None,
             series,
         })
     }

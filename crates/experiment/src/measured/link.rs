@@ -238,6 +238,7 @@ impl LinkReport {
             legs: Vec::new(),
             traffic: Vec::new(),
             nodes: Vec::new(),
+            handovers: None,
             series: Vec::new(),
         })
     }

@@ -82,6 +82,7 @@ impl MeterReport {
             legs: Vec::new(),
             traffic: Vec::new(),
             nodes: Vec::new(),
+            handovers: None,
             series: self.series,
         }
     }

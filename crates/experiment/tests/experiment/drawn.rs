@@ -135,6 +135,7 @@ fn what_is_beyond_the_draws_is_a_fault() {
             legs: Vec::new(),
             traffic: Vec::new(),
             nodes: Vec::new(),
+            handovers: None,
             series: Vec::new(),
         };
         record.set_limits(&plan);

@@ -314,3 +314,138 @@ fn an_orbit_that_cannot_be_is_reported_where_it_stands() {
         orbits.iter().map(|orbit| ("delay = \"300 ms\"", orbit.as_str())).collect();
     assert_snapshot!(changed(&changes));
 }
+
+/// Two satellites over a terminal, and what a handover from one to the other is called in each test.
+const SATELLITES: &str = r#"title = "a test"
+duration = "30 s"
+
+[nodes]
+terminal = {}
+sat-a = { pep = "space" }
+sat-b = { pep = "space" }
+gateway = {}
+island = {}
+
+[links.user-a]
+between = ["terminal", "sat-a"]
+[links.user-b]
+between = ["terminal", "sat-b"]
+[links.user-i]
+between = ["island", "sat-b"]
+[links.isl]
+between = ["sat-a", "sat-b"]
+delay = "8 ms"
+[links.feeder-a]
+between = ["sat-a", "gateway"]
+delay = "4 ms"
+[links.feeder-b]
+between = ["sat-b", "gateway"]
+delay = "4 ms"
+
+[peps.space]
+
+[transfers.file]
+from = "gateway"
+to = "terminal"
+bytes = "5 MB"
+
+[[handovers]]
+at = "10 s"
+from = "sat-a"
+to = "sat-b"
+leaves = "user-a"
+takes = "user-b"
+"#;
+
+#[test]
+fn handovers() {
+    let set = |text: &str, set: &[&str]| (set.join(", "), read_of(text, set));
+    let second = |more: &str| {
+        let text = format!(
+            "{SATELLITES}[[handovers]]\nat = \"20 s\"\nfrom = \"sat-b\"\nto = \"sat-a\"\nleaves = \"user-b\"\ntakes = \"user-a\"\n"
+        );
+        set(&text, &[more])
+    };
+    let without_isl =
+        SATELLITES.replace("[links.isl]\nbetween = [\"sat-a\", \"sat-b\"]\ndelay = \"8 ms\"\n", "");
+    let islands = SATELLITES.replace("to = \"terminal\"\nbytes", "to = \"island\"\nbytes");
+    let one = |assignment: &str| set(SATELLITES, &[assignment]);
+    assert_snapshot!(paragraphs([
+        one("handovers.0.at=0 s"),
+        one("handovers.0.at=30 s"),
+        one("handovers.0.every=50 ms"),
+        one("handovers.0.every=5 s"),
+        one("handovers.0.announced=11 s"),
+        one("handovers.0.outage=2 h"),
+        one("handovers.0.from=sat-c"),
+        one("handovers.0.to=sat-a"),
+        one("handovers.0.leaves=user"),
+        one("handovers.0.leaves=user-b"),
+        one("handovers.0.takes=user-i"),
+        one("handovers.0.takes=feeder-b"),
+        one("handovers.0.flows=kept"),
+        one("handovers.0.over=user-a"),
+        one("handovers.0.over=ils"),
+        one("handovers.0.over=5"),
+        one("handovers.0.over={rate=\"1 Gbit/s\", delay=\"1 ms\", mtu=1}"),
+        one("handovers.0.state=2 MB"),
+        set(SATELLITES, &["nodes.sat-b.pep=none", "handovers.0.flows=moved"]),
+        set(&without_isl, &["handovers.0.flows=moved"]),
+        set(
+            &without_isl,
+            &["handovers.0.flows=anchored", "handovers.0.over={rate=\"1 Gbit/s\", delay=\"1 ms\"}"]
+        ),
+        set(
+            SATELLITES,
+            &[
+                "peps.space.peers={}",
+                "peps.space.peers.far={node=\"gateway\"}",
+                "handovers.0.flows=moved"
+            ]
+        ),
+        second("handovers.1.takes=feeder-a"),
+        set(
+            &islands
+                .replace(
+                    "user-i]\nbetween = [\"island\", \"sat-b\"]",
+                    "user-i]\nbetween = [\"island\", \"terminal\"]"
+                )
+                .replace(
+                    "[links.feeder-b]\nbetween = [\"sat-b\", \"gateway\"]\ndelay = \"4 ms\"\n",
+                    ""
+                )
+                .replace("[links.isl]\nbetween = [\"sat-a\", \"sat-b\"]\ndelay = \"8 ms\"\n", ""),
+            &[]
+        ),
+        set(SATELLITES, &["transfers.file.restart_from=rest"]),
+    ]));
+}
+
+#[test]
+fn links_in_use_follow_from_handovers() {
+    let plan = |set: &[&str]| {
+        let plans = Scenario::parse("lab.toml", SATELLITES).and_then(|mut scenario| {
+            set.iter().try_for_each(|assignment| scenario.set(assignment))?;
+            scenario.plans()
+        });
+        plans.unwrap_or_else(|error| panic!("{error}")).swap_remove(0)
+    };
+    let moved = plan(&["handovers.0.outage=50 ms", "handovers.0.flows=anchored"]);
+    let links = |crossings: &[midhop_experiment::route::Crossing]| {
+        crossings.iter().map(|it| it.link.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(links(&moved.transfers[0].route), ["feeder-a", "user-a"]);
+    let over = moved.handovers[0].over.as_ref().and_then(|over| over.link().map(str::to_owned));
+    assert_eq!(over.as_deref(), Some("isl"), "the link between the two");
+    let broken = moved.broken_links();
+    let times = |link: &str| {
+        let of = |at: &midhop_path::outage::Outage| (at.start.as_ms_f64(), at.length.as_ms_f64());
+        broken[link][0].outages.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(times("user-a"), [(10_000.0, 50_000.0)]);
+    assert_eq!(times("user-b"), [(0.0, 10_050.0)]);
+    assert_eq!(broken.len(), 2);
+    let json = moved.to_json().expect("JSON");
+    assert_eq!(midhop_experiment::Plan::from_json(&json).expect("a plan"), moved);
+    assert_eq!(json["handovers"][0]["outage"], "50 ms");
+}

@@ -89,10 +89,13 @@ fn what_begins_again_waits_a_second_where_nothing_else_is_said() {
     };
     assert_eq!(restarts(""), None);
     let after = Duration::from_s(1);
-    assert_eq!(restarts("restarts = 3"), Some(RestartPlan { most: 3, after }));
+    assert_eq!(
+        restarts("restarts = 3"),
+        Some(RestartPlan { most: 3, after, from: Default::default() })
+    );
     let after = Duration::from_ms(50);
     let written = restarts("restarts = 3\nrestart_after = \"50 ms\"");
-    assert_eq!(written, Some(RestartPlan { most: 3, after }));
+    assert_eq!(written, Some(RestartPlan { most: 3, after, from: Default::default() }));
 }
 
 #[test]

@@ -67,6 +67,7 @@ fn record() -> Record {
             ..TrafficResult::default()
         }],
         nodes: Vec::new(),
+        handovers: None,
         series: Vec::new(),
     }
 }

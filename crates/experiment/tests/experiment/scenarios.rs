@@ -163,6 +163,7 @@ fn record(plan: &Plan, bytes: u64, took: Duration) -> Record {
         legs: Vec::new(),
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: Vec::new(),
     }
 }

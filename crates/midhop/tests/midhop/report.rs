@@ -31,6 +31,7 @@ fn record(number: u64, setup: &str, took_s: u64) -> Record {
         legs: Vec::new(),
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: Vec::new(),
     }
 }

@@ -2,13 +2,17 @@
 
 use super::living::Life;
 use crate::admission::Ticket;
+use crate::ends::Ends;
 use crate::leg::{Bound, Departure};
+use crate::survival::register::{NO_SOCKET, OpeningEntry, Record, cookie_of, name_of, now_ns};
 use crate::tunnel::stream::Stream;
+use midhop_pep::config::Plan;
 use midhop_pep::policy::Decision;
-use std::net::TcpStream;
-use std::time::Instant;
 #[cfg(test)]
-use {crate::ends::Ends, midhop_pep::config::Plan, midhop_pep::policy::FlowKey};
+use midhop_pep::policy::FlowKey;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 /// What is known of a flow whose SYN was seen, for the worker that accepts its client.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub struct Known {
     pub class: u8,
     /// The far side, and the flow's place; none where it is opened later.
     pub far: Option<Far>,
+    /// Where it is noted with its far side, so that both outlive this process.
+    pub noted: Option<OpeningEntry>,
     /// The flow's life, once its client has connected: while it is held, repeated SYNs belong to the flow.
     pub life: Option<Life>,
     /// Since when.
@@ -38,7 +44,38 @@ impl Known {
         class: u8,
         since: Instant,
     ) -> Self {
-        Self { decision, interface, departure, class, far: None, life: None, since }
+        Self { decision, interface, departure, class, far: None, noted: None, life: None, since }
+    }
+}
+
+impl Known {
+    /// What is noted of a flow whose far side is open, and whose client is to come. None where the kernel does not name
+    /// the socket.
+    pub fn opening(
+        &self,
+        plan: &Plan,
+        ends: Ends,
+        server: &TcpStream,
+        answered: u8,
+    ) -> Option<Record> {
+        let Self { decision, interface, departure, class, .. } = self;
+        let interface = interface.as_deref();
+        let (client, target) = (ends.client.ip(), departure.ends.server.ip());
+        let client_leg = plan.leg(decision, client, interface);
+        let server_leg = plan.leg(decision, target, departure.egress.as_deref());
+        Some(Record {
+            ends,
+            sockets: [NO_SOCKET, server.as_raw_fd()],
+            cookies: [0, cookie_of(server).ok()?],
+            pipes: [None, None],
+            legs: [name_of(&client_leg.name), name_of(&server_leg.name)],
+            interface: interface.map(Into::into),
+            rule: decision.rule,
+            dscp: class >> 2,
+            ahead: [0, 0],
+            began: now_ns(),
+            answered,
+        })
     }
 }
 

@@ -5,6 +5,8 @@ use crate::assist::translated::Translated;
 use crate::intercept::InterceptError;
 use crate::intercept::inject::Injector;
 use crate::intercept::marks::Marks;
+use crate::survival::awaited::Awaited;
+use crate::survival::holder::Succession;
 use crate::watchdog::Watchdog;
 use midhop_pep::config::Plan;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use std::sync::atomic::AtomicBool;
 pub struct Hold {
     /// The flows being opened.
     pub entries: Entries,
+    /// Those that a process before this one was opening.
+    pub awaited: Awaited,
     /// Watches whether flows come about.
     pub watchdog: Watchdog,
     /// Bits of the firewall mark.
@@ -36,8 +40,20 @@ impl Hold {
             (Entries::default(), Watchdog::default(), Arc::default());
         let marks = Marks::new(plan.intercept.mark);
         let injector = injector.map(Arc::new);
-        let translated = Translated::default();
-        Self { entries, watchdog, marks, tracked, translated, injector, listeners }
+        let (translated, awaited) = Default::default();
+        Self { entries, awaited, watchdog, marks, tracked, translated, injector, listeners }
+    }
+
+    /// The same, with what a data plane before this one has left.
+    #[must_use]
+    pub fn following(self, succession: Option<&Succession>) -> Self {
+        match succession {
+            Some(succession) => {
+                let awaited = Awaited::of(succession, |ends| self.entries.revive(ends));
+                Self { awaited, ..self }
+            }
+            None => self,
+        }
     }
 
     /// The raw sockets; none where nothing is intercepted.

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Changes come in bursts: all within this time are handled together.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MS: u8 = 100;
 /// Pause before following is started again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -96,7 +96,11 @@ fn follow(
             let _ = stopped.read(&mut [0]);
             return Ok(());
         }
-        thread::sleep(PAUSE);
+        // Whoever stops it does not wait for the rest of the burst.
+        let mut stop = [PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+        if matches!(poll(&mut stop, PAUSE_MS), Ok(1..)) {
+            return Ok(());
+        }
         for channel in channels {
             // Even if messages were lost (ENOBUFS), the state is read.
             while channel.receive(&mut buffer, false).is_ok() {}

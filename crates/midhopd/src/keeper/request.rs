@@ -52,6 +52,9 @@ pub enum Request {
     },
     /// Requests how many SYNs the firewall let pass without the daemon, by reason.
     Passed,
+    /// From the holder, before another program takes over: ends without removing anything, once nothing is being changed
+    /// any more.
+    Leave,
     /// Announces that the data plane ends in order: everything is to be removed.
     End,
 }

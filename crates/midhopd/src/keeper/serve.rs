@@ -72,12 +72,16 @@ fn serve(config: &Path) -> Result<(), Failure> {
             }
         };
         let ends = request == Request::End;
+        let leaves = request == Request::Leave;
         let answer = desk.answer(request);
         if ends {
             desk.begun = None;
         }
+        if leaves && let Some(begun) = desk.begun.take() {
+            begun.leave();
+        }
         let answered = frame::write(&requests, &answer);
-        if ends || answered.is_err() {
+        if ends || leaves || answered.is_err() {
             break;
         }
     }
@@ -163,7 +167,7 @@ impl Desk {
             (Request::Passed, Some(Begun { interception: Some(own), .. })) => {
                 Ok(Reply::Counted(own.interception().passed().total()))
             }
-            (Request::End, _) => Ok(Reply::Done),
+            (Request::End | Request::Leave, _) => Ok(Reply::Done),
             (_, _) => Err(RequestFailed::new("the keeper was asked for this out of turn")),
         }
     }
@@ -268,6 +272,15 @@ impl Begun {
         self.logging.set(&next.log).map_err(told)?;
         (self.plan, self.text) = (next, text);
         Ok(Reply::Done)
+    }
+
+    /// Leaves everything to the keeper of another program. No `nft` of this one's is at work after this, which would put
+    /// an old table in the place of the next one's.
+    fn leave(mut self) {
+        self.left = false;
+        if let Some(own) = self.interception.take() {
+            own.leave();
+        }
     }
 
     /// The data plane has ended without notice: everything is removed except what has to stop flows.

@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the keeper may take to let go of a data plane that was killed.
-const SUCCESSION: Duration = Duration::from_secs(10);
+/// How long the keeper may take to let go of a data plane that was killed; it may be changing the firewall for it.
+const SUCCESSION: Duration = Duration::from_secs(30);
+/// How long a change of the firewall may take that is under way when another program takes over.
+const LEAVING: Duration = Duration::from_secs(10);
 /// This program, even if its file has been renamed.
 const PROGRAM: &str = "/proc/self/exe";
 
@@ -29,6 +31,8 @@ pub struct Keeper {
     requests: Mutex<UnixStream>,
     /// Receives the keeper's news, and sends it the ends of threads' lines.
     news: Arc<OwnedFd>,
+    /// Whether the response to the first request is still to come.
+    begins: AtomicBool,
     /// None once it has ended.
     child: Mutex<Option<Child>>,
     /// Whether it ends on request.
@@ -44,7 +48,7 @@ impl Keeper {
     /// one was started with, which has [left](Self::leave) interception installed.
     ///
     /// # Errors
-    /// When it cannot be started, or refuses the configuration.
+    /// When it cannot be started, or refuses the configuration. Where a program was before, the next request has that error.
     pub fn start(config: &Path, text: &str, before: Option<&str>) -> Result<Arc<Self>, Failure> {
         let failure = |error| Failure::run("the keeper could not be started").because(error);
         let (requests, asked) = UnixStream::pair().map_err(failure)?;
@@ -63,14 +67,23 @@ impl Keeper {
         let this = Self {
             requests: Mutex::new(requests),
             news: Arc::new(news),
+            begins: AtomicBool::new(false),
             child: Mutex::new(Some(child)),
             ending: Arc::default(),
             fingerprint: Mutex::default(),
             passed: Mutex::default(),
         };
         let name = config.display().to_string();
-        let before = before.map(str::to_owned);
-        let begun = this.ask(&Request::Begin { name, text: text.to_owned(), before });
+        let begin =
+            Request::Begin { name, text: text.to_owned(), before: before.map(str::to_owned) };
+        let begun = match before {
+            None => this.ask(&begin).map(drop),
+            // Flows wait: their data plane starts at the same time, and has the response with the first that it asks for.
+            Some(_) => {
+                this.begins.store(true, Relaxed);
+                frame::write(&*held(&this.requests), &begin).map_err(gone)
+            }
+        };
         if let Err(failed) = begun {
             // It must not clean up behind the program that goes on.
             let _ = this.leave();
@@ -96,11 +109,19 @@ impl Keeper {
     /// The keeper's error, or that it is gone.
     pub fn ask(&self, request: &Request) -> Answer {
         let requests = held(&self.requests);
-        let gone =
-            |error: io::Error| RequestFailed::new(format!("the keeper does not answer: {error}"));
         frame::write(&*requests, request).map_err(gone)?;
+        if self.begins.swap(false, Relaxed)
+            && let Some(begun) = frame::read::<Answer>(&*requests).map_err(gone)?
+        {
+            begun?;
+        }
         let answer = frame::read::<Answer>(&*requests).map_err(gone)?;
         answer.unwrap_or_else(|| Err(RequestFailed::new("the keeper has ended")))
+    }
+
+    /// Has another process, which shares the keeper, wait for the response to the first request.
+    pub fn begins_elsewhere(&self) {
+        self.begins.store(false, Relaxed);
     }
 
     /// Installs interception for this many workers. `tracked` follows whether connections are entered into connection
@@ -196,13 +217,17 @@ impl Keeper {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(follow).map(drop)
     }
 
-    /// Ends it at once, and leaves what it installed in the system to the keeper of the program that takes over.
+    /// Ends it, and leaves what it installed in the system to the keeper of the program that takes over.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn leave(&self) -> io::Result<()> {
         let Some(mut child) = held(&self.child).take() else { return Ok(()) };
         self.ending.store(true, Relaxed);
+        held(&self.requests).set_read_timeout(Some(LEAVING))?;
+        if let Err(error) = self.ask(&Request::Leave) {
+            tracing::warn!(%error, "the keeper is ended at whatever it does");
+        }
         child.kill()?;
         child.wait().map(drop)
     }
@@ -224,6 +249,10 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn gone(error: io::Error) -> RequestFailed {
+    RequestFailed::new(format!("the keeper does not answer: {error}"))
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

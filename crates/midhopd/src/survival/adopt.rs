@@ -1,22 +1,22 @@
 //! Goes on with the flows of a data plane that was killed.
 
+use super::awaited::AwaitedFlow;
 use super::inherited::Inherited;
-use super::register::{FlowEntry, Record, Region, name_of};
-use crate::ends::Side;
-use crate::flow::carry;
+use super::register::{FlowEntry, Record, Region, cookie_of, name_of, now_ns};
+use crate::ends::{Ends, Side};
+use crate::flow::{carry, entered};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::BoundedWindow;
 use crate::relay::Stages;
 use crate::relay::start::{Lost, after_death};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
-use midhop_linux::sockopt;
 use midhop_pep::config::{LegPlan, Plan};
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
+use std::time::Instant;
 use tokio::net::TcpStream;
 
 /// Goes on with the flows of a worker's region.
@@ -88,22 +88,62 @@ fn adopt(
     Ok(())
 }
 
+/// Serves a client that nobody here has let in: whether a process before this one had opened its far side.
+pub fn serve_awaited(worker: &Rc<Worker>, client: TcpStream, ends: &Ends) -> bool {
+    let Some(flow) = worker.hold.awaited.take(ends) else { return false };
+    begin(worker, client, flow);
+    true
+}
+
+/// Serves clients that a process before this one had accepted.
+pub fn serve_accepted(worker: &Rc<Worker>) {
+    for (client, flow) in worker.hold.awaited.accepted() {
+        match TcpStream::from_std(client) {
+            Ok(client) => begin(worker, client, flow),
+            Err(error) => tracing::warn!(%error, "a flow does not go on"),
+        }
+    }
+}
+
+/// Relays a flow whose far side a process before this one had opened. Not one byte of it has been moved.
+fn begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) {
+    let ends = flow.record.ends;
+    match try_begin(worker, client, flow) {
+        Ok(()) => worker.ledger.adopted.add(1),
+        Err(error) => {
+            worker.ledger.lost.add(1);
+            tracing::warn!(?ends, %error, "a flow does not go on");
+        }
+    }
+}
+
+fn try_begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) -> Result<(), NotAdopted> {
+    let AwaitedFlow { server, record, life } = flow;
+    let server = TcpStream::from_std(server)?;
+    let plan = worker.plan();
+    let leg = |side: Side| leg_of(&plan, record.legs[side as usize]).ok_or(NotAdopted::NoLeg);
+    let (client_leg, server_leg) = (leg(Side::Client)?, leg(Side::Server)?);
+    let Record { ends, interface, rule, dscp, answered, .. } = record;
+    crate::leg::set_class(&client, ends.client, answered)?;
+    worker.hold.watchdog.flow_came_about(Instant::now());
+    worker.ledger.flows.add(1);
+    let origin = FlowOrigin { rule, interface, dscp };
+    let book = FlowBook::new(ends, client_leg.into(), server_leg.into()).with_origin(origin);
+    let stages = Stages::of(client_leg, server_leg, &worker.desk);
+    let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
+    let ticket = worker.admission.enter_from(ends.client.ip());
+    let legs = BothLegs { client, server, windows };
+    let start = entered(worker, &legs, &book, [0, 0]);
+    carry(worker, legs, book, stages, start, (ticket, Some(life)));
+    Ok(())
+}
+
 fn leg_of(plan: &Plan, name: u64) -> Option<&LegPlan> {
     plan.legs.iter().find(|leg| name_of(&leg.name) == name)
 }
 
 fn is_pipe(descriptor: BorrowedFd<'_>) -> bool {
     fcntl(descriptor, FcntlArg::F_GETPIPE_SZ).is_ok()
-}
-
-/// The kernel's name of a socket, which it never uses again.
-///
-/// # Errors
-/// When it is no socket.
-pub fn cookie_of(socket: impl AsFd) -> io::Result<u64> {
-    let mut room = [0; 8];
-    sockopt::read(socket, libc::SOL_SOCKET, libc::SO_COOKIE, &mut room)?;
-    Ok(u64::from_ne_bytes(room))
 }
 
 /// Enters a flow that begins.
@@ -117,8 +157,6 @@ pub fn enter(
     ahead: [u64; 2],
 ) -> io::Result<Option<FlowEntry>> {
     let BothLegs { client, server, .. } = legs;
-    let clock = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)?;
-    let nanoseconds = std::time::Duration::from(clock).as_nanos();
     Ok(region.enter(&Record {
         ends: book.ends,
         sockets: [client.as_raw_fd(), server.as_raw_fd()],
@@ -129,6 +167,7 @@ pub fn enter(
         rule: book.origin.rule,
         dscp: book.origin.dscp,
         ahead,
-        began: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
+        began: now_ns(),
+        answered: 0,
     }))
 }

@@ -112,6 +112,12 @@ impl Door {
         }
         None
     }
+
+    /// Refuses whoever has come while a data plane lived that has ended: it may have been that one itself, which the next
+    /// call of [`Door::next`] would not know.
+    pub fn turn_all_away(&self) {
+        while self.listener.accept().is_ok() {}
+    }
 }
 
 impl AsFd for Door {

@@ -6,9 +6,9 @@
 //! Keys of [`Handed`] may be added; one that is there keeps its meaning: either program may be the older one.
 
 use super::door::{UpgradeClient, UpgradeOutcome};
-use super::inherited::{Inherited, keep_over_exec};
+use super::inherited::{Inherited, duplicate, keep_over_exec};
 use super::register::Register;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use midhop_pep::config::Plan;
 use midhop_process::configuration;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -29,6 +29,10 @@ use std::time::Duration;
 
 /// Has the descriptor of what is handed over.
 pub const VARIABLE: &str = "MIDHOPD_TAKEOVER";
+/// Has the descriptor of the program before, for one that cannot read what is handed over.
+const BEFORE: &str = "MIDHOPD_BEFORE";
+/// Says why another program could not read what is handed over, which is as it was handed to that one.
+const REFUSED: &str = "MIDHOPD_REFUSED";
 /// This program, even if its file has been renamed.
 const PROGRAM: &str = "/proc/self/exe";
 
@@ -49,6 +53,9 @@ pub struct Handed {
     pub stopped_ns: u64,
     /// Why another program could not go on, after which this one is back.
     pub failure: Option<String>,
+    /// Whether a reload was asked for that nobody has done.
+    #[serde(default)]
+    pub owes_reload: bool,
     register: RawFd,
     client: Option<RawFd>,
     previous: Option<RawFd>,
@@ -71,6 +78,7 @@ impl Handed {
             upgrades,
             stopped_ns: u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX),
             failure: None,
+            owes_reload: false,
             register: -1,
             client: None,
             previous: None,
@@ -112,17 +120,29 @@ impl Handed {
         file.rewind()?;
         let own = [Some(self.register), self.client, self.previous].into_iter().flatten().collect();
         keep_over_exec(&own, true)?;
-        let words = [c"midhopd", c"run", c"--config"].map(CStr::to_owned);
-        let config = CString::new(config.as_os_str().as_bytes())?;
-        let words: Vec<_> = words.into_iter().chain([config]).collect();
-        let variables = std::env::vars_os().filter(|(name, _)| name != VARIABLE);
-        let handed = (VARIABLE.into(), file.as_raw_fd().to_string().into());
-        let variables = variables
-            .chain([handed])
-            .map(|(name, value)| CString::new([name.into_vec(), value.into_vec()].join(&b'=')));
-        let variables = variables.collect::<Result<Vec<_>, _>>()?;
-        Ok(fexecve(program, &words, &variables)?)
+        let previous = self.previous.map(|number| (BEFORE, number.to_string()));
+        let handed = (VARIABLE, file.as_raw_fd().to_string());
+        execute(program, config, previous.into_iter().chain([handed]))
     }
+}
+
+/// Executes a program as a daemon, with variables of the environment.
+fn execute(
+    program: BorrowedFd<'_>,
+    config: &Path,
+    variables: impl IntoIterator<Item = (&'static str, String)>,
+) -> io::Result<Infallible> {
+    let words = [c"midhopd", c"run", c"--config"].map(CStr::to_owned);
+    let config = CString::new(config.as_os_str().as_bytes())?;
+    let words: Vec<_> = words.into_iter().chain([config]).collect();
+    let own = [VARIABLE, BEFORE, REFUSED];
+    let others = std::env::vars_os().filter(|(name, _)| own.iter().all(|own| name != own));
+    let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+    let variables = others
+        .chain(variables)
+        .map(|(name, value)| CString::new([name.into_vec(), value.into_vec()].join(&b'=')));
+    let variables = variables.collect::<Result<Vec<_>, _>>()?;
+    Ok(fexecve(program, &words, &variables)?)
 }
 
 /// What a program has from the one before it in the same process.
@@ -141,35 +161,53 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// What was handed over to this program; none if it is the first one. To be called before anything is opened.
+    /// What was handed over to this program; none if it is the first one. To be called before anything is opened. One
+    /// that cannot read it gives the process back to the program before.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn received() -> Result<Option<Self>, Failure> {
-        let Some(number) = std::env::var_os(VARIABLE) else { return Ok(None) };
-        let failure = |error: Box<dyn Error + Send + Sync>| {
-            Failure::usage(format!("{VARIABLE} has nothing that a daemon has handed over"))
-                .because(error)
-                .hint("`midhopd upgrade` sets it; unset it to start a daemon")
+    /// When it cannot be read, and there is no program before that could be started again.
+    pub fn received(config: &Path) -> Result<Option<Self>, Failure> {
+        let Some(number) = number_in(VARIABLE) else { return Ok(None) };
+        let error = match number.and_then(Self::read) {
+            Ok(mut taken) => {
+                if let Ok(why) = std::env::var(REFUSED) {
+                    taken.handed.fail(why);
+                    taken.previous.take();
+                }
+                return Ok(Some(taken));
+            }
+            Err(error) => error,
         };
-        let number = number.to_str().and_then(|number| number.parse::<RawFd>().ok());
-        let number = number.ok_or_else(|| failure("it is no descriptor".into()))?;
-        Self::read(number).map(Some).map_err(failure)
+        let failure = Failure::usage(format!("{VARIABLE} has nothing that this program reads"))
+            .because(error.to_string())
+            .hint("`midhopd upgrade` sets it; unset it to start a daemon");
+        let (Some(Ok(handed)), Some(Ok(before))) = (number_in(VARIABLE), number_in(BEFORE)) else {
+            return Err(failure);
+        };
+        failure::report(&failure);
+        match refuse(handed, before, config, &error.to_string()) {
+            Ok(never) => match never {},
+            Err(error) => {
+                Err(Failure::run("the program before cannot be started again").because(error))
+            }
+        }
     }
 
-    fn read(number: RawFd) -> Result<Self, Box<dyn Error + Send + Sync>> {
-        let take = |number: RawFd| {
-            Inherited::of(BTreeSet::from([number])).take(number, |_| true).ok_or("it is not open")
-        };
+    /// Takes what was handed over, if all of it can be read.
+    fn read(number: RawFd) -> Result<Self, Unread> {
         let mut text = String::new();
-        File::from(take(number)?).read_to_string(&mut text)?;
+        let mut file = File::from(duplicate(number)?);
+        file.rewind()?;
+        file.read_to_string(&mut text)?;
         let handed: Handed = serde_json::from_str(&text)?;
-        let own: BTreeSet<_> =
-            [Some(handed.register), handed.client, handed.previous].into_iter().flatten().collect();
-        let register = take(handed.register)?;
-        let client = handed.client.map(take).transpose()?.map(UpgradeClient::from);
-        let previous = handed.previous.map(take).transpose()?;
-        let register = Register::open(register)?;
+        let register = Register::open(duplicate(handed.register)?)?;
+        // From here on they are this program's. What it has closed by mistake, the program before would miss.
+        let own = [Some(number), Some(handed.register), handed.client, handed.previous];
+        let own: BTreeSet<_> = own.into_iter().flatten().collect();
+        let inherited = Inherited::of(own.clone());
+        let take = |number: RawFd| inherited.take(number, |_| true);
+        let client = handed.client.and_then(take).map(UpgradeClient::from);
+        let previous = handed.previous.and_then(take);
         let flows: BTreeSet<_> = register.descriptors().difference(&own).copied().collect();
         keep_over_exec(&flows, false)?;
         keep_over_exec(&own, false)?;
@@ -253,6 +291,24 @@ impl Taken {
             Failure::run("the program before cannot be started again").because(error)
         })
     }
+}
+
+/// Why what was handed over cannot be read.
+type Unread = Box<dyn Error + Send + Sync>;
+
+/// The descriptor that a variable has. None: it is not set.
+fn number_in(variable: &str) -> Option<Result<RawFd, Unread>> {
+    let number = std::env::var_os(variable)?;
+    let number = number.to_str().and_then(|number| number.parse().ok());
+    Some(number.ok_or_else(|| "it has no number of a descriptor".into()))
+}
+
+/// Gives the process back to the program before as it was handed over: nothing of it has been closed, and all of it
+/// outlives another `execve`.
+fn refuse(handed: RawFd, before: RawFd, config: &Path, why: &str) -> io::Result<Infallible> {
+    let before = duplicate(before)?;
+    let why = why.replace('\0', " ");
+    execute(before.as_fd(), config, [(VARIABLE, handed.to_string()), (REFUSED, why)])
 }
 
 /// The time of the monotonic clock, which all processes of a host share.

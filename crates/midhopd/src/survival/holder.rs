@@ -7,6 +7,9 @@
 use super::door::{Door, UpgradeClient, UpgradeOutcome};
 use super::handed::{Handed, Taken, monotonic};
 use super::inherited::{Inherited, close_all_but, open_descriptors};
+use super::left::LeftDoors;
+use super::orders::{Notices, Orders};
+use super::own::OwnDescriptors;
 use super::register::Register;
 use crate::failure::Failure;
 use crate::keeper::Keeper;
@@ -19,12 +22,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, pipe2, read, write};
+use nix::unistd::{Pid, pipe2};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,6 +50,8 @@ pub struct Succession {
     pub register: Register,
     /// What was left open.
     pub inherited: Arc<Inherited>,
+    /// The listeners of that.
+    pub left: Arc<LeftDoors>,
     /// How many data planes were killed before this one.
     pub deaths: u64,
     /// How many programs have taken the place of one before them.
@@ -61,19 +66,6 @@ impl Succession {
     /// Whether flows may be there, and interception is installed.
     pub fn takes_over(&self) -> bool {
         self.deaths + self.upgrades > 0
-    }
-}
-
-/// Reports through the holder: the service manager believes the unit's main process alone.
-#[derive(Debug, Clone)]
-pub struct Notices(Arc<OwnedFd>);
-
-impl Notices {
-    /// Reports the daemon's state.
-    pub fn notify(&self, notice: Notice) {
-        if let Err(error) = write(&self.0, &[notice as u8]) {
-            tracing::warn!(%error, ?notice, "the service manager gets no notice");
-        }
     }
 }
 
@@ -101,8 +93,8 @@ pub struct Holder {
     holding: Holding,
     register: Register,
     signals: SignalFd,
-    /// The data plane's notices to the service manager.
-    notices: (OwnedFd, Notices),
+    /// What the data plane was asked for, and what it reports.
+    orders: Orders,
     /// Whether it knows that the daemon serves.
     ready: Cell<bool>,
     /// Whether it was asked to end.
@@ -115,7 +107,7 @@ pub struct Holder {
     /// What this program has from the one before it.
     taken: Option<Rc<Taken>>,
     /// The descriptors that are the holder's, and no data plane's.
-    own: RefCell<BTreeSet<RawFd>>,
+    own: RefCell<OwnDescriptors>,
 }
 
 impl Holder {
@@ -139,15 +131,19 @@ impl Holder {
         let before = if taken.is_some() { SigSet::empty() } else { before };
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&signals, flags)?;
-        let (read, notices) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        let notices = (read, Notices(Arc::new(notices)));
+        let orders = Orders::new(pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?)?;
+        let handed = taken.as_ref().map(|taken| &taken.handed);
+        if handed.is_some_and(|handed| handed.owes_reload && handed.failure.is_some()) {
+            // Another program would have read the file; this one has what was followed.
+            orders.ask_to_reload();
+        }
         let (ends, own) = Default::default();
         let ready = Cell::new(taken.is_some());
         Ok(Self {
             holding,
             register,
             signals,
-            notices,
+            orders,
             ready,
             ends,
             before,
@@ -166,7 +162,7 @@ impl Holder {
         let failure = |error| Failure::run("the data plane could not be started").because(error);
         let mut own = open_descriptors().map_err(failure)?;
         own.retain(|number| self.taken.as_ref().is_none_or(|taken| !taken.flows.contains(number)));
-        self.own.replace(own);
+        self.own.replace(OwnDescriptors::of(own).map_err(failure)?);
         let handed = self.taken.as_ref().map(|taken| &taken.handed);
         let mut deaths = Deaths { total: handed.map_or(0, |it| it.deaths), ..Deaths::default() };
         let upgrades = handed.map_or(0, |it| it.upgrades);
@@ -178,11 +174,12 @@ impl Holder {
                     self.begin_data_plane();
                     // A descriptor that is closed here is closed in the holder as well.
                     let this = ManuallyDrop::new(self);
-                    let (register, notices) = (this.register.clone(), this.notices.1.clone());
+                    let (register, notices) = (this.register.clone(), this.orders.notices());
                     let (inherited, deaths) = (Arc::new(inherited), deaths.total);
                     return Ok(Role::DataPlane(Succession {
                         register,
                         inherited,
+                        left: Arc::default(),
                         deaths,
                         upgrades,
                         is_first,
@@ -190,9 +187,15 @@ impl Holder {
                     }));
                 }
                 Twin::Parent(data_plane) => {
+                    if let Some(keeper) = &self.keeper {
+                        keeper.begins_elsewhere();
+                    }
                     if self.ends.get() {
                         // The one before was killed while its flows ended.
                         let _ = kill(data_plane, END);
+                    } else if self.orders.owes_reload() {
+                        // The one before was asked, and killed before it had done it.
+                        let _ = kill(data_plane, RELOAD);
                     }
                     is_first = false;
                     match self.wait(data_plane).map_err(failure)? {
@@ -236,7 +239,7 @@ impl Holder {
 
     /// The descriptors of flows.
     fn flows(&self) -> BTreeSet<RawFd> {
-        self.register.descriptors().difference(&self.own.borrow()).copied().collect()
+        self.register.descriptors().difference(&self.own.borrow().numbers()).copied().collect()
     }
 
     /// Gives this process to the program that a client sends, when the data plane has ended. Returns why not, if the
@@ -255,10 +258,10 @@ impl Holder {
         // Only now does nobody else share the descriptors.
         let program = client.program(data_plane);
         let both = [Some(client.as_fd()), program.as_ref().ok().map(AsFd::as_fd)];
-        let both: Vec<_> = both.into_iter().flatten().map(|it| it.as_raw_fd()).collect();
-        self.own.borrow_mut().extend(&both);
-        let cleared = self.clear();
-        self.own.borrow_mut().retain(|number| !both.contains(number));
+        let both: BTreeSet<_> = both.into_iter().flatten().map(|it| it.as_raw_fd()).collect();
+        let added = both.iter().try_for_each(|number| self.own.borrow_mut().add(*number));
+        let cleared = added.and_then(|()| self.clear());
+        self.own.borrow_mut().remove(&both);
         cleared.map_err(failure)?;
         let program = match program {
             Ok(program) => program,
@@ -269,7 +272,8 @@ impl Holder {
             None => None,
         };
         let Holding { config, begun, version } = &self.holding;
-        let handed = Handed::new(version, begun, text, counts, stopped);
+        let mut handed = Handed::new(version, begun, text, counts, stopped);
+        handed.owes_reload = self.orders.owes_reload();
         tracing::info!(flows = self.register.flows(), "another program takes over");
         if let Some(keeper) = &self.keeper {
             keeper.leave().map_err(failure)?;
@@ -296,6 +300,7 @@ impl Holder {
                 let stopped = monotonic();
                 let _ = kill(data_plane, Signal::SIGKILL);
                 waitpid(data_plane, None)?;
+                self.read_the_last();
                 return Ok(End::Upgrade(client, stopped));
             }
             let Some(signal) = self.next_signal()? else { continue };
@@ -305,11 +310,15 @@ impl Holder {
                         return Ok(End::Exit(u8::try_from(code).unwrap_or(1)));
                     }
                     WaitStatus::Signaled(_, signal, _) => {
+                        self.read_the_last();
                         return Ok(End::Killed(signal));
                     }
                     _ => continue,
                 },
-                Ok(libc::SIGHUP) => RELOAD,
+                Ok(libc::SIGHUP) => {
+                    self.orders.ask_to_reload();
+                    RELOAD
+                }
                 _ => {
                     self.ends.set(true);
                     END
@@ -320,33 +329,46 @@ impl Holder {
         }
     }
 
+    /// Reads what a data plane has sent before its end, and leaves nothing of it at the door: the next data plane has
+    /// another number.
+    fn read_the_last(&self) {
+        self.pass_notices_on();
+        if let Some(door) = &self.door {
+            door.turn_all_away();
+        }
+    }
+
+    /// Passes notices to the service manager on.
+    fn pass_notices_on(&self) {
+        while let Some(notice) = self.orders.next() {
+            if let (Notice::Ready, Some(taken)) = (notice, &self.taken) {
+                self.own.borrow_mut().remove(&taken.is_done(self.holding.version));
+            }
+            // A daemon that serves goes on serving, whatever number its data plane has.
+            if notice != Notice::Ready || !self.ready.replace(true) {
+                notify::send(notice);
+            }
+        }
+    }
+
     /// Waits for a signal, a notice, or somebody at the door. Passes notices on.
     fn next_signal(&self) -> io::Result<Option<siginfo>> {
-        let all = [self.signals.as_fd(), self.notices.0.as_fd()];
+        let all = [self.signals.as_fd(), self.orders.as_fd()];
         let all = all.into_iter().chain(self.door.as_ref().map(AsFd::as_fd));
         let mut all: Vec<_> = all.map(|from| PollFd::new(from, PollFlags::POLLIN)).collect();
         match poll(&mut all, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut notice = [0];
-        if let Ok(1) = read(&self.notices.0, &mut notice) {
-            let known = [Notice::Ready, Notice::Stopping];
-            let known = known.into_iter().find(|it| *it as u8 == notice[0]);
-            if let (Some(Notice::Ready), Some(taken)) = (known, &self.taken) {
-                let closed = taken.is_done(self.holding.version);
-                self.own.borrow_mut().retain(|number| !closed.contains(number));
-            }
-            // A daemon that serves goes on serving, whatever number its data plane has.
-            let is_news = known.is_some_and(|it| it != Notice::Ready || !self.ready.replace(true));
-            known.filter(|_| is_news).into_iter().for_each(notify::send);
-        }
+        self.pass_notices_on();
         Ok(self.signals.read_signal()?)
     }
 
     /// Closes what a data plane had that was killed, except its flows.
     fn clear(&self) -> io::Result<()> {
-        let kept = self.own.borrow().union(&self.register.descriptors()).copied().collect();
+        let own = self.own.borrow();
+        own.check()?;
+        let kept = own.numbers().union(&self.register.descriptors()).copied().collect();
         close_all_but(&kept)?;
         match &self.keeper {
             Some(keeper) => keeper.succeed(),

@@ -52,6 +52,18 @@ pub fn keep_over_exec(numbers: &BTreeSet<RawFd>, keep: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Another descriptor of what a number is open as, which this process owns.
+///
+/// # Errors
+/// When it is not open.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(Errno::EBADF.into());
+    }
+    // SAFETY: the call opens another descriptor of the same, and changes nothing of the one that it is given.
+    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
+}
+
 fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: the call takes three numbers. What it closes belongs to a process that has ended: this one keeps what it
     // owns.
@@ -91,6 +103,23 @@ impl Inherited {
         left.remove(&number);
         // SAFETY: as above; nothing else in this process owns it, and from here on it is not left any more.
         Some(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+}
+
+impl Inherited {
+    /// Another descriptor of the same, if it is the one that is meant. It is left all the same.
+    pub fn duplicate(
+        &self,
+        number: RawFd,
+        is_meant: impl FnOnce(BorrowedFd<'_>) -> bool,
+    ) -> Option<OwnedFd> {
+        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !left.contains(&number) {
+            return None;
+        }
+        // SAFETY: as in [`Inherited::take`]; it stays among those that are left.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        is_meant(descriptor).then(|| descriptor.try_clone_to_owned().ok())?
     }
 }
 

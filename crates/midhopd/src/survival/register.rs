@@ -3,11 +3,20 @@
 //! It has no counts of bytes, which are the kernel's. A flow is entered before it is relayed and removed before its
 //! sockets are closed; a pipe is noted before the first byte goes into it, and removed before another flow may have it.
 //!
+//! Behind the regions of the workers are the listeners, which connections wait in, and the flows that are being opened.
+//!
 //! Invariant: whoever reads it after a death trusts none of it. A socket is the flow's only if it has the cookie that
 //! was noted, as descriptors are used again.
 
+mod openings;
+
+pub use openings::{OpeningEntry, Openings};
+
+use super::handed::monotonic;
 use crate::ends::{Ends, Side};
 use midhop_linux::shared_words::SharedWords;
+use midhop_linux::sockopt;
+use nix::libc;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
@@ -23,6 +32,8 @@ const FRONT: usize = 8;
 const HEAD: usize = 8;
 /// Unit: words. A flow's place.
 const PLACE: usize = 24;
+/// Unit: listeners. The most that outlive the process.
+const DOORS: usize = 1024;
 /// The longest name of an interface, with the 0 behind it (`IFNAMSIZ`).
 const INTERFACE_BYTES: usize = 16;
 
@@ -30,7 +41,7 @@ const INTERFACE_BYTES: usize = 16;
 const MAGIC: u64 = u64::from_be_bytes(*b"midhopd\n");
 /// The format of registers that this program makes. A format that adds words has the next number, and leaves the words
 /// that there are as they were, so that the program before it reads it still.
-pub const FORMAT: u64 = 1;
+pub const FORMAT: u64 = 2;
 /// The oldest format whose readers understand a register of this program.
 pub const READABLE_FROM: u64 = 1;
 
@@ -45,6 +56,9 @@ mod front {
     pub const HEAD: usize = 5;
     /// Unit: words.
     pub const PLACE: usize = 6;
+    /// Unit: words. What there is for listeners behind the regions; behind that is one more region, of flows that are
+    /// being opened. Since format 2.
+    pub const DOORS: usize = 7;
 }
 
 /// The words of a place.
@@ -63,6 +77,8 @@ mod at {
     pub const DSCP: usize = 17;
     pub const AHEAD: [usize; 2] = [18, 19];
     pub const BEGAN: usize = 20;
+    /// Since format 2.
+    pub const ANSWERED: usize = 21;
 }
 
 /// What a flow needs to go on in another process.
@@ -90,12 +106,32 @@ pub struct Record {
     pub ahead: [u64; 2],
     /// Unit: nanoseconds of the monotonic clock. When it began.
     pub began: u64,
+    /// The class of service in which its server has answered.
+    pub answered: u8,
 }
+
+/// In the place of a socket that there is not yet.
+pub const NO_SOCKET: RawFd = -1;
 
 /// The name of a leg in a [`Record`]: FNV-1a, which is the same in every version of the program.
 pub fn name_of(leg: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     leg.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The kernel's name of a socket, which it never uses again.
+///
+/// # Errors
+/// When it is no socket.
+pub fn cookie_of(socket: impl AsFd) -> io::Result<u64> {
+    let mut room = [0; 8];
+    sockopt::read(socket, libc::SOL_SOCKET, libc::SO_COOKIE, &mut room)?;
+    Ok(u64::from_ne_bytes(room))
+}
+
+/// Unit: nanoseconds of the monotonic clock.
+pub fn now_ns() -> u64 {
+    u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The flows of a daemon, in a region for each worker.
@@ -104,6 +140,8 @@ pub struct Register {
     words: Arc<SharedWords>,
     regions: usize,
     places: usize,
+    /// Unit: words.
+    doors: usize,
 }
 
 impl Register {
@@ -112,8 +150,8 @@ impl Register {
     /// # Errors
     /// When the kernel has no memory for it.
     pub fn new(regions: usize, places: usize) -> io::Result<Self> {
-        let words = size_of_regions(regions, places).and_then(|words| words.checked_add(FRONT));
-        let words = SharedWords::new(words.ok_or(io::ErrorKind::InvalidInput)?)?;
+        let words = size_of(regions, places, DOORS).ok_or(io::ErrorKind::InvalidInput)?;
+        let words = SharedWords::new(words)?;
         for (at, word) in [
             (front::MAGIC, MAGIC),
             (front::FORMAT, FORMAT),
@@ -122,10 +160,11 @@ impl Register {
             (front::PLACES, places as u64),
             (front::HEAD, HEAD as u64),
             (front::PLACE, PLACE as u64),
+            (front::DOORS, DOORS as u64),
         ] {
             words[at].store(word, Release);
         }
-        Ok(Self { words: Arc::new(words), regions, places })
+        Ok(Self { words: Arc::new(words), regions, places, doors: DOORS })
     }
 
     /// A register that another program has made.
@@ -141,12 +180,13 @@ impl Register {
         let count = |at: usize| usize::try_from(get(at)).map_err(|_| NoRegister::Foreign);
         is_read(get(front::FORMAT), get(front::READABLE_FROM))?;
         let (regions, places) = (count(front::REGIONS)?, count(front::PLACES)?);
-        let size = size_of_regions(regions, places).and_then(|size| size.checked_add(FRONT));
+        let doors = count(front::DOORS)?;
+        let size = size_of(regions, places, doors);
         let as_here = (count(front::HEAD)?, count(front::PLACE)?) == (HEAD, PLACE);
         if !as_here || size.is_none_or(|size| size > words.len()) {
             return Err(NoRegister::Foreign);
         }
-        Ok(Self { words: Arc::new(words), regions, places })
+        Ok(Self { words: Arc::new(words), regions, places, doors })
     }
 
     /// The file that it is in.
@@ -164,15 +204,43 @@ impl Register {
         (0..self.regions).map(|region| self.records(region).len()).sum()
     }
 
-    /// The descriptors of all flows.
+    /// The descriptors of all flows, of those that are being opened, and of listeners.
     pub fn descriptors(&self) -> BTreeSet<RawFd> {
         let records = (0..self.regions).flat_map(|region| self.records(region));
-        records
-            .flat_map(|(_, record)| {
-                let pipes = record.pipes.into_iter().flatten().flat_map(|(from, to)| [from, to]);
-                record.sockets.into_iter().chain(pipes).collect::<Vec<_>>()
-            })
-            .collect()
+        let records = records.chain(self.openings());
+        let of_flows = records.flat_map(|(_, record)| {
+            let pipes = record.pipes.into_iter().flatten().flat_map(|(from, to)| [from, to]);
+            record.sockets.into_iter().chain(pipes).collect::<Vec<_>>()
+        });
+        of_flows.chain(self.doors()).filter(|number| *number != NO_SOCKET).collect()
+    }
+
+    /// Notes the listeners, in the place of those before. One beyond the most that there is room for ends with this
+    /// process.
+    pub fn note_doors(&self, numbers: &[RawFd]) {
+        let numbers = numbers.iter().map(|number| u64::from(number.cast_unsigned()));
+        let numbers = numbers.chain(std::iter::repeat(0));
+        self.door_words()
+            .iter()
+            .zip(numbers)
+            .for_each(|(word, number)| word.store(number, Release));
+    }
+
+    /// The listeners.
+    pub fn doors(&self) -> Vec<RawFd> {
+        let numbers = self.door_words().iter().map(|word| word.load(Relaxed));
+        let noted = numbers.take_while(|number| *number != 0);
+        noted.filter_map(|number| RawFd::try_from(number).ok()).collect()
+    }
+
+    fn door_words(&self) -> &[AtomicU64] {
+        let start = FRONT + self.regions * (HEAD + self.places * PLACE);
+        &self.words[start..start + self.doors]
+    }
+
+    /// The flows that are being opened, with their places.
+    fn openings(&self) -> Vec<(usize, Record)> {
+        if self.doors == 0 { Vec::new() } else { self.records(self.regions) }
     }
 
     /// The places of a region that have a flow, with it.
@@ -183,13 +251,19 @@ impl Register {
     }
 
     fn head(&self, region: usize) -> &[AtomicU64] {
-        let start = FRONT + region * (HEAD + self.places * PLACE);
+        let start = self.start(region);
         &self.words[start..start + HEAD]
     }
 
     fn place(&self, region: usize, place: usize) -> &[AtomicU64] {
-        let start = FRONT + region * (HEAD + self.places * PLACE) + HEAD + place * PLACE;
+        let start = self.start(region) + HEAD + place * PLACE;
         &self.words[start..start + PLACE]
+    }
+
+    /// Where a region begins; that of flows being opened has the number behind the last one's.
+    fn start(&self, region: usize) -> usize {
+        let doors = if region == self.regions { self.doors } else { 0 };
+        FRONT + region * (HEAD + self.places * PLACE) + doors
     }
 }
 
@@ -223,8 +297,12 @@ pub fn is_read(format: u64, from: u64) -> Result<(), NoRegister> {
     if from <= FORMAT { Ok(()) } else { Err(NoRegister::Format { format, from }) }
 }
 
-fn size_of_regions(regions: usize, places: usize) -> Option<usize> {
-    regions.checked_mul(places.checked_mul(PLACE)?.checked_add(HEAD)?)
+/// Unit: words.
+fn size_of(regions: usize, places: usize, doors: usize) -> Option<usize> {
+    let more = usize::from(doors > 0);
+    let region = places.checked_mul(PLACE)?.checked_add(HEAD)?;
+    let regions = regions.checked_add(more)?.checked_mul(region)?;
+    regions.checked_add(doors)?.checked_add(FRONT)
 }
 
 /// The flows of one worker.
@@ -350,6 +428,7 @@ fn write(words: &[AtomicU64], record: &Record) {
     put(at::RULE, record.rule.map_or(0, |rule| rule as u64 + 1));
     put(at::DSCP, record.dscp.into());
     put(at::BEGAN, record.began);
+    put(at::ANSWERED, record.answered.into());
     words[at::LIVE].store(1, Release);
 }
 
@@ -386,6 +465,7 @@ fn read(words: &[AtomicU64]) -> Option<Record> {
         dscp: u8::try_from(get(at::DSCP)).ok()?,
         ahead: at::AHEAD.map(get),
         began: get(at::BEGAN),
+        answered: u8::try_from(get(at::ANSWERED)).ok()?,
     })
 }
 
@@ -407,7 +487,7 @@ fn scope(address: SocketAddr) -> u32 {
 mod tests {
     use super::*;
 
-    fn record(number: i32) -> Record {
+    pub(super) fn record(number: i32) -> Record {
         Record {
             ends: Ends {
                 client: "[fe80::7%3]:40001".parse().expect("an address"),
@@ -422,6 +502,7 @@ mod tests {
             dscp: 46,
             ahead: [0, 3_u64.wrapping_neg()],
             began: 12_345,
+            answered: 8,
         }
     }
 
@@ -470,10 +551,34 @@ mod tests {
         register.words[front::READABLE_FROM].store(1, Relaxed);
         register.words[front::PLACES].store(4, Relaxed);
         assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)), "beyond its end");
+        register.words[front::PLACES].store(3, Relaxed);
+        for doors in [DOORS as u64 + 1, u64::MAX] {
+            register.words[front::DOORS].store(doors, Relaxed);
+            assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)), "beyond its end");
+        }
+        // The format before this one had no listeners, and nothing where these have their number.
+        register.note_doors(&[33]);
+        register.words[front::DOORS].store(0, Relaxed);
+        let before = Register::open(copy()?)?;
+        before.note_doors(&[34]);
+        assert_eq!((before.doors(), before.flows()), (vec![], 1));
         register.words[front::PLACES].store(u64::MAX, Relaxed);
         assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)));
         register.words[front::MAGIC].store(0, Relaxed);
         assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)));
+        Ok(())
+    }
+
+    #[test]
+    fn listeners_are_noted_in_the_place_of_those_before() -> Result<(), NoRegister> {
+        let register = Register::new(2, 3)?;
+        register.note_doors(&[30, 31, 32]);
+        register.note_doors(&[7, 9]);
+        let opened = Register::open(register.file().try_clone_to_owned()?)?;
+        assert_eq!((opened.doors(), opened.descriptors()), (vec![7, 9], BTreeSet::from([7, 9])));
+        let many: Vec<_> = (10..).take(DOORS + 5).collect();
+        register.note_doors(&many);
+        assert_eq!(register.doors(), many[..DOORS]);
         Ok(())
     }
 

@@ -18,8 +18,13 @@ use std::task::{Context, Poll};
 pub enum Connection {
     /// HTTP/3.
     Quic(QuicConnection),
-    /// HTTP/2, with this peer address. h2 handles violations of its rules.
-    Tcp(SocketAddr),
+    /// HTTP/2. h2 handles violations of its rules.
+    Tcp {
+        /// The session's number in this process.
+        number: u64,
+        /// The peer's address.
+        peer: SocketAddr,
+    },
 }
 
 impl Connection {
@@ -27,7 +32,20 @@ impl Connection {
     pub fn remote_address(&self) -> SocketAddr {
         match self {
             Self::Quic(connection) => connection.remote_address(),
-            Self::Tcp(address) => *address,
+            Self::Tcp { peer, .. } => *peer,
+        }
+    }
+
+    /// Whether it is HTTP/2 over TCP.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp { .. })
+    }
+
+    /// Whether it ended because its peer broke a rule that concerns it as a whole.
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Quic(connection) => connection.is_broken(),
+            Self::Tcp { .. } => false,
         }
     }
 
@@ -35,7 +53,7 @@ impl Connection {
     pub fn close(&self, code: Code) {
         match self {
             Self::Quic(connection) => connection.break_off(code),
-            Self::Tcp(_) => {}
+            Self::Tcp { .. } => {}
         }
     }
 }

@@ -6,6 +6,7 @@ use super::guests;
 use super::link::Link;
 use super::opened::Leaving;
 use super::relay;
+use super::resume::LastingFlow;
 use super::stream::Stream;
 use crate::admission::Ticket;
 use crate::begun;
@@ -122,7 +123,12 @@ async fn carry(
     let tcp = &watched.sides().stream;
     welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
-    let carried = relay::relay(watched.sides(), &mut stream, &book, &worker.desk, linger).await;
+    let lasting = book
+        .peer()
+        .zip(stream.offer.take())
+        .and_then(|(peer, offer)| LastingFlow::enter(offer, &worker.tunnels.lasting, peer));
+    let lasting = lasting.as_ref();
+    let carried = relay::relay(watched.sides(), &mut stream, lasting, &book, &worker, linger).await;
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
@@ -147,6 +153,6 @@ mod tests {
     #[test]
     fn an_idle_flow_is_small() {
         let bytes = bytes_of(carry) + size_of::<Stream>();
-        assert!(bytes <= 2048, "{bytes} bytes");
+        assert!(bytes <= 2304, "{bytes} bytes");
     }
 }

@@ -7,11 +7,13 @@ pub mod keeper;
 mod refused;
 
 use self::aside::Aside;
+use super::carrier::Connection;
 use super::fallback;
 use super::session::QuicSession;
 use super::stream::{Stream, StreamError};
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::connect::Request;
+use midhop_tunnel::resumption::Resumption;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,6 +42,33 @@ impl OpenTunnel {
         match self {
             Self::Quic(session) => session.is_open(),
             Self::Tcp(session) => session.is_open(),
+        }
+    }
+
+    /// Whether a stream of this connection goes by it.
+    pub fn carries(&self, connection: &Connection) -> bool {
+        match (self, connection) {
+            (Self::Quic(session), Connection::Quic(connection)) => {
+                session.connection().is(connection)
+            }
+            (Self::Tcp(session), Connection::Tcp { number, .. }) => session.number() == *number,
+            _ => false,
+        }
+    }
+
+    /// Requests that a flow goes on by it.
+    ///
+    /// # Errors
+    /// When the tunnel is gone, or its other end resumes no flows.
+    pub async fn ask_again(
+        &self,
+        request: &Request,
+        class: &ClassPlan,
+        again: Resumption,
+    ) -> Result<Stream, StreamError> {
+        match self {
+            Self::Quic(session) => session.ask_again(request, class, again).await,
+            Self::Tcp(session) => session.ask_again(request, class, again).await,
         }
     }
 
@@ -91,5 +120,11 @@ impl Link {
         let found = time::timeout_at(since + self.patience, open).await;
         let way = found.ok()?.ok()?.way().cloned()?;
         Some(self.aside.take().unwrap_or(way))
+    }
+
+    /// The tunnel, as soon as it is open. None: there will be none.
+    pub async fn open(&self) -> Option<OpenTunnel> {
+        let mut state = self.state.clone();
+        state.wait_for(|state| state.way().is_some()).await.ok()?.way().cloned()
     }
 }

@@ -7,6 +7,8 @@
 //! flows together hold what they may; what goes into it is bounded by the tunnel's own window.
 
 use super::gathering::Gathering;
+use super::resume::{GoesOn, LastingFlow, Stop, go_on};
+use super::stream::kept::confirm;
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{Books, FlowBook, Wait};
@@ -14,6 +16,7 @@ use crate::leg::BoundedWindow;
 use crate::relay::late::{self, DrainLooks, Left, Unwanted};
 use crate::relay::{Desk, broken, count};
 use crate::watch::One;
+use crate::worker::Worker;
 use bytes::{Buf, Bytes};
 use midhop_linux::sockopt;
 use midhop_pep::relay::{Direction, Step, Turn};
@@ -38,15 +41,17 @@ pub(super) const IDLE_PIECES: usize = 4;
 const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks, and what that sent before has reached the
-/// other: for no longer than `linger` where that takes nothing.
+/// other: for no longer than `linger` where that takes nothing. Where the stream breaks with its carrier, a `lasting` flow
+/// goes on with another one.
 pub async fn relay(
     One { side, stream: tcp, window }: &One,
     stream: &mut Stream,
+    lasting: Option<&LastingFlow>,
     book: &FlowBook,
-    desk: &Desk,
+    worker: &Worker,
     linger: Duration,
 ) -> RelayOutcome {
-    let side = *side;
+    let (side, desk) = (*side, &worker.desk);
     let [up, down] = desk.ledger.books(book);
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
     let mut outwards = Outwards {
@@ -65,77 +70,100 @@ pub async fn relay(
         count: count::HeldBytes::default(),
         books: inwards,
     };
-    let by_tcp = |error: io::Error| Broken { side, error };
-    let connection = stream.connection().clone();
-    let by_stream = |fault: StreamError| {
-        judge(&connection, &fault);
-        Broken { side: side.other(), error: fault.into() }
-    };
+    let by_tcp = |error: io::Error| Stop::Broken(Broken { side, error });
     let mut tcp_broken = pin!(broken(tcp));
     let (mut all_taken, mut all_come) = (false, false);
-    let Stream { output, input, .. } = &mut *stream;
-    let outcome = poll_fn(|cx| {
-        // Moving goes first, so that what came before a reset is handed on before the reset is.
-        let out = match outwards.poll_move(cx, tcp, output, desk) {
-            Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
-            Poll::Ready(Err(Stuck::Stream(fault))) if wants_no_more(side, &fault) => {
-                outwards.drop_what_comes(output);
-                false
-            }
-            Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
-            other => other.is_ready(),
+    let outcome = loop {
+        let connection = stream.connection().clone();
+        let by_stream = |fault: StreamError| {
+            judge(&connection, &fault);
+            Stop::Broken(Broken { side: side.other(), error: fault.into() })
         };
-        outwards.follow(cx, tcp, output, desk);
-        let inside = match inwards.poll_move(cx, tcp, input, desk) {
-            Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
-            Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
-            other => other.is_ready(),
-        };
-        inwards.follow(cx, tcp, input, desk);
-        if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
-            match taken {
-                Err(fault) if wants_no_more(side, &fault) => outwards.drop_what_comes(output),
-                taken => taken.map_err(by_stream)?,
+        let Stream { output, input, .. } = &mut *stream;
+        let stopped = poll_fn(|cx| {
+            if let Some(lasting) = lasting
+                && let Poll::Ready(call) = lasting.poll_call(cx)
+            {
+                return Poll::Ready(Err(Stop::Called(call)));
             }
-            all_taken = true;
-        }
-        let out = if outwards.unwanted && inside {
-            match outwards.poll_unwanted(cx, tcp, desk) {
+            // Moving goes first, so that what came before a reset is handed on before the reset is.
+            let out = match outwards.poll_move(cx, tcp, output, desk) {
+                Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
+                Poll::Ready(Err(Stuck::Stream(fault))) if wants_no_more(side, &fault) => {
+                    outwards.drop_what_comes(output);
+                    false
+                }
+                Poll::Ready(Err(Stuck::Stream(fault))) => {
+                    return Poll::Ready(Err(by_stream(fault)));
+                }
+                other => other.is_ready(),
+            };
+            outwards.follow(cx, tcp, output, desk);
+            let inside = match inwards.poll_move(cx, tcp, input, desk) {
                 Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
                 Poll::Ready(Err(Stuck::Stream(fault))) => {
                     return Poll::Ready(Err(by_stream(fault)));
                 }
                 other => other.is_ready(),
+            };
+            inwards.follow(cx, tcp, input, desk);
+            if inwards.state.has_ended()
+                && !all_come
+                && let Poll::Ready(end) = input.poll_end(cx)
+            {
+                end.map_err(by_stream)?;
+                all_come = true;
             }
-        } else {
-            out
+            confirm(output, input, cx, inwards.passed_on()).map_err(by_stream)?;
+            if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
+                match taken {
+                    Err(fault) if wants_no_more(side, &fault) => outwards.drop_what_comes(output),
+                    taken => taken.map_err(by_stream)?,
+                }
+                all_taken = true;
+            }
+            let out = if outwards.unwanted && inside {
+                match outwards.poll_unwanted(cx, tcp, desk) {
+                    Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
+                    Poll::Ready(Err(Stuck::Stream(fault))) => {
+                        return Poll::Ready(Err(by_stream(fault)));
+                    }
+                    other => other.is_ready(),
+                }
+            } else {
+                out
+            };
+            let over = out && inside && all_come;
+            // A flow is over once its last byte has arrived, not when it is on its way.
+            if over && all_taken && !output.has_to_end() {
+                return Poll::Ready(Ok(side.other()));
+            }
+            if !inwards.reading
+                && !inwards.state.has_ended()
+                && let Poll::Ready(fault) = input.poll_reset(cx)
+            {
+                return Poll::Ready(Err(by_stream(fault)));
+            }
+            if !(over || outwards.reading)
+                && let Poll::Ready(error) = tcp_broken.as_mut().poll(cx)
+            {
+                return Poll::Ready(Err(by_tcp(error)));
+            }
+            Poll::Pending
+        })
+        .await;
+        let stop = match stopped {
+            Ok(side) => break Ok(side),
+            Err(stop) => stop,
         };
-        if inwards.state.has_ended()
-            && !all_come
-            && let Poll::Ready(end) = input.poll_end(cx)
-        {
-            end.map_err(by_stream)?;
-            all_come = true;
+        // It is seldom needed: a relay that waits holds no room for it.
+        match Box::pin(go_on(stop, side, stream, lasting, worker)).await {
+            Ok(GoesOn::Resumed) => (all_taken, all_come) = (false, false),
+            Ok(GoesOn::Stayed) => {}
+            Ok(GoesOn::Complete) => break Ok(side.other()),
+            Err(broken) => break Err(broken),
         }
-        let over = out && inside && all_come;
-        // A flow is over once its last byte has arrived, not when it is on its way.
-        if over && all_taken {
-            return Poll::Ready(Ok(side.other()));
-        }
-        if !inwards.reading
-            && !inwards.state.has_ended()
-            && let Poll::Ready(fault) = input.poll_reset(cx)
-        {
-            return Poll::Ready(Err(by_stream(fault)));
-        }
-        if !(over || outwards.reading)
-            && let Poll::Ready(error) = tcp_broken.as_mut().poll(cx)
-        {
-            return Poll::Ready(Err(by_tcp(error)));
-        }
-        Poll::Pending
-    })
-    .await;
+    };
     if let Err(broken) = &outcome {
         stream.blame(&broken.error);
         if broken.side == side {
@@ -251,6 +279,7 @@ impl Outwards<'_> {
             return;
         }
         self.state.cut();
+        output.give_up();
         let (mut arrived, mut answered) = (false, false);
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
@@ -423,6 +452,11 @@ impl Inwards<'_> {
                 Step::Done => return Poll::Ready(Ok(())),
             }
         }
+    }
+
+    /// The offset up to which the flow has been passed on: its end counts as one.
+    fn passed_on(&self) -> u64 {
+        self.state.moved() + u64::from(self.state.is_done() && !self.state.is_cut())
     }
 
     /// Takes what has come; whether to look for more before it is written.

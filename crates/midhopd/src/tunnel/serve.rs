@@ -9,15 +9,15 @@ use super::{
     crowd::{Crowd, Place},
     earlier,
     error_mapping::{self, NoFlow},
-    guests, link,
+    guests, lasting, link,
     opened::Leaving,
     quic::Incoming,
-    refusal,
+    refusal, resume,
     session::QuicSession,
     shards::Shard,
     silence,
     standing::Standing,
-    stream::{Stream, judge},
+    stream::{Stream, judge, kept::Offer},
     transport::{self, Welcome},
 };
 use crate::{
@@ -41,6 +41,7 @@ use midhop_tunnel::{
     http3::{Code, Field},
     payload::Payload,
     quic::Opening,
+    resumption::{self, FlowId, Resumption},
     target::Target,
 };
 use rustls::pki_types::CertificateDer;
@@ -194,13 +195,10 @@ pub fn peer_of<'a>(
 
 /// Serves one stream.
 pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
-    let Some(seat) = worker.tunnels.guests.open(&peer) else {
-        worker.ledger.excessive.add(1);
-        return deny(stream, &Response::from(Cause::Full).fields(Payload::Raw)).await;
-    };
+    let seat = worker.tunnels.guests.open(&peer);
     let heard = time::timeout(PATIENCE, stream.input.request()).await;
-    let request = match heard {
-        Ok(Ok(fields)) => Request::decode(&fields),
+    let fields = match heard {
+        Ok(Ok(fields)) => fields,
         Ok(Err(fault)) => {
             worker.ledger.unserved.add(1);
             return judge(stream.connection(), &fault);
@@ -211,8 +209,38 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
             return;
         }
     };
+    let resumption = Resumption::decode(&fields);
+    if let Ok(Some(Resumption::Requested { id, received })) = resumption {
+        // It is open already, and has its place.
+        drop(seat);
+        stream.carry_in(Payload::Capsules);
+        if let Err(stream) = worker.tunnels.lasting.go_on(&peer.name, id, stream, received) {
+            tracing::debug!(peer = peer.name, flow = ?id, "a flow that is to be resumed is not known");
+            resume::deny(&worker, *stream).await;
+        }
+        return;
+    }
+    let Some(seat) = seat else {
+        worker.ledger.excessive.add(1);
+        return deny(stream, &Response::from(Cause::Full).fields(Payload::Raw)).await;
+    };
+    let malformed = Response::Denied { status: 400, cause: Cause::Malformed };
+    let request = resumption.map_err(|_| malformed).and_then(|resumption| {
+        let (request, payload) = Request::decode(&fields)?;
+        Ok((request, payload, resumption))
+    });
     let answer = match request {
-        Ok((request, payload)) => {
+        Ok((request, payload, resumption)) => {
+            let offered = match resumption {
+                Some(Resumption::Offered(id)) if peer.resume > Duration::ZERO.into() => Some(id),
+                _ => None,
+            };
+            let payload = match payload {
+                Payload::Raw if offered.is_some() && lasting::is_by_capsules(&fields) => {
+                    Payload::Capsules
+                }
+                payload => payload,
+            };
             stream.carry_in(payload);
             match open(&worker, &peer, &request, &mut stream).await {
                 Ok(opened) => {
@@ -223,7 +251,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                         peer = peer.name, client = %ends.client, claims, %from, target = %request.target, ?payload,
                         "a flow is granted"
                     );
-                    return carry_on(&worker, &peer, stream, opened, seat).await;
+                    return carry_on(&worker, &peer, stream, opened, (seat, offered)).await;
                 }
                 Err(Denial { cause, next }) => {
                     let client = request.client.map(tracing::field::display);
@@ -249,7 +277,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
 
 /// Responds that there is no flow. A peer that takes no response keeps no place by that.
 async fn deny(mut stream: Stream, answer: &[Field]) {
-    match time::timeout(PATIENCE, stream.output.say(answer)).await {
+    match time::timeout(PATIENCE, stream.output.send_fields(answer)).await {
         Ok(Ok(())) => {}
         Ok(Err(_broken)) => return,
         Err(_late) => return stream.output.reset(Code::REQUEST_CANCELLED),
@@ -272,6 +300,7 @@ struct Opened {
     from: Source,
     /// The flow as it leaves this host. None: it leaves by the next tunnel.
     leaving: Option<Leaving>,
+    class: ClassPlan,
 }
 
 /// How a server is reached.
@@ -338,8 +367,8 @@ async fn open(
             Step::Opened(next, leg) => {
                 let (server, ends) = (Server::Tunnel(next), Ends { client, server });
                 let from = Source::Host;
-                let rule = decision.rule;
-                return Ok(Opened { server, ends, leg, rule, ticket, from, leaving: None });
+                let (rule, class) = (decision.rule, wish.class(&decision).clone());
+                return Ok(Opened { server, ends, leg, rule, ticket, from, leaving: None, class });
             }
             Step::Denied(denial) => last = denial,
             Step::Alone => direct.push((server, decision)),
@@ -359,10 +388,11 @@ async fn open(
     };
     let Connected { stream: tcp, server, decision, leg, from, leaving } =
         connected.map_err(|failed| failed.map_or(last, Denial::from))?;
-    stream.output.join(wish.class(&decision));
+    let class = wish.class(&decision).clone();
+    stream.output.join(&class);
     let ends = Ends { client, server };
     let (server, rule) = (Server::Leg(tcp), decision.rule);
-    Ok(Opened { server, ends, leg, rule, ticket, from, leaving })
+    Ok(Opened { server, ends, leg, rule, ticket, from, leaving, class })
 }
 
 /// Result of requesting the flow from the next tunnel of a chain.
@@ -538,12 +568,24 @@ async fn carry_on(
     peer: &PeerPlan,
     mut stream: Stream,
     opened: Opened,
-    seat: guests::Seat,
+    (seat, offered): (guests::Seat, Option<FlowId>),
 ) {
-    let Opened { server, ends, leg, rule, ticket, leaving, .. } = opened;
+    let Opened { server, ends, leg, rule, ticket, leaving, class, .. } = opened;
+    let mut answer = Response::Granted.fields(stream.payload());
+    match (offered, &server) {
+        // Bytes in capsules have a place for confirmations.
+        (Some(id), Server::Leg(_)) if stream.payload() == Payload::Capsules => {
+            let most = lasting::most_kept(peer.send_window.get());
+            stream.keep(Offer { id, request: None, class }, most);
+            answer.push(resumption::granted(id));
+        }
+        (None, _) if stream.connection().is_tcp() && peer.resume > Duration::ZERO.into() => {
+            answer.push(resumption::announced(peer.resume.as_ns() / 1_000_000_000));
+        }
+        _ => {}
+    }
     // A peer that lets nothing be sent to it must not hold a server for ever.
-    let answer = Response::Granted.fields(stream.payload());
-    let said = time::timeout(peer.timeout.into(), stream.output.say(&answer)).await;
+    let said = time::timeout(peer.timeout.into(), stream.output.send_fields(&answer)).await;
     if !matches!(said, Ok(Ok(()))) {
         return;
     }

@@ -4,13 +4,18 @@
 //! for.
 
 use super::carrier::{Connection, Receiver, Sender};
+use super::lasting;
 use super::quic::{self, QuicConnection};
+use super::stream::kept::Offer;
+use super::stream::resumable::SessionSeat;
 use super::stream::{Stream, StreamError};
 use midhop_pep::config::{ClassPlan, PeerPlan, RequestForm};
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::control::Pace;
 use midhop_tunnel::http3::{Code, Settings};
+use midhop_tunnel::payload::Payload;
 use midhop_tunnel::quic::{ConnectionError, StreamId};
+use midhop_tunnel::resumption::Resumption;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,11 +29,13 @@ pub struct QuicSession {
     /// The pace at which its datagrams leave.
     pace: Pace,
     /// Held by each flow.
-    seats: Arc<()>,
+    seats: Arc<SessionSeat>,
     /// Unit: bytes. The most that its flows may have written and the peer has not acknowledged.
     pool: u64,
     /// The form of requests.
     form: RequestForm,
+    /// Whether flows are kept when their carrier is gone.
+    resumes: bool,
     /// Until when flows wait for the peer's announcement.
     patient_until: Instant,
     /// Whether the log has reported that nothing was announced until then.
@@ -45,6 +52,7 @@ impl QuicSession {
             seats: Arc::default(),
             pool: peer.send_window.get(),
             form: peer.request,
+            resumes: peer.resume > midhop_units::Duration::ZERO,
             patient_until: Instant::now() + Duration::from_nanos(peer.timeout.as_ns()),
             told: Cell::new(false),
             authority: format!("{}:{}", peer.identity, connection.remote_address().port()),
@@ -98,14 +106,58 @@ impl QuicSession {
     /// When the tunnel is gone.
     pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
         let form = self.form().await?;
+        let mut stream = self.open(form.payload(), class).await?;
+        let mut fields = request.fields(form);
+        // A proxy in the middle of a chain keeps nothing for the next one.
+        if request.hops == 0 && self.can_resume(form) {
+            let id = lasting::new_id();
+            let (request, class) = (Some(request.clone()), class.clone());
+            stream.keep(Offer { id, request, class }, lasting::most_kept(self.pool));
+            fields.extend(Resumption::Offered(id).fields());
+        }
+        stream.output.send_fields(&fields).await?;
+        Ok(stream)
+    }
+
+    /// Requests that a flow goes on here, of which this end has received so much.
+    ///
+    /// # Errors
+    /// When the tunnel is gone, or its other end resumes no flows.
+    pub async fn ask_again(
+        &self,
+        request: &Request,
+        class: &ClassPlan,
+        again: Resumption,
+    ) -> Result<Stream, StreamError> {
+        self.settings().await;
+        let form = self.form().await?;
+        if !self.can_resume(form) {
+            return Err(StreamError::Unable);
+        }
+        let mut stream = self.open(form.payload(), class).await?;
+        let mut fields = request.fields(form);
+        fields.extend(again.fields());
+        stream.output.send_fields(&fields).await?;
+        Ok(stream)
+    }
+
+    /// Opens a stream for a request.
+    async fn open(&self, payload: Payload, class: &ClassPlan) -> Result<Stream, StreamError> {
         let id = self.connection.open_flow().await?;
         let (sender, receiver) = self.halves(id);
         let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
         stream.output.join(class);
         stream.seat = Some(self.seats.clone());
-        stream.carry_in(form.payload());
-        stream.output.say(&request.fields(form)).await?;
+        stream.carry_in(payload);
         Ok(stream)
+    }
+
+    /// Whether both ends keep flows that are requested in this form.
+    fn can_resume(&self, form: Form<'_>) -> bool {
+        let peer = *self.connection.settings().borrow();
+        self.resumes
+            && form.payload() == Payload::Capsules
+            && peer.is_some_and(|settings| settings.resume_s > 0)
     }
 
     /// Selects the form of a request. Waits for the peer to announce what it serves only if that was configured.
@@ -167,11 +219,14 @@ impl QuicSession {
     /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as QUIC shows it: QUIC
     /// shows only `in_flight`.
     pub fn held(&self, in_flight: u64) -> u64 {
-        if self.connection.is_full() { self.pool } else { in_flight.min(self.pool) }
+        let written = if self.connection.is_full() { self.pool } else { in_flight.min(self.pool) };
+        // What the peer has acknowledged and not passed on is kept as well.
+        written.max(self.seats.kept())
     }
 
     /// Closes the connection and all of its flows. The reason of an earlier close is kept.
     pub fn close(&self, code: Code) {
+        self.seats.close();
         self.connection.close(code);
     }
 }

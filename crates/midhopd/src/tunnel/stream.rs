@@ -1,9 +1,17 @@
 //! One flow's stream through a tunnel: a request and its response, then the bytes of the flow, in the form that the
 //! request specifies ([`Payload`]).
 //!
+//! A flow that can be resumed outlives its stream: [`kept`] is what it keeps, and [`resumable`] how another
+//! stream takes the place of the one before.
+//!
 //! Invariant: an end is reported only if the other end sent it. A half that is dropped before its stream has ended in
 //! order is reset with the code of a broken TCP connection, whatever the reason.
 
+pub mod kept;
+pub mod resumable;
+
+use self::kept::{KeptBytes, Offer};
+use self::resumable::SessionSeat;
 use super::carrier::{Connection, Receiver, Sender};
 use bytes::Bytes;
 use midhop_pep::config::ClassPlan;
@@ -11,12 +19,16 @@ use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::{Code, Field};
 use midhop_tunnel::payload::{Payload, PayloadError, PayloadReader};
+use midhop_tunnel::resumption::{self, FlowId, ReceivedBytes};
 use std::{
     collections::VecDeque,
     fmt,
     future::poll_fn,
     io,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -29,7 +41,9 @@ pub struct Stream {
     /// The half that the other end sends.
     pub input: Input,
     /// Its place in its session.
-    pub seat: Option<Arc<()>>,
+    pub seat: Option<Arc<SessionSeat>>,
+    /// How the flow can be resumed, until somebody sees to that.
+    pub offer: Option<Box<Offer>>,
 }
 
 impl Stream {
@@ -50,10 +64,10 @@ impl Stream {
         awaits_answer: bool,
     ) -> Self {
         let (output, input) = (
-            Output { carrier: sender, payload: Payload::default() },
+            Output { carrier: sender, payload: Payload::default(), kept: None },
             Input::new(receiver, awaits_answer),
         );
-        Self { connection, output, input, seat: None }
+        Self { connection, output, input, seat: None, offer: None }
     }
 
     /// The connection that it belongs to.
@@ -182,6 +196,8 @@ impl From<PayloadError> for StreamError {
 pub struct Output {
     carrier: Sender,
     payload: Payload,
+    /// What it keeps of a flow that can be resumed.
+    kept: Option<Box<KeptBytes>>,
 }
 
 impl Output {
@@ -194,7 +210,7 @@ impl Output {
     ///
     /// # Errors
     /// When the stream breaks first.
-    pub async fn say(&mut self, fields: &[Field]) -> Result<(), StreamError> {
+    pub async fn send_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         self.carrier.put_fields(fields)?;
         let said = poll_fn(|cx| self.poll_flush(cx)).await;
         self.rest();
@@ -203,12 +219,24 @@ impl Output {
 
     /// Takes some bytes of the flow. Nothing may be waiting. The bytes wait for [`Output::poll_flush`].
     pub fn put(&mut self, bytes: Bytes) {
-        self.carrier.put(&self.payload.head(bytes.len()), bytes);
+        let mut head = match &mut self.kept {
+            Some(kept) => kept.put(&bytes, self.payload),
+            None => Vec::new(),
+        };
+        head.extend(self.payload.head(bytes.len()));
+        self.carrier.put(&head, bytes);
     }
 
     /// Reports that the flow has ended, where the end of the stream does not. The rest is as with [`Output::put`],
     /// and [`Output::end`] follows.
     pub fn put_end(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.put_end();
+        }
+        self.send_end();
+    }
+
+    fn send_end(&mut self) {
         let end = self.payload.end();
         if !end.is_empty() {
             self.carrier.put(&end, Bytes::new());
@@ -222,22 +250,49 @@ impl Output {
 
     /// Unit: bytes. What waits to be taken.
     pub fn waiting(&self) -> usize {
-        self.carrier.waiting()
+        self.carrier.waiting() + self.kept.as_ref().map_or(0, |kept| kept.waiting())
     }
 
     /// Hands on the waiting bytes. Ready when none wait.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
-        self.carrier.poll_flush(cx)
+        loop {
+            ready!(self.carrier.poll_flush(cx))?;
+            match self.kept.as_mut().and_then(|kept| kept.next_again()) {
+                None => return Poll::Ready(Ok(())),
+                Some(bytes) if bytes.is_empty() => self.send_end(),
+                Some(bytes) => self.carrier.put(&self.payload.head(bytes.len()), bytes),
+            }
+        }
     }
 
     /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
-        self.carrier.end();
+        if self.kept.as_mut().is_some_and(|kept| kept.end()) {
+            // Other flows have their turn until then.
+            self.carrier.rest();
+        } else {
+            self.carrier.end();
+        }
     }
 
     /// Ends this half abruptly.
     pub fn reset(&mut self, code: Code) {
+        if let Some(kept) = &mut self.kept {
+            kept.let_go();
+        }
         self.carrier.reset(code);
+    }
+
+    /// The flow will not be resumed: this half ends as that of any other flow.
+    pub fn give_up(&mut self) {
+        if self.kept.as_mut().is_some_and(|kept| kept.let_go()) {
+            self.carrier.end();
+        }
+    }
+
+    /// Whether an end that was called for waits for the other end's.
+    pub fn has_to_end(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.has_to_end())
     }
 
     /// Whether a [cut](Self::cut) leaves behind the bytes put before. Otherwise it waits until these have arrived.
@@ -248,6 +303,7 @@ impl Output {
     /// The flow broke: reports this behind the bytes put before. Nothing may be waiting. It is done once
     /// [`Output::poll_stopped`] is ready.
     pub fn cut(&mut self) {
+        self.give_up();
         if self.payload == Payload::Capsules {
             // A stream that ends before its flow has was cut off.
             self.carrier.end();
@@ -258,7 +314,10 @@ impl Output {
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
-        self.carrier.poll_stopped(cx)
+        match kept::poll_confirmed(self, cx) {
+            Some(confirmed) => confirmed,
+            None => self.carrier.poll_stopped(cx),
+        }
     }
 
     /// The same, for a caller that waits for nothing else.
@@ -288,13 +347,46 @@ pub struct Input {
     returned: VecDeque<Bytes>,
     /// The fault, reported once the bytes before it were handed on.
     fault: Option<StreamError>,
+    /// How far the flow has been received, where it can be resumed.
+    received: Option<Box<ReceivedBytes>>,
+    /// What is awaited of the response about resumption, until it has arrived.
+    awaited: Option<Box<AwaitedGrant>>,
+}
+
+/// What is read of resumption in the response that grants a flow.
+#[derive(Debug)]
+enum AwaitedGrant {
+    /// Whether the flow may be resumed under this identity.
+    Of(FlowId),
+    /// For how many seconds the other end keeps flows: it is noted here.
+    Announcement(Arc<AtomicU64>),
 }
 
 impl Input {
     fn new(carrier: Receiver, awaits_answer: bool) -> Self {
         let (payload, flow, data) = (Payload::default(), PayloadReader::default(), Bytes::new());
         let returned = VecDeque::new();
-        Self { carrier, payload, flow, data, awaits_answer, returned, fault: None }
+        Self {
+            carrier,
+            payload,
+            flow,
+            data,
+            awaits_answer,
+            returned,
+            fault: None,
+            received: None,
+            awaited: None,
+        }
+    }
+
+    /// Another carrier takes the place of the one before. What was not parsed is sent again.
+    fn succeed(&mut self, carrier: Receiver) {
+        self.carrier = carrier;
+        self.flow.begin_again();
+        (self.data, self.fault) = (Bytes::new(), None);
+        if let Some(received) = &mut self.received {
+            received.confirm_again();
+        }
     }
 
     /// Waits for the request that opens the stream.
@@ -400,7 +492,10 @@ impl Input {
             match Response::decode(&fields, self.payload) {
                 // A provisional response: the final one follows.
                 Ok(None) => {}
-                Ok(Some(Response::Granted)) => self.awaits_answer = false,
+                Ok(Some(Response::Granted)) => {
+                    self.awaits_answer = false;
+                    self.read_grant(&fields);
+                }
                 Ok(Some(Response::Denied { cause, .. })) => {
                     return Poll::Ready(Err(StreamError::Denied(cause)));
                 }
@@ -412,13 +507,30 @@ impl Input {
         Poll::Ready(Ok(()))
     }
 
+    /// Reads in the response that grants the flow whether it can be resumed.
+    fn read_grant(&mut self, fields: &[Field]) {
+        match self.awaited.take().as_deref() {
+            Some(AwaitedGrant::Of(id)) if !resumption::grants(fields, *id) => self.received = None,
+            Some(AwaitedGrant::Announcement(seconds)) => {
+                seconds.store(resumption::announcement(fields).unwrap_or(0), Relaxed);
+            }
+            Some(AwaitedGrant::Of(_)) | None => {}
+        }
+    }
+
     /// The next bytes of the flow. None: it has ended.
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         loop {
             if let Some(bytes) = self.flow.read(&mut self.data)? {
+                if let Some(received) = &mut self.received {
+                    received.count(bytes.len() as u64);
+                }
                 return Poll::Ready(Ok(Some(bytes)));
             }
             if self.flow.has_ended() {
+                if let Some(received) = &mut self.received {
+                    received.end();
+                }
                 return Poll::Ready(Ok(None));
             }
             match ready!(self.carrier.poll_data(cx))? {

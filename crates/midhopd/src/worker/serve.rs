@@ -6,7 +6,7 @@ use crate::assist::{AssistDoor, assist};
 use crate::handover::{self, HandedFlow};
 use crate::hold::hold;
 use crate::intercept::Queue;
-use crate::survival::adopt::adopt_all;
+use crate::survival::adopt::{adopt_all, serve_accepted};
 use crate::survival::holder::Succession;
 use crate::survival::register::Region;
 use crate::tunnel;
@@ -34,6 +34,9 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
     local.block_on(&runtime, async {
         if let Some((Succession { inherited, .. }, left)) = doors.succession.zip(left) {
             adopt_all(&worker, left, &inherited);
+        }
+        if worker.number() == 0 {
+            serve_accepted(&worker);
         }
         if let Some(mut may_open) = doors.may_open {
             // Live flows go on. New ones wait until they can be delivered.

@@ -3,7 +3,7 @@
 //! `client – gateway with the first – server's host with the second, the third, and the server`
 
 use crate::ends::{self, Authority, TARGETS, far_config, near_config};
-use crate::flows::{KNOWN_LINK, duties, exchange, hear_break};
+use crate::flows::{KNOWN_LINK, block, duties, exchange, hear_break, pass, unblock};
 use crate::program::{Desk, Running};
 use crate::stage::{self, Family, Stage, until};
 use crate::visitor::{Shown, Visitor};
@@ -14,6 +14,7 @@ use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 const FAMILY: Family = Family::V4;
 /// Where the third one listens.
@@ -90,6 +91,41 @@ fn bytes_pass_three_proxies_both_ways() {
         assert_eq!(chain.sums(|it| &it.bytes_up), [10_000_000; 3]);
         assert_eq!(chain.sums(|it| &it.bytes_down), [10_000_000; 3]);
     }
+}
+
+/// The middle of a chain keeps nothing: a flow stays with the carrier that it has when the tunnel changes to another one.
+#[test]
+fn flows_of_a_chain_stay_where_they_are_when_their_tunnel_changes() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let chain = Chain::start(&stage, EARLY);
+    let listener = stage.listen(FAMILY);
+    // The first one's response announces what the second one may ask for.
+    let flows = [(); 2].map(|()| {
+        let flow = stage.flow(&listener);
+        pass(&flow.0, &flow.1);
+        flow
+    });
+    let tcp_tunnels = || midhopd::snapshot::Source::of(&chain.near).take().peers["far"].tcp_tunnels;
+    assert_eq!(tcp_tunnels(), 1);
+    unblock(&stage);
+    let begun = std::time::Instant::now();
+    while midhopd::snapshot::Source::of(&chain.near).take().peers["far"].carrier
+        != Some(midhop_status::snapshot::Carrier::Quic)
+    {
+        assert!(begun.elapsed() < Duration::from_secs(100), "it does not return to UDP");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // A new one goes by the other carrier while they stay.
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    for (client, server) in &flows {
+        pass(client, server);
+    }
+    assert_eq!(chain.sums(|it| &it.resumed), [0; 3]);
+    assert_eq!(chain.sums(|it| &it.not_resumed), [0; 3]);
+    assert_eq!(chain.sums(|it| &it.resumptions_refused), [0; 3]);
+    assert_eq!(tcp_tunnels(), 1);
 }
 
 #[test]

@@ -8,11 +8,11 @@ use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
-const HTTP: u16 = 3128;
+pub const HTTP: u16 = 3128;
 const SOCKS: u16 = 1080;
 
 /// A proxy that listens on the gateway's addresses and serves the client's network.
-fn start(stage: &Stage, more: &str) -> (Desk, Running) {
+pub fn start(stage: &Stage, more: &str) -> (Desk, Running) {
     let desk = Desk::new(&format!(
         "[explicit]\nhttp_connect = \"[::]:{HTTP}\"\nsocks5 = \"[::]:{SOCKS}\"\n\
          clients = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n\
@@ -23,7 +23,7 @@ fn start(stage: &Stage, more: &str) -> (Desk, Running) {
 }
 
 /// The gateway as its client knows it.
-fn gateway(family: Family) -> IpAddr {
+pub fn gateway(family: Family) -> IpAddr {
     match family {
         Family::V4 => IpAddr::from([10, 0, 1, 1]),
         Family::V6 => IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, 1]),

@@ -86,6 +86,32 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
     assert!(!said.contains("not confined"), "{said}");
 }
 
+/// Live flows' guide: neither the unit nor its main process notices.
+#[test]
+fn the_guide_of_the_upgrade_holds_under_systemd() {
+    let Some(machine) = Machine::boot() else { return };
+    machine.must("ip link add lan0 type veth peer name sat0");
+    machine.must("ip link set lan0 up && ip link set sat0 up");
+    for line in commands_of("/gateway.md").iter().filter(|line| line.starts_with("install ")) {
+        machine.must(&with_our_program(line));
+    }
+    write(&machine, "/etc/midhopd.toml", &configuration("/gateway.md", "[intercept]"));
+    machine.must("systemctl daemon-reload && systemctl start midhopd");
+    let pid = main_process(&machine);
+    let mut followed = Vec::new();
+    for line in commands_of("/upgrade.md").iter().filter(|line| line.starts_with("midhopd ")) {
+        machine.must(line);
+        assert_eq!(main_process(&machine), pid, "{line}: an upgrade is no restart");
+        followed.push(line.split(' ').nth(1).unwrap_or_default().to_owned());
+    }
+    assert_eq!(followed, ["check", "status", "upgrade", "status"]);
+    let status = machine.must("midhopd status --json");
+    assert!(status.contains("\"upgrades_total\": 1"), "{status}");
+    machine.must("systemctl stop midhopd");
+    let said = machine.said();
+    assert!(!said.contains("ERROR"), "{said}");
+}
+
 /// What is done to a host is followed on one; other documents may only repeat it.
 #[test]
 fn only_these_guides_administer_a_host() {

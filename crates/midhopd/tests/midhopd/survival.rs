@@ -5,6 +5,7 @@ use crate::flows::{exchange, fill, reset};
 use crate::panics::thread;
 use crate::program::{Desk, Running, log_of, traces};
 use crate::stage::{self, Family, PATIENCE, ReadOnce, Stage, hear, noise, queued, say, until};
+use midhop_process::privileges::HOLDING;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -32,7 +33,7 @@ pub fn relayed(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) 
 }
 
 /// Waits until the data plane that there is takes new flows.
-fn wait_until_it_serves(stage: &Stage) {
+pub fn wait_until_it_serves(stage: &Stage) {
     let health = || {
         let mut stream = TcpStream::connect("127.0.0.1:9310").ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -94,11 +95,11 @@ fn no_byte_is_lost_ipv6() {
 }
 
 /// A thread of another process, which stops at each of its system calls.
-struct Traced(Pid);
+pub struct Traced(Pid);
 
 impl Traced {
     /// None where no process may be traced.
-    fn new(thread: Pid) -> Option<Self> {
+    pub fn new(thread: Pid) -> Option<Self> {
         ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD).ok()?;
         ptrace::interrupt(thread).expect("it is traced");
         let this = Self(thread);
@@ -119,13 +120,18 @@ impl Traced {
     }
 
     /// Lets it go on to where its next system call begins or ends.
-    fn step(&self, over: impl Fn() -> bool) -> bool {
+    pub fn step(&self, over: impl Fn() -> bool) -> bool {
         ptrace::syscall(self.0, None).expect("it is stopped");
         self.wait(over)
     }
 
+    /// Takes note of its end, so that its parent is told.
+    pub fn reap(&self) {
+        while waitpid(self.0, Some(WaitPidFlag::__WALL)).is_ok() {}
+    }
+
     /// Lets it go on for good.
-    fn release(self) {
+    pub fn release(self) {
         ptrace::interrupt(self.0).expect("it is traced");
         self.wait(|| false);
         ptrace::detach(self.0, None).expect("it is stopped");
@@ -147,7 +153,7 @@ fn conversation(mut client: &TcpStream, mut server: &TcpStream, answer: &[u8]) {
 }
 
 /// Deaths after which a daemon is started anew: it gives up at one more, as it would in the field.
-const DEATHS: u32 = 4;
+pub const DEATHS: u32 = 4;
 
 #[test]
 fn it_may_die_before_and_after_each_system_call() {
@@ -179,8 +185,7 @@ fn it_may_die_before_and_after_each_system_call() {
                 eprintln!("killed at the start or end of its system call {number}");
                 running.signal_data_plane(Signal::SIGKILL);
                 deaths += 1;
-                // Reaped, so that its parent is told.
-                while waitpid(traced.0, Some(WaitPidFlag::__WALL)).is_ok() {}
+                traced.reap();
             }
         });
         if steps < number {
@@ -293,6 +298,34 @@ fn flows_keep_a_congestion_control_of_ours() {
     assert_eq!(leg(), before, "{}", log_of(&desk));
     let (client, server) = stage.flow(&listener);
     exchange(&client, &server, 100_000);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
+/// What starting another data plane does not take, the first process gives up, and none that follows misses it.
+#[test]
+fn the_first_process_has_what_a_start_of_a_data_plane_takes() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let capabilities = |process: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a status");
+        ["CapPrm:", "CapEff:"].map(|set| {
+            let line = status.lines().find_map(|line| line.strip_prefix(set)).expect("a set");
+            u64::from_str_radix(line.trim(), 16).expect("a number")
+        })
+    };
+    let needed = HOLDING.iter().fold(0, |all, one| all | one.bitmask());
+    let expected = capabilities("self").map(|own| own & needed);
+    for _ in 0..2 {
+        assert_eq!(capabilities(&running.first().to_string()), expected);
+        assert_eq!(capabilities(&running.id().to_string()), [0, 0]);
+        kill_data_plane(&running);
+        wait_until_it_serves(&stage);
+        let (client, server) = relayed(&stage, &listener);
+        exchange(&client, &server, 100_000);
+    }
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }

@@ -15,9 +15,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 const EARLY: &str = "accept = \"early\"\n";
-const TEMPLATE: Form<'_> = Form::Template { authority: "far:4433" };
+pub(crate) const TEMPLATE: Form<'_> = Form::Template { authority: "far:4433" };
 
-fn capsule(kind: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn capsule(kind: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::write(kind, &mut out);
     varint::write(payload.len() as u64, &mut out);
@@ -26,16 +26,16 @@ fn capsule(kind: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The place of a peer at a far end's door.
-struct Place {
-    visitor: Visitor,
-    shown: Shown,
-    listener: TcpListener,
-    ends: Ends,
-    stage: Stage,
+pub(crate) struct Place {
+    pub(crate) visitor: Visitor,
+    pub(crate) shown: Shown,
+    pub(crate) listener: TcpListener,
+    pub(crate) ends: Ends,
+    pub(crate) stage: Stage,
 }
 
 impl Place {
-    fn set() -> Option<Self> {
+    pub(crate) fn set() -> Option<Self> {
         let stage = Stage::set()?;
         let ends = Ends::start(&stage, Family::V4, EARLY);
         let visitor = Visitor::new(&stage.gateway);
@@ -44,7 +44,7 @@ impl Place {
         Some(Self { visitor, shown, listener, ends, stage })
     }
 
-    fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         Target::Address(self.listener.local_addr().expect("an address"))
     }
 
@@ -61,7 +61,7 @@ impl Place {
     }
 
     /// Says some capsules, each byte in a frame of its own where they are few, and ends the stream or not.
-    fn say(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
+    pub(crate) fn say(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
         let size = if capsules.len() < 100 { 1 } else { 16_000 };
         let mut stream = Vec::new();
         capsules.chunks(size).for_each(|piece| frame::write(frame::DATA, piece, &mut stream));
@@ -74,7 +74,7 @@ impl Place {
     }
 
     /// What the far end says up to the end of its stream.
-    fn hear(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
+    pub(crate) fn hear(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
         let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         while let Some(frame) = self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
             let Frame::Data(mut data) = frame else { panic!("{frame:?}") };
@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// The code with which the far end breaks off, whatever comes before.
-    fn hear_reset(&self, flow: &mut Flow) -> Code {
+    pub(crate) fn hear_reset(&self, flow: &mut Flow) -> Code {
         loop {
             match self.visitor.runtime.block_on(flow.frame()) {
                 Ok(Some(_)) => {}

@@ -238,7 +238,9 @@ fn a_far_end_that_dies_leaves_no_flow_that_looks_whole() {
         let authority = Authority::new(&["near", "far"]);
         let far = Desk::new(&far_config(Family::V4, &authority, ""));
         let running = Running::start_in(&stage.server, &far);
-        let quick = format!("keepalive = \"500 ms\"\ntimeout = \"2 s\"\nrequest = \"{form}\"\n");
+        let quick = format!(
+            "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nresume = \"2 s\"\nrequest = \"{form}\"\n"
+        );
         let config = near_config(Family::V4, &authority, &accepting("early"), &quick, "");
         let _near = stage.start(&config);
         let listener = stage.listen(Family::V4);

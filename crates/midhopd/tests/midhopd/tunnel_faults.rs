@@ -62,7 +62,7 @@ fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
 #[test]
 fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     let Some(stage) = Stage::set() else { return };
-    let pair = Pair::new("", "timeout = \"300 s\"\n", REJECT);
+    let pair = Pair::new("", "timeout = \"300 s\"\nresume = \"1 s\"\n", REJECT);
     let _far = pair.start_far(&stage);
     let near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -198,7 +198,8 @@ fn attempts_come_at_growing_intervals() {
 #[test]
 fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back() {
     let Some(stage) = Stage::set() else { return };
-    let pair = Pair::new(QUICK, QUICK, "");
+    let own = format!("{QUICK}resume = \"0 s\"\n");
+    let pair = Pair::new(&own, &own, "");
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -267,7 +268,7 @@ fn an_idle_flow_is_kept() {
 #[test]
 fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
     let Some(stage) = Stage::set() else { return };
-    let pair = Pair::new("", &format!("{QUICK}[peers.another]\n"), REJECT);
+    let pair = Pair::new("", &format!("{QUICK}resume = \"0 s\"\n[peers.another]\n"), REJECT);
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let (_client, server) = idle_flow(&stage);

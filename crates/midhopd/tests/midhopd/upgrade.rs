@@ -1,7 +1,7 @@
 //! Another program takes the place of the one that runs, with its flows.
 
 use crate::flows::exchange;
-use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
+use crate::program::{Desk, Running, copy_program, errors, log_of, midhopd, output_in, traces};
 use crate::stage::{self, Family, ReadOnce, Stage, until};
 use crate::survival::{kill_data_plane, relayed};
 use midhopd::survival::door::UpgradeOutcome;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n[legs.wan0]\n";
 
 /// The same program under another name.
-fn another(desk: &Desk, name: &str) -> PathBuf {
+pub fn another(desk: &Desk, name: &str) -> PathBuf {
     let path = desk.path().join(name);
     let program = midhopd();
     if std::fs::hard_link(program.get_program(), &path).is_err() {
@@ -37,16 +37,16 @@ fn command(desk: &Desk, program: &Path) -> Command {
     command
 }
 
-fn upgrade(stage: &Stage, desk: &Desk, program: &Path) -> Output {
+pub fn upgrade(stage: &Stage, desk: &Desk, program: &Path) -> Output {
     output_in(&stage.gateway, &mut command(desk, program))
 }
 
-fn assert_done(output: &Output, desk: &Desk) {
+pub fn assert_done(output: &Output, desk: &Desk) {
     assert!(output.status.success(), "{}\n{}", errors(output), log_of(desk));
 }
 
 /// The program that a daemon is.
-fn program_of(running: &Running) -> PathBuf {
+pub fn program_of(running: &Running) -> PathBuf {
     std::fs::read_link(format!("/proc/{}/exe", running.first())).expect("a program")
 }
 
@@ -156,6 +156,68 @@ fn programs_that_cannot_take_over_harm_no_flow() {
     exchange(&client, &server, 1_000_000);
     assert_eq!(desk.status().upgrades_total, 1);
     drop((client, server));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+/// A program that has other bytes in the place of some, wherever they are. None: it has no such bytes.
+fn altered(desk: &Desk, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = std::fs::read(midhopd().get_program()).expect("a program");
+    let found: Vec<_> =
+        (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
+    for at in &found {
+        bytes[*at..*at + to.len()].copy_from_slice(to);
+    }
+    let (written, path) = (desk.path().join("written"), desk.path().join(name));
+    std::fs::write(&written, bytes).expect("a program");
+    std::fs::set_permissions(&written, PermissionsExt::from_mode(0o755)).expect("a mode");
+    copy_program(&written, &path);
+    std::fs::remove_file(written).expect("removing a copy");
+    (!found.is_empty()).then_some(path)
+}
+
+/// What a program cannot read it finds out when it has taken the place of the one before, which has it back as it was.
+#[test]
+fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let flows: Vec<_> = (0..4).map(|_| relayed(&stage, &listener)).collect();
+    let (mut client, mut server) = relayed(&stage, &listener);
+    let own = program_of(&running);
+    // What a register begins with, in the order of this machine's bytes; and a key of what comes with it.
+    let magic = u64::from_be_bytes(*b"midhopd\n").to_ne_bytes();
+    let other = u64::from_be_bytes(*b"midhopx\n").to_ne_bytes();
+    let unable = [
+        altered(&desk, "register", &magic, &other),
+        altered(&desk, "handed", b"stopped_ns", b"stopped_us"),
+    ];
+    let unable: Vec<_> = unable.into_iter().flatten().collect();
+    if unable.is_empty() {
+        return midhop_testkit::skipped("the program has its constants in other words");
+    }
+    scope(|scope| {
+        for (client, server) in &flows {
+            scope.spawn(move || exchange(client, server, 20_000_000));
+        }
+        for program in unable.iter().chain(&unable) {
+            let output = upgrade(&stage, &desk, program);
+            assert_eq!(output.status.code(), Some(1), "{}", log_of(&desk));
+            assert!(errors(&output).contains("goes on with all flows"), "{}", errors(&output));
+            assert_eq!(program_of(&running), own);
+            stage::pass(&mut client, &mut server);
+        }
+    });
+    until("it has come up", || desk.try_status().is_ok());
+    assert_eq!(desk.status().upgrades_total, 0);
+    assert_done(&upgrade(&stage, &desk, &another(&desk, "next")), &desk);
+    exchange(&client, &server, 1_000_000);
+    until("it has come up", || desk.try_status().is_ok());
+    assert_eq!(desk.status().upgrades_total, 1);
+    drop((client, server, flows));
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");

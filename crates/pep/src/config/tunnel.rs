@@ -27,6 +27,9 @@ const FLOW_BDPS_SCARCE: f64 = 1.25;
 const STUCK_FLOWS: u64 = 8;
 /// The longest name that DNS can hold.
 const NAME_BYTES_MAX: usize = 253;
+/// How long a flow is kept whose tunnel is gone, where nothing is configured; that at most.
+const RESUME: Duration = Duration::from_s(300);
+const RESUME_MAX: Duration = Duration::from_s(3600);
 
 /// What carries a tunnel where UDP does not pass, or is throttled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +154,9 @@ pub struct Peer {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened, before they go without it.
     pub patience: Duration,
+    /// How long a flow is kept whose tunnel is gone, so that it goes on when there is another one. Where both ends keep
+    /// flows; 0 s: they end with their tunnel.
+    pub resume: Duration,
     /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
 }
@@ -177,6 +183,7 @@ impl Default for Peer {
             keepalive: Duration::from_s(15),
             timeout: Duration::from_s(60),
             patience: Duration::from_s(3),
+            resume: RESUME,
             fallback: Fallback::default(),
         }
     }
@@ -296,6 +303,8 @@ pub struct PeerPlan {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened.
     pub patience: Duration,
+    /// How long a flow is kept whose tunnel is gone.
+    pub resume: Duration,
     /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
     /// Congestion control of that, by the kernel's name; none: the kernel's default. Found at the start.
@@ -452,6 +461,13 @@ fn resolve_peer(
     for (field, time) in [("keepalive", peer.keepalive), ("timeout", peer.timeout)] {
         positive(&key.join(field), time, Duration::ZERO, "15 s and 60 s are usual")?;
     }
+    if peer.resume > RESUME_MAX {
+        return fault(
+            &key.join("resume"),
+            format!("{} is more than {RESUME_MAX}", peer.resume),
+            "each flow holds a connection and memory for so long; 5 min is usual",
+        );
+    }
     if peer.keepalive >= peer.timeout {
         return fault(
             &key.join("keepalive"),
@@ -499,6 +515,7 @@ fn resolve_peer(
         keepalive: peer.keepalive,
         timeout: peer.timeout,
         patience: peer.patience,
+        resume: peer.resume,
         fallback: peer.fallback,
         kernel_congestion: None,
         written: peer.clone(),

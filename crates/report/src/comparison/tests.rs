@@ -30,6 +30,7 @@ fn record(cell: &[(&str, &str)], seed: u64, kbit: u64) -> Record {
         legs: Vec::new(),
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: Vec::new(),
     }
 }

@@ -25,7 +25,7 @@ use crate::network::Network;
 use crate::packet::{End, FlowId, NodeId, Packet};
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::{Series, TrafficResult, TransferResult};
-use midhop_units::Instant;
+use midhop_units::{Duration, Instant};
 use std::fmt;
 
 /// An application, by its number.
@@ -66,6 +66,11 @@ pub(crate) trait App: fmt::Debug {
 
     /// Its results by `end`, and its curves, if it is a transfer.
     fn transfer_result(&mut self, _desk: &Desk<'_>) -> Option<(TransferResult, Vec<Series>)> {
+        None
+    }
+
+    /// The longest time by `now` for which a flow of it has waited for payload, if it is a transfer.
+    fn longest_stall(&self, _now: Instant) -> Option<Duration> {
         None
     }
 

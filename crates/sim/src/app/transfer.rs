@@ -1,7 +1,8 @@
 //! A transfer of the scenario: its flows, its objects, and its measurements.
 //!
 //! Where a transfer may restart what a broken connection has cut short, the opener detects that, waits,
-//! and sends the request again over another connection; it discards the bytes of that file that had arrived.
+//! and sends the request again over another connection; it discards the bytes of that file that had arrived, or requests
+//! those that had not.
 
 use super::exchange::{Amount, Exchange, Moved, Step};
 use super::{App, Desk};
@@ -14,7 +15,7 @@ use midhop_experiment::plan::{TransferPlan, Work};
 use midhop_experiment::record::{
     FlowResult, ObjectResult, PhaseTimes, Restarts, Series, TransferResult,
 };
-use midhop_experiment::spec::Connections;
+use midhop_experiment::spec::{Connections, RestartFrom};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,8 @@ pub(crate) struct Transfer {
     under_way: usize,
     arrived: u64,
     curve: ArrivalCurve,
+    /// The longest time for which a flow has waited for its next payload.
+    stall: Option<Duration>,
 }
 
 /// A file or object to request.
@@ -51,6 +54,10 @@ struct Attempt {
     object: Option<(u32, Instant)>,
     /// How often it has restarted.
     restarts: u32,
+    /// How much of it has arrived that is not requested again.
+    kept: u64,
+    /// When payload of it last arrived.
+    progress: Option<Instant>,
 }
 
 /// One connection of the transfer.
@@ -74,6 +81,10 @@ struct Flow {
     /// The part of it that belongs to the current item, and the part that was discarded.
     arrived_of_item: u64,
     discarded: u64,
+    /// How much of the current item connections before had brought that is not requested again.
+    kept: u64,
+    /// When payload of the current item last arrived.
+    progress: Option<Instant>,
     /// The sender's record at the end.
     last: Option<Last>,
     error: Option<&'static str>,
@@ -120,6 +131,7 @@ impl Transfer {
             under_way: 0,
             arrived: 0,
             curve: ArrivalCurve::default(),
+            stall: None,
         }
     }
 
@@ -132,14 +144,14 @@ impl Transfer {
 
     fn open_first(&mut self, desk: &mut Desk<'_>, id: u32, object: Option<u32>) {
         let object = object.map(|object| (object, desk.now()));
-        self.open(desk, Attempt { id, object, restarts: 0 });
+        self.open(desk, Attempt { id, object, restarts: 0, kept: 0, progress: None });
     }
 
     fn open(&mut self, desk: &mut Desk<'_>, attempt: Attempt) {
         let index = self.flows.len() as u32;
         let flow = desk.connect(&self.connect, index);
         let start = desk.now();
-        let Attempt { id, object, restarts } = attempt;
+        let Attempt { id, object, restarts, kept, progress } = attempt;
         self.under_way += 1;
         if id < FLOWS_SHOWN {
             let (curve, sender) = (ArrivalCurve::default(), SenderCurves::default());
@@ -157,6 +169,8 @@ impl Transfer {
             arrived: 0,
             arrived_of_item: 0,
             discarded: 0,
+            kept,
+            progress,
             last: None,
             error: None,
         });
@@ -184,12 +198,13 @@ impl Transfer {
 
     /// How much a flow transfers next.
     fn amount(&self, flow: &Flow) -> Amount {
+        let rest = |whole: Bytes| Amount::Bytes(whole.get().saturating_sub(flow.kept));
         match &self.plan.work {
             Work::Objects { sizes, .. } => {
                 let size = flow.object.and_then(|(object, _)| sizes.get(object as usize));
-                Amount::Bytes(size.map_or(0, |size| size.get()))
+                rest(size.copied().unwrap_or_default())
             }
-            Work::Bytes { each, .. } => Amount::Bytes(each.get()),
+            Work::Bytes { each, .. } => rest(*each),
             Work::Time { span, .. } => Amount::Time(*span),
         }
     }
@@ -216,6 +231,9 @@ impl Transfer {
             flow.arrived_of_item += step.arrived;
             flow.last_byte = Some(now);
             self.arrived += step.arrived;
+            let before = flow.progress.replace(now);
+            let waited = before.map_or(Duration::ZERO, |before| now.saturating_since(before));
+            self.stall = self.stall.max(Some(waited));
         }
         if let Some(moved) = step.complete {
             self.complete(desk, index, moved);
@@ -228,12 +246,13 @@ impl Transfer {
         let after_start = |at: Instant| at.saturating_since(Instant::START);
         let flow = &mut self.flows[index];
         flow.last_byte = Some(moved.last_byte);
-        (flow.arrived_of_item, flow.restarts) = (0, 0);
+        (flow.arrived_of_item, flow.restarts, flow.progress) = (0, 0, None);
+        let kept = std::mem::take(&mut flow.kept);
         if let Some((id, asked)) = flow.object.take() {
             self.objects.push(ObjectResult {
                 id,
                 flow: flow.id,
-                bytes: Bytes::new(moved.bytes),
+                bytes: Bytes::new(moved.bytes + kept),
                 start: after_start(asked),
                 first_byte: after_start(moved.first_byte),
                 end: after_start(moved.last_byte),
@@ -270,10 +289,18 @@ impl Transfer {
         let id = self.connections_planned() + self.restarts.count;
         let flow = &mut self.flows[index];
         flow.replaced = true;
-        flow.discarded = std::mem::take(&mut flow.arrived_of_item);
+        let arrived = std::mem::take(&mut flow.arrived_of_item);
+        let kept = match again.from {
+            RestartFrom::All => {
+                flow.discarded = arrived;
+                0
+            }
+            RestartFrom::Rest => flow.kept + arrived,
+        };
         self.restarts.count += 1;
         self.restarts.discarded += Bytes::new(flow.discarded);
-        let attempt = Attempt { id, object: flow.object, restarts: flow.restarts + 1 };
+        let Flow { object, restarts, progress, .. } = *flow;
+        let attempt = Attempt { id, object, restarts: restarts + 1, kept, progress };
         self.broken.entry(desk.now() + again.after).or_default().push(attempt);
         self.set_alarm(desk);
     }
@@ -396,6 +423,14 @@ impl App for Transfer {
                 sender.push(at, &glance);
             }
         }
+    }
+
+    fn longest_stall(&self, now: Instant) -> Option<Duration> {
+        let live = self.flows.iter().filter(|flow| flow.over.is_none());
+        let live = live.filter_map(|flow| flow.progress);
+        let broken = self.broken.values().flatten().filter_map(|attempt| attempt.progress);
+        let waits = live.chain(broken).map(|since| now.saturating_since(since));
+        waits.chain(self.stall).max()
     }
 
     fn is_done(&self) -> Option<bool> {

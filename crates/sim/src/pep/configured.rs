@@ -46,15 +46,18 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// The configuration `pep`, with its `tunnels`, at a node that reaches others as in `places`.
+    /// The configuration `pep`, with its `tunnels`, at a node that reaches others as in `places`, and `later` over other links
+    /// too.
     ///
     /// # Errors
     /// When it is inconsistent, or needs something that a simulation does not have.
     pub fn new(
         (pep, tunnels): (&PepPlan, Option<&NodeTunnels>),
         places: &[Place],
+        later: Vec<String>,
     ) -> Result<Self, ProxyError> {
-        let links: BTreeSet<_> = places.iter().filter_map(|place| place.link.clone()).collect();
+        let now = places.iter().filter_map(|place| place.link.clone());
+        let links: BTreeSet<_> = now.chain(later).collect();
         let mut config = pep.configuration(links);
         if let Some(tunnels) = tunnels {
             tunnels.complete(&mut config, pep, "/");

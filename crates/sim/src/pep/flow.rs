@@ -4,7 +4,8 @@
 //! reset, a refused far side as a refusal, a silent one as silence.
 
 use super::leg::Model;
-use super::relay::{Leg, RelayDirection};
+use super::moving::Extent;
+use super::relay::{Booked, Leg, RelayDirection};
 use super::standing::Standing;
 use super::{ServerPlace, Shared};
 use crate::agent::Actions;
@@ -106,6 +107,7 @@ impl SplitFlow {
             segment: Model::segment(tcp, family),
             connected: false,
             peer_closed: false,
+            booked: Booked::default(),
         };
         Self {
             id: packet.flow,
@@ -334,6 +336,81 @@ impl SplitFlow {
         self.settle(now, shared, actions)
     }
 
+    /// Both of its ends are reset, wherever they are in their handshakes.
+    pub fn reset(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
+        self.standing.go_on(&mut shared.counts);
+        shared.counts.reset += u64::from(!self.broken);
+        self.broken = true;
+        self.held = None;
+        for leg in &mut self.legs {
+            leg.endpoint.abort();
+        }
+        self.settle(now, shared, actions)
+    }
+
+    /// Whether it counts as live.
+    pub fn is_live(&self) -> bool {
+        self.standing.is_live()
+    }
+
+    /// It counts as live from now on.
+    pub fn enter(&mut self, shared: &mut Shared) {
+        self.standing.enter(&mut shared.counts);
+    }
+
+    /// How much of it there is to move.
+    pub fn extent(&self) -> Extent {
+        let [down, up] = &self.directions;
+        let staged = up.staged() + down.staged();
+        let held = |leg: &Leg| {
+            let queued = leg.written - leg.endpoint.acknowledged().min(leg.written);
+            queued + leg.endpoint.readable() + leg.endpoint.out_of_order()
+        };
+        Extent {
+            flow: self.id,
+            established: self.legs.iter().all(|leg| leg.connected) && !self.broken,
+            held: staged + self.legs.iter().map(held).sum::<u64>(),
+            out_of_order: self.legs.iter().map(|leg| leg.endpoint.out_of_order()).sum(),
+            arrived: self.legs.iter().map(|leg| leg.endpoint.received()).sum(),
+        }
+    }
+
+    /// Its nodes, ports and version of IP.
+    pub fn ends(&self) -> ([NodeId; 2], [u16; 2], Family) {
+        (self.nodes, self.ports, self.family)
+    }
+
+    /// It continues at the proxy on `maker`, with these legs; a leg without a model stays as it is, over that link.
+    pub fn settle_at(
+        &mut self,
+        now: Instant,
+        maker: NodeId,
+        models: [Result<Model, Option<String>>; 2],
+        budget: &Arc<Budget>,
+    ) {
+        self.maker = maker;
+        for ((leg, direction), model) in self.legs.iter_mut().zip(&mut self.directions).zip(models)
+        {
+            let model = match model {
+                Ok(model) => model,
+                Err(link) => leg.model.clone().without_pool().over(link.as_deref()),
+            };
+            leg.settle_at(model);
+            direction.settle_at(now, leg, budget);
+        }
+    }
+
+    /// For tests: checks that no byte is lost or doubled between its connections.
+    ///
+    /// # Panics
+    /// When one is.
+    pub fn check_invariants(&self) {
+        let [client, server] = &self.legs;
+        let [down, up] = &self.directions;
+        up.check_invariants(client, server);
+        down.check_invariants(server, client);
+    }
+
     fn target(&self) -> ServerPlace {
         ServerPlace { node: self.nodes[1], port: self.ports[1], family: self.family }
     }
@@ -353,6 +430,8 @@ impl SplitFlow {
         if shared.measures(self.listener()) {
             self.book(now, &mut shared.legs);
         }
+        // It may go on at another proxy, which has what follows.
+        self.legs.iter_mut().for_each(|leg| leg.mark_booked(now));
     }
 
     /// The destination port.

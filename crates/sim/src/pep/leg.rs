@@ -189,6 +189,11 @@ impl Model {
         Self { link, ..self }
     }
 
+    /// The same, without a part in its leg's rate.
+    pub fn without_pool(self) -> Self {
+        Self { pool: None, ..self }
+    }
+
     /// The same for a connection whose host remembers this threshold.
     pub fn with_threshold(mut self, threshold: Option<u32>) -> Self {
         self.control.threshold = threshold;

@@ -24,6 +24,7 @@ mod curves;
 mod due;
 mod flow;
 mod leg;
+mod moving;
 mod naive;
 mod proxied;
 mod relay;
@@ -33,6 +34,7 @@ mod tunnel;
 mod tunnel_flow;
 mod tunnelled;
 
+pub(crate) use moving::{Extent, MovingFlow};
 pub use tunnel::{Addressing, TunnelEnd};
 
 use crate::agent::{Actions, Agent};
@@ -61,6 +63,7 @@ use midhop_tunnel::target::Target;
 use midhop_units::{Instant, Seed};
 use naive::Naive;
 use proxied::{ProxiedFlow, either};
+use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -127,6 +130,10 @@ pub struct Proxy {
     shared: Shared,
     random: Random,
     curves: LegCurves,
+    /// Flows that are on their way from here or to here: their packets are dropped.
+    frozen: BTreeSet<FlowId>,
+    /// New flows pass by.
+    drains: bool,
 }
 
 /// The source of decisions about flows.
@@ -193,6 +200,9 @@ struct Counts {
     bypassed_by_rule: u64,
     bypassed_by_limit: u64,
     rejected: u64,
+    bypassed_by_drain: u64,
+    moved_in: u64,
+    moved_out: u64,
     memory_waits: u64,
     bytes_up: u64,
     bytes_down: u64,
@@ -200,7 +210,7 @@ struct Counts {
 
 impl Proxy {
     /// The proxy of a configuration with tunnels, if it has any, at `node`, called `name`. `places` gives
-    /// for each node of the network, by its number, how it is reached from there.
+    /// for each node of the network, by its number, how it is reached from there; `later` are links on which ways may begin later.
     ///
     /// # Errors
     /// When the configuration is inconsistent, or needs something that a simulation does not have.
@@ -208,10 +218,10 @@ impl Proxy {
         node: NodeId,
         name: &str,
         configuration: (&PepPlan, Option<&NodeTunnels>),
-        places: Vec<Place>,
+        (places, later): (Vec<Place>, Vec<String>),
         seed: Seed,
     ) -> Result<Self, ProxyError> {
-        let configured = Configured::new(configuration, &places)?;
+        let configured = Configured::new(configuration, &places, later)?;
         let shared = Shared::new(configured.plan.limits.memory.get());
         let make = Make::Configured(Box::new(configured));
         Ok(Self::made(node, name, make, shared, places, seed))
@@ -252,6 +262,8 @@ impl Proxy {
             shared,
             random: Random::new(seed, &format!("proxy-{name}")),
             curves: LegCurves::default(),
+            frozen: BTreeSet::new(),
+            drains: false,
         }
     }
 
@@ -270,6 +282,10 @@ impl Proxy {
     fn on_new(&mut self, now: Instant, packet: Packet, segment: &Segment, actions: &mut Actions) {
         let key = Self::key(&self.places, &self.make, self.node, &packet);
         let Some((key, links)) = key else { return actions.send(packet) };
+        if self.drains {
+            self.shared.counts.bypassed_by_drain += 1;
+            return actions.send(packet);
+        }
         let target =
             ServerPlace { node: packet.destination, port: packet.ports[1], family: packet.family };
         let answered = &self.shared.answered;
@@ -345,10 +361,14 @@ impl Proxy {
     }
 
     fn take(&mut self, id: FlowId, flow: ProxiedFlow) {
+        self.shared.counts.flows += 1;
+        self.place(id, flow);
+    }
+
+    fn place(&mut self, id: FlowId, flow: ProxiedFlow) {
         if self.flows.len() <= id.index() {
             self.flows.resize_with(id.index() + 1, || None);
         }
-        self.shared.counts.flows += 1;
         self.flows[id.index()] = Some(Box::new(flow));
     }
 
@@ -447,8 +467,22 @@ impl Proxy {
     }
 }
 
+/// The cause under which packets of flows end that are on their way to another proxy.
+pub(crate) const FROZEN: &str = "frozen";
+
 impl Agent for Proxy {
+    fn as_any_mut(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
+    }
+
+    fn has_flow(&self, flow: FlowId) -> bool {
+        self.flows.get(flow.index()).is_some_and(Option::is_some)
+    }
+
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
+        if !self.frozen.is_empty() && self.frozen.contains(&packet.flow) {
+            return actions.drop(packet, FROZEN);
+        }
         let segment = match &packet.body {
             Body::Segment(segment) => segment,
             Body::Tunnel(contents) => {
@@ -526,7 +560,10 @@ impl Agent for Proxy {
             ("flows-unanswered", counts.silent),
             ("flows-bypassed-by-rule", counts.bypassed_by_rule),
             ("flows-bypassed-by-limit", counts.bypassed_by_limit),
+            ("flows-bypassed-by-drain", counts.bypassed_by_drain),
             ("flows-rejected", counts.rejected),
+            ("flows-moved-in", counts.moved_in),
+            ("flows-moved-out", counts.moved_out),
             ("memory-waits", counts.memory_waits),
             ("bytes-up", counts.bytes_up),
             ("bytes-down", counts.bytes_down),
@@ -538,6 +575,12 @@ impl Agent for Proxy {
         let flows = self.flows.iter().flatten();
         let held: u64 = flows.map(|flow| either!(&**flow, flow => flow.held_bytes())).sum();
         assert_eq!(held, self.shared.budget.held(), "what flows hold is what is counted");
+        for flow in self.flows.iter().flatten() {
+            if let ProxiedFlow::Split(flow) = &**flow {
+                assert!(!self.frozen.contains(&flow.id), "{:?} is here and elsewhere", flow.id);
+                flow.check_invariants();
+            }
+        }
         if let Make::Naive(made) = &self.make {
             let room = made.store.unwrap_or(u64::MAX);
             assert!(held <= room, "{held} bytes in a store of {room}");

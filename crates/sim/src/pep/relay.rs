@@ -15,7 +15,7 @@ use super::leg::{Keeps, Model};
 use super::share::Share;
 use crate::dialogue::Dialogue;
 use crate::stack;
-use midhop_experiment::record::LegResult;
+use midhop_experiment::record::{LegResult, PhaseTimes};
 use midhop_pep::budget::{self, Budget, BudgetPart};
 use midhop_pep::relay::{Direction, Step, Turn};
 use midhop_tcp::Endpoint;
@@ -42,6 +42,16 @@ pub(super) struct Leg {
     pub connected: bool,
     /// The far end has ended its stream.
     pub peer_closed: bool,
+    /// What a proxy before this one has in its books.
+    pub booked: Booked,
+}
+
+/// What is in books of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Booked {
+    bytes: u64,
+    retransmissions: u64,
+    phases: PhaseTimes,
 }
 
 impl Leg {
@@ -50,12 +60,32 @@ impl Leg {
         let link = &self.model.link;
         let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
         let book = books.entry(link.clone()).or_insert_with(fresh);
+        let fresh = self.counted(now);
         book.connections += 1;
-        book.bytes += Bytes::new(self.endpoint.acknowledged());
-        book.retransmissions += self.endpoint.counters().retransmissions;
+        book.bytes += Bytes::new(fresh.bytes - self.booked.bytes);
+        book.retransmissions += fresh.retransmissions - self.booked.retransmissions;
         let rtt = self.endpoint.minimum_rtt();
-        *book.phases.get_or_insert_default() += stack::phases(&self.endpoint, now);
+        *book.phases.get_or_insert_default() += fresh.phases.since(&self.booked.phases);
         book.rtt_min = [book.rtt_min, rtt].into_iter().flatten().min();
+    }
+
+    fn counted(&self, now: Instant) -> Booked {
+        Booked {
+            bytes: self.endpoint.acknowledged(),
+            retransmissions: self.endpoint.counters().retransmissions,
+            phases: stack::phases(&self.endpoint, now),
+        }
+    }
+
+    /// What it has done by now is in a proxy's books.
+    pub fn mark_booked(&mut self, now: Instant) {
+        self.booked = self.counted(now);
+    }
+
+    /// It belongs to a leg of another proxy from now on. The connection keeps its congestion control.
+    pub fn settle_at(&mut self, model: Model) {
+        self.endpoint.congestion_control().cap(model.pacing);
+        self.model = model;
     }
 }
 
@@ -212,6 +242,31 @@ impl RelayDirection {
             since => since + KEPT,
         };
         self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits).min(released)
+    }
+
+    /// Read and not yet written. Unit: bytes.
+    pub fn staged(&self) -> u64 {
+        self.staged
+    }
+
+    /// It feeds `to` at another proxy, whose `budget` limits what flows hold.
+    pub fn settle_at(&mut self, now: Instant, to: &mut Leg, budget: &Arc<Budget>) {
+        self.held = BudgetPart::new(budget.clone());
+        self.share = Share::of(&to.model);
+        let waiting = self.staged + to.endpoint.unsent();
+        if let Some(share) = self.share.as_mut().filter(|_| waiting > 0) {
+            share.before_write(now, waiting, &mut to.endpoint);
+        }
+    }
+
+    /// For tests: checks that all that was read is written, or waits.
+    ///
+    /// # Panics
+    /// When a byte is lost, or doubled.
+    pub fn check_invariants(&self, from: &Leg, to: &Leg) {
+        let read = from.endpoint.received() - from.endpoint.readable();
+        assert_eq!(read, self.state.moved() + self.staged, "read, and written or waiting");
+        assert_eq!(to.written, self.state.moved(), "written, and counted");
     }
 
     /// Releases its counted bytes: the flow is over.

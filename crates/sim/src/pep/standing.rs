@@ -16,6 +16,11 @@ impl Standing {
         counts.live += 1;
     }
 
+    /// Whether it counts as live.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
     /// Its client waits.
     pub fn wait(&mut self, counts: &mut Counts) {
         self.pending = true;

@@ -43,7 +43,9 @@ impl Rig {
     fn new(table: &str) -> Self {
         let table = table.parse::<toml::Table>().expect("TOML");
         let pep = PepPlan::try_from(table).expect("a configuration");
-        Self::with(|places| Proxy::new(NodeId(1), "box", (&pep, None), places, Seed(1)))
+        Self::with(|places| {
+            Proxy::new(NodeId(1), "box", (&pep, None), (places, Vec::new()), Seed(1))
+        })
     }
 
     fn with(proxy: impl FnOnce(Vec<Place>) -> Result<Proxy, ProxyError>) -> Self {

@@ -6,7 +6,7 @@
 
 use super::flow::{Ended, leg_packet};
 use super::leg::Model;
-use super::relay::{Leg, TURN};
+use super::relay::{Booked, Leg, TURN};
 use super::share::Share;
 use super::standing::Standing;
 use super::tunnel::AskedFlow;
@@ -104,6 +104,7 @@ impl TunnelFlow {
             written: 0,
             connected: false,
             peer_closed: false,
+            booked: Booked::default(),
         };
         Self {
             id: asked.flow,

@@ -13,6 +13,7 @@ mod delay;
 mod ecn;
 mod edges;
 mod formulas;
+mod handovers;
 mod limits;
 mod naive;
 mod pep;

@@ -51,6 +51,7 @@ fn full() -> String {
         orphaned_flows_total: once.clone(),
         peers_denied_total: once.clone(),
         handshakes_refused_total: once.clone(),
+        resumptions_total: once.clone(),
         handshakes_limited_total: once.clone(),
         claims_ignored_total: 1,
         limits_reached_total: once.clone(),

@@ -122,6 +122,11 @@ impl Endpoint {
         self.receiver.stream_end().saturating_sub(1)
     }
 
+    /// How far what has arrived reaches beyond its first gap. Unit: bytes.
+    pub fn out_of_order(&self) -> u64 {
+        self.receiver.reassembly.end().saturating_sub(self.receiver.nxt())
+    }
+
     /// Memory of the endpoint, its parts on the heap included. Unit: bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.sender.memory() + self.receiver.reassembly.memory()

@@ -90,6 +90,7 @@ pub(super) fn assemble(
         legs: probe.legs.into_iter().chain(tunnels).collect(),
         traffic: traffic.results,
         nodes,
+        handovers: None,
         series,
     };
     record.set_limits(plan);

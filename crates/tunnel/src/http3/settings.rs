@@ -3,7 +3,7 @@
 //! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, `SPEC-fec.md`.
 
 use super::{Code, field::SECTION_BYTES_MAX, frame};
-use crate::{connect::TRIAL, credit, fec, varint};
+use crate::{connect::TRIAL, credit, fec, resumption, varint};
 
 /// The settings of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +20,8 @@ pub struct Settings {
     pub wants_backlog: bool,
     /// The initial [`credit`] that it gives each stream; zero: it does not use this credit. Unit: bytes.
     pub stream_credit: u64,
+    /// How long it keeps a flow whose carrier is gone, for its [`resumption`]; zero: it keeps none. Unit: seconds.
+    pub resume_s: u64,
 }
 
 const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
@@ -45,6 +47,7 @@ impl Settings {
             repair_window: 0,
             wants_backlog: false,
             stream_credit: 0,
+            resume_s: 0,
         }
     }
 
@@ -59,30 +62,33 @@ impl Settings {
     /// As a frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = Vec::new();
-        let mut say = |identifier, value| {
+        let mut put = |identifier, value| {
             varint::write(identifier, &mut payload);
             varint::write(value, &mut payload);
         };
         // No dynamic table; without the setting the value would be the same.
-        say(QPACK_MAX_TABLE_CAPACITY, 0);
-        say(QPACK_BLOCKED_STREAMS, 0);
+        put(QPACK_MAX_TABLE_CAPACITY, 0);
+        put(QPACK_BLOCKED_STREAMS, 0);
         if let Some(bytes) = self.field_section_bytes_max {
-            say(MAX_FIELD_SECTION_SIZE, bytes);
+            put(MAX_FIELD_SECTION_SIZE, bytes);
         }
         if self.extended_connect {
-            say(ENABLE_CONNECT_PROTOCOL, 1);
+            put(ENABLE_CONNECT_PROTOCOL, 1);
         }
         if self.connect_tcp > 0 {
-            say(MIDHOP_CONNECT_TCP, self.connect_tcp);
+            put(MIDHOP_CONNECT_TCP, self.connect_tcp);
         }
         if self.repair_window > 0 {
-            say(fec::SETTING, self.repair_window);
+            put(fec::SETTING, self.repair_window);
         }
         if self.wants_backlog {
-            say(MIDHOP_BACKLOG, 1);
+            put(MIDHOP_BACKLOG, 1);
         }
         if self.stream_credit > 0 {
-            say(credit::SETTING, self.stream_credit);
+            put(credit::SETTING, self.stream_credit);
+        }
+        if self.resume_s > 0 {
+            put(resumption::SETTING, self.resume_s);
         }
         let mut frame = Vec::new();
         frame::write(frame::SETTINGS, &payload, &mut frame);
@@ -120,6 +126,7 @@ impl Settings {
                 (MIDHOP_BACKLOG, value) => settings.wants_backlog = value == 1,
                 (fec::SETTING, datagrams) => settings.repair_window = datagrams,
                 (credit::SETTING, bytes) => settings.stream_credit = bytes,
+                (resumption::SETTING, seconds) => settings.resume_s = seconds,
                 // Limits of dynamic tables that the peer would allow, and unknown settings.
                 _ => {}
             }
@@ -140,7 +147,9 @@ mod tests {
         let repairs = Settings { repair_window: 128, ..Settings::own() };
         let backlog = Settings { wants_backlog: true, ..Settings::own() };
         let credit = Settings { stream_credit: 63_000_000, ..Settings::own() };
-        for settings in [Settings::own(), Settings::default(), repairs, backlog, credit] {
+        let resumption = Settings { resume_s: 300, ..Settings::own() };
+        for settings in [Settings::own(), Settings::default(), repairs, backlog, credit, resumption]
+        {
             let mut input = Bytes::from(settings.encode());
             let frame = FrameReader::default().read(&mut input).expect("a frame");
             let Some(Frame::Settings(payload)) = frame else { panic!("{frame:?}") };

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// A stream that nobody reads for so long is read out of QUIC from then on. At 1 Gbit/s it has at most 415 gaps by
 /// then, whatever is lost. A stream that waits for less costs nothing.
 const DRAW: Duration = Duration::from_ms(10);
+const NS_PER_S: u64 = 1_000_000_000;
 /// How long a peer may take to send a request on a stream that it has opened.
 const PATIENCE: Duration = Duration::from_s(10);
 
@@ -96,6 +97,8 @@ impl Session {
                 repair_window,
                 stream_credit: bounds.first,
                 wants_backlog,
+                // Whoever reads frames itself may resume flows.
+                resume_s: if by_frames { peer.resume.as_ns() / NS_PER_S } else { 0 },
                 ..Settings::own()
             },
             peer: None,

@@ -3,8 +3,10 @@
 use crate::failure::Failure;
 use midhop_bpf::{Resolution, missing_to_load, resolve};
 use midhop_experiment::agents::{PlannedAgent, Role};
+use midhop_experiment::handovers::{HandoverPlan, LiveFlows};
 use midhop_experiment::naive::{Forwards, Holds, NaiveAccept};
 use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
+use midhop_experiment::spec::RestartFrom;
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_path::aqm::AqmPlan;
 use midhop_testbed::lab::lacking;
@@ -37,6 +39,20 @@ fn agent_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     })
 }
 
+/// Why the lab has no such handover.
+fn handover_refusal(plan: &Plan, handover: &HandoverPlan) -> Option<String> {
+    let HandoverPlan { from, to, flows, .. } = handover;
+    let proxied = plan.node(from).is_some_and(|node| node.pep.is_some());
+    Some(match flows {
+        LiveFlows::Moved if proxied => {
+            format!("midhopd cannot move its flows to another host yet (handovers: {from} to {to})")
+        }
+        _ => {
+            format!("the routes of the lab do not change in a run yet (handovers: {from} to {to})")
+        }
+    })
+}
+
 /// Why the lab does not run `plan`; none where it does.
 pub fn refusal(plan: &Plan) -> Option<String> {
     if let Some(why) = plan.nodes.iter().find_map(|node| agent_refusal(plan, node)) {
@@ -44,6 +60,16 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     }
     if let Some(why) = plan.nodes.iter().find_map(|node| naive_refusal(plan, node)) {
         return Some(why);
+    }
+    if let Some(why) = plan.handovers.iter().find_map(|it| handover_refusal(plan, it)) {
+        return Some(why);
+    }
+    let rest = |it: &&TransferPlan| it.restarts.is_some_and(|it| it.from == RestartFrom::Rest);
+    if let Some(transfer) = plan.transfers.iter().find(rest) {
+        return Some(format!(
+            "the meter asks again for all of what was cut short: `restart_from = \"rest\"` is not for the lab (transfers.{})",
+            transfer.name
+        ));
     }
     let asks = |name: &str, congestion: &str| {
         Some(format!(

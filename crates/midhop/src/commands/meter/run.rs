@@ -169,7 +169,11 @@ impl MeterRun {
             series_flows: self.series_flows,
             start_delay: self.start_delay,
             time_limit: self.time_limit,
-            restarts: self.restarts.map(|most| RestartPlan { most, after: self.restart_after }),
+            restarts: self.restarts.map(|most| RestartPlan {
+                most,
+                after: self.restart_after,
+                from: Default::default(),
+            }),
             seed: Seed(self.seed),
             epoch: None,
         }

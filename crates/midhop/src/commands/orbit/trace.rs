@@ -110,6 +110,7 @@ fn scenario(
         congestion: None,
         restarts: None,
         restart_after: None,
+        restart_from: None,
         start: Duration::ZERO,
         opens: Default::default(),
         family: Default::default(),
@@ -127,6 +128,7 @@ fn scenario(
         naive: BTreeMap::new(),
         traffic: BTreeMap::new(),
         transfers: BTreeMap::from([("download".to_owned(), download)]),
+        handovers: Vec::new(),
         run: None,
     };
     let mut text = format!(

@@ -465,6 +465,7 @@ fn record(plan: &Plan, answer: &str) -> Result<Record, Ns3Error> {
         legs: Vec::new(),
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: Vec::new(),
     };
     record.validity.faults = record.check_limit();

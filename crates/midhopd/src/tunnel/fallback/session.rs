@@ -14,20 +14,22 @@ use crate::{
             Connection, Receiver, Sender,
             http2::{self, Http2Room, Piece},
         },
-        earlier,
+        earlier, lasting,
         number::next_number,
         scheduling::{ScheduledFlow, SharedScheduler},
         silence,
-        stream::{Stream, StreamError},
+        stream::{Stream, StreamError, kept::Offer, resumable::SessionSeat},
     },
 };
 use h2::{Ping, PingPong, Reason, RecvStream, client, server};
 use http::Request as Message;
 use midhop_linux::sockopt;
-use midhop_pep::config::{ClassPlan, PeerPlan};
+use midhop_pep::config::{ClassPlan, PeerPlan, RequestForm};
 use midhop_tunnel::{
     connect::{Form, Request},
-    http3::Code,
+    http3::{Code, Field},
+    payload::Payload,
+    resumption::Resumption,
 };
 use midhop_units::Rate;
 use rustls::AlertDescription;
@@ -90,9 +92,11 @@ pub struct TcpSession {
     closing: Notify,
     doubt: Arc<LivenessProbe>,
     /// Held by each flow.
-    seats: Arc<()>,
+    seats: Arc<SessionSeat>,
     scheduler: Arc<SharedScheduler>,
     room: Arc<Http2Room>,
+    /// Whether flows are kept when their carrier is gone, and how much of one at most. Unit: bytes.
+    resumes: Option<u64>,
     /// The configured rate of the link, if any.
     rate: Option<Rate>,
     /// The kernel's present limit of the send rate.
@@ -116,6 +120,9 @@ impl TcpSession {
             seats: Arc::default(),
             scheduler: Arc::default(),
             room: Http2Room::new(socket::ahead(peer)),
+            resumes: (peer.resume > midhop_units::Duration::ZERO
+                && peer.request != RequestForm::Classic)
+                .then_some(lasting::most_kept(peer.send_window.get())),
             rate: peer.rate,
             paced: Cell::new(peer.rate),
         })
@@ -223,7 +230,7 @@ impl TcpSession {
     /// Unit: bytes. What its flows have written and the peer's host has not acknowledged.
     pub fn held(&self) -> u64 {
         let in_kernel = sockopt::unacknowledged(&self.socket).unwrap_or(0);
-        (self.room.held() + in_kernel) as u64
+        ((self.room.held() + in_kernel) as u64).max(self.seats.kept())
     }
 
     /// The probe by which it is asked whether its peer is alive.
@@ -278,6 +285,7 @@ impl TcpSession {
 
     /// Closes the connection and all of its flows.
     pub fn close(&self) {
+        self.seats.close();
         self.leave();
         self.closing.notify_one();
     }
@@ -288,7 +296,43 @@ impl TcpSession {
     /// # Errors
     /// When the tunnel is gone, or the peer takes no more.
     pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
-        let message = http2::request_of(&request.fields(Form::Classic));
+        let mut fields = request.fields(Form::Classic);
+        let most = self.resumes.filter(|_| request.hops == 0 && self.seats.resumes());
+        let id = most.map(|most| (lasting::new_id(), most));
+        if let Some((id, _)) = id {
+            fields.extend(lasting::by_capsules(&Resumption::Offered(id)));
+        }
+        let mut stream = self.open(&fields, class).await?;
+        match id {
+            Some((id, most)) => {
+                stream.carry_in(Payload::Capsules);
+                let (request, class) = (Some(request.clone()), class.clone());
+                stream.keep(Offer { id, request, class }, most);
+            }
+            None => stream.note_announcements(),
+        }
+        Ok(stream)
+    }
+
+    /// Requests that a flow goes on here, of which this end has received so much.
+    ///
+    /// # Errors
+    /// When the tunnel is gone, or the peer takes no more.
+    pub async fn ask_again(
+        &self,
+        request: &Request,
+        class: &ClassPlan,
+        again: Resumption,
+    ) -> Result<Stream, StreamError> {
+        let mut fields = request.fields(Form::Classic);
+        fields.extend(lasting::by_capsules(&again));
+        let mut stream = self.open(&fields, class).await?;
+        stream.carry_in(Payload::Capsules);
+        Ok(stream)
+    }
+
+    async fn open(&self, fields: &[Field], class: &ClassPlan) -> Result<Stream, StreamError> {
+        let message = http2::request_of(fields);
         let message = message.ok_or(StreamError::Wrong(Code::MESSAGE_ERROR))?;
         let mut requests = self.requests().ok_or_else(|| StreamError::Lost(closed()))?;
         let halves = match requests.send_request(message, false) {
@@ -334,7 +378,7 @@ impl TcpSession {
     }
 
     fn carrier(&self) -> Connection {
-        Connection::Tcp(self.remote)
+        Connection::Tcp { number: self.number, peer: self.remote }
     }
 
     fn seated(&self, mut stream: Stream) -> Stream {
@@ -470,6 +514,7 @@ async fn drive_near(
                 Some(Ok(()))
             }
         };
+        close_if_in_order(&session, ended.as_ref());
         said(ended)
     };
     session.requests.take();
@@ -507,10 +552,18 @@ async fn drive_far(
                 }
             }
         };
+        close_if_in_order(&session, ended.as_ref());
         said(ended)
     };
     session.leaving.send_replace(true);
     session.gone.send_replace(Some(why));
+}
+
+/// A connection that its peer has ended in order took its flows with it.
+fn close_if_in_order(session: &TcpSession, ended: Option<&Result<(), h2::Error>>) {
+    if matches!(ended, Some(Ok(()))) {
+        session.seats.close();
+    }
 }
 
 /// Why a connection ended. None: its peer was silent.

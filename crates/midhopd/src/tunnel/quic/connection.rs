@@ -188,6 +188,11 @@ impl QuicConnection {
         self.ask(|now, carrier| carrier.adapt(now, peer, steering)).unwrap_or(Ok(()))
     }
 
+    /// Whether both are handles of the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Its number in the endpoint.
     pub fn number(&self) -> u64 {
         self.0.number

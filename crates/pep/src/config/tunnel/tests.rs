@@ -158,6 +158,7 @@ fn what_makes_no_tunnel_is_refused_by_its_key() {
         (format!("{OWN}{peer}window = \"64 KiB\"\n"), "peers.ground.window"),
         (format!("{OWN}{peer}keepalive = \"60 s\"\n"), "peers.ground.keepalive"),
         (format!("{OWN}{peer}rtt = \"61 s\"\n"), "peers.ground.rtt"),
+        (format!("{OWN}{peer}resume = \"61 min\"\n"), "peers.ground.resume"),
         (format!("{OWN}{peer}flows = 0\n"), "peers.ground.flows"),
         (format!("{OWN}{peer}connections = 0\n"), "peers.ground.connections"),
         (format!("{OWN}connect_timeout = \"0 s\"\n{peer}"), "tunnel.connect_timeout"),

@@ -137,6 +137,7 @@ fn record(
         legs: if proxied { legs(arrived, loss, flow_count) } else { Vec::new() },
         traffic: Vec::new(),
         nodes: Vec::new(),
+        handovers: None,
         series: series(load, flow_count, took, rate, ramp_s, objects, proxied, draw),
     }
 }

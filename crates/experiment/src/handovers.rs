@@ -1,0 +1,166 @@
+//! Handovers: a host's link to one node is left and one to another is taken, and the proxy there with it.
+//!
+//! ```toml
+//! [[handovers]]
+//! at = "20 s"                 # again and again with `every`
+//! from = "sat-a"
+//! to = "sat-b"
+//! leaves = "user-a"           # from a host to `from`: unused from now on
+//! takes = "user-b"            # from the same host to `to`: unused before
+//! announced = "2 s"           # so long before, both proxies know of it
+//! flows = "moved"             # what becomes of live flows
+//! over = "isl"                # the way of their state
+//! outage = "50 ms"            # how long the host is without a link
+//! ```
+//!
+//! A satellite that sets is one such, a gateway that fails over another. Which links are in use follows from the
+//! handovers alone ([`Timeline`]): a link that one takes is not in use before, one that it leaves not after. Routes are the
+//! shortest over links in use.
+//!
+//! Invariant: at every moment of a run, all transfers and cross traffic have a way.
+
+mod check;
+mod result;
+mod timeline;
+
+pub(crate) use check::resolve;
+pub use result::{Freezes, HandoversResult};
+pub use timeline::{Moment, Timeline};
+
+use midhop_units::{Bytes, Duration, Rate};
+use serde::{Deserialize, Serialize};
+
+/// A handover as a person writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HandoverSpec {
+    /// When it takes place, after the run's start.
+    pub at: Duration,
+    /// How long after that it takes place again, and so on. The link that it leaves must be in use again by then, and
+    /// that takes other handovers. Default: it takes place once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<Duration>,
+    /// The node that is left.
+    pub from: String,
+    /// The node that takes over. Where `from` has a proxy, it has one too.
+    pub to: String,
+    /// The link to `from` that is left: from then on it carries nothing.
+    pub leaves: String,
+    /// The link to `to` that is taken, from the same host: until then it carries nothing.
+    pub takes: String,
+    /// How long before it takes place it is announced to both proxies: from then on, state of flows that will move is
+    /// copied, and a drained proxy takes no new flows. Default: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Duration>,
+    /// What becomes of flows that are live at the proxy on `from`. Default: `reset`.
+    #[serde(default)]
+    pub flows: LiveFlows,
+    /// The way from `from` to `to`: of the state of flows that move, and of the packets of those that stay. The name of a
+    /// link between the two; state may also go over one of its own, `{ rate = "1 Gbit/s", delay = "10 ms" }`, which carries
+    /// no packets. Default: the link between the two, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<StateWay>,
+    /// How long the host is without a link: what is sent over the one that it takes is lost. Default: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<Duration>,
+    /// How long flows of a drained proxy may go on after the handover; then they are reset. Default: 30 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Duration>,
+    /// What the state of a flow takes beside the bytes in its buffers: both connections, and what was decided for it.
+    /// Default: 1 kB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Bytes>,
+}
+
+/// What becomes of flows that are live at a proxy when its node is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum LiveFlows {
+    /// Their state moves to the other proxy: they stand still meanwhile, and go on there.
+    Moved,
+    /// Both of their ends are reset.
+    #[default]
+    Reset,
+    /// From the announcement on there are no new ones: those pass by. At the handover the others stay where they are and
+    /// their packets take the way over there, until they end or `drain` is over: then they are reset.
+    Drained,
+    /// They stay where they are to their end, and their packets take the way over there.
+    Anchored,
+}
+
+impl LiveFlows {
+    /// The name in scenarios.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Moved => "moved",
+            Self::Reset => "reset",
+            Self::Drained => "drained",
+            Self::Anchored => "anchored",
+        }
+    }
+}
+
+/// The way of state from one proxy to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged, expecting = "a link's name, or a table { rate = …, delay = … }")]
+pub enum StateWay {
+    /// A link of the scenario, with its rate and delay at the time.
+    Link(String),
+    /// A way of its own.
+    Own(OwnWay),
+}
+
+/// A way of state that is no link of the scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OwnWay {
+    /// How much it carries.
+    pub rate: Rate,
+    /// How long that takes, one way.
+    pub delay: Duration,
+}
+
+impl StateWay {
+    /// The link of the scenario that it is.
+    pub fn link(&self) -> Option<&str> {
+        match self {
+            Self::Link(name) => Some(name),
+            Self::Own(_) => None,
+        }
+    }
+}
+
+/// A handover, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HandoverPlan {
+    /// When it takes place first, after the run's start.
+    pub at: Duration,
+    /// How long after that it takes place again, and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<Duration>,
+    /// The node that is left.
+    pub from: String,
+    /// The node that takes over.
+    pub to: String,
+    /// The link to `from` that is left.
+    pub leaves: String,
+    /// The link to `to` that is taken.
+    pub takes: String,
+    /// How long before it is announced.
+    pub announced: Duration,
+    /// What becomes of live flows.
+    pub flows: LiveFlows,
+    /// The way from `from` to `to`; none where it needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<StateWay>,
+    /// How long the host is without a link.
+    pub outage: Duration,
+    /// How long flows of a drained proxy may go on.
+    pub drain: Duration,
+    /// What the state of a flow takes beside the bytes in its buffers.
+    pub state: Bytes,
+}

@@ -1,0 +1,59 @@
+//! What handovers of a run did.
+
+use midhop_units::{Bytes, Duration, Number};
+use serde::{Deserialize, Serialize};
+
+/// All handovers of a run together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HandoversResult {
+    /// Handovers that took place.
+    pub count: u64,
+    /// Flows that moved to another proxy; one that moved twice counts twice.
+    pub flows_moved: u64,
+    /// Flows that were reset, at a handover or at the end of a drain.
+    pub flows_reset: u64,
+    /// Flows that stayed at a proxy whose node was left, and had their packets taken there.
+    pub flows_chained: u64,
+    /// State of flows that moved, copies from before the handovers included.
+    #[serde(with = "Number::<Bytes>")]
+    pub state_bytes: Bytes,
+    /// The part of it that went while flows stood still.
+    #[serde(with = "Number::<Bytes>")]
+    pub state_frozen_bytes: Bytes,
+    /// Packets of flows that stood still, which were dropped at both places.
+    pub packets_dropped: u64,
+    /// How long flows stood still: from the handover until they went on at the other proxy.
+    pub freeze: Freezes,
+    /// The longest time that a transfer's flow, with what followed it after a reset, waited for its next payload, from its
+    /// first on; none where no payload arrived.
+    #[serde(rename = "stall_max_s", with = "Number::<Option<Duration>>")]
+    pub stall_max: Option<Duration>,
+}
+
+/// How long flows stood still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Freezes {
+    /// Median.
+    #[serde(rename = "p50_s", with = "Number::<Duration>")]
+    pub p50: Duration,
+    /// 99th percentile.
+    #[serde(rename = "p99_s", with = "Number::<Duration>")]
+    pub p99: Duration,
+    /// Longest.
+    #[serde(rename = "max_s", with = "Number::<Duration>")]
+    pub max: Duration,
+}
+
+impl Freezes {
+    /// Of so many.
+    pub fn of(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        let rank = |share: usize| {
+            let rank = (all.len() * share).div_ceil(100).max(1);
+            all.get(rank - 1).copied().unwrap_or_default()
+        };
+        Self { p50: rank(50), p99: rank(99), max: rank(100) }
+    }
+}

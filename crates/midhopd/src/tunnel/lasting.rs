@@ -1,0 +1,175 @@
+//! Where flows that outlive their carriers are found, by the identity that only the peer knows that opened them.
+//!
+//! A flow lives in one task. Others call it: to go on with another stream, or because its tunnel has another carrier.
+
+use super::stream::Stream;
+use midhop_tunnel::http3::Field;
+use midhop_tunnel::resumption::{FlowId, Resumption};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Unit: bytes. What all flows of a session may keep whose carrier may have `window` unacknowledged: that, and as much that
+/// is acknowledged and has not been passed on.
+pub fn most_kept(window: u64) -> u64 {
+    window.saturating_mul(2)
+}
+
+/// An identity for a new flow.
+pub fn new_id() -> FlowId {
+    let mut random = [0; 16];
+    // It cannot fail where TLS has keys.
+    let _ = SystemRandom::new().fill(&mut random);
+    FlowId::new(random)
+}
+
+/// The fields of a request over HTTP/2 for a flow that is carried in capsules and can be resumed, or is.
+pub fn by_capsules(resumption: &Resumption) -> Vec<Field> {
+    let mut fields = vec![Field::new("capsule-protocol", "?1")];
+    fields.extend(resumption.fields());
+    fields
+}
+
+/// Whether a request has them.
+pub fn is_by_capsules(fields: &[Field]) -> bool {
+    fields.iter().any(|field| field.name == "capsule-protocol" && field.value == "?1")
+}
+
+/// Flows of all workers that can be resumed, by peer and identity.
+#[derive(Debug, Default)]
+pub struct LastingFlows(Mutex<BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>>);
+
+/// Calls to the task of a flow.
+#[derive(Debug, Default)]
+pub struct Calls(Mutex<CallState>);
+
+#[derive(Debug, Default)]
+struct CallState {
+    successor: Option<Box<Successor>>,
+    moves: bool,
+    waker: Option<Waker>,
+}
+
+/// A stream on which the near end has requested that a flow goes on.
+#[derive(Debug)]
+pub struct Successor {
+    pub(super) stream: Stream,
+    /// The offset up to which the near end has received the flow.
+    pub(super) received: u64,
+}
+
+/// A call to a flow.
+#[derive(Debug)]
+pub enum Call {
+    /// The near end goes on with this stream.
+    GoOn(Box<Successor>),
+    /// The near end's tunnel has changed its carrier.
+    Move,
+}
+
+/// A flow that is found here as long as this exists.
+#[derive(Debug)]
+pub struct LastingEntry {
+    flows: Arc<LastingFlows>,
+    pub(super) peer: Arc<str>,
+    pub(super) id: FlowId,
+    calls: Arc<Calls>,
+}
+
+impl LastingFlows {
+    /// Enters a flow. None: there is one of this identity.
+    pub fn enter(self: &Arc<Self>, peer: &str, id: FlowId) -> Option<LastingEntry> {
+        let mut flows = self.lock();
+        let calls = Arc::<Calls>::default();
+        let of_peer = match flows.get_mut(peer) {
+            Some(known) => known,
+            None => flows.entry(peer.to_owned()).or_default(),
+        };
+        if of_peer.contains_key(&id) {
+            return None;
+        }
+        of_peer.insert(id, calls.clone());
+        drop(flows);
+        Some(LastingEntry { flows: self.clone(), peer: peer.into(), id, calls })
+    }
+
+    /// Hands a stream to the flow that it goes on with.
+    ///
+    /// # Errors
+    /// The stream, if there is no such flow.
+    pub fn go_on(
+        &self,
+        peer: &str,
+        id: FlowId,
+        stream: Stream,
+        received: u64,
+    ) -> Result<(), Box<Stream>> {
+        let calls = self.lock().get(peer).and_then(|flows| flows.get(&id)).cloned();
+        let Some(calls) = calls else { return Err(Box::new(stream)) };
+        // One that was not taken yet is replaced: the near end has given it up.
+        calls.put(|state| state.successor.replace(Box::new(Successor { stream, received })));
+        Ok(())
+    }
+
+    /// Calls the flows of a peer: its tunnel has changed its carrier.
+    pub fn move_all(&self, peer: &str) {
+        let flows: Vec<_> =
+            self.lock().get(peer).into_iter().flat_map(|flows| flows.values().cloned()).collect();
+        for calls in flows {
+            calls.put(|state| state.moves = true);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Calls {
+    /// What was replaced is dropped without the lock: a stream that is dropped calls its connection.
+    fn put<T>(&self, put: impl FnOnce(&mut CallState) -> T) {
+        let mut state = self.lock();
+        let replaced = put(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        drop(replaced);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CallState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LastingEntry {
+    /// Waits until the flow is called.
+    pub fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
+        let mut state = self.calls.lock();
+        if let Some(successor) = state.successor.take() {
+            return Poll::Ready(Call::GoOn(successor));
+        }
+        if std::mem::take(&mut state.moves) {
+            return Poll::Ready(Call::Move);
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => state.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for LastingEntry {
+    fn drop(&mut self) {
+        let mut flows = self.flows.lock();
+        if let Some(of_peer) = flows.get_mut(&*self.peer) {
+            of_peer.remove(&self.id);
+            if of_peer.is_empty() {
+                flows.remove(&*self.peer);
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! How a flow that outlives its carrier moves to another one (decision 0054).
+//!
+//! The near end requests the flow again, over whatever carrier there is; the far end [finds](super::lasting) it. Both go
+//! on from what the other one has received.
+//!
+//! Invariants: a flow lives in one task, which reads from one carrier: what it has received is exact at any time. A flow
+//! whose other end does not know it any more breaks, and never ends.
+
+use super::lasting::{Call, LastingEntry, LastingFlows, Successor};
+use super::link::OpenTunnel;
+use super::stream::kept::Offer;
+use super::stream::{Stream, StreamError};
+use crate::ends::{Broken, Side};
+use crate::worker::Worker;
+use midhop_pep::budget::BudgetPart;
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::connect::{Request, Response};
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::payload::Payload;
+use midhop_tunnel::resumption::{self, Resumption};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{self, Instant};
+
+/// How long an end may take to respond that a flow goes on.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to go on: at first, and at most.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_MOST: Duration = Duration::from_secs(2);
+/// How often a flow that waits looks whether its session was closed on purpose.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A flow that can be resumed, as its task knows it.
+#[derive(Debug)]
+pub struct LastingFlow {
+    entry: LastingEntry,
+    offer: Box<Offer>,
+}
+
+/// What became of a flow whose carrier was gone, or was to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeOutcome {
+    /// It goes on with another carrier.
+    Resumed,
+    /// It goes on with the one that it had.
+    Stayed,
+    /// It is over.
+    Over,
+}
+
+impl LastingFlow {
+    /// Enters a flow by a tunnel to or from `peer`. None: there is one of this identity.
+    pub fn enter(offer: Box<Offer>, flows: &Arc<LastingFlows>, peer: &str) -> Option<Self> {
+        Some(Self { entry: flows.enter(peer, offer.id)?, offer })
+    }
+
+    /// Waits until it is called.
+    pub fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
+        self.entry.poll_call(cx)
+    }
+
+    /// Goes on with another carrier: at once where it was called, else when there is one, within the time that flows are
+    /// kept.
+    pub async fn resume(
+        &self,
+        worker: &Worker,
+        stream: &mut Stream,
+        call: Option<Call>,
+    ) -> ResumeOutcome {
+        let plan = worker.plan();
+        let peer = plan.peers.iter().find(|peer| *peer.name == *self.entry.peer);
+        let Some(long) = peer.map(|peer| Duration::from(peer.resume)) else {
+            return ResumeOutcome::Over;
+        };
+        drop(plan);
+        let has_carrier = call.is_some();
+        let mut held = BudgetPart::new(worker.desk.budget.clone());
+        if !has_carrier {
+            held.set(stream.kept());
+            worker.ledger.waiting_flows.add(1);
+        }
+        let until = Instant::now() + long;
+        let outcome = match (&self.offer.request, call) {
+            // Whoever closed it meant its flows, too.
+            (_, Some(Call::GoOn(successor))) if stream.is_closed() => {
+                deny(worker, successor.stream).await;
+                ResumeOutcome::Over
+            }
+            _ if stream.is_closed() => ResumeOutcome::Over,
+            // The far end knows nothing of it, or not yet.
+            (_, Some(Call::Move)) if !stream.lasts() => ResumeOutcome::Stayed,
+            (Some(request), call) => self.request(worker, stream, request, call, until).await,
+            (None, Some(Call::Move)) => ResumeOutcome::Stayed,
+            (None, Some(Call::GoOn(successor))) => {
+                self.accept(worker, stream, successor, until).await
+            }
+            (None, None) => self.wait(worker, stream, until).await,
+        };
+        if !has_carrier {
+            worker.ledger.waiting_flows.sub(1);
+        }
+        match outcome {
+            ResumeOutcome::Resumed => worker.ledger.resumed.add(1),
+            ResumeOutcome::Over => worker.ledger.not_resumed.add(1),
+            ResumeOutcome::Stayed => {}
+        }
+        outcome
+    }
+
+    /// Requests it again until that is granted.
+    async fn request(
+        &self,
+        worker: &Worker,
+        stream: &mut Stream,
+        request: &Request,
+        call: Option<Call>,
+        until: Instant,
+    ) -> ResumeOutcome {
+        let again = Resumption::Requested { id: self.entry.id, received: stream.received() };
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let asked = time::timeout_at(until, async {
+                let link = worker.links.borrow().get(&*self.entry.peer).cloned()?;
+                let way = link.open().await?;
+                if call.is_some() && way.carries(stream.connection()) {
+                    return Some(Ok(None));
+                }
+                Some(self.ask(&way, request, again).await.map(Some))
+            });
+            match asked.await {
+                Ok(Some(Ok(None))) => return ResumeOutcome::Stayed,
+                Ok(Some(Ok(Some((by, offset))))) => {
+                    return match stream.succeed(by, offset) {
+                        Ok(()) => ResumeOutcome::Resumed,
+                        Err(why) => {
+                            tracing::debug!(flow = ?self.entry.id, %why, "a flow cannot be resumed");
+                            ResumeOutcome::Over
+                        }
+                    };
+                }
+                // The far end does not know it, or resumes none, or has opened another flow. A carrier that is not gone
+                // carries it still.
+                Ok(Some(Err(why))) if is_final(&why) => {
+                    tracing::debug!(flow = ?self.entry.id, %why, "a flow is not resumed");
+                    return if call.is_some() {
+                        ResumeOutcome::Stayed
+                    } else {
+                        ResumeOutcome::Over
+                    };
+                }
+                // The tunnel that was there is gone.
+                Ok(Some(Err(why))) => tracing::debug!(%why, "a flow is not resumed yet"),
+                Ok(None) => {}
+                Err(_late) => return ResumeOutcome::Over,
+            }
+            if Instant::now() >= until || !self.may_wait(worker, stream) {
+                return ResumeOutcome::Over;
+            }
+            time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MOST);
+        }
+    }
+
+    /// Requests it over this tunnel.
+    async fn ask(
+        &self,
+        way: &OpenTunnel,
+        request: &Request,
+        again: Resumption,
+    ) -> Result<(Stream, u64), StreamError> {
+        let asked = async {
+            let mut by = way.ask_again(request, &self.offer.class, again).await?;
+            let offset = by.resumed().await?;
+            Ok((by, offset))
+        };
+        let late = |_| Err(StreamError::Lost(std::io::ErrorKind::TimedOut.into()));
+        time::timeout(PATIENCE, asked).await.unwrap_or_else(late)
+    }
+
+    /// Whether somebody may still go on with it.
+    fn may_wait(&self, worker: &Worker, stream: &Stream) -> bool {
+        let is_known = worker.plan().peers.iter().any(|peer| *peer.name == *self.entry.peer);
+        is_known && !stream.is_closed()
+    }
+
+    /// Waits until the near end goes on.
+    async fn wait(&self, worker: &Worker, stream: &mut Stream, until: Instant) -> ResumeOutcome {
+        loop {
+            let call = time::timeout(LOOK, poll_fn(|cx| self.poll_call(cx))).await;
+            match call {
+                Ok(Call::GoOn(successor)) => {
+                    return Box::pin(self.accept(worker, stream, successor, until)).await;
+                }
+                Ok(Call::Move) => {}
+                Err(_) if Instant::now() >= until || !self.may_wait(worker, stream) => {
+                    return ResumeOutcome::Over;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Responds to the near end that the flow goes on. Where that fails, the near end requests it again.
+    async fn accept(
+        &self,
+        worker: &Worker,
+        stream: &mut Stream,
+        successor: Box<Successor>,
+        until: Instant,
+    ) -> ResumeOutcome {
+        let mut successor = successor;
+        loop {
+            let Successor { stream: mut by, received } = *successor;
+            if let Err(why) = stream.can_go_on_after(received) {
+                tracing::debug!(flow = ?self.entry.id, %why, "a flow cannot be resumed");
+                deny(worker, by).await;
+                return ResumeOutcome::Over;
+            }
+            by.output.join(&self.offer.class);
+            let mut answer = Response::Granted.fields(Payload::Capsules);
+            answer.push(resumption::resumed(stream.received()));
+            let granted = time::timeout(PATIENCE, by.output.send_fields(&answer)).await;
+            if matches!(granted, Ok(Ok(()))) {
+                return match stream.succeed(by, received) {
+                    Ok(()) => ResumeOutcome::Resumed,
+                    Err(_checked) => ResumeOutcome::Over,
+                };
+            }
+            drop(by);
+            successor = loop {
+                match time::timeout(LOOK, poll_fn(|cx| self.poll_call(cx))).await {
+                    Ok(Call::GoOn(next)) => break next,
+                    Err(_) if Instant::now() >= until => return ResumeOutcome::Over,
+                    Ok(Call::Move) | Err(_) => {}
+                }
+            };
+        }
+    }
+}
+
+/// Whether nothing else will come of another attempt.
+fn is_final(fault: &StreamError) -> bool {
+    match fault {
+        StreamError::Denied(cause) => *cause != Cause::Full,
+        StreamError::Wrong(_) | StreamError::Unable => true,
+        _ => false,
+    }
+}
+
+/// Responds that there is no such flow, or none that can go on.
+pub async fn deny(worker: &Worker, mut stream: Stream) {
+    worker.ledger.resumptions_refused.add(1);
+    let answer = Response::Denied { status: GONE, cause: Cause::Refused }.fields(Payload::Raw);
+    if let Ok(Ok(())) = time::timeout(PATIENCE, stream.output.send_fields(&answer)).await {
+        stream.output.end();
+        stream.input.stop(Code::NO_ERROR);
+        let _ = time::timeout(PATIENCE, stream.output.stopped()).await;
+    }
+}
+
+/// The status of the response that there is no such flow.
+const GONE: u16 = 410;
+
+/// Why a flow is relayed no more, or not by this stream.
+#[derive(Debug)]
+pub enum Stop {
+    /// One side broke.
+    Broken(Broken),
+    /// The flow is called.
+    Called(Call),
+}
+
+/// Goes on where a flow outlives what stopped it.
+///
+/// # Errors
+/// The side that broke, where it does not.
+pub async fn go_on(
+    stop: Stop,
+    side: Side,
+    stream: &mut Stream,
+    lasting: Option<&LastingFlow>,
+    worker: &Worker,
+) -> Result<GoesOn, Broken> {
+    let (broken, call) = match stop {
+        Stop::Called(call) => (None, Some(call)),
+        Stop::Broken(broken) if broken.side == side || !stream.outlives(&broken.error) => {
+            return Err(broken);
+        }
+        Stop::Broken(_) if stream.is_complete() => return Ok(GoesOn::Complete),
+        Stop::Broken(broken) => (Some(broken), None),
+    };
+    let outcome = match lasting {
+        Some(lasting) => lasting.resume(worker, stream, call).await,
+        None => ResumeOutcome::Over,
+    };
+    match (outcome, broken) {
+        (ResumeOutcome::Resumed, _) => Ok(GoesOn::Resumed),
+        (ResumeOutcome::Stayed, None) => Ok(GoesOn::Stayed),
+        (ResumeOutcome::Over | ResumeOutcome::Stayed, Some(broken)) => Err(broken),
+        // Its stream may be whole still.
+        (ResumeOutcome::Over, None) => {
+            let error = StreamError::Wrong(Code::CONNECT_ERROR).into();
+            Err(Broken { side: side.other(), error })
+        }
+    }
+}
+
+/// How a flow goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoesOn {
+    /// By another stream.
+    Resumed,
+    /// By the one that it had.
+    Stayed,
+    /// It is over in order: nothing is left to be sent.
+    Complete,
+}

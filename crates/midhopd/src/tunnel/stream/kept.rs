@@ -1,0 +1,270 @@
+//! What a stream keeps of a flow, so that the flow outlives the stream.
+//!
+//! A flow that can be resumed keeps what it has sent until the other end has passed it on. Each end confirms that, with
+//! bytes of its own direction where it sends some, and otherwise after a pause.
+//!
+//! Invariant: a half ends only after the other end's has, and after this end has confirmed that: until then it has
+//! something to confirm.
+
+use super::{Input, Output, StreamError};
+use bytes::Bytes;
+use midhop_pep::config::ClassPlan;
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::payload::Payload;
+use midhop_tunnel::resumption::{FlowId, NotResumable, SentBytes};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Sleep, sleep};
+
+/// How long a few bytes that were passed on wait for others, before they are confirmed alone.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Unit: bytes. What each flow may keep, whatever the others do.
+const KEPT_LEAST: u64 = 16 << 10;
+
+/// Under which identity a flow can be resumed, and how it is then requested.
+#[derive(Debug)]
+pub struct Offer {
+    /// Its identity.
+    pub id: FlowId,
+    /// The request that opened it, at the end that sent it.
+    pub request: Option<Request>,
+    /// Its class.
+    pub class: ClassPlan,
+}
+
+/// What an output keeps of its flow.
+#[derive(Debug)]
+pub struct KeptBytes {
+    sent: SentBytes,
+    /// Unit: bytes. How much all flows of the session may keep.
+    most: u64,
+    /// Whether the flow can be resumed still.
+    lasts: bool,
+    /// What has to be sent again over the present carrier, before anything else.
+    again: VecDeque<Bytes>,
+    end_again: bool,
+    /// The offset to confirm with the next bytes.
+    to_confirm: Option<u64>,
+    /// When that is done without any.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// Whether a confirmation waits in the carrier.
+    confirming: bool,
+    /// Whether this half has come to its end.
+    ends: bool,
+    /// Whether the stream has, too.
+    ended: bool,
+    /// What is kept, among all of its session.
+    count: KeptCount,
+}
+
+/// What one flow keeps, counted with the others of its session.
+#[derive(Debug, Default)]
+pub struct KeptCount {
+    all: Arc<AtomicU64>,
+    own: u64,
+}
+
+impl KeptCount {
+    /// A part of `all`. Unit: bytes.
+    pub fn of(all: &Arc<AtomicU64>) -> Self {
+        Self { all: all.clone(), own: 0 }
+    }
+
+    /// Unit: bytes. What the others leave of so much.
+    fn left_of(&self, most: u64) -> u64 {
+        most.saturating_sub(self.all.load(Relaxed).saturating_sub(self.own))
+    }
+
+    fn set(&mut self, bytes: u64) {
+        if bytes != self.own {
+            self.all.fetch_add(bytes.wrapping_sub(self.own), Relaxed);
+            self.own = bytes;
+        }
+    }
+}
+
+impl Drop for KeptCount {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl KeptBytes {
+    /// Keeps at most so many bytes with the others of its session.
+    pub fn new(most: u64, count: KeptCount) -> Self {
+        Self {
+            sent: SentBytes::default(),
+            most,
+            lasts: true,
+            again: VecDeque::new(),
+            end_again: false,
+            to_confirm: None,
+            pause: None,
+            confirming: false,
+            ends: false,
+            ended: false,
+            count,
+        }
+    }
+
+    /// Whether the flow can be resumed.
+    pub fn lasts(&self) -> bool {
+        self.lasts
+    }
+
+    /// Unit: bytes. What is kept.
+    pub fn bytes(&self) -> u64 {
+        self.sent.kept()
+    }
+
+    /// Unit: bytes. What waits to be sent again.
+    pub fn waiting(&self) -> usize {
+        self.again.iter().map(Bytes::len).sum()
+    }
+
+    /// These bytes are sent. Returns what is sent before them.
+    pub fn put(&mut self, bytes: &Bytes, payload: Payload) -> Vec<u8> {
+        if self.lasts {
+            self.sent.put(bytes.clone(), self.count.left_of(self.most).max(KEPT_LEAST));
+            self.count.set(self.sent.kept());
+        }
+        self.to_confirm.take().map_or_else(Vec::new, |offset| payload.confirmation(offset))
+    }
+
+    /// The flow's end is sent.
+    pub fn put_end(&mut self) {
+        self.sent.put_end();
+    }
+
+    /// This half has come to its end. Whether that is to be done later.
+    pub fn end(&mut self) -> bool {
+        self.ends = true;
+        self.lasts
+    }
+
+    /// Whether its stream has still to end.
+    pub fn has_to_end(&self) -> bool {
+        self.lasts && !self.ended
+    }
+
+    /// What is to be sent again next; none: nothing. An empty piece is the flow's end.
+    pub fn next_again(&mut self) -> Option<Bytes> {
+        let piece = self.again.pop_front();
+        piece.or_else(|| std::mem::take(&mut self.end_again).then(Bytes::new))
+    }
+
+    /// The flow will not be resumed. Whether this half had come to its end before.
+    pub fn let_go(&mut self) -> bool {
+        self.sent = SentBytes::default();
+        self.count.set(0);
+        (self.to_confirm, self.pause) = (None, None);
+        std::mem::replace(&mut self.lasts, false) && self.ends
+    }
+
+    /// Whether the other end has passed on all, and the end.
+    pub fn is_confirmed(&self) -> bool {
+        self.sent.is_confirmed()
+    }
+
+    /// Whether an end that has received up to `offset` can go on.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn can_go_on_after(&self, offset: u64) -> Result<(), NotResumable> {
+        self.sent.after(offset).map(drop)
+    }
+
+    /// Another carrier takes the place of the one before: what the other end lacks is sent again.
+    ///
+    /// # Errors
+    /// When that is not kept.
+    pub fn go_on_after(&mut self, offset: u64, count: KeptCount) -> Result<(), NotResumable> {
+        (self.again, self.end_again) = self.sent.after(offset)?;
+        self.count = count;
+        self.count.set(self.sent.kept());
+        (self.to_confirm, self.pause, self.confirming, self.ended) = (None, None, false, false);
+        Ok(())
+    }
+}
+
+/// Exchanges confirmations with the other end of a flow that can be resumed: this end has passed on what it has received
+/// up to the offset `delivered`.
+///
+/// # Errors
+/// When the stream breaks, or the other end confirms what was never sent.
+pub fn confirm(
+    output: &mut Output,
+    input: &mut Input,
+    cx: &mut Context<'_>,
+    delivered: u64,
+) -> Result<(), StreamError> {
+    let Some(kept) = output.kept.as_deref_mut().filter(|kept| kept.lasts) else { return Ok(()) };
+    let Some(received) = &mut input.received else {
+        // The other end has not granted it.
+        output.give_up();
+        return Ok(());
+    };
+    if let Some(offset) = input.flow.take_confirmed() {
+        kept.sent.confirm(offset).map_err(|_| StreamError::Wrong(Code::MESSAGE_ERROR))?;
+        kept.count.set(kept.sent.kept());
+    }
+    if received.is_unconfirmed(delivered) {
+        let is_due = received.is_due(delivered) || {
+            let pause = kept.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE)));
+            pause.as_mut().poll(cx).is_ready()
+        };
+        if is_due {
+            received.confirm(delivered);
+            (kept.to_confirm, kept.pause) = (Some(delivered), None);
+        }
+    }
+    let is_ending = kept.ends && !kept.ended && received.is_end_confirmed();
+    let is_idle =
+        kept.to_confirm.is_none() && !kept.confirming && kept.again.is_empty() && !kept.end_again;
+    if is_idle && !is_ending {
+        return Ok(());
+    }
+    if output.poll_flush(cx)?.is_pending() {
+        return Ok(());
+    }
+    let payload = output.payload;
+    let Some(kept) = output.kept.as_deref_mut() else { return Ok(()) };
+    if let Some(offset) = kept.to_confirm.take() {
+        kept.confirming = true;
+        output.carrier.put(&payload.confirmation(offset), Bytes::new());
+        if output.poll_flush(cx)?.is_pending() {
+            return Ok(());
+        }
+    }
+    if let Some(kept) = output.kept.as_deref_mut() {
+        kept.confirming = false;
+        kept.ended |= is_ending;
+    }
+    // Whatever its other bytes do, they begin again.
+    output.carrier.rest();
+    if is_ending {
+        output.carrier.end();
+    }
+    Ok(())
+}
+
+/// Whether the other end has passed on all of the flow; otherwise whether the stream broke.
+pub(super) fn poll_confirmed(
+    output: &mut Output,
+    cx: &mut Context<'_>,
+) -> Option<Poll<Result<(), StreamError>>> {
+    let kept = output.kept.as_deref().filter(|kept| kept.lasts)?;
+    if kept.is_confirmed() {
+        return Some(Poll::Ready(Ok(())));
+    }
+    // All was acknowledged by the carrier's other end: its confirmation follows, or has been lost with the carrier.
+    Some(match output.carrier.poll_stopped(cx) {
+        Poll::Ready(Err(fault)) => Poll::Ready(Err(fault)),
+        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+    })
+}

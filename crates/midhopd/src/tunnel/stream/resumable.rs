@@ -1,0 +1,160 @@
+//! A stream whose flow can be resumed, and what takes its place.
+
+use super::kept::{KeptBytes, KeptCount, Offer};
+use super::{AwaitedGrant, Stream, StreamError};
+use midhop_tunnel::connect::Response;
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::quic::ConnectionError;
+use midhop_tunnel::resumption::{self, NotResumable, ReceivedBytes};
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// How often it is confirmed what was passed on, in parts of what may be kept; after so many bytes at least. A thin
+/// return link carries a few such datagrams a second.
+const CONFIRMATIONS: u64 = 16;
+const CONFIRMED_LEAST: u64 = 256 << 10;
+
+/// What the streams of a session share. Each holds it.
+#[derive(Debug, Default)]
+pub struct SessionSeat {
+    /// Unit: bytes. What they keep of flows that can be resumed.
+    kept: Arc<AtomicU64>,
+    /// Unit: seconds. How long the other end keeps flows, where it has announced that in a response.
+    resumes: Arc<AtomicU64>,
+    /// Whether the session was closed on purpose, and its flows with it.
+    closed: AtomicBool,
+}
+
+impl SessionSeat {
+    /// Unit: bytes. What the session's streams keep of flows that can be resumed.
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Relaxed)
+    }
+
+    /// Whether a response has announced that the other end keeps flows.
+    pub fn resumes(&self) -> bool {
+        self.resumes.load(Relaxed) > 0
+    }
+
+    /// The session is closed on purpose: no flow outlives it.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+}
+
+impl Stream {
+    /// From now on the flow can be resumed: at most so many bytes are kept for that. At the end that requests it, only if
+    /// the response grants it. To be called before any of the flow's bytes.
+    pub fn keep(&mut self, offer: Offer, most: u64) {
+        let count = self.kept_count();
+        self.output.kept = Some(Box::new(KeptBytes::new(most, count)));
+        // What was read and put back before is read once more.
+        let returned = self.input.returned.iter().map(|piece| piece.len() as u64).sum();
+        let each = (most / CONFIRMATIONS).max(CONFIRMED_LEAST);
+        self.input.received = Some(Box::new(ReceivedBytes::of(returned, each)));
+        self.input.awaited = self.input.awaits_answer.then(|| Box::new(AwaitedGrant::Of(offer.id)));
+        self.offer = Some(Box::new(offer));
+    }
+
+    /// The announcements of responses on this stream are noted for its session.
+    pub fn note_announcements(&mut self) {
+        let seconds = self.seat.as_ref().map(|seat| seat.resumes.clone());
+        self.input.awaited = seconds.map(|it| Box::new(AwaitedGrant::Announcement(it)));
+    }
+
+    fn kept_count(&self) -> KeptCount {
+        self.seat.as_ref().map_or_else(KeptCount::default, |seat| KeptCount::of(&seat.kept))
+    }
+
+    /// Whether the flow can be resumed: the other end has granted that.
+    pub fn lasts(&self) -> bool {
+        self.output.kept.as_ref().is_some_and(|kept| kept.lasts())
+            && self.input.received.is_some()
+            && !self.input.awaits_answer
+    }
+
+    /// Whether the flow outlives this error of its stream: its carrier is gone, and nobody has ended it.
+    pub fn outlives(&self, error: &io::Error) -> bool {
+        let fault = error.get_ref().and_then(|error| error.downcast_ref());
+        let Some(StreamError::Lost(why)) = fault else { return false };
+        let by_quic = why.get_ref().and_then(|why| why.downcast_ref::<ConnectionError>());
+        let is_gone = match by_quic {
+            Some(why) => matches!(
+                why,
+                ConnectionError::TimedOut | ConnectionError::Reset | ConnectionError::LocallyClosed
+            ),
+            None => why.kind() != io::ErrorKind::ConnectionAborted,
+        };
+        is_gone && self.lasts() && !self.is_closed() && !self.connection.is_broken()
+    }
+
+    /// Whether its session was closed on purpose.
+    pub fn is_closed(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.closed.load(Relaxed))
+    }
+
+    /// Unit: bytes. What is kept, so that the flow can be resumed.
+    pub fn kept(&self) -> u64 {
+        self.output.kept.as_ref().map_or(0, |kept| kept.bytes())
+    }
+
+    /// Whether both ends have passed on all of the flow, and know it.
+    pub fn is_complete(&self) -> bool {
+        self.output.kept.as_ref().is_some_and(|kept| kept.is_confirmed())
+            && self.input.received.as_ref().is_some_and(|received| received.is_end_confirmed())
+    }
+
+    /// The offset up to which the flow has been received.
+    pub fn received(&self) -> u64 {
+        self.input.received.as_ref().map_or(0, |received| received.offset())
+    }
+
+    /// Whether an end that has received the flow up to `offset` can go on from there.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn can_go_on_after(&self, offset: u64) -> Result<(), NotResumable> {
+        let kept = self.output.kept.as_ref().filter(|kept| kept.lasts());
+        kept.map_or(Err(NotResumable::Forgotten), |kept| kept.can_go_on_after(offset))
+    }
+
+    /// The flow goes on by another stream, whose other end has received it up to `offset`.
+    ///
+    /// # Errors
+    /// When it cannot go on from there. Then nothing has changed.
+    pub fn succeed(&mut self, by: Self, offset: u64) -> Result<(), NotResumable> {
+        self.can_go_on_after(offset)?;
+        let count = by.kept_count();
+        let Self { connection, output, input, seat, offer: _ } = by;
+        if let Some(kept) = &mut self.output.kept {
+            kept.go_on_after(offset, count)?;
+        }
+        self.output.carrier = output.carrier;
+        self.input.succeed(input.carrier);
+        (self.connection, self.seat) = (connection, seat);
+        Ok(())
+    }
+
+    /// Waits for the response to a request that resumes a flow. Returns the offset up to which the other end has
+    /// received it.
+    ///
+    /// # Errors
+    /// When the other end does not resume it, or the stream breaks.
+    pub async fn resumed(&mut self) -> Result<u64, StreamError> {
+        loop {
+            let fields = poll_fn(|cx| self.input.carrier.poll_fields(cx)).await?;
+            match Response::decode(&fields, self.input.payload) {
+                Ok(None) => {}
+                Ok(Some(Response::Granted)) => {
+                    // Otherwise it has opened another flow, which is reset as the stream is dropped.
+                    let offset = resumption::resumed_at(&fields);
+                    return offset.ok_or(StreamError::Wrong(Code::MESSAGE_ERROR));
+                }
+                Ok(Some(Response::Denied { cause, .. })) => return Err(StreamError::Denied(cause)),
+                Err(_malformed) => return Err(StreamError::Wrong(Code::MESSAGE_ERROR)),
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Listeners, and flows that are being opened, outlive the process that would have served them.
+
+use crate::explicit::{self, HTTP, gateway};
+use crate::flows::exchange;
+use crate::panics::thread;
+use crate::program::{Desk, Running, log_of, output_in, traces};
+use crate::stage::{self, Family, Stage, until};
+use crate::survival::{DEATHS, Traced, kill_data_plane, relayed, wait_until_it_serves};
+use crate::upgrade::{another, assert_done, upgrade};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::scope;
+
+const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
+
+/// Connects to an explicit listener that nobody serves, and asks.
+fn ask(stage: &Stage, family: Family, target: SocketAddr) -> TcpStream {
+    let mut stream = stage.connect(SocketAddr::new(gateway(family), HTTP)).expect("the listener");
+    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\nearly");
+    stream.write_all(request.as_bytes()).expect("asking");
+    stream
+}
+
+/// Whether no thread of a process runs.
+fn is_stopped(process: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
+/// Its answer, and the far side of its flow.
+fn answered(client: &mut TcpStream, listener: &TcpListener) -> TcpStream {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("an answer");
+        head.extend(byte);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+    let (mut server, _) = listener.accept().expect("the far side");
+    crate::flows::impatient(&server);
+    let mut early = [0; 5];
+    server.read_exact(&mut early).expect("what came with the request");
+    assert_eq!(&early, b"early");
+    server
+}
+
+fn clients_that_wait_are_served(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let (desk, running) = explicit::start(&stage, "");
+    let listener = stage.listen(family);
+    let target = listener.local_addr().expect("an address");
+    let program = another(&desk, "next");
+    for is_upgrade in [false, true, false] {
+        wait_until_it_serves(&stage);
+        let before = running.data_plane();
+        // From here on nobody accepts: the kernel lets clients in.
+        kill(before, Signal::SIGSTOP).expect("a signal");
+        until("all of it stands still", || is_stopped(before));
+        let clients: Vec<_> = (0..5).map(|_| ask(&stage, family, target)).collect();
+        if is_upgrade {
+            assert_done(&upgrade(&stage, &desk, &program), &desk);
+        } else {
+            kill(before, Signal::SIGKILL).expect("a signal");
+        }
+        for mut client in clients {
+            let server = answered(&mut client, &listener);
+            exchange(&client, &server, 300_000);
+        }
+    }
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
+#[test]
+fn clients_that_wait_at_an_explicit_listener_are_served_ipv4() {
+    clients_that_wait_are_served(Family::V4);
+}
+
+#[test]
+fn clients_that_wait_at_an_explicit_listener_are_served_ipv6() {
+    clients_that_wait_are_served(Family::V6);
+}
+
+/// The addresses at which somebody listens on the gateway, each as often as there is a listener.
+fn listeners(stage: &Stage) -> Vec<String> {
+    let output = output_in(&stage.gateway, Command::new("ss").args(["-H", "-l", "-t", "-n"]));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut found: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3).map(str::to_owned))
+        .filter(|address| !address.ends_with(":9310"))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// No death and no upgrade adds a listener or leaves one out; those that the configuration has no leg for any more are
+/// closed.
+#[test]
+fn listeners_are_those_of_the_configuration() {
+    let Some(stage) = Stage::set() else { return };
+    let legs = "[legs.wan0]\n[legs.lan0]\n";
+    let desk = Desk::new(&format!("{CONFIG}{legs}"));
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (mut client, mut server) = relayed(&stage, &listener);
+    let before = listeners(&stage);
+    assert!(before.len() >= 8, "two workers, two legs, two families: {before:?}");
+    let program = another(&desk, "next");
+    for _ in 0..2 {
+        kill_data_plane(&running);
+        wait_until_it_serves(&stage);
+        assert_eq!(listeners(&stage), before);
+        assert_done(&upgrade(&stage, &desk, &program), &desk);
+        assert_eq!(listeners(&stage), before);
+        stage::pass(&mut client, &mut server);
+    }
+    desk.rewrite(&format!("{CONFIG}[legs.wan0]\n"));
+    assert_done(&upgrade(&stage, &desk, &program), &desk);
+    let after = listeners(&stage);
+    assert!(after.len() + 4 <= before.len(), "{before:?} {after:?}");
+    let (client, server) = relayed(&stage, &listener);
+    exchange(&client, &server, 100_000);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+/// What became of a connection that was opened when its data plane died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opened {
+    Served,
+    Reset,
+    Silence,
+}
+
+/// Opens a connection, and says a word there and one back.
+fn open(stage: &Stage, listener: &TcpListener) -> Opened {
+    let word = || {
+        let mut client = stage.connect(listener.local_addr().expect("an address"))?;
+        client.write_all(b"ping")?;
+        let mut heard = [0; 4];
+        client.read_exact(&mut heard)?;
+        assert_eq!(&heard, b"pong");
+        Ok(())
+    };
+    match word() {
+        Ok(()) => Opened::Served,
+        Err(error) => {
+            let error: std::io::Error = error;
+            let reset = [ErrorKind::ConnectionReset, ErrorKind::ConnectionRefused];
+            if reset.contains(&error.kind()) { Opened::Reset } else { Opened::Silence }
+        }
+    }
+}
+
+/// A server that answers each word, until it is over.
+fn answer_all(listener: &TcpListener, over: &AtomicBool) {
+    listener.set_nonblocking(true).expect("a mode");
+    scope(|scope| {
+        while !over.load(Relaxed) {
+            let Ok((mut server, _)) = listener.accept() else {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                continue;
+            };
+            scope.spawn(move || {
+                crate::flows::impatient(&server);
+                let mut word = [0; 4];
+                // A far side of one that died has no word.
+                if server.read_exact(&mut word).is_ok() {
+                    let _ = server.write_all(b"pong");
+                }
+            });
+        }
+    });
+    listener.set_nonblocking(false).expect("a mode");
+}
+
+/// A connection is opened, and its data plane dies before and after the system calls that this takes: it is served,
+/// by the next one or directly, but for the moment in which the dead one had its client and had not noted it.
+fn connections_are_served(family: Family, first: u32) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
+    let mut running = Running::start(&stage, &desk);
+    let listener = stage.listen(family);
+    let (mut deaths, mut reset) = (0, Vec::new());
+    // A SYN that is dropped comes again after a second: not each of them in each family.
+    for number in (first..).step_by(3) {
+        running.data_plane();
+        wait_until_it_serves(&stage);
+        let worker = thread(running.id(), "worker-0").cast_signed();
+        let Some(traced) = Traced::new(Pid::from_raw(worker)) else {
+            return midhop_testkit::skipped("no process may be traced here");
+        };
+        let (over, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut steps = 0;
+        scope(|scope| {
+            scope.spawn(|| answer_all(&listener, &done));
+            let opening = scope.spawn(|| {
+                let opened = open(&stage, &listener);
+                over.store(true, Relaxed);
+                opened
+            });
+            while steps < number && traced.step(|| over.load(Relaxed)) {
+                steps += 1;
+            }
+            if steps == number {
+                running.signal_data_plane(Signal::SIGKILL);
+                deaths += 1;
+                traced.reap();
+            }
+            let opened = opening.join();
+            done.store(true, Relaxed);
+            let opened = opened.expect("it ends");
+            if opened != Opened::Served {
+                eprintln!("{opened:?} at the start or end of system call {number}");
+                reset.push((steps, opened));
+            }
+        });
+        if steps < number {
+            traced.release();
+            break;
+        }
+        if deaths % DEATHS == 0 {
+            running.signal(Signal::SIGTERM);
+            assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+            running = Running::start(&stage, &desk);
+        }
+    }
+    eprintln!("{deaths} deaths; reset at the start or end of system calls {reset:?}");
+    assert!(deaths > 15, "{deaths} deaths: it is opened elsewhere");
+    assert!(reset.iter().all(|(_, opened)| *opened == Opened::Reset), "{reset:?}");
+    // Its client is accepted, its ends are asked for, and the kernel's name of it.
+    assert!(reset.len() <= 4, "reset at the start or end of system calls {reset:?} of {deaths}");
+}
+
+#[test]
+fn connections_are_served_whenever_the_data_plane_dies_ipv4() {
+    connections_are_served(Family::V4, 1);
+}
+
+#[test]
+fn connections_are_served_whenever_the_data_plane_dies_ipv6() {
+    connections_are_served(Family::V6, 2);
+}

@@ -1,0 +1,297 @@
+//! Flows that outlive their tunnel: carriers that die, change, and are cut for longer than a tunnel is patient.
+//!
+//! `client – gateway with one proxy – link – server's host with the other, and the server`
+
+use crate::ends::PORT;
+use crate::flows::{block, hear_break, pass, reset, say_on, unblock};
+use crate::pages::{metric, page};
+use crate::pair::{Pair, REJECT};
+use crate::program::log_of;
+use crate::stage::{Family, Stage, hear, nft, noise, say, until};
+use midhop_testbed::namespace::Namespace;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+/// A tunnel that is soon taken for broken.
+const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nrtt = \"20 ms\"\n";
+const LINK: &str = "rate = \"40 Mbit/s\"\ndelay = \"5 ms\"\n";
+/// The same, which nothing replaces.
+const ALONE: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nfallback = \"off\"\n";
+
+/// Longer than three attempts to return to UDP take.
+const RETURN: Duration = Duration::from_secs(100);
+
+/// Drops all packets of the tunnel, until [`mend`].
+fn cut(stage: &Stage) {
+    nft(&stage.server, "add table inet cut");
+    for (hook, port) in [("input", "dport"), ("output", "sport")] {
+        let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
+        nft(&stage.server, &chain);
+        let ports = format!("meta l4proto {{ tcp, udp }} th {port} {PORT}");
+        nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
+    }
+}
+
+fn mend(stage: &Stage) {
+    nft(&stage.server, "delete table inet cut");
+}
+
+/// Unit: bytes. What the gateway has relayed.
+fn stalled(stage: &Stage) -> [u64; 2] {
+    let page = page(&stage.gateway, "/metrics");
+    ["up", "down"]
+        .map(|way| metric(&page, &format!("midhop_relayed_bytes_total{{direction=\"{way}\"}}")))
+}
+
+fn outcomes(host: &Namespace, outcome: &str) -> u64 {
+    let name = format!("midhop_resumptions_total{{outcome=\"{outcome}\"}}");
+    metric(&page(host, "/metrics"), &name)
+}
+
+/// Both ends of a flow say much, something befalls the tunnel in the middle of it, and all of it arrives. An end that says
+/// nothing more, and one that has said all, are among the flows.
+fn outlive(stage: &Stage, pair: &Pair, befall: impl FnOnce()) {
+    let listener = stage.listen(Family::V4);
+    // The first flows may be requested before it is known that they can be resumed.
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    drop((client, server));
+    let idle = stage.flow(&listener);
+    pass(&idle.0, &idle.1);
+    let (half, half_server) = stage.flow(&listener);
+    say(&half, b"all that is said");
+    assert_eq!(hear(&half_server), b"all that is said");
+    let flows: Vec<(TcpStream, TcpStream)> = (0..4).map(|_| stage.flow(&listener)).collect();
+    let (up, down) = (noise(1, 8_000_000), noise(2, 8_000_000));
+    scope(|scope| {
+        let mut heads = Vec::new();
+        for (client, server) in &flows {
+            scope.spawn(|| say(client, &up));
+            scope.spawn(|| say(server, &down));
+            let mut head = vec![0; 100_000];
+            for mut end in [client, server] {
+                end.read_exact(&mut head).expect("it begins");
+            }
+            heads.push(head.len());
+        }
+        befall();
+        for ((client, server), head) in flows.iter().zip(heads) {
+            let (up, down) = (&up[head..], &down[head..]);
+            scope.spawn(move || assert!(hear(server) == up, "what the client said"));
+            scope.spawn(move || assert!(hear(client) == down, "what the server said"));
+        }
+    });
+    pass(&idle.0, &idle.1);
+    say(&half_server, b"the answer");
+    assert_eq!(hear(&half), b"the answer");
+    idle.0.shutdown(Shutdown::Write).expect("the end");
+    assert_eq!(hear(&idle.1), b"");
+    idle.1.shutdown(Shutdown::Write).expect("the end");
+    assert_eq!(hear(&idle.0), b"");
+    drop((idle, half, half_server, flows));
+    for host in [&stage.gateway, &stage.server] {
+        until("no flow is left", || metric(&page(host, "/metrics"), "midhop_flows") == 0);
+        assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(&pair.near));
+        assert_eq!(
+            metric(&page(host, "/metrics"), "midhop_flows_without_tunnel{scope=\"all\"}"),
+            0
+        );
+    }
+}
+
+#[test]
+fn flows_outlive_a_tunnel_that_both_ends_have_given_up() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else {
+        return;
+    };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    outlive(&stage, &pair, || {
+        cut(&stage);
+        until("both have given it up", || {
+            pair.tunnels_of_near(&stage)[0] + pair.tunnels_of_far(&stage)[0] == 0
+        });
+        mend(&stage);
+    });
+    assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
+    assert!(outcomes(&stage.server, "resumed") >= 6, "{}", log_of(&pair.far));
+    assert!(pair.far_seen().opened_total >= 2);
+}
+
+#[test]
+fn flows_that_nobody_reads_hold_up_no_others() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    let flows: Vec<(TcpStream, TcpStream)> = (0..4).map(|_| stage.flow(&listener)).collect();
+    let (up, down) = (noise(1, 8_000_000), noise(2, 8_000_000));
+    scope(|scope| {
+        for (client, server) in &flows {
+            scope.spawn(|| say(client, &up));
+            scope.spawn(|| say(server, &down));
+        }
+        until("they fill what they may", || {
+            let before = stalled(&stage);
+            sleep(Duration::from_millis(300));
+            before == stalled(&stage)
+        });
+        for (client, server) in &flows {
+            let (up, down) = (&up, &down);
+            let other = scope.spawn(move || assert!(hear(server) == *up, "what the client said"));
+            assert!(hear(client) == *down, "what the server said");
+            other.join().expect("heard");
+        }
+    });
+}
+
+/// What is said while UDP passes no more goes on over TCP, and goes back to QUIC when that passes again.
+#[test]
+fn flows_move_to_tcp_when_udp_is_blocked_and_back() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
+    let pair = Pair::new(QUICK, QUICK, REJECT);
+    let _running = pair.start(&stage);
+    outlive(&stage, &pair, || {
+        block(&stage);
+        until("the tunnel is over TCP", || pair.tunnels_of_near(&stage)[1] == 1);
+        until("all flows have moved", || outcomes(&stage.server, "resumed") >= 6);
+    });
+    let before = outcomes(&stage.gateway, "resumed");
+    outlive(&stage, &pair, || {
+        unblock(&stage);
+        // It is tried at growing intervals.
+        let begun = Instant::now();
+        while !pair.goes_by(&stage, "quic") {
+            assert!(begun.elapsed() < RETURN, "{}", log_of(&pair.near));
+            sleep(Duration::from_millis(100));
+        }
+        until("all flows have moved", || outcomes(&stage.gateway, "resumed") >= before + 6);
+    });
+    until("nothing is left over TCP", || pair.tunnels_of_near(&stage) == [1, 0]);
+}
+
+/// A connection over TCP is reset on its way, as by a middlebox.
+#[test]
+fn flows_outlive_a_tunnel_over_tcp() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
+    let only = format!("{QUICK}fallback = \"only\"\n");
+    let pair = Pair::new(&only, &only, REJECT);
+    let _running = pair.start(&stage);
+    outlive(&stage, &pair, || {
+        nft(&stage.server, "add table inet cut");
+        nft(&stage.server, "add chain inet cut input { type filter hook input priority 0; }");
+        let rule = format!("add rule inet cut input tcp dport {PORT} reject with tcp reset");
+        nft(&stage.server, &rule);
+        until("it is gone", || pair.tunnels_of_near(&stage)[0] == 0);
+        mend(&stage);
+    });
+    assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
+}
+
+#[test]
+fn a_flow_that_is_not_resumed_in_time_breaks() {
+    let Some(stage) = Stage::set() else { return };
+    let hasty = format!("{ALONE}resume = \"3 s\"\n");
+    let pair = Pair::new(&hasty, &hasty, REJECT);
+    let _running = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    drop(stage.flow(&listener));
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    cut(&stage);
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    for host in [&stage.gateway, &stage.server] {
+        until("it is counted", || outcomes(host, "lost") == 1);
+    }
+}
+
+/// A far end that has started again knows nothing of the flows before: they break at once, and do not wait.
+#[test]
+fn a_far_end_that_knows_no_flow_says_so() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let [_near, far] = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    drop(stage.flow(&listener));
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    far.signal(nix::sys::signal::Signal::SIGKILL);
+    assert_ne!(far.end(), Some(0));
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    let _far = pair.start_far(&stage);
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    until("it is counted", || outcomes(&stage.server, "refused") >= 1);
+}
+
+/// A client that resets while its flow has no tunnel: the server hears of it, behind what the client had said.
+#[test]
+fn a_client_that_breaks_meanwhile_breaks_the_flow_when_it_goes_on() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    drop(stage.flow(&listener));
+    let (client, mut server) = stage.flow(&listener);
+    pass(&client, &server);
+    cut(&stage);
+    (&client).write_all(b"last words").expect("writing");
+    until("both have given it up", || {
+        pair.tunnels_of_near(&stage)[0] + pair.tunnels_of_far(&stage)[0] == 0
+    });
+    reset(client);
+    mend(&stage);
+    let mut heard = [0; 10];
+    server.read_exact(&mut heard).expect("the last words");
+    assert_eq!(&heard, b"last words");
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn where_one_end_keeps_no_flows_they_end_with_their_tunnel() {
+    let Some(stage) = Stage::set() else { return };
+    let none = format!("{ALONE}resume = \"0 s\"\n");
+    for (near, far) in [(ALONE, none.as_str()), (none.as_str(), ALONE)] {
+        let pair = Pair::new(near, far, REJECT);
+        let _running = pair.start(&stage);
+        let listener = stage.listen(Family::V4);
+        drop(stage.flow(&listener));
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server);
+        cut(&stage);
+        assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+        mend(&stage);
+    }
+}
+
+/// A client that closes in the middle of a download, and one that resets: neither leaves a flow behind.
+#[test]
+fn who_leaves_in_the_middle_leaves_no_flow() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    drop(stage.flow(&listener));
+    for ends in 0..3 {
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server);
+        scope(|scope| {
+            scope.spawn(|| say_on(&server));
+            (&client).read_exact(&mut [0; 100_000]).expect("it begins");
+            match ends {
+                0 => client.shutdown(Shutdown::Both).expect("the end"),
+                1 => drop(client),
+                _ => reset(client),
+            }
+        });
+        drop(server);
+        for host in [&stage.gateway, &stage.server] {
+            until("no flow is left", || metric(&page(host, "/metrics"), "midhop_flows") == 0);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Peers that resume what is not theirs, or from where nobody stopped: nothing breaks but the flow that they name.
+
+use crate::flows::hear_break;
+use crate::stage::{PATIENCE, hear, noise, say, until};
+use crate::tunnel_capsules::{Place, TEMPLATE, capsule};
+use crate::visitor::Flow;
+use midhop_tunnel::connect::{Request, Response};
+use midhop_tunnel::http3::{Code, Field, Frame};
+use midhop_tunnel::payload::{CONFIRMED, DATA, Payload, PayloadReader};
+use midhop_tunnel::resumption::{self, FlowId, Resumption};
+use midhop_tunnel::varint;
+use midhopd::snapshot::Source;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+const ID: FlowId = FlowId::new(*b"a flow of a peer");
+
+impl Place {
+    /// Requests something, and gives the fields of the response.
+    fn request(&self, said: Resumption) -> (Vec<Field>, Flow) {
+        let request = Request { target: self.target(), client: None, class: None, hops: 0 };
+        let mut fields = request.fields(TEMPLATE);
+        fields.extend(said.fields());
+        self.visitor.ask_with("far", &self.shown, &fields)
+    }
+
+    /// A flow that can be resumed, and its server.
+    fn lasting(&self, id: FlowId) -> (Flow, TcpStream) {
+        let (answer, flow) = self.request(Resumption::Offered(id));
+        assert!(resumption::grants(&answer, id), "{answer:?}");
+        let (server, _) = self.listener.accept().expect("the far side");
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        (flow, server)
+    }
+
+    /// Goes on with a flow of which so much was received: the new stream, and how much the far end has received.
+    fn go_on(&self, id: FlowId, received: u64) -> (Flow, u64) {
+        let (answer, flow) = self.request(Resumption::Requested { id, received });
+        let granted = Response::decode(&answer, Payload::Capsules);
+        assert_eq!(granted, Ok(Some(Response::Granted)), "{answer:?}");
+        (flow, resumption::resumed_at(&answer).expect("an offset"))
+    }
+
+    /// The status of the response to that.
+    fn refused(&self, id: FlowId, received: u64) -> String {
+        let (answer, _flow) = self.request(Resumption::Requested { id, received });
+        answer[0].value.to_string()
+    }
+
+    /// Reads so many bytes of a flow.
+    fn read(&self, flow: &mut Flow, bytes: usize) -> Vec<u8> {
+        let (mut reader, mut heard) = (PayloadReader::new(Payload::Capsules), Vec::new());
+        while heard.len() < bytes {
+            let frame = self.visitor.runtime.block_on(flow.frame()).expect("no reset");
+            let Some(Frame::Data(mut data)) = frame else { panic!("{frame:?}") };
+            while let Some(more) = reader.read(&mut data).expect("capsules") {
+                heard.extend_from_slice(&more);
+            }
+        }
+        heard
+    }
+}
+
+fn confirmation(offset: u64) -> Vec<u8> {
+    let mut number = Vec::new();
+    varint::write(offset, &mut number);
+    capsule(CONFIRMED, &number)
+}
+
+#[test]
+fn what_nobody_knows_is_not_resumed_and_opens_nothing() {
+    let Some(place) = Place::set() else { return };
+    let (mut flow, mut server) = place.lasting(ID);
+    for guess in [[0; 16], *b"a flow of a pees", [0xff; 16]] {
+        assert_eq!(place.refused(FlowId::new(guess), 0), "410");
+    }
+    let refused = Source::of(&place.ends.far).take().resumptions_total["refused"];
+    assert_eq!(refused, 3);
+    place.listener.set_nonblocking(true).expect("a mode");
+    let opened = place.listener.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(opened, Err(ErrorKind::WouldBlock), "a server was connected");
+    // The flow beside them knows nothing of it.
+    place.say(&mut flow, &capsule(DATA, b"ping"), false);
+    let mut heard = [0; 4];
+    server.read_exact(&mut heard).expect("reading");
+    server.write_all(b"pong").expect("writing");
+    assert_eq!(place.read(&mut flow, 4), b"pong");
+}
+
+/// More was received than was sent, or less than was confirmed.
+#[test]
+fn a_false_offset_breaks_the_flow_and_no_other() {
+    let Some(place) = Place::set() else { return };
+    let (_other, other_server) = place.lasting(FlowId::new([9; 16]));
+    for (said, offset) in [("", 4), ("word", 5), ("word", u64::MAX), ("word", 2)] {
+        let (mut flow, mut server) = place.lasting(ID);
+        server.write_all(said.as_bytes()).expect("writing");
+        assert_eq!(place.read(&mut flow, said.len()), said.as_bytes());
+        if offset < said.len() as u64 {
+            place.say(&mut flow, &confirmation(said.len() as u64), false);
+            // An answer to what was said behind it: it has been read.
+            place.say(&mut flow, &capsule(DATA, b"ping"), false);
+            server.read_exact(&mut [0; 4]).expect("reading");
+        }
+        assert_eq!(place.refused(ID, offset), "410", "{said} {offset}");
+        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset, "{said} {offset}");
+    }
+    (&other_server).write_all(b"still there").expect("writing");
+    until("the flows are counted", || {
+        Source::of(&place.ends.far).take().resumptions_total["lost"] == 4
+    });
+}
+
+#[test]
+fn who_confirms_what_was_never_sent_breaks_a_rule() {
+    let Some(place) = Place::set() else { return };
+    for offset in [1, varint::MAX] {
+        let (mut flow, server) = place.lasting(ID);
+        place.say(&mut flow, &confirmation(offset), false);
+        assert_eq!(place.hear_reset(&mut flow), Code::MESSAGE_ERROR);
+        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    }
+}
+
+/// A peer that goes on again and again, from wherever it likes: each byte comes once, whatever it says on streams that were
+/// replaced, and the daemon holds nothing for those.
+#[test]
+fn the_last_one_to_go_on_counts() {
+    let Some(place) = Place::set() else { return };
+    let (mut flow, server) = place.lasting(ID);
+    let down = noise(4, 200_000);
+    let mut heard = Vec::new();
+    say(&server, &down);
+    for turn in 0..30_usize {
+        heard.extend(place.read(&mut flow, 1));
+        // What it received is what it says, which is all of it or any part that was not confirmed.
+        heard.truncate(heard.len() - heard.len().min(turn * 7));
+        let (next, received) = place.go_on(ID, heard.len() as u64);
+        assert_eq!(received, turn as u64);
+        flow = next;
+        place.say(&mut flow, &capsule(DATA, &[turn as u8]), false);
+        let mut byte = [0];
+        (&server).read_exact(&mut byte).expect("the byte of this turn");
+        assert_eq!(byte, [turn as u8]);
+    }
+    let rest = place.read(&mut flow, down.len() - heard.len());
+    heard.extend(rest);
+    assert!(heard == down, "what the server said");
+    place.say(&mut flow, &Payload::Capsules.end(), true);
+    assert_eq!(hear(&server), b"");
+}
+
+#[test]
+fn a_request_that_resumes_nothing_that_it_names_is_malformed() {
+    let Some(place) = Place::set() else { return };
+    let request = Request { target: place.target(), client: None, class: None, hops: 0 };
+    for more in [
+        vec![resumption::resumed(5)],
+        vec![Field::new("midhop-flow", "x"), resumption::resumed(5)],
+        vec![resumption::granted(ID), Field::new("midhop-received", "-1")],
+    ] {
+        let mut fields = request.fields(TEMPLATE);
+        fields.extend(more);
+        let (answer, _flow) = place.visitor.ask_with("far", &place.shown, &fields);
+        assert_eq!(answer[0].value, "400", "{fields:?}");
+    }
+}

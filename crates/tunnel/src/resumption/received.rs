@@ -1,0 +1,61 @@
+//! What was received of a flow, and what of it was confirmed.
+
+/// One direction of a flow, at the end that receives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceivedBytes {
+    /// Unit: bytes.
+    bytes: u64,
+    ended: bool,
+    /// The offset up to which it was confirmed that the flow was passed on.
+    confirmed: u64,
+    /// Unit: bytes. After so many more it is confirmed.
+    each: u64,
+}
+
+impl ReceivedBytes {
+    /// A flow of which so many bytes have been received. It is confirmed after `each` bytes more. Unit: bytes.
+    pub fn of(bytes: u64, each: u64) -> Self {
+        Self { bytes, ended: false, confirmed: 0, each }
+    }
+
+    /// So many bytes have been received.
+    pub fn count(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// The end has been received.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// The offset up to which the flow has been received.
+    pub fn offset(&self) -> u64 {
+        self.bytes + u64::from(self.ended)
+    }
+
+    /// Whether it was not confirmed yet that the flow was passed on up to `offset`.
+    pub fn is_unconfirmed(&self, offset: u64) -> bool {
+        offset > self.confirmed
+    }
+
+    /// Whether that is urgent: it is much, or the end.
+    pub fn is_due(&self, offset: u64) -> bool {
+        let unconfirmed = offset.saturating_sub(self.confirmed);
+        unconfirmed >= self.each || (unconfirmed > 0 && self.ended && offset == self.offset())
+    }
+
+    /// It is confirmed that the flow was passed on up to `offset`.
+    pub fn confirm(&mut self, offset: u64) {
+        self.confirmed = self.confirmed.max(offset);
+    }
+
+    /// Whether it was confirmed that the end was passed on.
+    pub fn is_end_confirmed(&self) -> bool {
+        self.ended && self.confirmed == self.offset()
+    }
+
+    /// Confirmations may not have arrived: their carrier is gone.
+    pub fn confirm_again(&mut self) {
+        self.confirmed = 0;
+    }
+}

@@ -1,0 +1,121 @@
+//! What was sent of a flow and is kept, in case that it has to be sent again.
+
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+
+/// One direction of a flow, at the end that sends it.
+///
+/// Invariant: it keeps no more than it may at its last byte. What does not fit is forgotten from the front: the flow goes on, and can be
+/// resumed only by an end that has received that much.
+#[derive(Debug, Default)]
+pub struct SentBytes {
+    /// The offset of the first byte that is kept.
+    first: u64,
+    /// Unit: bytes. What was sent in total.
+    sent: u64,
+    ended: bool,
+    /// The offset up to which the other end has passed the flow on.
+    confirmed: u64,
+    pieces: VecDeque<Bytes>,
+}
+
+/// Why a flow cannot be resumed from an offset, or cannot be confirmed up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotResumable {
+    /// The other end has received more than was sent.
+    #[error("the other end has received more than was sent")]
+    NeverSent,
+    /// What it has not received is not kept any more.
+    #[error("what the other end lacks is not kept any more")]
+    Forgotten,
+}
+
+impl SentBytes {
+    /// These bytes are sent. From now on at most so many are kept.
+    pub fn put(&mut self, bytes: Bytes, most: u64) {
+        self.sent += bytes.len() as u64;
+        if !bytes.is_empty() {
+            self.pieces.push_back(bytes);
+        }
+        self.forget_up_to(self.sent.saturating_sub(most));
+    }
+
+    /// The end is sent.
+    pub fn put_end(&mut self) {
+        self.ended = true;
+    }
+
+    /// The other end has passed the flow on up to this offset.
+    ///
+    /// # Errors
+    /// [`NotResumable::NeverSent`], if it cannot have.
+    pub fn confirm(&mut self, offset: u64) -> Result<(), NotResumable> {
+        if offset > self.end() {
+            return Err(NotResumable::NeverSent);
+        }
+        self.confirmed = self.confirmed.max(offset);
+        self.forget_up_to(self.confirmed.min(self.sent));
+        Ok(())
+    }
+
+    /// Whether the other end has passed on all of the flow, and its end.
+    pub fn is_confirmed(&self) -> bool {
+        self.ended && self.confirmed == self.end()
+    }
+
+    /// Whether the end was sent.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Unit: bytes. What is kept.
+    pub fn kept(&self) -> u64 {
+        self.sent - self.first
+    }
+
+    /// What has to be sent again to an end that has received up to this offset, and whether the end of the flow has.
+    ///
+    /// # Errors
+    /// When the flow cannot go on from there.
+    pub fn after(&self, offset: u64) -> Result<(VecDeque<Bytes>, bool), NotResumable> {
+        if offset > self.end() {
+            return Err(NotResumable::NeverSent);
+        }
+        if offset < self.first {
+            return Err(NotResumable::Forgotten);
+        }
+        let mut pieces = self.pieces.clone();
+        drop_front(&mut pieces, offset.min(self.sent) - self.first);
+        Ok((pieces, self.ended && offset <= self.sent))
+    }
+
+    /// The offset behind all that was sent.
+    fn end(&self) -> u64 {
+        self.sent + u64::from(self.ended)
+    }
+
+    fn forget_up_to(&mut self, offset: u64) {
+        let Some(bytes) = offset.checked_sub(self.first).filter(|bytes| *bytes > 0) else { return };
+        self.first = offset;
+        drop_front(&mut self.pieces, bytes);
+        if self.pieces.is_empty() {
+            // An idle flow holds no memory.
+            self.pieces = VecDeque::new();
+        }
+    }
+}
+
+fn drop_front(pieces: &mut VecDeque<Bytes>, mut bytes: u64) {
+    while bytes > 0
+        && let Some(piece) = pieces.front_mut()
+    {
+        let length = piece.len() as u64;
+        if bytes < length {
+            // It is less than a piece.
+            piece.advance(usize::try_from(bytes).unwrap_or_default());
+            return;
+        }
+        bytes -= length;
+        pieces.pop_front();
+    }
+}
