@@ -164,7 +164,9 @@ fn outlive(seconds: u64) {
         assert!(hear(&client) == bytes[head.len()..], "every byte arrives");
     });
     pass(&idle.0, &idle.1);
-    assert_eq!(pair.far_seen().opened_total, 1, "{}", log_of(&pair.near));
+    // TCP may have been tried beside it.
+    let seen = pair.far_seen();
+    assert_eq!(seen.opened_total - seen.tcp_opened_total, 1, "{}", log_of(&pair.near));
 }
 
 #[test]
