@@ -15,13 +15,14 @@ use crate::worker::Worker;
 use midhop_pep::budget::BudgetPart;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Request, Response};
-use midhop_tunnel::http3::Code;
+use midhop_tunnel::http3::{Code, Field};
 use midhop_tunnel::payload::Payload;
 use midhop_tunnel::resumption::{self, Resumption};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::task::spawn_local;
 use tokio::time::{self, Instant};
 
 /// How long an end may take to respond that a flow goes on.
@@ -85,7 +86,7 @@ impl LastingFlow {
         let outcome = match (&self.offer.request, call) {
             // Whoever closed it meant its flows, too.
             (_, Some(Call::GoOn(successor))) if stream.is_closed() => {
-                deny(worker, successor.stream).await;
+                refuse(worker, successor.stream);
                 ResumeOutcome::Over
             }
             _ if stream.is_closed() => ResumeOutcome::Over,
@@ -215,7 +216,7 @@ impl LastingFlow {
             let Successor { stream: mut by, received } = *successor;
             if let Err(why) = stream.can_go_on_after(received) {
                 tracing::debug!(flow = ?self.entry.id, %why, "a flow cannot be resumed");
-                deny(worker, by).await;
+                refuse(worker, by);
                 return ResumeOutcome::Over;
             }
             by.output.join(&self.offer.class);
@@ -232,7 +233,9 @@ impl LastingFlow {
             successor = loop {
                 match time::timeout(LOOK, poll_fn(|cx| self.poll_call(cx))).await {
                     Ok(Call::GoOn(next)) => break next,
-                    Err(_) if Instant::now() >= until => return ResumeOutcome::Over,
+                    Err(_) if Instant::now() >= until || !self.may_wait(worker, stream) => {
+                        return ResumeOutcome::Over;
+                    }
                     Ok(Call::Move) | Err(_) => {}
                 }
             };
@@ -249,19 +252,16 @@ fn is_final(fault: &StreamError) -> bool {
     }
 }
 
-/// Responds that there is no such flow, or none that can go on.
-pub async fn deny(worker: &Worker, mut stream: Stream) {
-    worker.ledger.resumptions_refused.add(1);
-    let answer = Response::Denied { status: GONE, cause: Cause::Refused }.fields(Payload::Raw);
-    if let Ok(Ok(())) = time::timeout(PATIENCE, stream.output.send_fields(&answer)).await {
-        stream.output.end();
-        stream.input.stop(Code::NO_ERROR);
-        let _ = time::timeout(PATIENCE, stream.output.stopped()).await;
-    }
+/// The response that there is no such flow, or none that can go on.
+pub fn gone() -> Vec<Field> {
+    Response::Denied { status: 410, cause: Cause::Refused }.fields(Payload::Raw)
 }
 
-/// The status of the response that there is no such flow.
-const GONE: u16 = 410;
+/// The same for a flow that ends with that: nothing of it waits until the peer has taken the response.
+fn refuse(worker: &Worker, by: Stream) {
+    worker.ledger.resumptions_refused.add(1);
+    spawn_local(async move { by.deny(&gone()).await });
+}
 
 /// Why a flow is relayed no more, or not by this stream.
 #[derive(Debug)]

@@ -38,7 +38,7 @@ use midhop_pki::identity::Identity;
 use midhop_tunnel::{
     cause::Cause,
     connect::{Request, Response},
-    http3::{Code, Field},
+    http3::Code,
     payload::Payload,
     quic::Opening,
     resumption::{self, FlowId, Resumption},
@@ -216,13 +216,14 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         stream.carry_in(Payload::Capsules);
         if let Err(stream) = worker.tunnels.lasting.go_on(&peer.name, id, stream, received) {
             tracing::debug!(peer = peer.name, flow = ?id, "a flow that is to be resumed is not known");
-            resume::deny(&worker, *stream).await;
+            worker.ledger.resumptions_refused.add(1);
+            stream.deny(&resume::gone()).await;
         }
         return;
     }
     let Some(seat) = seat else {
         worker.ledger.excessive.add(1);
-        return deny(stream, &Response::from(Cause::Full).fields(Payload::Raw)).await;
+        return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
     };
     let malformed = Response::Denied { status: 400, cause: Cause::Malformed };
     let request = resumption.map_err(|_| malformed).and_then(|resumption| {
@@ -272,20 +273,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
             denied.fields(Payload::Raw)
         }
     };
-    deny(stream, &answer).await;
-}
-
-/// Responds that there is no flow. A peer that takes no response keeps no place by that.
-async fn deny(mut stream: Stream, answer: &[Field]) {
-    match time::timeout(PATIENCE, stream.output.send_fields(answer)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(_broken)) => return,
-        Err(_late) => return stream.output.reset(Code::REQUEST_CANCELLED),
-    }
-    stream.output.end();
-    // Nobody needs what the client has sent meanwhile.
-    stream.input.stop(Code::NO_ERROR);
-    let _ = stream.output.stopped().await;
+    stream.deny(&answer).await;
 }
 
 /// A far side that has accepted the flow.

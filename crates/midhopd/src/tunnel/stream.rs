@@ -30,7 +30,12 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
+use tokio::time;
+
+/// How long a peer may take to let a response leave.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Both halves of a stream.
 #[derive(Debug)]
@@ -85,6 +90,19 @@ impl Stream {
     /// The form of the flow's bytes.
     pub fn payload(&self) -> Payload {
         self.output.payload
+    }
+
+    /// Responds that there is no flow. A peer that takes no response keeps no place by that.
+    pub async fn deny(mut self, answer: &[Field]) {
+        match time::timeout(PATIENCE, self.output.send_fields(answer)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_broken)) => return,
+            Err(_late) => return self.output.reset(Code::REQUEST_CANCELLED),
+        }
+        self.output.end();
+        // Nobody needs what the client has sent meanwhile.
+        self.input.stop(Code::NO_ERROR);
+        let _ = self.output.stopped().await;
     }
 
     /// Reports the other end's violation to it, if that is what broke the flow.

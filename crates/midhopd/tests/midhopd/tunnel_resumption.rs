@@ -45,13 +45,22 @@ fn stalled(stage: &Stage) -> [u64; 2] {
         .map(|way| metric(&page, &format!("midhop_relayed_bytes_total{{direction=\"{way}\"}}")))
 }
 
+/// A flow that can be resumed: the first one of a tunnel may be requested before both ends know that they resume flows.
+fn lasting_flow(stage: &Stage) -> (TcpStream, TcpStream) {
+    let listener = stage.listen(Family::V4);
+    drop(stage.flow(&listener));
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    (client, server)
+}
+
 fn outcomes(host: &Namespace, outcome: &str) -> u64 {
     let name = format!("midhop_resumptions_total{{outcome=\"{outcome}\"}}");
     metric(&page(host, "/metrics"), &name)
 }
 
-/// Both ends of a flow say much, something befalls the tunnel in the middle of it, and all of it arrives. An end that says
-/// nothing more, and one that has said all, are among the flows.
+/// Both ends of a flow send much, something befalls the tunnel in the middle of it, and all of it arrives. A flow that is
+/// idle, and one with an end that has sent all, are among the flows.
 fn outlive(stage: &Stage, pair: &Pair, befall: impl FnOnce()) {
     let listener = stage.listen(Family::V4);
     // The first flows may be requested before it is known that they can be resumed.
@@ -61,8 +70,8 @@ fn outlive(stage: &Stage, pair: &Pair, befall: impl FnOnce()) {
     let idle = stage.flow(&listener);
     pass(&idle.0, &idle.1);
     let (half, half_server) = stage.flow(&listener);
-    say(&half, b"all that is said");
-    assert_eq!(hear(&half_server), b"all that is said");
+    say(&half, b"all that is sent");
+    assert_eq!(hear(&half_server), b"all that is sent");
     let flows: Vec<(TcpStream, TcpStream)> = (0..4).map(|_| stage.flow(&listener)).collect();
     let (up, down) = (noise(1, 8_000_000), noise(2, 8_000_000));
     scope(|scope| {
@@ -79,8 +88,8 @@ fn outlive(stage: &Stage, pair: &Pair, befall: impl FnOnce()) {
         befall();
         for ((client, server), head) in flows.iter().zip(heads) {
             let (up, down) = (&up[head..], &down[head..]);
-            scope.spawn(move || assert!(hear(server) == up, "what the client said"));
-            scope.spawn(move || assert!(hear(client) == down, "what the server said"));
+            scope.spawn(move || assert!(hear(server) == up, "what the client sent"));
+            scope.spawn(move || assert!(hear(client) == down, "what the server sent"));
         }
     });
     pass(&idle.0, &idle.1);
@@ -142,14 +151,14 @@ fn flows_that_nobody_reads_hold_up_no_others() {
         });
         for (client, server) in &flows {
             let (up, down) = (&up, &down);
-            let other = scope.spawn(move || assert!(hear(server) == *up, "what the client said"));
-            assert!(hear(client) == *down, "what the server said");
+            let other = scope.spawn(move || assert!(hear(server) == *up, "what the client sent"));
+            assert!(hear(client) == *down, "what the server sent");
             other.join().expect("heard");
         }
     });
 }
 
-/// What is said while UDP passes no more goes on over TCP, and goes back to QUIC when that passes again.
+/// Flows go on over TCP while UDP is blocked, and return to QUIC when it passes again.
 #[test]
 fn flows_move_to_tcp_when_udp_is_blocked_and_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
@@ -192,16 +201,31 @@ fn flows_outlive_a_tunnel_over_tcp() {
     assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
 }
 
+/// The near end gets another address, which a connection over TCP does not outlive.
+#[test]
+fn flows_outlive_a_change_of_address_over_tcp() {
+    let Some(stage) = Stage::set() else { return };
+    let only = format!("{QUICK}fallback = \"only\"\n");
+    let pair = Pair::new(&only, &only, REJECT);
+    let _running = pair.start(&stage);
+    // What is sent in full before the change has nothing to resume; the flows that are idle have.
+    outlive(&stage, &pair, || {
+        for change in ["del 10.0.2.1/24", "add 10.0.2.3/24"] {
+            let mut command = stage.gateway.command("ip");
+            command.args(["addr"]).args(change.split(' ')).args(["dev", "wan0"]);
+            assert!(command.status().expect("ip starts").success());
+        }
+        until("they have moved", || outcomes(&stage.gateway, "resumed") >= 2);
+    });
+}
+
 #[test]
 fn a_flow_that_is_not_resumed_in_time_breaks() {
     let Some(stage) = Stage::set() else { return };
     let hasty = format!("{ALONE}resume = \"3 s\"\n");
     let pair = Pair::new(&hasty, &hasty, REJECT);
     let _running = pair.start(&stage);
-    let listener = stage.listen(Family::V4);
-    drop(stage.flow(&listener));
-    let (client, server) = stage.flow(&listener);
-    pass(&client, &server);
+    let (client, server) = lasting_flow(&stage);
     cut(&stage);
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
     assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
@@ -216,10 +240,7 @@ fn a_far_end_that_knows_no_flow_says_so() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let [_near, far] = pair.start(&stage);
-    let listener = stage.listen(Family::V4);
-    drop(stage.flow(&listener));
-    let (client, server) = stage.flow(&listener);
-    pass(&client, &server);
+    let (client, server) = lasting_flow(&stage);
     far.signal(nix::sys::signal::Signal::SIGKILL);
     assert_ne!(far.end(), Some(0));
     assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
@@ -228,16 +249,13 @@ fn a_far_end_that_knows_no_flow_says_so() {
     until("it is counted", || outcomes(&stage.server, "refused") >= 1);
 }
 
-/// A client that resets while its flow has no tunnel: the server hears of it, behind what the client had said.
+/// A client that resets while its flow has no tunnel: the server is reset, behind what the client had sent.
 #[test]
 fn a_client_that_breaks_meanwhile_breaks_the_flow_when_it_goes_on() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let _running = pair.start(&stage);
-    let listener = stage.listen(Family::V4);
-    drop(stage.flow(&listener));
-    let (client, mut server) = stage.flow(&listener);
-    pass(&client, &server);
+    let (client, mut server) = lasting_flow(&stage);
     cut(&stage);
     (&client).write_all(b"last words").expect("writing");
     until("both have given it up", || {
@@ -258,10 +276,7 @@ fn where_one_end_keeps_no_flows_they_end_with_their_tunnel() {
     for (near, far) in [(ALONE, none.as_str()), (none.as_str(), ALONE)] {
         let pair = Pair::new(near, far, REJECT);
         let _running = pair.start(&stage);
-        let listener = stage.listen(Family::V4);
-        drop(stage.flow(&listener));
-        let (client, server) = stage.flow(&listener);
-        pass(&client, &server);
+        let (client, server) = lasting_flow(&stage);
         cut(&stage);
         assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
         assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);

@@ -98,7 +98,7 @@ fn a_false_offset_breaks_the_flow_and_no_other() {
         assert_eq!(place.read(&mut flow, said.len()), said.as_bytes());
         if offset < said.len() as u64 {
             place.say(&mut flow, &confirmation(said.len() as u64), false);
-            // An answer to what was said behind it: it has been read.
+            // What was sent behind it arrives: it has been read.
             place.say(&mut flow, &capsule(DATA, b"ping"), false);
             server.read_exact(&mut [0; 4]).expect("reading");
         }
@@ -122,7 +122,7 @@ fn who_confirms_what_was_never_sent_breaks_a_rule() {
     }
 }
 
-/// A peer that goes on again and again, from wherever it likes: each byte comes once, whatever it says on streams that were
+/// A peer that goes on again and again, from wherever it likes: each byte comes once, whatever it sends on streams that were
 /// replaced, and the daemon holds nothing for those.
 #[test]
 fn the_last_one_to_go_on_counts() {
@@ -133,7 +133,7 @@ fn the_last_one_to_go_on_counts() {
     say(&server, &down);
     for turn in 0..30_usize {
         heard.extend(place.read(&mut flow, 1));
-        // What it received is what it says, which is all of it or any part that was not confirmed.
+        // It names what it received, which is all of it or any part that was not confirmed.
         heard.truncate(heard.len() - heard.len().min(turn * 7));
         let (next, received) = place.go_on(ID, heard.len() as u64);
         assert_eq!(received, turn as u64);
@@ -145,7 +145,7 @@ fn the_last_one_to_go_on_counts() {
     }
     let rest = place.read(&mut flow, down.len() - heard.len());
     heard.extend(rest);
-    assert!(heard == down, "what the server said");
+    assert!(heard == down, "what the server sent");
     place.say(&mut flow, &Payload::Capsules.end(), true);
     assert_eq!(hear(&server), b"");
 }
