@@ -178,21 +178,22 @@ fn asked(client: &mut TcpStream, server: &mut TcpStream) -> Duration {
 /// How often a request is tried: a busy machine is late with most of them, a queue with all.
 const TRIES: usize = 8;
 
-/// It waits behind nothing that was written before: neither a new flow's nor that of one that has rested.
+/// It waits behind nothing that was written before: neither a new flow's nor that of one that has rested. The link is
+/// slow, so that the queue is long beside the lateness of a busy machine.
 #[test]
 fn a_request_overtakes_the_bulk_of_its_tunnel() {
-    let link = "rate = \"20 Mbit/s\"\ndelay = \"300 ms\"\n";
+    let link = "rate = \"2 Mbit/s\"\ndelay = \"300 ms\"\n";
     let Some(stage) = Stage::set_over(link, link, "600 ms") else { return };
-    let told = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
+    let told = "rtt = \"600 ms\"\nrate = \"2 Mbit/s\"\n";
     let _ends = Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", [told, told]);
     let listener = stage.listen(Family::V4);
     let mut known = stage.flow(&listener);
     let idle = asked(&mut known.0, &mut known.1);
     with_bulk(&flows(&stage, &listener, 8), [true, true], |counts| {
-        await_bytes(&counts[0], 6_000_000);
-        // Behind what the pool holds it would be two round trips more.
+        await_bytes(&counts[0], 600_000);
         let overtakes = |flow: &str, ask: &mut dyn FnMut() -> Duration| {
-            let limit = idle.mul_f64(1.2);
+            // Without going ahead 1.7 to 3.7 times as long as when idle was seen, with it and 24 busy others 1.3.
+            let limit = idle.mul_f64(1.4);
             let mut took = Vec::new();
             while took.len() < TRIES && took.iter().all(|one| *one >= limit) {
                 took.push(ask());
