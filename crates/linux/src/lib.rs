@@ -14,6 +14,7 @@ pub mod route;
 pub mod route_table;
 pub mod rule;
 pub mod schedstat;
+pub mod shared_pool;
 pub mod shared_words;
 pub mod sock_diag;
 pub mod sockopt;

@@ -71,6 +71,13 @@ impl SharedWords {
     }
 }
 
+impl SharedWords {
+    /// Where the mapping begins, for those who lend parts of it as [bytes](crate::shared_pool).
+    pub(crate) fn start(&self) -> NonNull<c_void> {
+        self.start
+    }
+}
+
 impl AsFd for SharedWords {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

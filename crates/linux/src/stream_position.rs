@@ -37,6 +37,8 @@ pub struct StreamPosition {
     pub written: u64,
     /// Whether the far end's FIN has arrived, read or not.
     pub ended: bool,
+    /// Whether this end has sent its FIN, where none has reset the connection.
+    pub shut: bool,
     /// Whether the connection is over: both ends have closed it, or one of them has reset it.
     pub closed: bool,
 }
@@ -95,6 +97,7 @@ impl Queues {
             read: received.saturating_sub(self.unread as u64),
             written: queued.saturating_sub(u64::from(syn) + u64::from(fin_sent)),
             ended,
+            shut: fin_sent || (info.is_closed() && ended),
             closed: info.is_closed(),
         }
     }
@@ -154,13 +157,14 @@ mod tests {
     #[test]
     fn neither_syn_nor_fin_counts() {
         let (mut near, mut far) = pair();
-        let fresh = StreamPosition { read: 0, written: 0, ended: false, closed: false };
+        let fresh =
+            StreamPosition { read: 0, written: 0, ended: false, closed: false, shut: false };
         assert_eq!(at(&near, OpenedBy::ThisEnd), fresh);
         assert_eq!(at(&far, OpenedBy::FarEnd), fresh);
         near.write_all(b"question").expect("writing");
         near.shutdown(Shutdown::Write).expect("ending");
         wait_until("the end arrives", || at(&far, OpenedBy::FarEnd).ended);
-        let asked = StreamPosition { written: 8, ..fresh };
+        let asked = StreamPosition { written: 8, shut: true, ..fresh };
         assert_eq!(at(&near, OpenedBy::ThisEnd), asked);
         assert_eq!(at(&far, OpenedBy::FarEnd), StreamPosition { ended: true, ..fresh });
         far.read_exact(&mut [0; 5]).expect("reading");

@@ -235,6 +235,9 @@ impl DataPlane {
             // Before any worker runs: once a tunnel is open, no flow may bypass the rule that names it.
             self.intercept(plan, workers, keeper.as_ref())?;
         }
+        if succession.is_some() {
+            self.tunnels.lasting.adopt(usize::from(workers));
+        }
         let mut handed = Vec::new();
         let (waiting, all_wait) = std::sync::mpsc::channel();
         for ((number, mut doors), tunnels) in (0..workers).zip(doors).zip(tunnel_doors) {

@@ -10,6 +10,7 @@ pub mod start;
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{FlowBook, Ledger};
 use crate::leg::BoundedWindow;
+use crate::survival::store::Scratch;
 use crate::watch::BothLegs;
 use direction::Direction;
 use midhop_linux::sockopt;
@@ -34,7 +35,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub struct Desk {
     /// Where small reads stop for a moment; no flow keeps anything here.
-    pub scratch: RefCell<Box<[u8]>>,
+    pub scratch: RefCell<Scratch>,
     /// Where bulk passes through.
     pub pipes: PipePool,
     /// What all flows of all workers may hold.
@@ -66,13 +67,7 @@ pub struct Stage {
 impl Desk {
     /// A desk for one worker, which lends at most `pipes` pipes.
     pub fn new(pipes: usize, budget: Arc<Budget>, pools: Arc<Pools>, ledger: Arc<Ledger>) -> Self {
-        Self {
-            scratch: RefCell::new(vec![0; 64 << 10].into_boxed_slice()),
-            pipes: PipePool::new(pipes),
-            budget,
-            pools,
-            ledger,
-        }
+        Self { scratch: RefCell::default(), pipes: PipePool::new(pipes), budget, pools, ledger }
     }
 }
 

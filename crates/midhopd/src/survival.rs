@@ -19,4 +19,5 @@ pub mod left;
 mod orders;
 mod own;
 pub mod register;
+pub mod store;
 pub mod upgrade;

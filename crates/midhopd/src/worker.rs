@@ -10,6 +10,7 @@ use crate::leg::Egress;
 use crate::looks::Looks;
 use crate::relay::{Desk, Pools};
 use crate::survival::register::Region;
+use crate::survival::store::Store;
 use crate::tunnel::directory::Tunnels;
 use crate::tunnel::{fallback, link::Link};
 use crate::watch::Watch;
@@ -58,6 +59,8 @@ pub struct Worker {
     pub resolver: Resolver,
     /// Where flows are entered, so that they outlive this process.
     pub region: Option<Rc<Region>>,
+    /// Where it is kept what tunnels have not confirmed.
+    pub store: Arc<Store>,
     /// Reports whether all is well.
     pub health: Arc<Health>,
     /// How long this thread has waited for a processor, where the kernel records that.
@@ -101,6 +104,7 @@ impl Worker {
             fallbacks,
             resolver,
             region: None,
+            store: Arc::default(),
             health: Health::new(0),
             waits: ThreadWaits::of_this_thread().ok(),
             stopping: Cell::new(false),
@@ -115,10 +119,11 @@ impl Worker {
         Self { health, number, ..self }
     }
 
-    /// The same, which enters flows there.
+    /// The same, which enters flows there, and keeps there what tunnels have not confirmed.
     #[must_use]
-    pub fn remember(self, region: Option<Rc<Region>>) -> Self {
-        Self { region, ..self }
+    pub fn remember(self, region: Option<Rc<Region>>, store: Arc<Store>) -> Self {
+        self.desk.scratch.replace(store.scratch());
+        Self { region, store, ..self }
     }
 
     /// Its number among the workers.

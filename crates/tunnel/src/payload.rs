@@ -111,6 +111,11 @@ impl PayloadReader {
         Self { payload, ..Self::default() }
     }
 
+    /// A reader of a flow whose end another process has read.
+    pub fn ended(payload: Payload) -> Self {
+        Self { payload, ended: true, ..Self::default() }
+    }
+
     /// Takes the next bytes of the flow from the front of `input`, at least one. `None`: all of `input` was
     /// consumed, and more is needed, or the flow [has ended](Self::has_ended).
     ///

@@ -37,6 +37,18 @@ impl FlowId {
     pub const fn new(random: [u8; 16]) -> Self {
         Self(random)
     }
+
+    /// As two numbers, the first one's bits in front.
+    pub fn words(&self) -> (u64, u64) {
+        let bits = u128::from_be_bytes(self.0);
+        #[expect(clippy::cast_possible_truncation, reason = "each half is a number of its own")]
+        ((bits >> 64) as u64, bits as u64)
+    }
+
+    /// The identity of [these](Self::words).
+    pub fn of_words((high, low): (u64, u64)) -> Self {
+        Self((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
+    }
 }
 
 impl fmt::Display for FlowId {

@@ -75,6 +75,7 @@ impl Known {
             ahead: [0, 0],
             began: now_ns(),
             answered,
+            stream: None,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Goes on with the flows of a data plane that was killed.
 
+mod streams;
+
 use super::awaited::AwaitedFlow;
 use super::inherited::Inherited;
 use super::register::{FlowEntry, Record, Region, cookie_of, name_of, now_ns};
@@ -14,7 +16,7 @@ use crate::worker::Worker;
 use midhop_pep::config::{LegPlan, Plan};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::net::TcpStream;
@@ -24,7 +26,11 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
     let (mut live, mut lost) = (0_u64, 0_u64);
     for (entry, record) in left {
         let ends = record.ends;
-        match adopt(worker, entry, record, inherited) {
+        let adopted = match record.stream.clone() {
+            Some(stream) => streams::adopt(worker, (entry, record, stream), inherited),
+            None => adopt(worker, entry, record, inherited),
+        };
+        match adopted {
             Ok(()) => live += 1,
             Err(error) => {
                 lost += 1;
@@ -32,6 +38,7 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
             }
         }
     }
+    worker.tunnels.lasting.adopted();
     worker.ledger.adopted.add(live);
     worker.ledger.lost.add(lost);
     if live + lost > 0 {
@@ -46,6 +53,10 @@ enum NotAdopted {
     Closed,
     #[error("the configuration has no such leg any more")]
     NoLeg,
+    #[error("the configuration has no such peer any more, or does not resume its flows")]
+    NoPeer,
+    #[error("there is no memory that outlives a process")]
+    NoStore,
     #[error(transparent)]
     Lost(#[from] Lost),
     #[error(transparent)]
@@ -58,11 +69,7 @@ fn adopt(
     record: Record,
     inherited: &Inherited,
 ) -> Result<(), NotAdopted> {
-    // Descriptors are used again: its own may be another flow's by now.
-    let socket = |side: Side| {
-        let (number, cookie) = (record.sockets[side as usize], record.cookies[side as usize]);
-        inherited.take(number, |it| cookie_of(it).ok() == Some(cookie))
-    };
+    let socket = |side: Side| socket_of(&record, side, inherited);
     let (client, server) = (socket(Side::Client), socket(Side::Server));
     let (client, server) = client.zip(server).ok_or(NotAdopted::Closed)?;
     let pipes = record.pipes.map(|pipe| {
@@ -142,6 +149,12 @@ fn leg_of(plan: &Plan, name: u64) -> Option<&LegPlan> {
     plan.legs.iter().find(|leg| name_of(&leg.name) == name)
 }
 
+/// Descriptors are used again: a flow's own may be another one's by now.
+fn socket_of(record: &Record, side: Side, inherited: &Inherited) -> Option<OwnedFd> {
+    let (number, cookie) = (record.sockets[side as usize], record.cookies[side as usize]);
+    inherited.take(number, |it| cookie_of(it).ok() == Some(cookie))
+}
+
 fn is_pipe(descriptor: BorrowedFd<'_>) -> bool {
     fcntl(descriptor, FcntlArg::F_GETPIPE_SZ).is_ok()
 }
@@ -169,5 +182,6 @@ pub fn enter(
         ahead,
         began: now_ns(),
         answered: 0,
+        stream: None,
     }))
 }

@@ -11,6 +11,7 @@ use super::left::LeftDoors;
 use super::orders::{Notices, Orders};
 use super::own::OwnDescriptors;
 use super::register::Register;
+use super::store::Store;
 use crate::failure::Failure;
 use crate::keeper::Keeper;
 use midhop_linux::twin::{Twin, twin};
@@ -48,6 +49,8 @@ const FAULTS: (usize, Duration) = (3, Duration::from_secs(3600));
 pub struct Succession {
     /// Where flows are entered.
     pub register: Register,
+    /// What tunnels had not confirmed.
+    pub store: Arc<Store>,
     /// What was left open.
     pub inherited: Arc<Inherited>,
     /// The listeners of that.
@@ -176,8 +179,10 @@ impl Holder {
                     let this = ManuallyDrop::new(self);
                     let (register, notices) = (this.register.clone(), this.orders.notices());
                     let (inherited, deaths) = (Arc::new(inherited), deaths.total);
+                    let store = Arc::new(Store::of(&register));
                     return Ok(Role::DataPlane(Succession {
                         register,
+                        store,
                         inherited,
                         left: Arc::default(),
                         deaths,

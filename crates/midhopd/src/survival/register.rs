@@ -3,17 +3,21 @@
 //! It has no counts of bytes, which are the kernel's. A flow is entered before it is relayed and removed before its
 //! sockets are closed; a pipe is noted before the first byte goes into it, and removed before another flow may have it.
 //!
-//! Behind the regions of the workers are the listeners, which connections wait in, and the flows that are being opened.
+//! Behind the regions of the workers are the listeners, which connections wait in, the flows that are being opened, and
+//! the [memory](super::store) for what tunnels have not confirmed.
 //!
 //! Invariant: whoever reads it after a death trusts none of it. A socket is the flow's only if it has the cookie that
 //! was noted, as descriptors are used again.
 
 mod openings;
+mod streams;
 
 pub use openings::{OpeningEntry, Openings};
+pub use streams::StreamRecord;
 
 use super::handed::monotonic;
 use crate::ends::{Ends, Side};
+use midhop_linux::shared_pool::{LeftPool, PoolSize, SharedPool};
 use midhop_linux::shared_words::SharedWords;
 use midhop_linux::sockopt;
 use nix::libc;
@@ -34,6 +38,10 @@ const HEAD: usize = 8;
 const PLACE: usize = 24;
 /// Unit: listeners. The most that outlive the process.
 const DOORS: usize = 1024;
+/// Unit: chunks. What there is for bytes that tunnels have not confirmed: 320 MiB, which take memory once they are used.
+const CHUNKS: (usize, usize) = (4096, 16 << 10);
+/// Unit: words. What is in front of them: the [`PoolSize`]. Since format 3.
+const POOL_HEAD: usize = 4;
 /// The longest name of an interface, with the 0 behind it (`IFNAMSIZ`).
 const INTERFACE_BYTES: usize = 16;
 
@@ -41,7 +49,7 @@ const INTERFACE_BYTES: usize = 16;
 const MAGIC: u64 = u64::from_be_bytes(*b"midhopd\n");
 /// The format of registers that this program makes. A format that adds words has the next number, and leaves the words
 /// that there are as they were, so that the program before it reads it still.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 /// The oldest format whose readers understand a register of this program.
 pub const READABLE_FROM: u64 = 1;
 
@@ -63,6 +71,8 @@ mod front {
 
 /// The words of a place.
 mod at {
+    /// 0: there is none; 1: a flow between two sockets; 2: [one](super::StreamRecord) between a socket and a tunnel, since
+    /// format 3.
     pub const LIVE: usize = 0;
     pub const SOCKETS: usize = 1;
     pub const PIPES: [usize; 2] = [2, 3];
@@ -108,6 +118,8 @@ pub struct Record {
     pub began: u64,
     /// The class of service in which its server has answered.
     pub answered: u8,
+    /// How it is resumed, if one side of it is a tunnel. That side has no socket and no pipe.
+    pub stream: Option<StreamRecord>,
 }
 
 /// In the place of a socket that there is not yet.
@@ -142,6 +154,8 @@ pub struct Register {
     places: usize,
     /// Unit: words.
     doors: usize,
+    /// Whether there is memory for what tunnels have not confirmed.
+    has_pool: bool,
 }
 
 impl Register {
@@ -150,8 +164,10 @@ impl Register {
     /// # Errors
     /// When the kernel has no memory for it.
     pub fn new(regions: usize, places: usize) -> io::Result<Self> {
-        let words = size_of(regions, places, DOORS).ok_or(io::ErrorKind::InvalidInput)?;
-        let words = SharedWords::new(words)?;
+        let start = size_of(regions, places, DOORS).ok_or(io::ErrorKind::InvalidInput)?;
+        let size = PoolSize { rooms: regions, large: CHUNKS.0, small: CHUNKS.1 };
+        let words = size.words(start + POOL_HEAD).ok_or(io::ErrorKind::InvalidInput)?;
+        let words = SharedWords::new(start + POOL_HEAD + words)?;
         for (at, word) in [
             (front::MAGIC, MAGIC),
             (front::FORMAT, FORMAT),
@@ -161,10 +177,13 @@ impl Register {
             (front::HEAD, HEAD as u64),
             (front::PLACE, PLACE as u64),
             (front::DOORS, DOORS as u64),
+            (start, size.rooms as u64),
+            (start + 1, size.large as u64),
+            (start + 2, size.small as u64),
         ] {
             words[at].store(word, Release);
         }
-        Ok(Self { words: Arc::new(words), regions, places, doors: DOORS })
+        Ok(Self { words: Arc::new(words), regions, places, doors: DOORS, has_pool: true })
     }
 
     /// A register that another program has made.
@@ -186,12 +205,23 @@ impl Register {
         if !as_here || size.is_none_or(|size| size > words.len()) {
             return Err(NoRegister::Foreign);
         }
-        Ok(Self { words: Arc::new(words), regions, places, doors })
+        let has_pool = get(front::FORMAT) >= 3;
+        Ok(Self { words: Arc::new(words), regions, places, doors, has_pool })
     }
 
     /// The file that it is in.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.words.as_fd()
+    }
+
+    /// The memory for what tunnels have not confirmed, with what a process before this one has left there. None in a
+    /// register of a format that had none. To be called once in a process.
+    pub fn pool(&self) -> Option<(Arc<SharedPool>, LeftPool)> {
+        let start = size_of(self.regions, self.places, self.doors).filter(|_| self.has_pool)?;
+        let head = self.words.get(start..start + POOL_HEAD)?;
+        let get = |at: usize| usize::try_from(head[at].load(Relaxed)).ok();
+        let size = PoolSize { rooms: get(0)?, large: get(1)?, small: get(2)? };
+        SharedPool::open(self.words.clone(), start + POOL_HEAD, size)
     }
 
     /// How many regions it has.
@@ -429,17 +459,21 @@ fn write(words: &[AtomicU64], record: &Record) {
     put(at::DSCP, record.dscp.into());
     put(at::BEGAN, record.began);
     put(at::ANSWERED, record.answered.into());
-    words[at::LIVE].store(1, Release);
+    let kind = record.stream.as_ref().map_or(1, |stream| stream.write(record, words));
+    words[at::LIVE].store(kind, Release);
 }
 
 /// The flow of a place. None: it has none, or it is nonsense.
 fn read(words: &[AtomicU64]) -> Option<Record> {
     let get = |at: usize| words[at].load(Relaxed);
-    if get(at::LIVE) != 1 {
-        return None;
-    }
+    let is_stream = match get(at::LIVE) {
+        1 => false,
+        streams::LIVE => true,
+        _ => return None,
+    };
     let sockets = both(get(at::SOCKETS));
-    let pipe = |at: usize| Some(get(at)).filter(|word| *word != 0).map(both);
+    let stream = is_stream.then(|| StreamRecord::read(sockets.into(), words));
+    let pipe = |at: usize| Some(get(at)).filter(|word| *word != 0 && !is_stream).map(both);
     let (ports, scopes) = (get(at::PORTS), get(at::SCOPES));
     let address = |at: usize, side: u32| {
         let bits = u128::from(get(at)) << 64 | u128::from(get(at + 1));
@@ -466,6 +500,7 @@ fn read(words: &[AtomicU64]) -> Option<Record> {
         ahead: at::AHEAD.map(get),
         began: get(at::BEGAN),
         answered: u8::try_from(get(at::ANSWERED)).ok()?,
+        stream,
     })
 }
 
@@ -503,6 +538,7 @@ mod tests {
             ahead: [0, 3_u64.wrapping_neg()],
             began: 12_345,
             answered: 8,
+            stream: None,
         }
     }
 

@@ -3,14 +3,16 @@
 //! A carrier transports header fields and payload from one end to the other, distinguishes an end from a reset, and
 //! grants credit when its reader asks for more. It does not interpret requests or payload.
 
+mod gone;
 pub mod http2;
 
+use self::gone::Gone;
 use super::quic::{QuicConnection, QuicReceiver, QuicSender};
 use super::stream::StreamError;
 use bytes::Bytes;
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field};
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
 /// The connection that a stream belongs to.
@@ -25,6 +27,8 @@ pub enum Connection {
         /// The peer's address.
         peer: SocketAddr,
     },
+    /// One of a process that is gone.
+    Gone,
 }
 
 impl Connection {
@@ -33,6 +37,7 @@ impl Connection {
         match self {
             Self::Quic(connection) => connection.remote_address(),
             Self::Tcp { peer, .. } => *peer,
+            Self::Gone => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         }
     }
 
@@ -45,7 +50,7 @@ impl Connection {
     pub fn is_broken(&self) -> bool {
         match self {
             Self::Quic(connection) => connection.is_broken(),
-            Self::Tcp { .. } => false,
+            Self::Tcp { .. } | Self::Gone => false,
         }
     }
 
@@ -53,7 +58,7 @@ impl Connection {
     pub fn close(&self, code: Code) {
         match self {
             Self::Quic(connection) => connection.break_off(code),
-            Self::Tcp { .. } => {}
+            Self::Tcp { .. } | Self::Gone => {}
         }
     }
 }
@@ -65,6 +70,8 @@ pub enum Sender {
     Quic(QuicSender),
     /// Of HTTP/2.
     Http2(http2::Http2Sender),
+    /// Of a process that is gone.
+    Gone(Gone),
 }
 
 /// The half of a stream that the other end sends.
@@ -74,19 +81,27 @@ pub enum Receiver {
     Quic(QuicReceiver),
     /// Of HTTP/2.
     Http2(http2::Http2Receiver),
+    /// Of a process that is gone.
+    Gone(Gone),
 }
 
-/// Calls the same method of either variant.
+/// Calls the same method of each variant.
 macro_rules! each {
     ($self:ident, $half:ident => $call:expr) => {
         match $self {
             Self::Quic($half) => $call,
             Self::Http2($half) => $call,
+            Self::Gone($half) => $call,
         }
     };
 }
 
 impl Sender {
+    /// One whose process is gone.
+    pub fn gone() -> Self {
+        Self::Gone(Gone)
+    }
+
     /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         each!(self, half => half.join(class));
@@ -103,6 +118,7 @@ impl Sender {
                 Ok(())
             }
             Self::Http2(half) => half.put_fields(fields),
+            Self::Gone(half) => half.put_fields(fields),
         }
     }
 
@@ -155,6 +171,11 @@ impl Sender {
 }
 
 impl Receiver {
+    /// One whose process is gone.
+    pub fn gone() -> Self {
+        Self::Gone(Gone)
+    }
+
     /// Waits for header fields, before which nothing else may arrive.
     pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         each!(self, half => half.poll_fields(cx))
@@ -175,6 +196,7 @@ impl Receiver {
         match self {
             Self::Quic(half) => half.grant(),
             Self::Http2(half) => half.grant(),
+            Self::Gone(_) => {}
         }
     }
 

@@ -7,7 +7,7 @@ use super::link::Link;
 use super::opened::Leaving;
 use super::relay;
 use super::resume::LastingFlow;
-use super::stream::Stream;
+use super::stream::{Stream, kept::Offer};
 use crate::admission::Ticket;
 use crate::begun;
 use crate::close;
@@ -15,11 +15,16 @@ use crate::ends::Side;
 use crate::hold::living::Life;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{self, BoundedWindow, Sample};
+use crate::survival::register::{
+    FlowEntry, NO_SOCKET, Record, StreamRecord, cookie_of, name_of, now_ns,
+};
 use crate::worker::Worker;
+use midhop_linux::stream_position::{OpenedBy, StreamPosition};
 use midhop_pep::config::Plan;
 use midhop_pep::source;
 use midhop_tunnel::connect::Request;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -52,6 +57,7 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
     leg::guard(&client)?;
     let client = TcpStream::from_std(client)?;
     worker.ledger.flows.add(1);
+    let first_bytes = first.len() as u64;
     if !first.is_empty() {
         worker.ledger.bytes_up.add(first.len() as u64);
         stream.output.put(first);
@@ -59,7 +65,12 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
     let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer))
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
     let permits = Permits { ticket, life: None, of_peer: None, leaving: None };
-    spawn(worker, (client, Side::Client), stream, book, permits);
+    let position = StreamPosition::of(&client, OpenedBy::FarEnd)?;
+    let start = StreamStart {
+        before: [position.read.wrapping_sub(first_bytes), position.written],
+        ..StreamStart::default()
+    };
+    start_at(worker, (client, Side::Client), stream, book, permits, Some(Box::new(start)));
     Ok(())
 }
 
@@ -85,8 +96,80 @@ pub fn spawn(
     book: FlowBook,
     permits: Permits,
 ) {
+    start_at(worker, (tcp, side), stream, book, permits, None);
+}
+
+/// The same for a flow that does not start at its first byte.
+pub fn start_at(
+    worker: &Rc<Worker>,
+    (tcp, side): (TcpStream, Side),
+    stream: Stream,
+    book: FlowBook,
+    permits: Permits,
+    start: Option<Box<StreamStart>>,
+) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits));
+    begun::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits, start));
+}
+
+/// Where a flow starts. That of a new one is the default.
+#[derive(Debug, Default)]
+pub struct StreamStart {
+    /// Where another process had entered it, which carried it until it was killed.
+    pub noted: Option<FlowEntry>,
+    /// Unit: bytes. What was read of its socket before its first byte, and written; modulo 2⁶⁴.
+    pub before: [u64; 2],
+    /// What another process has moved.
+    pub moved: Moved,
+}
+
+/// What another process has moved of a flow.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Moved {
+    /// Whether the socket's end was passed on to the stream.
+    pub outward_end: bool,
+    /// Unit: bytes. From the stream to the socket.
+    pub inward: u64,
+    /// Whether the stream's end was passed on to the socket.
+    pub inward_end: bool,
+}
+
+/// Enters a flow that can be resumed, so that it outlives this process.
+fn note(
+    worker: &Worker,
+    (tcp, side): (&TcpStream, Side),
+    stream: &mut Stream,
+    (book, offer): (&FlowBook, &Offer),
+    before: [u64; 2],
+) -> Option<FlowEntry> {
+    let cookie = cookie_of(tcp).ok()?;
+    let (region, writer) = (worker.region.as_ref()?, worker.store.writer(cookie)?);
+    stream.keep_in(writer);
+    let (own, lacks) = (side as usize, side.other() as usize);
+    let stream = StreamRecord {
+        id: offer.id,
+        peer: name_of(book.peer()?),
+        class: name_of(&offer.class.name),
+    };
+    let mut record = Record {
+        ends: book.ends,
+        sockets: [NO_SOCKET; 2],
+        cookies: [0; 2],
+        pipes: [None, None],
+        legs: [0; 2],
+        interface: book.origin.interface.clone(),
+        rule: book.origin.rule,
+        dscp: book.origin.dscp,
+        ahead: before,
+        began: now_ns(),
+        answered: 0,
+        stream: None,
+    };
+    (record.sockets[own], record.cookies[own]) = (tcp.as_raw_fd(), cookie);
+    record.legs[own] = name_of(&book.party(side).name);
+    (record.cookies[lacks], record.legs[lacks]) = (stream.peer, stream.class);
+    record.stream = Some(stream);
+    region.enter(&record)
 }
 
 /// Offers the end that a flow has on this side what keeps the tunnel full from as far as it is.
@@ -113,22 +196,33 @@ async fn carry(
     mut stream: Box<Stream>,
     book: Arc<FlowBook>,
     permits: Permits,
+    start: Option<Box<StreamStart>>,
 ) {
+    let StreamStart { noted, before, moved } = start.map(|it| *it).unwrap_or_default();
     let window = {
         let plan = worker.plan();
         let leg = plan.legs.iter().find(|leg| *leg.name == *book.party(side).name);
-        BoundedWindow::new(leg)
+        match leg.filter(|_| noted.is_some()) {
+            Some(leg) => BoundedWindow::adopted(leg, &tcp, &worker.desk),
+            None => BoundedWindow::new(leg),
+        }
     };
     let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp, window });
     let tcp = &watched.sides().stream;
     welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
-    let lasting = book
+    let mut lasting = book
         .peer()
         .zip(stream.offer.take())
         .and_then(|(peer, offer)| LastingFlow::enter(offer, &worker.tunnels.lasting, peer));
-    let lasting = lasting.as_ref();
-    let carried = relay::relay(watched.sides(), &mut stream, lasting, &book, &worker, linger).await;
+    if let Some(lasting) = &mut lasting {
+        let offer = (&*book, lasting.offer());
+        lasting.note(noted.or_else(|| note(&worker, (tcp, side), &mut stream, offer, before)));
+    }
+    let one = (watched.sides(), lasting.as_ref());
+    let carried = relay::relay(one, &mut stream, moved, &book, &worker, linger).await;
+    // Before its socket is closed.
+    drop(lasting);
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
@@ -146,8 +240,8 @@ async fn carry(
 mod tests {
     use super::*;
 
-    fn bytes_of<A, B, C, D, E, F>(_: fn(A, B, C, D, E) -> F) -> usize {
-        size_of::<F>()
+    fn bytes_of<A, B, C, D, E, F, G>(_: fn(A, B, C, D, E, F) -> G) -> usize {
+        size_of::<G>()
     }
 
     #[test]

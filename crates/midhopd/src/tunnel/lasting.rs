@@ -7,6 +7,7 @@ use midhop_tunnel::http3::Field;
 use midhop_tunnel::resumption::{FlowId, Resumption};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -38,7 +39,11 @@ pub fn is_by_capsules(fields: &[Field]) -> bool {
 
 /// Flows of all workers that can be resumed, by peer and identity.
 #[derive(Debug, Default)]
-pub struct LastingFlows(Mutex<BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>>);
+pub struct LastingFlows {
+    flows: Mutex<BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>>,
+    /// How many workers have still to go on with what another process has left.
+    adopting: AtomicUsize,
+}
 
 /// Calls to the task of a flow.
 #[derive(Debug, Default)]
@@ -78,6 +83,21 @@ pub struct LastingEntry {
 }
 
 impl LastingFlows {
+    /// So many workers have still to go on with what another process has left.
+    pub fn adopt(&self, workers: usize) {
+        self.adopting.store(workers, Relaxed);
+    }
+
+    /// One of them goes on with all of its flows.
+    pub fn adopted(&self) {
+        self.adopting.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether all flows are known that there are.
+    pub fn is_whole(&self) -> bool {
+        self.adopting.load(Relaxed) == 0
+    }
+
     /// Enters a flow. None: there is one of this identity.
     pub fn enter(self: &Arc<Self>, peer: &str, id: FlowId) -> Option<LastingEntry> {
         let mut flows = self.lock();
@@ -122,7 +142,7 @@ impl LastingFlows {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

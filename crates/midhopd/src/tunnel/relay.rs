@@ -6,6 +6,7 @@
 //! read: the sender's window closes by itself. Nor is anything more taken from the tunnel while all
 //! flows together hold what they may; what goes into it is bounded by the tunnel's own window.
 
+use super::carry::Moved;
 use super::gathering::Gathering;
 use super::resume::{GoesOn, LastingFlow, Stop, go_on};
 use super::stream::kept::confirm;
@@ -42,11 +43,11 @@ const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks, and what that sent before has reached the
 /// other: for no longer than `linger` where that takes nothing. Where the stream breaks with its carrier, a `lasting` flow
-/// goes on with another one.
+/// goes on with another one. Another process may have `moved` some of the flow.
 pub async fn relay(
-    One { side, stream: tcp, window }: &One,
+    (One { side, stream: tcp, window }, lasting): (&One, Option<&LastingFlow>),
     stream: &mut Stream,
-    lasting: Option<&LastingFlow>,
+    moved: Moved,
     book: &FlowBook,
     worker: &Worker,
     linger: Duration,
@@ -70,6 +71,14 @@ pub async fn relay(
         count: count::HeldBytes::default(),
         books: inwards,
     };
+    if moved.outward_end {
+        outwards.state.end();
+    }
+    inwards.state.count(moved.inward);
+    if moved.inward_end {
+        inwards.state.end();
+        inwards.state.finish();
+    }
     let by_tcp = |error: io::Error| Stop::Broken(Broken { side, error });
     let mut tcp_broken = pin!(broken(tcp));
     let (mut all_taken, mut all_come) = (false, false);
@@ -318,6 +327,9 @@ impl Outwards<'_> {
         let mut scratch = desk.scratch.borrow_mut();
         let room = scratch.len();
         let mut read = None;
+        if let Some((owner, sent)) = output.found_as() {
+            scratch.note(owner, sent);
+        }
         let outcome = tcp.try_io(Interest::READABLE, || {
             let count = recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
             read = Some(count);
@@ -337,7 +349,10 @@ impl Outwards<'_> {
             return Ok(0);
         };
         match scratch.get(..count) {
-            Some(bytes) if count > 0 => output.put(Bytes::copy_from_slice(bytes)),
+            Some(bytes) if count > 0 => {
+                output.put_copy(bytes);
+                scratch.is_copied();
+            }
             // Whoever learnt that it broke has taken the error: the queue seems to end in order.
             _ => {
                 self.state.end();

@@ -11,6 +11,7 @@ use super::link::OpenTunnel;
 use super::stream::kept::Offer;
 use super::stream::{Stream, StreamError};
 use crate::ends::{Broken, Side};
+use crate::survival::register::FlowEntry;
 use crate::worker::Worker;
 use midhop_pep::budget::BudgetPart;
 use midhop_tunnel::cause::Cause;
@@ -37,6 +38,8 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct LastingFlow {
     entry: LastingEntry,
+    /// Where it is entered, so that it outlives this process.
+    noted: Option<FlowEntry>,
     offer: Box<Offer>,
 }
 
@@ -54,7 +57,17 @@ pub enum ResumeOutcome {
 impl LastingFlow {
     /// Enters a flow by a tunnel to or from `peer`. None: there is one of this identity.
     pub fn enter(offer: Box<Offer>, flows: &Arc<LastingFlows>, peer: &str) -> Option<Self> {
-        Some(Self { entry: flows.enter(peer, offer.id)?, offer })
+        Some(Self { entry: flows.enter(peer, offer.id)?, noted: None, offer })
+    }
+
+    /// It outlives this process as long as this exists.
+    pub fn note(&mut self, noted: Option<FlowEntry>) {
+        self.noted = noted;
+    }
+
+    /// How it is resumed.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
     }
 
     /// Waits until it is called.

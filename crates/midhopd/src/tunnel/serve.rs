@@ -214,7 +214,13 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         // It is open already, and has its place.
         drop(seat);
         stream.carry_in(Payload::Capsules);
-        if let Err(stream) = worker.tunnels.lasting.go_on(&peer.name, id, stream, received) {
+        let lasting = &worker.tunnels.lasting;
+        let is_whole = lasting.is_whole();
+        if let Err(stream) = lasting.go_on(&peer.name, id, stream, received) {
+            if !is_whole {
+                // It may be one that another worker is about to go on with.
+                return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
+            }
             tracing::debug!(peer = peer.name, flow = ?id, "a flow that is to be resumed is not known");
             worker.ledger.resumptions_refused.add(1);
             stream.deny(&resume::gone()).await;

@@ -245,6 +245,18 @@ impl Output {
         self.carrier.put(&head, bytes);
     }
 
+    /// Takes a copy of some bytes of the flow, in memory that outlives this process where the flow does. The rest is as
+    /// with [`Output::put`].
+    pub fn put_copy(&mut self, bytes: &[u8]) {
+        let kept = self.kept.as_mut().and_then(|kept| kept.copy(bytes));
+        self.put(kept.unwrap_or_else(|| Bytes::copy_from_slice(bytes)));
+    }
+
+    /// The owner of the flow's bytes where another process finds them, and how many have been sent.
+    pub fn found_as(&self) -> Option<(u64, u64)> {
+        self.kept.as_ref()?.found_as()
+    }
+
     /// Reports that the flow has ended, where the end of the stream does not. The rest is as with [`Output::put`],
     /// and [`Output::end`] follows.
     pub fn put_end(&mut self) {

@@ -30,7 +30,8 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
     let local = LocalSet::new();
     let region = doors.succession.as_ref().map(|it| Region::of(&it.register, worker.number()));
     let (region, left) = region.unzip();
-    let worker = Rc::new(worker.remember(region));
+    let store = doors.succession.as_ref().map(|it| it.store.clone()).unwrap_or_default();
+    let worker = Rc::new(worker.remember(region, store));
     local.block_on(&runtime, async {
         if let Some((Succession { inherited, .. }, left)) = doors.succession.zip(left) {
             adopt_all(&worker, left, &inherited);

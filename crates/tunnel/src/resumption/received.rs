@@ -18,6 +18,12 @@ impl ReceivedBytes {
         Self { bytes, ended: false, confirmed: 0, each }
     }
 
+    /// What another process has received and passed on, and perhaps the end; nothing of it is confirmed. It is confirmed
+    /// after `each` bytes. Unit: bytes.
+    pub fn left(bytes: u64, ended: bool, each: u64) -> Self {
+        Self { bytes, ended, confirmed: 0, each }
+    }
+
     /// So many bytes have been received.
     pub fn count(&mut self, bytes: u64) {
         self.bytes += bytes;

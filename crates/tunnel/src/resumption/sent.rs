@@ -31,6 +31,28 @@ pub enum NotResumable {
 }
 
 impl SentBytes {
+    /// What another process has sent: so many bytes, of which these are the last ones, and perhaps the end.
+    pub fn left(sent: u64, pieces: VecDeque<Bytes>, ended: bool) -> Self {
+        let kept: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self { first: sent - kept.min(sent), sent, ended, confirmed: 0, pieces }
+    }
+
+    /// Has `hold` keep the bytes elsewhere, given the offset of each piece. Returns whether it does.
+    pub fn move_to(&mut self, mut hold: impl FnMut(u64, &[u8]) -> Option<Bytes>) -> bool {
+        let mut offset = self.first;
+        for piece in &mut self.pieces {
+            let Some(held) = hold(offset, piece) else { return false };
+            offset += piece.len() as u64;
+            *piece = held;
+        }
+        true
+    }
+
+    /// Unit: bytes. What was sent in total.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// These bytes are sent. From now on at most so many are kept.
     pub fn put(&mut self, bytes: Bytes, most: u64) {
         self.sent += bytes.len() as u64;

@@ -8,6 +8,7 @@
 
 use super::{Input, Output, StreamError};
 use bytes::Bytes;
+use midhop_linux::shared_pool::PoolWriter;
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
@@ -41,6 +42,8 @@ pub struct Offer {
 #[derive(Debug)]
 pub struct KeptBytes {
     sent: SentBytes,
+    /// Where they are kept; none: where no other process finds them.
+    writer: Option<PoolWriter>,
     /// Unit: bytes. How much all flows of the session may keep.
     most: u64,
     /// Whether the flow can be resumed still.
@@ -99,6 +102,7 @@ impl KeptBytes {
     pub fn new(most: u64, count: KeptCount) -> Self {
         Self {
             sent: SentBytes::default(),
+            writer: None,
             most,
             lasts: true,
             again: VecDeque::new(),
@@ -110,6 +114,34 @@ impl KeptBytes {
             ended: false,
             count,
         }
+    }
+
+    /// What another process has sent.
+    pub fn left(sent: SentBytes, most: u64, writer: PoolWriter) -> Self {
+        Self { sent, writer: Some(writer), ..Self::new(most, KeptCount::default()) }
+    }
+
+    /// What is kept is kept there from now on, where the next process finds it. Unchanged if there is no memory for what
+    /// is kept already.
+    pub fn keep_in(&mut self, mut writer: PoolWriter) {
+        if self.sent.move_to(|offset, bytes| writer.write(offset, bytes)) {
+            self.writer = Some(writer);
+        }
+    }
+
+    /// Whose bytes the next process finds, and how many have been sent.
+    pub fn found_as(&self) -> Option<(u64, u64)> {
+        Some((self.writer.as_ref()?.owner(), self.sent.sent()))
+    }
+
+    /// A copy of the bytes that are sent next, which is where they are kept.
+    pub fn copy(&mut self, bytes: &[u8]) -> Option<Bytes> {
+        let copy = self.writer.as_mut()?.write(self.sent.sent(), bytes);
+        if copy.is_none() {
+            // There is no memory left. From here on the flow is one that ends with this process.
+            self.writer = None;
+        }
+        copy
     }
 
     /// Whether the flow can be resumed.
@@ -160,7 +192,7 @@ impl KeptBytes {
 
     /// The flow will not be resumed. Whether this half had come to its end before.
     pub fn let_go(&mut self) -> bool {
-        self.sent = SentBytes::default();
+        (self.sent, self.writer) = (SentBytes::default(), None);
         self.count.set(0);
         (self.to_confirm, self.pause) = (None, None);
         std::mem::replace(&mut self.lasts, false) && self.ends
@@ -212,6 +244,11 @@ pub fn confirm(
     if let Some(offset) = input.flow.take_confirmed() {
         kept.sent.confirm(offset).map_err(|_| StreamError::Wrong(Code::MESSAGE_ERROR))?;
         kept.count.set(kept.sent.kept());
+        if kept.sent.kept() == 0
+            && let Some(writer) = &mut kept.writer
+        {
+            writer.rest();
+        }
     }
     if received.is_unconfirmed(delivered) {
         let is_due = received.is_due(delivered) || {

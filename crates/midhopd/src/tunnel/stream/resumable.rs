@@ -2,10 +2,13 @@
 
 use super::kept::{KeptBytes, KeptCount, Offer};
 use super::{AwaitedGrant, Stream, StreamError};
+use crate::tunnel::carrier::{Connection, Receiver, Sender};
+use midhop_linux::shared_pool::PoolWriter;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::Code;
+use midhop_tunnel::payload::{Payload, PayloadReader};
 use midhop_tunnel::quic::ConnectionError;
-use midhop_tunnel::resumption::{self, NotResumable, ReceivedBytes};
+use midhop_tunnel::resumption::{self, NotResumable, ReceivedBytes, SentBytes};
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -15,6 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// return link carries a few such datagrams a second.
 const CONFIRMATIONS: u64 = 16;
 const CONFIRMED_LEAST: u64 = 256 << 10;
+
+/// Unit: bytes. After so many it is confirmed what was passed on, where so many may be kept.
+fn confirmed_each(most: u64) -> u64 {
+    (most / CONFIRMATIONS).max(CONFIRMED_LEAST)
+}
 
 /// What the streams of a session share. Each holds it.
 #[derive(Debug, Default)]
@@ -44,7 +52,42 @@ impl SessionSeat {
     }
 }
 
+/// How far another process had come with a flow.
+#[derive(Debug)]
+pub struct LeftFlow {
+    /// What it had sent, and keeps.
+    pub sent: SentBytes,
+    /// Unit: bytes. What it had received and passed on.
+    pub delivered: u64,
+    /// Whether it had passed on the end, too.
+    pub delivered_end: bool,
+    /// Where it is kept what is sent.
+    pub writer: PoolWriter,
+}
+
 impl Stream {
+    /// The stream of a flow that another process has left. Its carrier is gone.
+    pub fn left(flow: LeftFlow, offer: Offer, most: u64) -> Self {
+        let LeftFlow { sent, delivered, delivered_end, writer } = flow;
+        let mut this = Self::new(Connection::Gone, Sender::gone(), Receiver::gone(), false);
+        this.carry_in(Payload::Capsules);
+        if delivered_end {
+            this.input.flow = PayloadReader::ended(Payload::Capsules);
+        }
+        this.output.kept = Some(Box::new(KeptBytes::left(sent, most, writer)));
+        let received = ReceivedBytes::left(delivered, delivered_end, confirmed_each(most));
+        this.input.received = Some(Box::new(received));
+        this.offer = Some(Box::new(offer));
+        this
+    }
+
+    /// The next process finds there what is kept.
+    pub fn keep_in(&mut self, writer: PoolWriter) {
+        if let Some(kept) = &mut self.output.kept {
+            kept.keep_in(writer);
+        }
+    }
+
     /// From now on the flow can be resumed: at most so many bytes are kept for that. At the end that requests it, only if
     /// the response grants it. To be called before any of the flow's bytes.
     pub fn keep(&mut self, offer: Offer, most: u64) {
@@ -52,8 +95,7 @@ impl Stream {
         self.output.kept = Some(Box::new(KeptBytes::new(most, count)));
         // What was read and put back before is read once more.
         let returned = self.input.returned.iter().map(|piece| piece.len() as u64).sum();
-        let each = (most / CONFIRMATIONS).max(CONFIRMED_LEAST);
-        self.input.received = Some(Box::new(ReceivedBytes::of(returned, each)));
+        self.input.received = Some(Box::new(ReceivedBytes::of(returned, confirmed_each(most))));
         self.input.awaited = self.input.awaits_answer.then(|| Box::new(AwaitedGrant::Of(offer.id)));
         self.offer = Some(Box::new(offer));
     }
