@@ -76,6 +76,8 @@ mod streams;
 mod survival;
 mod survival_listeners;
 mod survival_reloads;
+mod survival_tunnels;
+mod survival_tunnels_steps;
 mod syn_again;
 mod tunnel;
 mod tunnel_capsules;

@@ -2,6 +2,7 @@
 
 use crate::flows::duties::hear_all;
 use crate::flows::{exchange, fill, reset};
+use crate::pages::wait_until_served;
 use crate::panics::thread;
 use crate::program::{Desk, Running, log_of, traces};
 use crate::stage::{self, Family, PATIENCE, ReadOnce, Stage, hear, noise, queued, say, until};
@@ -34,20 +35,7 @@ pub fn relayed(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) 
 
 /// Waits until the data plane that there is takes new flows.
 pub fn wait_until_it_serves(stage: &Stage) {
-    let health = || {
-        let mut stream = TcpStream::connect("127.0.0.1:9310").ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        stream
-            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
-    };
-    until("it serves", || {
-        let answer = stage.gateway.run(health).expect("entering");
-        answer.is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
-    });
+    wait_until_served(&stage.gateway);
 }
 
 fn no_byte_is_lost(family: Family, mode: &str) {

@@ -3,12 +3,12 @@
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
 use crate::ends::PORT;
+use crate::flows::lasting::{cut, lasting_flow, mend, outcomes, outlive};
 use crate::flows::{block, hear_break, pass, reset, say_on, unblock};
 use crate::pages::{metric, page};
 use crate::pair::{Pair, REJECT};
 use crate::program::log_of;
 use crate::stage::{Family, Stage, hear, nft, noise, say, until};
-use midhop_testbed::namespace::Namespace;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread::{scope, sleep};
@@ -23,91 +23,11 @@ const ALONE: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nfallback = \"off
 /// Longer than three attempts to return to UDP take.
 const RETURN: Duration = Duration::from_secs(100);
 
-/// Drops all packets of the tunnel, until [`mend`].
-fn cut(stage: &Stage) {
-    nft(&stage.server, "add table inet cut");
-    for (hook, port) in [("input", "dport"), ("output", "sport")] {
-        let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
-        nft(&stage.server, &chain);
-        let ports = format!("meta l4proto {{ tcp, udp }} th {port} {PORT}");
-        nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
-    }
-}
-
-fn mend(stage: &Stage) {
-    nft(&stage.server, "delete table inet cut");
-}
-
 /// Unit: bytes. What the gateway has relayed.
 fn stalled(stage: &Stage) -> [u64; 2] {
     let page = page(&stage.gateway, "/metrics");
     ["up", "down"]
         .map(|way| metric(&page, &format!("midhop_relayed_bytes_total{{direction=\"{way}\"}}")))
-}
-
-/// A flow that can be resumed: the first one of a tunnel may be requested before both ends know that they resume flows.
-fn lasting_flow(stage: &Stage) -> (TcpStream, TcpStream) {
-    let listener = stage.listen(Family::V4);
-    drop(stage.flow(&listener));
-    let (client, server) = stage.flow(&listener);
-    pass(&client, &server);
-    (client, server)
-}
-
-fn outcomes(host: &Namespace, outcome: &str) -> u64 {
-    let name = format!("midhop_resumptions_total{{outcome=\"{outcome}\"}}");
-    metric(&page(host, "/metrics"), &name)
-}
-
-/// Both ends of a flow send much, something befalls the tunnel in the middle of it, and all of it arrives. A flow that is
-/// idle, and one with an end that has sent all, are among the flows.
-fn outlive(stage: &Stage, pair: &Pair, befall: impl FnOnce()) {
-    let listener = stage.listen(Family::V4);
-    // The first flows may be requested before it is known that they can be resumed.
-    let (client, server) = stage.flow(&listener);
-    pass(&client, &server);
-    drop((client, server));
-    let idle = stage.flow(&listener);
-    pass(&idle.0, &idle.1);
-    let (half, half_server) = stage.flow(&listener);
-    say(&half, b"all that is sent");
-    assert_eq!(hear(&half_server), b"all that is sent");
-    let flows: Vec<(TcpStream, TcpStream)> = (0..4).map(|_| stage.flow(&listener)).collect();
-    let (up, down) = (noise(1, 8_000_000), noise(2, 8_000_000));
-    scope(|scope| {
-        let mut heads = Vec::new();
-        for (client, server) in &flows {
-            scope.spawn(|| say(client, &up));
-            scope.spawn(|| say(server, &down));
-            let mut head = vec![0; 100_000];
-            for mut end in [client, server] {
-                end.read_exact(&mut head).expect("it begins");
-            }
-            heads.push(head.len());
-        }
-        befall();
-        for ((client, server), head) in flows.iter().zip(heads) {
-            let (up, down) = (&up[head..], &down[head..]);
-            scope.spawn(move || assert!(hear(server) == up, "what the client sent"));
-            scope.spawn(move || assert!(hear(client) == down, "what the server sent"));
-        }
-    });
-    pass(&idle.0, &idle.1);
-    say(&half_server, b"the answer");
-    assert_eq!(hear(&half), b"the answer");
-    idle.0.shutdown(Shutdown::Write).expect("the end");
-    assert_eq!(hear(&idle.1), b"");
-    idle.1.shutdown(Shutdown::Write).expect("the end");
-    assert_eq!(hear(&idle.0), b"");
-    drop((idle, half, half_server, flows));
-    for host in [&stage.gateway, &stage.server] {
-        until("no flow is left", || metric(&page(host, "/metrics"), "midhop_flows") == 0);
-        assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(&pair.near));
-        assert_eq!(
-            metric(&page(host, "/metrics"), "midhop_flows_without_tunnel{scope=\"all\"}"),
-            0
-        );
-    }
 }
 
 #[test]
@@ -117,16 +37,36 @@ fn flows_outlive_a_tunnel_that_both_ends_have_given_up() {
     };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let _running = pair.start(&stage);
-    outlive(&stage, &pair, || {
-        cut(&stage);
-        until("both have given it up", || {
-            pair.tunnels_of_near(&stage)[0] + pair.tunnels_of_far(&stage)[0] == 0
-        });
-        mend(&stage);
-    });
+    outlive(
+        &stage,
+        &pair,
+        Family::V4,
+        &[&|| {
+            cut(&stage);
+            until("both have given it up", || {
+                pair.tunnels_of_near(&stage)[0] + pair.tunnels_of_far(&stage)[0] == 0
+            });
+            mend(&stage);
+        }],
+    );
     assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
     assert!(outcomes(&stage.server, "resumed") >= 6, "{}", log_of(&pair.far));
     assert!(pair.far_seen().opened_total >= 2);
+}
+
+/// Again and again, in the middle of the same flows.
+#[test]
+fn flows_outlive_one_tunnel_after_the_other() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
+    let pair = Pair::over(Family::V6, ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    let give_up = || {
+        cut(&stage);
+        until("the near end has given it up", || pair.tunnels_of_near(&stage)[0] == 0);
+        mend(&stage);
+    };
+    outlive(&stage, &pair, Family::V6, &[&give_up, &give_up, &give_up]);
+    assert!(outcomes(&stage.server, "resumed") >= 3 * 7, "{}", log_of(&pair.far));
 }
 
 #[test]
@@ -164,23 +104,34 @@ fn flows_move_to_tcp_when_udp_is_blocked_and_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
     let pair = Pair::new(QUICK, QUICK, REJECT);
     let _running = pair.start(&stage);
-    outlive(&stage, &pair, || {
-        block(&stage);
-        until("the tunnel is over TCP", || pair.tunnels_of_near(&stage)[1] == 1);
-        until("all flows have moved", || outcomes(&stage.server, "resumed") >= 6);
-    });
+    outlive(
+        &stage,
+        &pair,
+        Family::V4,
+        &[&|| {
+            block(&stage);
+            until("the tunnel is over TCP", || pair.tunnels_of_near(&stage)[1] == 1);
+            until("all flows have moved", || outcomes(&stage.server, "resumed") >= 6);
+        }],
+    );
     let before = outcomes(&stage.gateway, "resumed");
-    outlive(&stage, &pair, || {
-        unblock(&stage);
-        // It is tried at growing intervals.
-        let begun = Instant::now();
-        while !pair.goes_by(&stage, "quic") {
-            assert!(begun.elapsed() < RETURN, "{}", log_of(&pair.near));
-            sleep(Duration::from_millis(100));
-        }
-        until("all flows have moved", || outcomes(&stage.gateway, "resumed") >= before + 6);
-    });
-    until("nothing is left over TCP", || pair.tunnels_of_near(&stage) == [1, 0]);
+    outlive(
+        &stage,
+        &pair,
+        Family::V4,
+        &[&|| {
+            unblock(&stage);
+            // It is tried at growing intervals.
+            let begun = Instant::now();
+            while !pair.goes_by(&stage, "quic") {
+                assert!(begun.elapsed() < RETURN, "{}", log_of(&pair.near));
+                sleep(Duration::from_millis(100));
+            }
+            until("nothing is left over TCP", || pair.tunnels_of_near(&stage) == [1, 0]);
+        }],
+    );
+    let moved = outcomes(&stage.gateway, "resumed") - before;
+    assert!(moved >= 3, "{moved} flows, and three that rested: {}", log_of(&pair.near));
 }
 
 /// A connection over TCP is reset on its way, as by a middlebox.
@@ -190,14 +141,19 @@ fn flows_outlive_a_tunnel_over_tcp() {
     let only = format!("{QUICK}fallback = \"only\"\n");
     let pair = Pair::new(&only, &only, REJECT);
     let _running = pair.start(&stage);
-    outlive(&stage, &pair, || {
-        nft(&stage.server, "add table inet cut");
-        nft(&stage.server, "add chain inet cut input { type filter hook input priority 0; }");
-        let rule = format!("add rule inet cut input tcp dport {PORT} reject with tcp reset");
-        nft(&stage.server, &rule);
-        until("it is gone", || pair.tunnels_of_near(&stage)[0] == 0);
-        mend(&stage);
-    });
+    outlive(
+        &stage,
+        &pair,
+        Family::V4,
+        &[&|| {
+            nft(&stage.server, "add table inet cut");
+            nft(&stage.server, "add chain inet cut input { type filter hook input priority 0; }");
+            let rule = format!("add rule inet cut input tcp dport {PORT} reject with tcp reset");
+            nft(&stage.server, &rule);
+            until("it is gone", || pair.tunnels_of_near(&stage)[0] == 0);
+            mend(&stage);
+        }],
+    );
     assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
 }
 
@@ -209,14 +165,19 @@ fn flows_outlive_a_change_of_address_over_tcp() {
     let pair = Pair::new(&only, &only, REJECT);
     let _running = pair.start(&stage);
     // What is sent in full before the change has nothing to resume; the flows that are idle have.
-    outlive(&stage, &pair, || {
-        for change in ["del 10.0.2.1/24", "add 10.0.2.3/24"] {
-            let mut command = stage.gateway.command("ip");
-            command.args(["addr"]).args(change.split(' ')).args(["dev", "wan0"]);
-            assert!(command.status().expect("ip starts").success());
-        }
-        until("they have moved", || outcomes(&stage.gateway, "resumed") >= 2);
-    });
+    outlive(
+        &stage,
+        &pair,
+        Family::V4,
+        &[&|| {
+            for change in ["del 10.0.2.1/24", "add 10.0.2.3/24"] {
+                let mut command = stage.gateway.command("ip");
+                command.args(["addr"]).args(change.split(' ')).args(["dev", "wan0"]);
+                assert!(command.status().expect("ip starts").success());
+            }
+            until("they have moved", || outcomes(&stage.gateway, "resumed") >= 2);
+        }],
+    );
 }
 
 #[test]
@@ -225,7 +186,7 @@ fn a_flow_that_is_not_resumed_in_time_breaks() {
     let hasty = format!("{ALONE}resume = \"3 s\"\n");
     let pair = Pair::new(&hasty, &hasty, REJECT);
     let _running = pair.start(&stage);
-    let (client, server) = lasting_flow(&stage);
+    let (client, server) = lasting_flow(&stage, Family::V4);
     cut(&stage);
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
     assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
@@ -240,7 +201,7 @@ fn a_far_end_that_knows_no_flow_says_so() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let [_near, far] = pair.start(&stage);
-    let (client, server) = lasting_flow(&stage);
+    let (client, server) = lasting_flow(&stage, Family::V4);
     far.signal(nix::sys::signal::Signal::SIGKILL);
     assert_ne!(far.end(), Some(0));
     assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
@@ -255,7 +216,7 @@ fn a_client_that_breaks_meanwhile_breaks_the_flow_when_it_goes_on() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let _running = pair.start(&stage);
-    let (client, mut server) = lasting_flow(&stage);
+    let (client, mut server) = lasting_flow(&stage, Family::V4);
     cut(&stage);
     (&client).write_all(b"last words").expect("writing");
     until("both have given it up", || {
@@ -276,7 +237,7 @@ fn where_one_end_keeps_no_flows_they_end_with_their_tunnel() {
     for (near, far) in [(ALONE, none.as_str()), (none.as_str(), ALONE)] {
         let pair = Pair::new(near, far, REJECT);
         let _running = pair.start(&stage);
-        let (client, server) = lasting_flow(&stage);
+        let (client, server) = lasting_flow(&stage, Family::V4);
         cut(&stage);
         assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
         assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);

@@ -1,5 +1,6 @@
 //! What is done to flows through a tunnel, and to the datagrams that it is made of.
 pub mod duties;
+pub mod lasting;
 
 use crate::ends::PORT;
 use crate::stage::{PATIENCE, ReadOnce, Stage, hear, nft, noise, say};

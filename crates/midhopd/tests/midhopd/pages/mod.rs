@@ -1,6 +1,6 @@
 //! What a daemon's admin page says.
 use crate::program::midhopd;
-use crate::stage::PATIENCE;
+use crate::stage::{PATIENCE, until};
 use midhop_testbed::namespace::Namespace;
 use midhop_testkit::{quantities_as_text, refuse_other_keys};
 use serde_json::Value;
@@ -12,6 +12,18 @@ pub const ADMIN: ([u8; 4], u16) = ([127, 0, 0, 1], 9310);
 
 /// A page of the daemon's in a namespace.
 pub fn page(namespace: &Namespace, path: &str) -> String {
+    try_page(namespace, path).expect("the daemon answers")
+}
+
+/// Waits until the data plane that there is takes new flows.
+pub fn wait_until_served(namespace: &Namespace) {
+    until("it serves", || {
+        let answer = try_page(namespace, "/healthz");
+        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    });
+}
+
+fn try_page(namespace: &Namespace, path: &str) -> std::io::Result<String> {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(SocketAddr::from(ADMIN))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -20,7 +32,7 @@ pub fn page(namespace: &Namespace, path: &str) -> String {
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    namespace.run(ask).expect("entering").expect("the daemon answers")
+    namespace.run(ask).expect("entering")
 }
 
 /// The JSON of a page.

@@ -20,11 +20,16 @@ pub struct Pair {
 impl Pair {
     /// `near` and `far` add to each one's table of its peer, `rule` to the near one's rule.
     pub fn new(near: &str, far: &str, rule: &str) -> Self {
+        Self::over(Family::V4, near, far, rule)
+    }
+
+    /// The same; the tunnel is to an address of this family.
+    pub fn over(family: Family, near: &str, far: &str, rule: &str) -> Self {
         let authority = Authority::new(&["near", "far"]);
         let admin = format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1);
         let desk = |config: String| Desk::new(&(admin.clone() + &config));
-        let far = desk(far_config(Family::V4, &authority, far));
-        let near = desk(near_config(Family::V4, &authority, EARLY, near, rule));
+        let far = desk(far_config(family, &authority, far));
+        let near = desk(near_config(family, &authority, EARLY, near, rule));
         Self { near, far, _authority: authority }
     }
 

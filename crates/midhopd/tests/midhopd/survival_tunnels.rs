@@ -1,0 +1,457 @@
+//! Flows through a tunnel outlive the processes at its ends.
+//!
+//! `client – gateway with one proxy – link – server's host with the other, and the server`
+
+use crate::flows::lasting::{assert_ended, lasting_flow, none_is_left, outcomes, outlive, patient};
+use crate::flows::{exchange, hear_break, reset};
+use crate::pages::wait_until_served;
+use crate::pair::{Pair, REJECT};
+use crate::program::{Desk, Running, log_of, traces};
+use crate::stage::{Family, Stage, hear, queued, say, until};
+use crate::survival::kill_data_plane;
+use crate::upgrade::{another, assert_done, upgrade};
+use midhop_testbed::namespace::Namespace;
+use nix::sys::signal::Signal;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+/// A tunnel over QUIC that is soon taken for broken, and that nothing replaces.
+pub const QUIC: &str = "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"off\"\n";
+/// The same over TCP.
+pub const TCP: &str = "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"only\"\n";
+const LINK: &str = "rate = \"40 Mbit/s\"\ndelay = \"5 ms\"\n";
+
+/// One of the two ends of the tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Near,
+    Far,
+}
+use End::{Far, Near};
+
+pub const BOTH: [End; 2] = [Near, Far];
+
+/// Both ends at work.
+pub struct Place {
+    /// They end before the namespaces do.
+    running: [Option<Running>; 2],
+    pub pair: Pair,
+    pub stage: Stage,
+    pub family: Family,
+}
+
+impl Place {
+    /// Both ends with these keys of their peers, and a link between them.
+    fn set(family: Family, carrier: &str) -> Option<Self> {
+        let stage = Stage::set_over(LINK, LINK, "10 ms")?;
+        Some(Self::on(stage, family, [carrier; 2], ""))
+    }
+
+    /// `peers` are keys of each one's peer, `daemon` adds to the configuration of both.
+    pub fn on(stage: Stage, family: Family, peers: [&str; 2], daemon: &str) -> Self {
+        let [near, far] = peers;
+        let far = format!("{far}{daemon}");
+        let pair = Pair::over(family, near, &far, &format!("{REJECT}{daemon}"));
+        let running = pair.start(&stage).map(Some);
+        Self { running, pair, stage, family }
+    }
+
+    pub fn running(&self, end: End) -> &Running {
+        self.running[end as usize].as_ref().expect("it runs")
+    }
+
+    pub fn desk(&self, end: End) -> &Desk {
+        match end {
+            Near => &self.pair.near,
+            Far => &self.pair.far,
+        }
+    }
+
+    pub fn host(&self, end: End) -> &Namespace {
+        match end {
+            Near => &self.stage.gateway,
+            Far => &self.stage.server,
+        }
+    }
+
+    fn kill(&self, end: End) {
+        kill_data_plane(self.running(end));
+    }
+
+    /// Has another program take the place of an end.
+    fn upgrade(&self, end: End, name: &str) {
+        let desk = self.desk(end);
+        let program = another(desk, name);
+        assert_done(&upgrade(&self.stage, desk, &program), desk);
+    }
+
+    /// Kills an end's data plane and lets none follow, until [`Place::revive`].
+    fn hold_dead(&self, end: End) {
+        let running = self.running(end);
+        let before = running.data_plane();
+        // It is the first process that starts another one.
+        running.signal(Signal::SIGSTOP);
+        until("it stands still", || state(running.first()) == Some('T'));
+        running.signal_data_plane(Signal::SIGKILL);
+        until("all of it is dead", || {
+            let threads = std::fs::read_dir(format!("/proc/{before}/task")).expect("its threads");
+            threads.count() == 1 && state(before.as_raw().cast_unsigned()) == Some('Z')
+        });
+    }
+
+    fn revive(&self, end: End) {
+        self.running(end).signal(Signal::SIGCONT);
+    }
+
+    /// Waits until both ends serve, and there is a tunnel that both know.
+    pub fn wait_for_a_tunnel(&self) {
+        for end in BOTH {
+            wait_until_served(self.host(end));
+        }
+        until("there is a tunnel", || {
+            self.pair.tunnels_of_near(&self.stage)[0] > 0
+                && self.pair.tunnels_of_far(&self.stage)[0] > 0
+        });
+    }
+
+    /// A flow that can be resumed.
+    pub fn lasting_flow(&self) -> (TcpStream, TcpStream) {
+        let flow = lasting_flow(&self.stage, self.family);
+        patient(&flow);
+        flow
+    }
+
+    /// The end of a flow at this end of the tunnel, and the other one.
+    fn sides(end: End, (client, server): (TcpStream, TcpStream)) -> [TcpStream; 2] {
+        match end {
+            Near => [client, server],
+            Far => [server, client],
+        }
+    }
+
+    /// Ends a daemon in order.
+    pub fn end(&mut self, end: End) {
+        let running = self.running[end as usize].take().expect("it runs");
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end(), Some(0), "{}", log_of(self.desk(end)));
+        assert_eq!(traces(self.host(end)), [""; 0], "left behind");
+    }
+
+    pub fn start(&mut self, end: End) {
+        let running = match end {
+            Near => self.pair.start_near(&self.stage),
+            Far => self.pair.start_far(&self.stage),
+        };
+        self.running[end as usize] = Some(running);
+    }
+
+    /// What nobody had to break was not broken, and both ends are as any other.
+    fn close(mut self) {
+        self.wait_for_a_tunnel();
+        for end in BOTH {
+            let totals = self.desk(end).status().orphaned_flows_total;
+            assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(self.desk(end)));
+            self.desk(end).assert_no_errors();
+        }
+        let (client, server) = self.lasting_flow();
+        exchange(&client, &server, 1_000_000);
+        none_is_left(&self.stage);
+        self.end(Near);
+        self.end(Far);
+    }
+}
+
+/// What the system says that a process does.
+fn state(process: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The data planes of these ends are killed one after the other, in the middle of flows.
+fn deaths_are_outlived(family: Family, carrier: &str, deaths: &[End]) {
+    let Some(place) = Place::set(family, carrier) else { return };
+    let kills: Vec<_> = deaths.iter().map(|end| || place.kill(*end)).collect();
+    let events: Vec<_> = kills.iter().map(|kill| kill as &dyn Fn()).collect();
+    outlive(&place.stage, &place.pair, family, &events);
+    drop(events);
+    drop(kills);
+    for end in BOTH {
+        let killed = deaths.iter().filter(|dead| **dead == end).count() as u64;
+        assert_eq!(place.desk(end).status().data_planes_killed_total, killed);
+    }
+    let last = *deaths.last().expect("a death");
+    let resumed = outcomes(place.host(last), "resumed");
+    assert!(resumed >= 7, "{resumed} flows were resumed: {}", log_of(place.desk(last)));
+    place.close();
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_near_end_over_quic_ipv4() {
+    deaths_are_outlived(Family::V4, QUIC, &[Near; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_near_end_over_quic_ipv6() {
+    deaths_are_outlived(Family::V6, QUIC, &[Near; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_near_end_over_tcp_ipv4() {
+    deaths_are_outlived(Family::V4, TCP, &[Near; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_near_end_over_tcp_ipv6() {
+    deaths_are_outlived(Family::V6, TCP, &[Near; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_far_end_over_quic_ipv4() {
+    deaths_are_outlived(Family::V4, QUIC, &[Far; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_far_end_over_quic_ipv6() {
+    deaths_are_outlived(Family::V6, QUIC, &[Far; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_far_end_over_tcp_ipv4() {
+    deaths_are_outlived(Family::V4, TCP, &[Far; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_the_far_end_over_tcp_ipv6() {
+    deaths_are_outlived(Family::V6, TCP, &[Far; 3]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_both_ends_in_turn_over_quic() {
+    deaths_are_outlived(Family::V4, QUIC, &[Near, Far, Near, Far]);
+}
+
+#[test]
+fn flows_outlive_deaths_of_both_ends_in_turn_over_tcp() {
+    deaths_are_outlived(Family::V6, TCP, &[Far, Near, Far, Near]);
+}
+
+/// Neither end remembers anything at the same time: all that there is lies in what outlives them.
+#[test]
+fn flows_outlive_the_death_of_both_ends_at_once() {
+    let Some(place) = Place::set(Family::V4, QUIC) else { return };
+    let both = || {
+        BOTH.iter().for_each(|end| place.hold_dead(*end));
+        BOTH.iter().for_each(|end| place.revive(*end));
+    };
+    outlive(&place.stage, &place.pair, place.family, &[&both, &both]);
+    place.close();
+}
+
+/// Another program takes the place of these ends one after the other, in the middle of flows.
+fn upgrades_are_outlived(family: Family, carrier: &str, upgrades: &[End]) {
+    let Some(place) = Place::set(family, carrier) else { return };
+    let programs: Vec<_> = (0..upgrades.len()).map(|n| format!("program{n}")).collect();
+    let changes: Vec<_> =
+        upgrades.iter().zip(&programs).map(|(end, it)| || place.upgrade(*end, it)).collect();
+    let events: Vec<_> = changes.iter().map(|change| change as &dyn Fn()).collect();
+    outlive(&place.stage, &place.pair, family, &events);
+    drop(events);
+    drop(changes);
+    for end in BOTH {
+        let changed = upgrades.iter().filter(|changed| **changed == end).count() as u64;
+        let status = place.desk(end).status();
+        assert_eq!((status.upgrades_total, status.data_planes_killed_total), (changed, 0));
+    }
+    place.close();
+}
+
+#[test]
+fn flows_outlive_upgrades_of_the_near_end_over_quic() {
+    upgrades_are_outlived(Family::V4, QUIC, &[Near; 2]);
+}
+
+#[test]
+fn flows_outlive_upgrades_of_the_near_end_over_tcp() {
+    upgrades_are_outlived(Family::V6, TCP, &[Near; 2]);
+}
+
+#[test]
+fn flows_outlive_upgrades_of_the_far_end_over_quic() {
+    upgrades_are_outlived(Family::V6, QUIC, &[Far; 2]);
+}
+
+#[test]
+fn flows_outlive_upgrades_of_the_far_end_over_tcp() {
+    upgrades_are_outlived(Family::V4, TCP, &[Far; 2]);
+}
+
+/// A death in between: what another program was handed is what the next data plane has.
+#[test]
+fn flows_outlive_an_upgrade_and_a_death_of_each_end() {
+    let Some(place) = Place::set(Family::V4, QUIC) else { return };
+    outlive(
+        &place.stage,
+        &place.pair,
+        place.family,
+        &[
+            &|| place.upgrade(Near, "next"),
+            &|| place.kill(Near),
+            &|| place.upgrade(Far, "next"),
+            &|| place.kill(Far),
+        ],
+    );
+    place.close();
+}
+
+/// While an end of the tunnel is dead, an end of a flow breaks, behind words of which its kernel knows that they have
+/// arrived: the other end gets these, and is reset. A flow that ends in order meanwhile ends so.
+fn breaks_are_passed_on(carrier: &str, dead: End, breaking: End) {
+    let Some(place) = Place::set(Family::V4, carrier) else { return };
+    let [mut broken, mut left] = [place.lasting_flow(), place.lasting_flow()]
+        .map(|flow| Place::sides(breaking, flow))
+        .map(|[leaving, staying]| (leaving, staying));
+    place.hold_dead(dead);
+    broken.0.write_all(b"last words").expect("writing");
+    until("its kernel knows that they have arrived", || queued::unacknowledged(&broken.0) == 0);
+    reset(broken.0);
+    say(&left.0, b"all that there is");
+    place.revive(dead);
+    let mut heard = [0; 10];
+    broken.1.read_exact(&mut heard).expect("the last words");
+    assert_eq!(&heard, b"last words");
+    assert_eq!(hear_break(&broken.1), ErrorKind::ConnectionReset);
+    assert_eq!(hear(&left.1), b"all that there is");
+    left.1.write_all(b"well").expect("writing");
+    let mut answer = [0; 4];
+    left.0.read_exact(&mut answer).expect("an answer behind the end");
+    say(&left.1, b"");
+    none_is_left(&place.stage);
+    assert_ended(&left);
+    place.close();
+}
+
+#[test]
+fn a_client_that_breaks_while_the_near_end_is_dead_breaks_the_flow() {
+    breaks_are_passed_on(QUIC, Near, Near);
+}
+
+#[test]
+fn a_server_that_breaks_while_the_far_end_is_dead_breaks_the_flow() {
+    breaks_are_passed_on(QUIC, Far, Far);
+}
+
+#[test]
+fn a_client_that_breaks_while_the_far_end_is_dead_breaks_the_flow() {
+    breaks_are_passed_on(QUIC, Far, Near);
+}
+
+#[test]
+fn a_server_that_breaks_while_the_near_end_is_dead_breaks_the_flow() {
+    breaks_are_passed_on(QUIC, Near, Far);
+}
+
+#[test]
+fn a_client_that_breaks_while_the_near_end_is_dead_breaks_the_flow_over_tcp() {
+    breaks_are_passed_on(TCP, Near, Near);
+}
+
+#[test]
+fn a_server_that_breaks_while_the_far_end_is_dead_breaks_the_flow_over_tcp() {
+    breaks_are_passed_on(TCP, Far, Far);
+}
+
+/// How an end comes to follow another configuration.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// Another program takes over, and follows the file.
+    Upgrade,
+    /// Its data plane dies with an order to read the file that it has not seen to.
+    DeathAndReload,
+}
+
+/// An end follows another configuration from now on, in which a flow of before has no place: it breaks at both ends, and
+/// ends in order at neither.
+fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
+    // The other end is not told, and keeps the flow for its time.
+    let short = format!("{QUIC}resume = \"5 s\"\n");
+    let Some(stage) = Stage::set() else { return };
+    let place = Place::on(stage, Family::V4, [&short; 2], "");
+    let (client, server) = place.lasting_flow();
+    let desk = place.desk(end);
+    let text = std::fs::read_to_string(desk.config()).expect("a configuration");
+    let changed = change(&text);
+    assert_ne!(changed, text, "nothing is changed");
+    desk.rewrite(&changed);
+    match turn {
+        Turn::Upgrade => place.upgrade(end, "next"),
+        Turn::DeathAndReload => {
+            let running = place.running(end);
+            running.signal_data_plane(Signal::SIGSTOP);
+            running.signal(Signal::SIGHUP);
+            place.kill(end);
+            wait_until_served(place.host(end));
+            until("it has read the file", || desk.reloads() == [1, 0]);
+        }
+    }
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    none_is_left(&place.stage);
+}
+
+/// The peer has another name, under which nobody is known.
+fn renamed(text: &str) -> String {
+    text.replace("[peers.far]", "[peers.stranger]")
+        .replace("tunnel = \"far\"", "tunnel = \"stranger\"")
+        .replace("[peers.near]", "[peers.stranger]")
+}
+
+#[test]
+fn a_flow_whose_peer_the_next_program_does_not_know_breaks_at_the_near_end() {
+    breaks_by(Near, Turn::Upgrade, renamed);
+}
+
+#[test]
+fn a_flow_whose_peer_the_next_program_does_not_know_breaks_at_the_far_end() {
+    breaks_by(Far, Turn::Upgrade, renamed);
+}
+
+#[test]
+fn a_flow_whose_peer_the_next_data_plane_does_not_know_breaks_at_the_near_end() {
+    breaks_by(Near, Turn::DeathAndReload, renamed);
+}
+
+#[test]
+fn a_flow_whose_peer_the_next_data_plane_does_not_know_breaks_at_the_far_end() {
+    breaks_by(Far, Turn::DeathAndReload, renamed);
+}
+
+fn kept_no_more(text: &str) -> String {
+    text.replace("resume = \"5 s\"", "resume = \"0 s\"")
+}
+
+#[test]
+fn a_flow_that_the_next_program_keeps_no_more_breaks_at_the_near_end() {
+    breaks_by(Near, Turn::Upgrade, kept_no_more);
+}
+
+#[test]
+fn a_flow_that_the_next_program_keeps_no_more_breaks_at_the_far_end() {
+    breaks_by(Far, Turn::Upgrade, kept_no_more);
+}
+
+/// Where one end keeps no flows, none outlives the death of either.
+#[test]
+fn where_one_end_keeps_no_flows_they_break_with_a_data_plane() {
+    let none = format!("{QUIC}resume = \"0 s\"\n");
+    for peers in [[QUIC, &none], [&none, QUIC]] {
+        for dead in BOTH {
+            let Some(stage) = Stage::set() else { return };
+            let place = Place::on(stage, Family::V4, peers, "");
+            let (client, server) = place.lasting_flow();
+            place.kill(dead);
+            assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+            assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+            none_is_left(&place.stage);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! A data plane at an end of a tunnel may die before and after each of its system calls.
+
+use crate::flows::lasting::patient;
+use crate::flows::{exchange, hear_break, pass};
+use crate::panics::thread;
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage};
+use crate::survival::{DEATHS, Traced};
+use crate::survival_tunnels::End::{self, Far, Near};
+use crate::survival_tunnels::{Place, TCP};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+/// What each end of the flow sends.
+const BYTES: usize = 300_000;
+
+/// When the flow is opened whose data plane dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opened {
+    /// Before its data plane is counted: it has to go on.
+    Before,
+    /// While it is: until a first byte has come back it may be reset.
+    Meanwhile,
+}
+
+/// What became of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// All of it arrived, once.
+    Whole,
+    /// It was reset before anything had come back to the client.
+    Reset,
+}
+
+/// A server's connection, and what has come on it.
+struct Orphan {
+    server: TcpStream,
+    heard: Vec<u8>,
+}
+
+/// An end of a tunnel whose data plane dies again and again.
+struct Dying {
+    place: Place,
+    end: End,
+    opened: Opened,
+    listener: TcpListener,
+    deaths: u32,
+    /// Connections of flows that were reset before they were granted: whatever becomes of them, it is no end in order.
+    orphans: Vec<Orphan>,
+    resets: Vec<u32>,
+}
+
+impl Dying {
+    fn set(family: Family, end: End, opened: Opened) -> Option<Self> {
+        let stage = Stage::set()?;
+        // A death is noticed soon over TCP.
+        let place = Place::on(stage, family, [TCP; 2], "[daemon]\nworkers = 1\n");
+        let listener = place.stage.listen(family);
+        listener.set_nonblocking(true).expect("a mode");
+        let (orphans, resets) = (Vec::new(), Vec::new());
+        Some(Self { place, end, opened, listener, deaths: 0, orphans, resets })
+    }
+
+    /// A flow; its data plane dies where a system call of its worker begins or ends, if there are so many. Gives how many
+    /// there were until the flow had ended; none where no process may be traced.
+    fn step(&mut self, number: u32) -> Option<u32> {
+        self.place.wait_for_a_tunnel();
+        // So both ends know that they resume flows.
+        let lasting = self.place.lasting_flow();
+        let flow = (self.opened == Opened::Before).then_some(lasting);
+        let running = self.place.running(self.end);
+        let worker = thread(running.id(), "worker-0").cast_signed();
+        let traced = Traced::new(Pid::from_raw(worker))?;
+        let (over, mut steps) = (AtomicBool::new(false), 0);
+        let (place, listener) = (&self.place, &self.listener);
+        let outcome = scope(|scope| {
+            let talk = scope.spawn(|| {
+                let _over = Raised(&over);
+                match &flow {
+                    Some((client, server)) => {
+                        pass(client, server);
+                        exchange(client, server, BYTES);
+                        (Outcome::Whole, Vec::new())
+                    }
+                    None => opening(place, listener),
+                }
+            });
+            while steps < number && traced.step(|| over.load(Relaxed)) {
+                steps += 1;
+            }
+            if steps == number {
+                running.signal_data_plane(Signal::SIGKILL);
+                traced.reap();
+            }
+            talk.join()
+        });
+        let (outcome, orphans) = outcome.unwrap_or_else(|_| {
+            panic!("after its death at the start or end of system call {number} of {:?}", self.end)
+        });
+        self.orphans.extend(orphans);
+        if outcome == Outcome::Reset {
+            assert_eq!(steps, number, "reset, and nobody had died");
+            self.resets.push(steps);
+        } else if let Ok((_, from)) = self.listener.accept() {
+            panic!("it was opened twice, from {from}, after {steps} of {number} system calls");
+        }
+        if steps < number {
+            traced.release();
+            return Some(steps);
+        }
+        self.deaths += 1;
+        if self.deaths.is_multiple_of(DEATHS) {
+            drop(flow);
+            self.place.end(self.end);
+            self.place.start(self.end);
+        }
+        Some(steps)
+    }
+
+    /// No connection of a flow that was reset ends in order behind a part of what there was.
+    fn close(mut self) {
+        self.place.end(Near);
+        self.place.end(Far);
+        let all = self.orphans.len();
+        // What nobody knew any more is closed before a word has been passed on, or after it is reset.
+        let broken = self.orphans.into_iter().filter(is_broken).count();
+        eprintln!(
+            "{} deaths of {:?}, flow opened {:?}: reset before they were granted at {:?}, with {all} connections, {broken} of them reset",
+            self.deaths, self.end, self.opened, self.resets
+        );
+    }
+}
+
+/// Whether a connection is reset, or else has had no word.
+fn is_broken(orphan: &Orphan) -> bool {
+    let mut stream = &orphan.server;
+    match stream.read_once(&mut [0; 8]) {
+        Ok(0) => {
+            assert!(orphan.heard.is_empty(), "a question ended in order, and its client was reset");
+            false
+        }
+        Ok(_) => hear_break(stream) == ErrorKind::ConnectionReset,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            true
+        }
+    }
+}
+
+/// Raised when it goes, also where a test fails.
+struct Raised<'a>(&'a AtomicBool);
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Opens a flow, has it answered, and sends much both ways. Gives also the connections of servers that got nothing.
+fn opening(place: &Place, listener: &TcpListener) -> (Outcome, Vec<Orphan>) {
+    let refused = AtomicBool::new(false);
+    scope(|scope| {
+        let answering = scope.spawn(|| answer(listener, &refused));
+        let asked = ask(place, listener);
+        refused.store(asked.is_err(), Relaxed);
+        let (server, orphans) = answering.join().expect("the server");
+        match (asked, server) {
+            (Ok(client), Some(server)) => {
+                let flow = (client, server);
+                patient(&flow);
+                exchange(&flow.0, &flow.1, BYTES);
+                (Outcome::Whole, orphans)
+            }
+            (Ok(_), None) => panic!("nobody has answered, and an answer came"),
+            (Err(error), server) => {
+                let kinds = [ErrorKind::ConnectionReset, ErrorKind::ConnectionRefused];
+                assert!(kinds.contains(&error.kind()), "{error}");
+                let server = server.map(|server| Orphan { server, heard: b"ping".to_vec() });
+                (Outcome::Reset, orphans.into_iter().chain(server).collect())
+            }
+        }
+    })
+}
+
+/// A client that has heard an answer.
+fn ask(place: &Place, listener: &TcpListener) -> std::io::Result<TcpStream> {
+    let mut client = place.stage.connect(listener.local_addr().expect("an address"))?;
+    client.write_all(b"ping")?;
+    let mut heard = [0; 4];
+    client.read_exact(&mut heard)?;
+    if heard != *b"pong" { Err(std::io::Error::other("another answer")) } else { Ok(client) }
+}
+
+/// The connection on which a question came, which is answered, and those on which nothing did. A client that asks again
+/// from the beginning, because what it had asked died, may be another connection.
+fn answer(listener: &TcpListener, refused: &AtomicBool) -> (Option<TcpStream>, Vec<Orphan>) {
+    let mut waiting: Vec<Orphan> = Vec::new();
+    loop {
+        // It is asked once more after it is known that nobody will come.
+        let is_last = refused.load(Relaxed);
+        while let Ok((server, _)) = listener.accept() {
+            server.set_nonblocking(true).expect("a mode");
+            waiting.push(Orphan { server, heard: Vec::new() });
+        }
+        let mut asked = None;
+        for (n, Orphan { server, heard }) in waiting.iter_mut().enumerate() {
+            let mut buffer = [0; 8];
+            let count = server.read(&mut buffer).unwrap_or_default();
+            heard.extend(&buffer[..count]);
+            assert!(b"ping".starts_with(heard), "{heard:?}");
+            if heard == b"ping" {
+                asked = Some(n);
+            }
+        }
+        let rest = |waiting: Vec<Orphan>| {
+            for Orphan { server, .. } in &waiting {
+                server.set_nonblocking(false).expect("a mode");
+                server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            }
+            waiting
+        };
+        if let Some(n) = asked {
+            let mut server = waiting.remove(n).server;
+            server.set_nonblocking(false).expect("a mode");
+            server.write_all(b"pong").expect("answering");
+            return (Some(server), rest(waiting));
+        }
+        if is_last {
+            return (None, rest(waiting));
+        }
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// So many deaths, spread over all system calls that a flow takes.
+fn it_may_die(family: Family, end: End, opened: Opened, deaths: u32) {
+    let Some(mut dying) = Dying::set(family, end, opened) else { return };
+    let Some(all) = dying.step(u32::MAX) else {
+        return midhop_testkit::skipped("no process may be traced here");
+    };
+    assert!(all > 40, "{all} starts and ends of system calls: the relay is elsewhere");
+    let deaths = deaths.min(all);
+    for n in 0..deaths {
+        let number = 1 + u64::from(n) * u64::from(all - 1) / u64::from(deaths.max(2) - 1);
+        dying.step(u32::try_from(number).expect("one of them"));
+    }
+    eprintln!("{all} starts and ends of system calls in {family:?}");
+    assert!(dying.deaths * 2 > deaths, "{} deaths of {deaths}", dying.deaths);
+    dying.close();
+}
+
+#[test]
+fn the_near_end_may_die_before_and_after_its_system_calls() {
+    it_may_die(Family::V4, Near, Opened::Before, 24);
+}
+
+#[test]
+fn the_near_end_may_die_while_a_flow_is_opened() {
+    it_may_die(Family::V6, Near, Opened::Meanwhile, 24);
+}
+
+#[test]
+fn the_far_end_may_die_before_and_after_its_system_calls() {
+    it_may_die(Family::V6, Far, Opened::Before, 16);
+}
+
+#[test]
+fn the_far_end_may_die_while_a_flow_is_opened() {
+    it_may_die(Family::V4, Far, Opened::Meanwhile, 16);
+}
+
+/// What `make bench-survival` prints: deaths at all system calls, or so many.
+#[test]
+#[ignore = "takes long: make bench-survival"]
+fn figures() {
+    let deaths = std::env::var("MIDHOP_SURVIVAL_STEPS")
+        .map_or(u32::MAX, |count| count.parse().expect("a number"));
+    for end in [Near, Far] {
+        for opened in [Opened::Before, Opened::Meanwhile] {
+            it_may_die(Family::V4, end, opened, deaths);
+        }
+    }
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!(
+        "no flow was broken or changed after its first byte had come back; load {}",
+        load.trim()
+    );
+}
