@@ -109,6 +109,11 @@ impl FlowSchedule {
         self.ahead = ahead;
     }
 
+    /// Whether it goes ahead of those that wait for their turns.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent.is_some()
+    }
+
     /// It has sent all that it had, and may have more immediately.
     pub fn finish(&mut self, now: Instant) {
         self.idle = now;

@@ -38,7 +38,9 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
             }
         }
     }
-    worker.tunnels.lasting.adopted();
+    if worker.tunnels.lasting.adopted() {
+        worker.store.forget();
+    }
     worker.ledger.adopted.add(live);
     worker.ledger.lost.add(lost);
     if live + lost > 0 {

@@ -36,11 +36,18 @@ impl Store {
         Some(self.pool.as_ref()?.writer(cookie))
     }
 
-    /// Takes what was left of a flow that has sent so many bytes: its last ones, as far as they are there.
-    pub fn take(&self, cookie: u64, sent: u64) -> VecDeque<Bytes> {
+    /// Takes what was left of a flow that has sent so many bytes: its last ones, as far as they are there. What is in a
+    /// room is written, so that it outlives this process, too.
+    pub fn take(&self, writer: &mut PoolWriter, sent: u64) -> VecDeque<Bytes> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let chunks = left.chunks.extract_if(.., |chunk| chunk.owner == cookie).collect();
-        let room = left.rooms.iter().find(|room| room.owner == cookie);
+        let owner = writer.owner();
+        let chunks = left.chunks.extract_if(.., |chunk| chunk.owner == owner).collect();
+        let room = left.rooms.iter_mut().find(|room| room.owner == owner);
+        let room = room.and_then(|room| {
+            let count = usize::try_from(sent.checked_sub(room.offset)?).ok()?;
+            let bytes = room.bytes.get(..count).filter(|bytes| !bytes.is_empty())?;
+            Some(LeftBytes { bytes: writer.write(room.offset, bytes)?, ..*room })
+        });
         last_bytes(chunks, room, sent)
     }
 
@@ -52,16 +59,13 @@ impl Store {
 }
 
 /// The last bytes of what was sent, as far as there is no gap in them.
-fn last_bytes(mut chunks: Vec<LeftBytes>, room: Option<&LeftBytes>, sent: u64) -> VecDeque<Bytes> {
+fn last_bytes(mut chunks: Vec<LeftBytes>, room: Option<LeftBytes>, sent: u64) -> VecDeque<Bytes> {
     let mut pieces = VecDeque::new();
     let mut first = sent;
     // What was read last may not have been copied, and is whole in the room.
-    if let Some(LeftBytes { offset, bytes, .. }) = room
-        && let Some(count) = sent.checked_sub(*offset).and_then(|it| usize::try_from(it).ok())
-        && (1..=bytes.len()).contains(&count)
-    {
-        pieces.push_front(bytes.slice(..count));
-        first = *offset;
+    if let Some(LeftBytes { offset, bytes, .. }) = room {
+        pieces.push_front(bytes);
+        first = offset;
     }
     chunks.sort_unstable_by_key(|chunk| std::cmp::Reverse(chunk.offset));
     for LeftBytes { offset, bytes, .. } in chunks {
@@ -141,7 +145,7 @@ mod tests {
         LeftBytes { owner: 1, offset, bytes: Bytes::from_static(bytes) }
     }
 
-    fn joined(chunks: &[LeftBytes], room: Option<&LeftBytes>, sent: u64) -> Vec<u8> {
+    fn joined(chunks: &[LeftBytes], room: Option<LeftBytes>, sent: u64) -> Vec<u8> {
         last_bytes(chunks.to_vec(), room, sent).iter().flatten().copied().collect()
     }
 
@@ -152,13 +156,35 @@ mod tests {
         assert_eq!(joined(&chunks[..2], None, 9), b"ghi", "what was before a gap is of no use");
         assert!(joined(&chunks, None, 10).is_empty(), "one was read that is nowhere");
         // Read and not copied; copied, and there still; copied into a part of a chunk.
-        let room = left(9, b"jkl...");
-        assert_eq!(joined(&chunks, Some(&room), 12), b"abcdefghijkl");
-        assert_eq!(joined(&chunks, Some(&left(6, b"ghi...")), 9), b"abcdefghi");
-        assert_eq!(joined(&[left(3, b"defghi")], Some(&left(6, b"ghi...")), 9), b"defghi");
-        assert_eq!(joined(&[], Some(&room), 12), b"jkl");
-        assert!(joined(&[], Some(&room), 9).is_empty(), "nothing was read since");
-        assert!(joined(&[], Some(&room), 99).is_empty(), "more was read since");
+        let room = left(9, b"jkl");
+        assert_eq!(joined(&chunks, Some(room.clone()), 12), b"abcdefghijkl");
+        assert_eq!(joined(&chunks, Some(left(6, b"ghi")), 9), b"abcdefghi");
+        assert_eq!(joined(&[left(3, b"defghi")], Some(left(6, b"ghi")), 9), b"defghi");
+        assert_eq!(joined(&[], Some(room), 12), b"jkl");
         assert!(joined(&[], None, 5).is_empty());
+    }
+
+    #[test]
+    fn what_was_read_and_not_copied_outlives_the_nextprocess_too() -> std::io::Result<()> {
+        let register = Register::new(1, 1)?;
+        for process in 0..3 {
+            let store = Store::of(&register);
+            let mut writer = store.writer(7).expect("a pool");
+            let mut pieces = store.take(&mut writer, 104);
+            let mut scratch = store.scratch();
+            if process == 0 {
+                pieces.extend(writer.write(0, &[1; 100]));
+                scratch.note(7, 100);
+                scratch[..4].copy_from_slice(b"read");
+            }
+            let found: Vec<u8> = pieces.iter().flatten().copied().collect();
+            let all = [&[1; 100][..], b"read"].concat();
+            assert_eq!(found, all[..if process == 0 { 100 } else { 104 }]);
+            if process == 1 {
+                scratch.note(8, 0);
+            }
+            std::mem::forget((pieces, scratch, writer, store));
+        }
+        Ok(())
     }
 }

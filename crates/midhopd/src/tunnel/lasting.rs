@@ -88,9 +88,9 @@ impl LastingFlows {
         self.adopting.store(workers, Relaxed);
     }
 
-    /// One of them goes on with all of its flows.
-    pub fn adopted(&self) {
-        self.adopting.fetch_sub(1, Relaxed);
+    /// One of them goes on with all of its flows. Returns whether it is the last one.
+    pub fn adopted(&self) -> bool {
+        self.adopting.fetch_sub(1, Relaxed) == 1
     }
 
     /// Whether all flows are known that there are.

@@ -44,6 +44,8 @@ pub(super) struct Session {
     flows: BTreeMap<StreamId, FlowStream>,
     places: Places,
     scheduler: Scheduler<StreamId>,
+    /// Urgent flows that wait for room.
+    urgent: VecDeque<StreamId>,
     credit: CreditBook<StreamId>,
     /// Unit: bytes. QUIC's send window.
     pool: u64,
@@ -107,6 +109,7 @@ impl Session {
             flows: BTreeMap::new(),
             places: Places::new(peer.flows),
             scheduler: Scheduler::shaped(rate, now),
+            urgent: VecDeque::new(),
             credit: CreditBook::new(bounds),
             pool: peer.send_window.get(),
             written: 0,
@@ -457,6 +460,10 @@ impl Session {
                 return;
             }
         }
+        // Of all that wait for room QUIC reports first who waits last, who may use it before the others are reported.
+        for urgent in self.urgent.drain(..).rev() {
+            self.ready.push_front(urgent);
+        }
         self.ready.push_back(id);
     }
 
@@ -545,7 +552,13 @@ impl Session {
                     self.shaped = Some((now + wait, id));
                     return;
                 }
-                Ok(Attempt::Queued | Attempt::Blocked) => return,
+                Ok(Attempt::Blocked) => {
+                    if flow.schedule.is_urgent() && !self.urgent.contains(&id) {
+                        self.urgent.push_back(id);
+                    }
+                    return;
+                }
+                Ok(Attempt::Queued) => return,
                 Err(fault) => {
                     self.scheduler.leave(&mut flow.schedule);
                     // When the peer has stopped the stream, its own event reports that.
