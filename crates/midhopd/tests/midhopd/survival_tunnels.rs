@@ -151,10 +151,6 @@ impl Place {
         for end in BOTH {
             let totals = self.desk(end).status().orphaned_flows_total;
             assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(self.desk(end)));
-            let log = log_of(self.desk(end)).to_string();
-            let errors = log.lines().filter(|line| line.contains("ERROR"));
-            let others: Vec<_> = errors.filter(|line| !line.contains("was killed")).collect();
-            assert!(others.is_empty(), "{others:?}: {log}");
         }
         let (client, server) = self.lasting_flow();
         exchange(&client, &server, 1_000_000);
