@@ -4,7 +4,8 @@
 //! plane, shares its table of descriptors, so that sockets and pipes stay open when the data plane is killed; the
 //! [keeper](crate::keeper) has the firewall. The data plane notes in memory that outlives it which descriptors belong to
 //! which flow ([`register`]). When it has been killed, the holder closes every other descriptor and starts the next one,
-//! which goes on with the flows ([`adopt`]): how far each had come is the kernel's to report.
+//! which goes on with the flows ([`adopt`]): how far each had come is the kernel's to report. What tunnels had not
+//! confirmed is in that memory, too ([`store`], decision 0059).
 //!
 //! An [`upgrade`] is such a death, at a moment that was chosen, with another program behind it (decision 0050): the holder
 //! receives the program at its [`door`], and executes it in its own place with all that it holds ([`handed`]).

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Unit: bytes. What all flows of a session may keep whose carrier may have `window` unacknowledged: that, and as much that
-/// is acknowledged and has not been passed on.
+/// Unit: bytes. What all flows of a session may keep whose carrier may have `window` unacknowledged: that, and three times
+/// as much that is acknowledged and has not been passed on, since the other end reads for flows that stand still.
 pub fn most_kept(window: u64) -> u64 {
-    window.saturating_mul(2)
+    window.saturating_mul(4)
 }
 
 /// An identity for a new flow.

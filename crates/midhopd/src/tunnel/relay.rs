@@ -166,7 +166,9 @@ pub async fn relay(
             Err(stop) => stop,
         };
         // It is seldom needed: a relay that waits holds no room for it.
-        match Box::pin(go_on(stop, side, stream, lasting, worker)).await {
+        let both_ended =
+            outwards.state.has_ended() && inwards.state.is_done() && stream.kept() == 0;
+        match Box::pin(go_on(stop, (side, both_ended), stream, lasting, worker)).await {
             Ok(GoesOn::Resumed) => (all_taken, all_come) = (false, false),
             Ok(GoesOn::Stayed) => {}
             Ok(GoesOn::Complete) => break Ok(side.other()),

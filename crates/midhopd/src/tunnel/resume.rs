@@ -285,13 +285,14 @@ pub enum Stop {
     Called(Call),
 }
 
-/// Goes on where a flow outlives what stopped it.
+/// Goes on where a flow outlives what stopped it. Where `both_ended`, all bytes of both directions have been passed on,
+/// and only the confirmation of an end is missing.
 ///
 /// # Errors
 /// The side that broke, where it does not.
 pub async fn go_on(
     stop: Stop,
-    side: Side,
+    (side, both_ended): (Side, bool),
     stream: &mut Stream,
     lasting: Option<&LastingFlow>,
     worker: &Worker,
@@ -311,6 +312,8 @@ pub async fn go_on(
     match (outcome, broken) {
         (ResumeOutcome::Resumed, _) => Ok(GoesOn::Resumed),
         (ResumeOutcome::Stayed, None) => Ok(GoesOn::Stayed),
+        // The other end has let it go as complete before it could confirm that.
+        (ResumeOutcome::Over, Some(_)) if both_ended => Ok(GoesOn::Complete),
         (ResumeOutcome::Over | ResumeOutcome::Stayed, Some(broken)) => Err(broken),
         // Its stream may be whole still.
         (ResumeOutcome::Over, None) => {

@@ -340,16 +340,6 @@ fn a_server_that_breaks_while_the_far_end_is_dead_breaks_the_flow() {
 }
 
 #[test]
-fn a_client_that_breaks_while_the_far_end_is_dead_breaks_the_flow() {
-    breaks_are_passed_on(QUIC, Far, Near);
-}
-
-#[test]
-fn a_server_that_breaks_while_the_near_end_is_dead_breaks_the_flow() {
-    breaks_are_passed_on(QUIC, Near, Far);
-}
-
-#[test]
 fn a_client_that_breaks_while_the_near_end_is_dead_breaks_the_flow_over_tcp() {
     breaks_are_passed_on(TCP, Near, Near);
 }

@@ -57,8 +57,9 @@ struct Dying {
 impl Dying {
     fn set(family: Family, end: End, opened: Opened) -> Option<Self> {
         let stage = Stage::set()?;
-        // A death is noticed soon over TCP.
-        let place = Place::on(stage, family, [TCP; 2], "[daemon]\nworkers = 1\n");
+        // A death is noticed soon over TCP. What one end has opened and the other one does not know is kept for so long.
+        let peer = &format!("{TCP}resume = \"8 s\"\n");
+        let place = Place::on(stage, family, [peer; 2], "[daemon]\nworkers = 1\n");
         let listener = place.stage.listen(family);
         listener.set_nonblocking(true).expect("a mode");
         let (orphans, resets) = (Vec::new(), Vec::new());

@@ -1,14 +1,36 @@
-//! Keeps the TLS alert by which a peer ends a connection: HTTP/2's library keeps only its text.
+//! Keeps how a peer ended a connection over TLS: HTTP/2's library keeps only the text of an alert, and takes a connection
+//! that was torn for one that was closed.
 
 use rustls::AlertDescription;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The alert, once there is one.
-pub type Alert = Arc<OnceLock<AlertDescription>>;
+/// How it was ended, once it is.
+pub type Alert = Arc<TlsEnd>;
+
+/// How a peer ended a connection.
+#[derive(Debug, Default)]
+pub struct TlsEnd {
+    alert: OnceLock<AlertDescription>,
+    torn: AtomicBool,
+}
+
+impl TlsEnd {
+    /// The alert of an error.
+    pub fn alert(&self) -> Option<AlertDescription> {
+        self.alert.get().copied()
+    }
+
+    /// Whether its TCP connection ended without an alert that closes (RFC 8446 §6.1), as that of a process that was
+    /// killed.
+    pub fn is_torn(&self) -> bool {
+        self.torn.load(Relaxed)
+    }
+}
 
 /// A TLS stream that keeps the alert which ended it.
 #[derive(Debug)]
@@ -24,10 +46,14 @@ impl<S> Alerted<S> {
     }
 
     fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
-        let inner = outcome.as_ref().err().and_then(io::Error::get_ref);
+        let error = outcome.as_ref().err();
+        if error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
+            self.alert.torn.store(true, Relaxed);
+        }
+        let inner = error.and_then(io::Error::get_ref);
         if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|it| it.downcast_ref()) {
             // The first one counts.
-            let _ = self.alert.set(*alert);
+            let _ = self.alert.alert.set(*alert);
         }
         outcome
     }
