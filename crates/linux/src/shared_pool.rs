@@ -84,24 +84,15 @@ struct FreeChunks {
     small: Vec<usize>,
 }
 
-/// What another process has left in a chunk or a room.
+/// What another process has left in a chunk, which is taken as long as its bytes are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftBytes {
     /// Whose they are.
     pub owner: u64,
     /// The place of the first one in what the owner sends.
     pub offset: u64,
-    /// The bytes. A room has its whole length, whatever was read into it.
+    /// The bytes. If they were in a room, that is a whole room: only the owner knows how many were read.
     pub bytes: Bytes,
-}
-
-/// What another process has left.
-#[derive(Debug, Default)]
-pub struct LeftPool {
-    /// In chunks, which are taken as long as their bytes are held.
-    pub chunks: Vec<LeftBytes>,
-    /// In rooms, as copies.
-    pub rooms: Vec<LeftBytes>,
 }
 
 impl SharedPool {
@@ -111,7 +102,7 @@ impl SharedPool {
         words: Arc<SharedWords>,
         behind: usize,
         size: PoolSize,
-    ) -> Option<(Arc<Self>, LeftPool)> {
+    ) -> Option<(Arc<Self>, Vec<LeftBytes>)> {
         let end = size.words(behind)?.checked_add(behind)?;
         if end > words.len() {
             return None;
@@ -119,17 +110,9 @@ impl SharedPool {
         let free = FreeChunks { rooms: Vec::new(), large: Vec::new(), small: Vec::new() };
         let data = size.data(behind)?;
         let this = Arc::new(Self { words, heads: behind, data, size, free: Mutex::new(free) });
-        let mut left = LeftPool::default();
+        let mut left = Vec::new();
         let mut free = this.free();
         free.rooms = (0..size.rooms).rev().collect();
-        for number in 0..size.rooms {
-            let [owner, offset, _] = this.head(number).each_ref().map(|it| it.load(Relaxed));
-            if owner != 0 {
-                // SAFETY: nobody has taken a room yet.
-                let bytes = Bytes::copy_from_slice(unsafe { this.slice(number, 0..LARGE) });
-                left.rooms.push(LeftBytes { owner, offset, bytes });
-            }
-        }
         // The ones that are taken first are always the same: pages that nobody has written take no memory.
         for number in (size.rooms..size.rooms + size.large + size.small).rev() {
             let [owner, offset, filled] = this.head(number).each_ref().map(|it| it.load(Relaxed));
@@ -140,9 +123,22 @@ impl SharedPool {
             let filled = usize::try_from(filled).map_or(0, |it| it.min(this.size_of(number)));
             let chunk = Arc::new(Chunk { pool: this.clone(), number });
             let bytes = Bytes::from_owner(Part { chunk, range: 0..filled });
-            left.chunks.push(LeftBytes { owner, offset, bytes });
+            left.push(LeftBytes { owner, offset, bytes });
         }
         drop(free);
+        for number in 0..size.rooms {
+            let [owner, offset, _] = this.head(number).each_ref().map(|it| it.load(Relaxed));
+            if owner == 0 {
+                continue;
+            }
+            // Until the room is nobody's, the bytes are in two places.
+            // SAFETY: nobody has taken a room yet.
+            let bytes = unsafe { this.slice(number, 0..LARGE) };
+            if let Some(bytes) = this.writer(owner).write(offset, bytes) {
+                left.push(LeftBytes { owner, offset, bytes });
+            }
+            this.head(number)[OWNER].store(0, Release);
+        }
         Some((this, left))
     }
 
@@ -345,7 +341,7 @@ mod tests {
         Ok(Arc::new(SharedWords::new(words)?))
     }
 
-    fn open(words: &Arc<SharedWords>, behind: usize) -> (Arc<SharedPool>, LeftPool) {
+    fn open(words: &Arc<SharedWords>, behind: usize) -> (Arc<SharedPool>, Vec<LeftBytes>) {
         SharedPool::open(words.clone(), behind, SIZE).expect("it fits")
     }
 
@@ -358,7 +354,7 @@ mod tests {
     fn the_next_process_finds_what_was_written_and_what_was_read() -> io::Result<()> {
         let words = memory(5)?;
         let (pool, left) = open(&words, 5);
-        assert!(left.chunks.is_empty() && left.rooms.is_empty());
+        assert!(left.is_empty());
         let mut writer = pool.writer(7);
         let first = writer.write(100, b"what was ").expect("a chunk");
         let second = writer.write(109, b"written").expect("a chunk");
@@ -373,30 +369,33 @@ mod tests {
         assert_eq!(room.len(), LARGE);
         die((first, second, third, writer, other, room, idle, pool));
 
-        let (pool, mut left) = open(&words, 5);
-        assert_eq!(left.rooms.len(), 1);
-        let LeftBytes { owner, offset, bytes } = &left.rooms[0];
-        assert_eq!((*owner, *offset, &bytes[..4]), (7, 116, &b"read"[..]));
-        left.chunks.sort_by_key(|it| it.owner);
-        let [small, large] = &left.chunks[..] else { panic!("{:?}", left.chunks) };
-        assert_eq!(
-            (small.owner, small.offset, &small.bytes[..]),
-            (7, 100, &b"what was written"[..])
-        );
-        assert_eq!((large.owner, large.offset, &large.bytes[..]), (8, 0, &long[..]));
+        // The next process dies as well, and then another one.
+        for _process in 0..2 {
+            let (pool, mut left) = open(&words, 5);
+            left.sort_by_key(|it| (it.owner, it.offset));
+            let [small, read, large] = &left[..] else { panic!("{left:?}") };
+            assert_eq!((small.owner, small.offset), (7, 100));
+            assert_eq!(&small.bytes[..], b"what was written");
+            assert_eq!((read.owner, read.offset, &read.bytes[..4]), (7, 116, &b"read"[..]));
+            assert_eq!((large.owner, large.offset, &large.bytes[..]), (8, 0, &long[..]));
+            let mut rooms = [pool.room().expect("a room"), pool.room().expect("a room")];
+            rooms.iter_mut().for_each(|room| room.fill(9));
+            die((rooms, left, pool));
+        }
+
         // What was left is not written over as long as it is held.
+        let (pool, left) = open(&words, 5);
         let mut writer = pool.writer(9);
-        let rest: Vec<_> = (0..4)
-            .map_while(|_| {
-                writer.rest();
-                writer.write(0, b"x")
-            })
-            .collect();
-        assert_eq!(rest.len(), 3, "of five chunks two are taken");
-        assert_eq!(&left.chunks[0].bytes[..], b"what was written");
+        let rest = (0..4).map_while(|_| {
+            writer.rest();
+            writer.write(0, b"x")
+        });
+        let rest: Vec<_> = rest.collect();
+        assert_eq!(rest.len(), 2, "of five chunks three are taken");
+        assert!(left.iter().any(|it| it.bytes == b"what was written"[..]));
         drop((left, rest, writer));
         let (_, left) = open(&words, 5);
-        assert!(left.chunks.is_empty(), "{left:?}");
+        assert!(left.is_empty(), "{left:?}");
         Ok(())
     }
 
@@ -437,7 +436,7 @@ mod tests {
             word.store(u64::MAX, Relaxed);
         }
         die(pool);
-        assert_eq!(open(&words, 0).1.chunks[0].bytes.len(), LARGE);
+        assert_eq!(open(&words, 0).1[0].bytes.len(), LARGE);
         Ok(())
     }
 
@@ -466,7 +465,7 @@ mod tests {
             die((writers, pool));
             let (_, left) = open(&words, 3);
             for (owner, offset, _, bytes) in held.iter().filter(|it| !it.3.is_empty()) {
-                let found = left.chunks.iter().any(|chunk| {
+                let found = left.iter().any(|chunk| {
                     chunk.owner == *owner
                         && offset.checked_sub(chunk.offset).is_some_and(|at| {
                             let at = usize::try_from(at).unwrap_or(usize::MAX);

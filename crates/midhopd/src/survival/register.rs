@@ -17,7 +17,7 @@ pub use streams::StreamRecord;
 
 use super::handed::monotonic;
 use crate::ends::{Ends, Side};
-use midhop_linux::shared_pool::{LeftPool, PoolSize, SharedPool};
+use midhop_linux::shared_pool::{LeftBytes, PoolSize, SharedPool};
 use midhop_linux::shared_words::SharedWords;
 use midhop_linux::sockopt;
 use nix::libc;
@@ -40,7 +40,7 @@ const PLACE: usize = 24;
 const DOORS: usize = 1024;
 /// Unit: chunks. What there is for bytes that tunnels have not confirmed: 320 MiB, which take memory once they are used.
 const CHUNKS: (usize, usize) = (4096, 16 << 10);
-/// Unit: words. What is in front of them: the [`PoolSize`]. Since format 3.
+/// Unit: words. What is in front of them: the [`PoolSize`], and [`MAGIC`] again. Since format 3.
 const POOL_HEAD: usize = 4;
 /// The longest name of an interface, with the 0 behind it (`IFNAMSIZ`).
 const INTERFACE_BYTES: usize = 16;
@@ -180,6 +180,7 @@ impl Register {
             (start, size.rooms as u64),
             (start + 1, size.large as u64),
             (start + 2, size.small as u64),
+            (start + 3, MAGIC),
         ] {
             words[at].store(word, Release);
         }
@@ -206,6 +207,10 @@ impl Register {
             return Err(NoRegister::Foreign);
         }
         let has_pool = get(front::FORMAT) >= 3;
+        let magic = size.and_then(|start| words.get(start + 3)).map(|word| word.load(Relaxed));
+        if has_pool && magic != Some(MAGIC) {
+            return Err(NoRegister::Foreign);
+        }
         Ok(Self { words: Arc::new(words), regions, places, doors, has_pool })
     }
 
@@ -216,7 +221,7 @@ impl Register {
 
     /// The memory for what tunnels have not confirmed, with what a process before this one has left there. None in a
     /// register of a format that had none. To be called once in a process.
-    pub fn pool(&self) -> Option<(Arc<SharedPool>, LeftPool)> {
+    pub fn pool(&self) -> Option<(Arc<SharedPool>, Vec<LeftBytes>)> {
         let start = size_of(self.regions, self.places, self.doors).filter(|_| self.has_pool)?;
         let head = self.words.get(start..start + POOL_HEAD)?;
         let get = |at: usize| usize::try_from(head[at].load(Relaxed)).ok();
@@ -594,6 +599,7 @@ mod tests {
         }
         // The format before this one had no listeners, and nothing where these have their number.
         register.note_doors(&[33]);
+        register.words[front::FORMAT].store(1, Relaxed);
         register.words[front::DOORS].store(0, Relaxed);
         let before = Register::open(copy()?)?;
         before.note_doors(&[34]);

@@ -6,7 +6,7 @@
 
 use super::register::Register;
 use bytes::Bytes;
-use midhop_linux::shared_pool::{LARGE, LeftBytes, LeftPool, PoolWriter, Room, SharedPool};
+use midhop_linux::shared_pool::{LARGE, LeftBytes, PoolWriter, Room, SharedPool};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Store {
     /// None: nothing outlives this process.
     pool: Option<Arc<SharedPool>>,
-    left: Mutex<LeftPool>,
+    left: Mutex<Vec<LeftBytes>>,
 }
 
 impl Store {
@@ -36,19 +36,10 @@ impl Store {
         Some(self.pool.as_ref()?.writer(cookie))
     }
 
-    /// Takes what was left of a flow that has sent so many bytes: its last ones, as far as they are there. What is in a
-    /// room is written, so that it outlives this process, too.
-    pub fn take(&self, writer: &mut PoolWriter, sent: u64) -> VecDeque<Bytes> {
+    /// Takes what was left of a flow that has sent so many bytes: its last ones, as far as they are there.
+    pub fn take(&self, owner: u64, sent: u64) -> VecDeque<Bytes> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let owner = writer.owner();
-        let chunks = left.chunks.extract_if(.., |chunk| chunk.owner == owner).collect();
-        let room = left.rooms.iter_mut().find(|room| room.owner == owner);
-        let room = room.and_then(|room| {
-            let count = usize::try_from(sent.checked_sub(room.offset)?).ok()?;
-            let bytes = room.bytes.get(..count).filter(|bytes| !bytes.is_empty())?;
-            Some(LeftBytes { bytes: writer.write(room.offset, bytes)?, ..*room })
-        });
-        last_bytes(chunks, room, sent)
+        last_bytes(left.extract_if(.., |chunk| chunk.owner == owner).collect(), sent)
     }
 
     /// All flows that go on have theirs: the rest is free.
@@ -58,29 +49,22 @@ impl Store {
     }
 }
 
-/// The last bytes of what was sent, as far as there is no gap in them.
-fn last_bytes(mut chunks: Vec<LeftBytes>, room: Option<LeftBytes>, sent: u64) -> VecDeque<Bytes> {
+/// The last bytes of what was sent, as far as there is no gap in them. What was in a room may reach beyond, and may be in
+/// a chunk as well.
+fn last_bytes(mut chunks: Vec<LeftBytes>, sent: u64) -> VecDeque<Bytes> {
     let mut pieces = VecDeque::new();
     let mut first = sent;
-    // What was read last may not have been copied, and is whole in the room.
-    if let Some(LeftBytes { offset, bytes, .. }) = room {
-        pieces.push_front(bytes);
-        first = offset;
-    }
     chunks.sort_unstable_by_key(|chunk| std::cmp::Reverse(chunk.offset));
     for LeftBytes { offset, bytes, .. } in chunks {
-        // A chunk may have what the room has, too.
         let Some(count) = first.checked_sub(offset).and_then(|it| usize::try_from(it).ok()) else {
             continue;
         };
-        match bytes.len() {
-            0 => {}
-            length if length >= count => {
-                pieces.push_front(bytes.slice(..count));
-                first = offset;
-            }
-            _gap => break,
+        match bytes.get(..count) {
+            Some(_) => pieces.push_front(bytes.slice(..count)),
+            None if bytes.is_empty() => continue,
+            None => break,
         }
+        first = offset;
     }
     pieces.retain(|piece| !piece.is_empty());
     pieces
@@ -96,15 +80,16 @@ pub enum Scratch {
 }
 
 impl Scratch {
-    /// What is read into it next has this place in what the owner sends, until that is [copied](Self::is_copied).
+    /// What is read into it next has this place in what the owner sends, until it is
+    /// [released](Self::release).
     pub fn note(&self, owner: u64, offset: u64) {
         if let Self::Shared(room) = self {
             room.note(owner, offset);
         }
     }
 
-    /// What was read is elsewhere, and others read into it.
-    pub fn is_copied(&self) {
+    /// What was read is elsewhere: others read into it.
+    pub fn release(&self) {
         if let Self::Shared(room) = self {
             room.note(0, 0);
         }
@@ -145,45 +130,46 @@ mod tests {
         LeftBytes { owner: 1, offset, bytes: Bytes::from_static(bytes) }
     }
 
-    fn joined(chunks: &[LeftBytes], room: Option<LeftBytes>, sent: u64) -> Vec<u8> {
-        last_bytes(chunks.to_vec(), room, sent).iter().flatten().copied().collect()
+    fn joined(chunks: &[LeftBytes], sent: u64) -> Vec<u8> {
+        last_bytes(chunks.to_vec(), sent).iter().flatten().copied().collect()
     }
 
     #[test]
     fn the_last_bytes_are_those_without_a_gap() {
         let chunks = [left(6, b"ghi"), left(0, b"abc"), left(3, b"def")];
-        assert_eq!(joined(&chunks, None, 9), b"abcdefghi");
-        assert_eq!(joined(&chunks[..2], None, 9), b"ghi", "what was before a gap is of no use");
-        assert!(joined(&chunks, None, 10).is_empty(), "one was read that is nowhere");
-        // Read and not copied; copied, and there still; copied into a part of a chunk.
-        let room = left(9, b"jkl");
-        assert_eq!(joined(&chunks, Some(room.clone()), 12), b"abcdefghijkl");
-        assert_eq!(joined(&chunks, Some(left(6, b"ghi")), 9), b"abcdefghi");
-        assert_eq!(joined(&[left(3, b"defghi")], Some(left(6, b"ghi")), 9), b"defghi");
-        assert_eq!(joined(&[], Some(room), 12), b"jkl");
-        assert!(joined(&[], None, 5).is_empty());
+        assert_eq!(joined(&chunks, 9), b"abcdefghi");
+        assert_eq!(joined(&chunks[..2], 9), b"abcghi"[3..], "what was before a gap is of no use");
+        assert!(joined(&chunks, 10).is_empty(), "one was read that is nowhere");
+        let with = |room| joined(&[&chunks[..], &[room]].concat(), 12);
+        assert_eq!(with(left(9, b"jkl...")), b"abcdefghijkl", "read and not copied");
+        assert_eq!(with(left(10, b"kl...")), b"kl", "there is a gap");
+        let with = |room| joined(&[&chunks[..], &[room]].concat(), 9);
+        assert_eq!(with(left(6, b"ghi...")), b"abcdefghi", "read and copied");
+        assert_eq!(with(left(9, b"......")), b"abcdefghi", "nothing was read");
+        assert_eq!(with(left(6, b"")), b"abcdefghi", "a chunk that has nothing yet");
+        assert_eq!(joined(&[left(3, b"defghi"), left(6, b"ghi...")], 9), b"defghi");
+        assert!(joined(&[], 5).is_empty());
     }
 
     #[test]
-    fn what_was_read_and_not_copied_outlives_the_nextprocess_too() -> std::io::Result<()> {
-        let register = Register::new(1, 1)?;
-        for process in 0..3 {
+    fn what_was_read_and_not_copied_outlives_the_next_processes_too() -> std::io::Result<()> {
+        let register = Register::new(2, 1)?;
+        let all = [&[1; 100][..], b"read"].concat();
+        let store = Store::of(&register);
+        let mut writer = store.writer(7).expect("a pool");
+        let copied = writer.write(0, &all[..100]);
+        let (mut scratch, other) = (store.scratch(), store.scratch());
+        scratch.note(7, 100);
+        scratch[..4].copy_from_slice(&all[100..]);
+        std::mem::forget((copied, writer, scratch, other, store));
+        for _process in 0..3 {
             let store = Store::of(&register);
-            let mut writer = store.writer(7).expect("a pool");
-            let mut pieces = store.take(&mut writer, 104);
-            let mut scratch = store.scratch();
-            if process == 0 {
-                pieces.extend(writer.write(0, &[1; 100]));
-                scratch.note(7, 100);
-                scratch[..4].copy_from_slice(b"read");
-            }
-            let found: Vec<u8> = pieces.iter().flatten().copied().collect();
-            let all = [&[1; 100][..], b"read"].concat();
-            assert_eq!(found, all[..if process == 0 { 100 } else { 104 }]);
-            if process == 1 {
-                scratch.note(8, 0);
-            }
-            std::mem::forget((pieces, scratch, writer, store));
+            // Whichever room it has now, another worker's, too, says nothing of what another process has read.
+            let mut rooms = [store.scratch(), store.scratch()];
+            rooms.iter_mut().for_each(|room| room.fill(9));
+            let pieces = store.take(7, 104);
+            assert_eq!(pieces.iter().flatten().copied().collect::<Vec<_>>(), all);
+            std::mem::forget((pieces, rooms, store));
         }
         Ok(())
     }

@@ -346,21 +346,19 @@ impl Outwards<'_> {
             }
             Ok(())
         });
+        if let Some(count) = read.filter(|count| *count > 0) {
+            output.put_copy(&scratch[..count]);
+        }
+        scratch.release();
         let Some(count) = read else {
             outcome?;
             return Ok(0);
         };
-        match scratch.get(..count) {
-            Some(bytes) if count > 0 => {
-                output.put_copy(bytes);
-                scratch.is_copied();
-            }
+        if count == 0 {
             // Whoever learnt that it broke has taken the error: the queue seems to end in order.
-            _ => {
-                self.state.end();
-                if self.state.has_ended() {
-                    output.put_end();
-                }
+            self.state.end();
+            if self.state.has_ended() {
+                output.put_end();
             }
         }
         Ok(count)

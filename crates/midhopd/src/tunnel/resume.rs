@@ -115,11 +115,6 @@ impl LastingFlow {
         if !has_carrier {
             worker.ledger.waiting_flows.sub(1);
         }
-        match outcome {
-            ResumeOutcome::Resumed => worker.ledger.resumed.add(1),
-            ResumeOutcome::Over => worker.ledger.not_resumed.add(1),
-            ResumeOutcome::Stayed => {}
-        }
         outcome
     }
 
@@ -309,6 +304,11 @@ pub async fn go_on(
         Some(lasting) => lasting.resume(worker, stream, call).await,
         None => ResumeOutcome::Over,
     };
+    match outcome {
+        ResumeOutcome::Resumed => worker.ledger.resumed.add(1),
+        ResumeOutcome::Over if lasting.is_some() && !both_ended => worker.ledger.not_resumed.add(1),
+        ResumeOutcome::Over | ResumeOutcome::Stayed => {}
+    }
     match (outcome, broken) {
         (ResumeOutcome::Resumed, _) => Ok(GoesOn::Resumed),
         (ResumeOutcome::Stayed, None) => Ok(GoesOn::Stayed),

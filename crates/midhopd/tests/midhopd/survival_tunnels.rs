@@ -186,68 +186,63 @@ fn deaths_are_outlived(family: Family, carrier: &str, deaths: &[End]) {
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_deaths_of_the_near_end_over_quic_ipv4() {
     deaths_are_outlived(Family::V4, QUIC, &[Near; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_deaths_of_the_near_end_over_quic_ipv6() {
     deaths_are_outlived(Family::V6, QUIC, &[Near; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_deaths_of_the_near_end_over_tcp_ipv4() {
     deaths_are_outlived(Family::V4, TCP, &[Near; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_deaths_of_the_near_end_over_tcp_ipv6() {
     deaths_are_outlived(Family::V6, TCP, &[Near; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_deaths_of_the_far_end_over_quic_ipv4() {
     deaths_are_outlived(Family::V4, QUIC, &[Far; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_deaths_of_the_far_end_over_quic_ipv6() {
     deaths_are_outlived(Family::V6, QUIC, &[Far; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_deaths_of_the_far_end_over_tcp_ipv4() {
     deaths_are_outlived(Family::V4, TCP, &[Far; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_deaths_of_the_far_end_over_tcp_ipv6() {
     deaths_are_outlived(Family::V6, TCP, &[Far; 3]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_deaths_of_both_ends_in_turn_over_quic() {
     deaths_are_outlived(Family::V4, QUIC, &[Near, Far, Near, Far]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_deaths_of_both_ends_in_turn_over_tcp() {
     deaths_are_outlived(Family::V6, TCP, &[Far, Near, Far, Near]);
 }
 
 /// Neither end remembers anything at the same time: all that there is lies in what outlives them.
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_the_death_of_both_ends_at_once() {
     let Some(place) = Place::set(Family::V4, QUIC) else { return };
     let both = || {
@@ -277,32 +272,30 @@ fn upgrades_are_outlived(family: Family, carrier: &str, upgrades: &[End]) {
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_upgrades_of_the_near_end_over_quic() {
     upgrades_are_outlived(Family::V4, QUIC, &[Near; 2]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_upgrades_of_the_near_end_over_tcp() {
     upgrades_are_outlived(Family::V6, TCP, &[Near; 2]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_upgrades_of_the_far_end_over_quic() {
     upgrades_are_outlived(Family::V6, QUIC, &[Far; 2]);
 }
 
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
 fn flows_outlive_upgrades_of_the_far_end_over_tcp() {
     upgrades_are_outlived(Family::V4, TCP, &[Far; 2]);
 }
 
 /// A death in between: what another program was handed is what the next data plane has.
 #[test]
-#[ignore = "about one run in fifty breaks a flow, and why is not known: make bench-survival"]
+#[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_an_upgrade_and_a_death_of_each_end() {
     let Some(place) = Place::set(Family::V4, QUIC) else { return };
     outlive(

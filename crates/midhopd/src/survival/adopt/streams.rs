@@ -106,13 +106,13 @@ fn left_of(worker: &Worker, socket: &OwnedFd, record: &Record) -> Result<LeftFlo
     };
     let position = StreamPosition::of(socket, opened_by)?;
     let cookie = record.cookies[side as usize];
-    let mut writer = worker.store.writer(cookie).ok_or(NotAdopted::NoStore)?;
+    let writer = worker.store.writer(cookie).ok_or(NotAdopted::NoStore)?;
     let read = position.read.wrapping_sub(record.ahead[0]);
     // The FIN of a connection that is over was counted with what was written.
     let fin = u64::from(position.closed && position.shut);
     let delivered = position.written.wrapping_sub(record.ahead[1]).wrapping_sub(fin);
     let has_all = position.ended && sockopt::unread(socket)? == 0;
-    let pieces = worker.store.take(&mut writer, read);
+    let pieces = worker.store.take(cookie, read);
     Ok(LeftFlow {
         sent: SentBytes::left(read, pieces, has_all),
         delivered,
