@@ -139,9 +139,9 @@ impl SendHalf<'_> {
         Ok(Some(written))
     }
 
-    /// Lets `write` use a second pool of the same size. Nobody else writes meanwhile.
-    fn beside<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
-        self.connection.set_send_window(self.pool.saturating_mul(2));
+    /// Lets `write` use a pool of another size. Nobody else writes meanwhile.
+    fn with_pool<T>(&mut self, pool: u64, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.connection.set_send_window(pool);
         let written = write(self);
         self.connection.set_send_window(self.pool);
         written
@@ -156,11 +156,13 @@ impl SendPool for SendHalf<'_> {
     }
 
     fn write_beside(&mut self) -> Result<Option<usize>, FlowFault> {
-        self.beside(|half| half.write_chunks(true))
+        // A second pool of the same size.
+        self.with_pool(self.pool.saturating_mul(2), |half| half.write_chunks(true))
     }
 
     fn has_credit(&mut self) -> bool {
-        !matches!(self.beside(|half| half.write_chunks(false)), Ok(None))
+        // Urgent flows may have filled a second pool as well: that is no lack of credit.
+        !matches!(self.with_pool(u64::MAX, |half| half.write_chunks(false)), Ok(None))
     }
 
     fn set_urgent(&mut self, urgent: bool) {

@@ -3,6 +3,7 @@
 
 use crate::flows::{address, class, noise, peer, request};
 use bytes::Bytes;
+use midhop_pep::ahead::Ahead;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{CarrierEvent, FlowFault, Lone, StreamId, Taken};
@@ -320,6 +321,52 @@ fn many_flows_take_turns_and_leave_nothing() {
     }
     wire.run_for(Duration::from_s(2));
     assert_eq!(wire.ends.each_mut().map(|end| end.carrier().flows()), [0, 0]);
+}
+
+/// Flows that go ahead fill what they may exceed the pool by. Each of them has its part of what becomes free, and so has
+/// each of the others. The ends are called seldom, as on a busy host.
+#[test]
+fn flows_that_go_ahead_leave_each_other_and_all_others_their_parts() {
+    for (rtt, each, bursts) in
+        [(300, 150, 16), (300, 20, 1), (100, 150, 1), (100, 60, 16), (40, 20, 16)]
+    {
+        let leg = format!("rate = \"5 Mbit/s\"\nrtt = \"{rtt} ms\"\n");
+        let mut wire = Wire::over(Duration::from_ms(rtt / 2), 0, &leg);
+        let ids: Vec<StreamId> = (0..6).map(|_| wire.flow()).collect();
+        let (others, ahead) = ids.split_at(4);
+        let mut class = class();
+        class.ahead = Ahead::Always;
+        for id in ahead {
+            wire.ends[FAR].carrier().join(*id, &class);
+        }
+        let piece = Bytes::from(vec![1; 64 << 10]);
+        let mut come: BTreeMap<StreamId, usize> = BTreeMap::new();
+        let (start, span) = (wire.now, Duration::from_s(3));
+        while wire.now < start + span * 4 {
+            for _ in 0..bursts {
+                for id in &ids {
+                    if wire.ends[FAR].carrier().waiting(*id) == Some(0) {
+                        wire.ends[FAR].carrier().put(wire.now, *id, piece.clone());
+                    }
+                }
+                wire.run_for(Duration::from_us(10));
+            }
+            for id in &ids {
+                let taken = wire.ends[NEAR].carrier().take(*id).expect("a sound flow");
+                *come.entry(*id).or_default() += taken.pieces.iter().map(Bytes::len).sum::<usize>();
+            }
+            let begins = wire.now < start + span;
+            wire.run_for(Duration::from_ms(each));
+            if begins && wire.now >= start + span {
+                come.clear();
+            }
+        }
+        let least = |ids: &[StreamId]| ids.iter().map(|id| come[id]).min().unwrap_or(0);
+        let most = others.iter().map(|id| come[id]).max().unwrap_or(0);
+        println!("{rtt} ms, called each {each} ms, {bursts} bursts: {come:?}");
+        assert!(least(ahead) > most / 2, "one that goes ahead stands still: {come:?}");
+        assert!(least(others) > most / 3, "another one stands still: {come:?}");
+    }
 }
 
 #[test]
