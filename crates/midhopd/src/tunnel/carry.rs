@@ -247,6 +247,6 @@ mod tests {
     #[test]
     fn an_idle_flow_is_small() {
         let bytes = bytes_of(carry) + size_of::<Stream>();
-        assert!(bytes <= 2304, "{bytes} bytes");
+        assert!(bytes <= 2336, "{bytes} bytes");
     }
 }

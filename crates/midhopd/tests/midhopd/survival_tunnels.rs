@@ -16,8 +16,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 /// A tunnel over QUIC that is soon taken for broken, and that nothing replaces.
-pub const QUIC: &str =
-    "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"off\"\nresume = \"15 s\"\n";
+pub const QUIC: &str = "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"off\"\n";
 /// The same over TCP.
 pub const TCP: &str = "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"only\"\n";
 const LINK: &str = "rate = \"40 Mbit/s\"\ndelay = \"5 ms\"\n";
@@ -45,7 +44,9 @@ impl Place {
     /// Both ends with these keys of their peers, and a link between them.
     fn set(family: Family, carrier: &str) -> Option<Self> {
         let stage = Stage::set_over(LINK, LINK, "10 ms")?;
-        Some(Self::on(stage, family, [carrier; 2], ""))
+        // What one end knows to be over, and the other one does not know any more, is kept for so long.
+        let carrier = format!("{carrier}resume = \"15 s\"\n");
+        Some(Self::on(stage, family, [&carrier; 2], ""))
     }
 
     /// `peers` are keys of each one's peer, `daemon` adds to the configuration of both.

@@ -553,7 +553,10 @@ async fn drive_far(
                 }
             }
         };
-        close_if_in_order(&session, ended.as_ref());
+        // To a server h2 reports a connection that was torn as one that was closed.
+        if !session.alert.is_torn() {
+            close_if_in_order(&session, ended.as_ref());
+        }
         said(ended)
     };
     session.leaving.send_replace(true);
@@ -562,7 +565,7 @@ async fn drive_far(
 
 /// A connection that its peer has ended in order took its flows with it.
 fn close_if_in_order(session: &TcpSession, ended: Option<&Result<(), h2::Error>>) {
-    if matches!(ended, Some(Ok(()))) && !session.alert.is_torn() {
+    if matches!(ended, Some(Ok(()))) {
         session.seats.close();
     }
 }
