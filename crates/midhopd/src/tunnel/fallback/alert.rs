@@ -1,10 +1,8 @@
-//! Keeps how a peer ended a connection over TLS: HTTP/2's library keeps only the text of an alert, and takes a connection
-//! that was torn for one that was closed.
+//! Keeps the TLS alert by which a peer ends a connection: HTTP/2's library keeps only its text.
 
 use rustls::AlertDescription;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,19 +14,12 @@ pub type Alert = Arc<TlsEnd>;
 #[derive(Debug, Default)]
 pub struct TlsEnd {
     alert: OnceLock<AlertDescription>,
-    torn: AtomicBool,
 }
 
 impl TlsEnd {
     /// The alert of an error.
     pub fn alert(&self) -> Option<AlertDescription> {
         self.alert.get().copied()
-    }
-
-    /// Whether its TCP connection ended without an alert that closes (RFC 8446 §6.1), as that of a process that was
-    /// killed.
-    pub fn is_torn(&self) -> bool {
-        self.torn.load(Relaxed)
     }
 }
 
@@ -47,9 +38,6 @@ impl<S> Alerted<S> {
 
     fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
         let error = outcome.as_ref().err();
-        if error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
-            self.alert.torn.store(true, Relaxed);
-        }
         let inner = error.and_then(io::Error::get_ref);
         if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|it| it.downcast_ref()) {
             // The first one counts.

@@ -553,10 +553,7 @@ async fn drive_far(
                 }
             }
         };
-        // To a server h2 reports a connection that was torn as one that was closed.
-        if !session.alert.is_torn() {
-            close_if_in_order(&session, ended.as_ref());
-        }
+        close_if_in_order(&session, ended.as_ref());
         said(ended)
     };
     session.leaving.send_replace(true);
