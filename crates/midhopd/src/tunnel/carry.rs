@@ -221,19 +221,20 @@ async fn carry(
     }
     let one = (watched.sides(), lasting.as_ref());
     let carried = relay::relay(one, &mut stream, moved, &book, &worker, linger).await;
-    // Before its socket is closed.
-    drop(lasting);
+    let noted = lasting.and_then(LastingFlow::leave);
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
     }
-    // Where it broke, both resets are sent before anything that takes time.
+    // Where it broke, both resets are sent before anything that takes time. After an orderly end the next process would
+    // have to wait as this one does.
+    let noted = noted.filter(|_| carried.outcome.is_ok());
     drop(stream);
     if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
         close::close_one(tcp, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);
-    drop(permits);
+    drop((permits, noted));
 }
 
 #[cfg(test)]

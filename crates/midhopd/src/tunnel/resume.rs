@@ -65,6 +65,11 @@ impl LastingFlow {
         self.noted = noted;
     }
 
+    /// Nobody resumes it any more. Returns where it is entered.
+    pub fn leave(self) -> Option<FlowEntry> {
+        self.noted
+    }
+
     /// How it is resumed.
     pub fn offer(&self) -> &Offer {
         &self.offer
