@@ -206,7 +206,11 @@ pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()])
         assert_ended(flow);
     }
     for (host, desk) in [(&stage.gateway, &pair.near), (&stage.server, &pair.far)] {
-        assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(desk));
+        let status = desk.status();
+        // One that was killed or replaced may have lost the word that a flow is complete, and then waits in vain.
+        if status.data_planes_killed_total + status.upgrades_total == 0 {
+            assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(desk));
+        }
         let waiting = "midhop_flows_without_tunnel{scope=\"all\"}";
         assert_eq!(metric(&page(host, "/metrics"), waiting), 0, "{}", log_of(desk));
     }
