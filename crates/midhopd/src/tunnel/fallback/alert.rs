@@ -7,21 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How it was ended, once it is.
-pub type Alert = Arc<TlsEnd>;
-
-/// How a peer ended a connection.
-#[derive(Debug, Default)]
-pub struct TlsEnd {
-    alert: OnceLock<AlertDescription>,
-}
-
-impl TlsEnd {
-    /// The alert of an error.
-    pub fn alert(&self) -> Option<AlertDescription> {
-        self.alert.get().copied()
-    }
-}
+/// The alert, once there is one.
+pub type Alert = Arc<OnceLock<AlertDescription>>;
 
 /// A TLS stream that keeps the alert which ended it.
 #[derive(Debug)]
@@ -37,11 +24,10 @@ impl<S> Alerted<S> {
     }
 
     fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
-        let error = outcome.as_ref().err();
-        let inner = error.and_then(io::Error::get_ref);
+        let inner = outcome.as_ref().err().and_then(io::Error::get_ref);
         if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|it| it.downcast_ref()) {
             // The first one counts.
-            let _ = self.alert.alert.set(*alert);
+            let _ = self.alert.set(*alert);
         }
         outcome
     }

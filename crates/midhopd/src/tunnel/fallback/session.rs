@@ -87,7 +87,7 @@ pub struct TcpSession {
     gone: watch::Sender<Option<Arc<str>>>,
     /// Whether the peer has accepted this end's certificate, where this end connected.
     accepted: watch::Sender<bool>,
-    /// How its peer ended it.
+    /// The peer's alert that ended it.
     alert: Alert,
     closing: Notify,
     doubt: Arc<LivenessProbe>,
@@ -173,7 +173,6 @@ impl TcpSession {
             // Both limits are against strangers, who do not get this far. A peer's flows may all break at once.
             .max_pending_accept_reset_streams(peer.flows as usize)
             .max_local_error_reset_streams(None);
-        let far = Alerted::new(far, session.alert.clone());
         let connection = builder.handshake(far).await.map_err(http2::io_error)?;
         let session = Rc::new(session);
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -274,7 +273,7 @@ impl TcpSession {
             _ = accepted.wait_for(|it| *it) => Ok(()),
             why = self.gone() => {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, why.to_string());
-                Err((error, self.alert.alert()))
+                Err((error, self.alert.get().copied()))
             }
         }
     }
@@ -524,7 +523,7 @@ async fn drive_near(
 
 async fn drive_far(
     session: Rc<TcpSession>,
-    mut connection: server::Connection<Alerted<AcceptedTls>, Piece>,
+    mut connection: server::Connection<AcceptedTls, Piece>,
     asked: mpsc::UnboundedSender<Stream>,
     heart: Heart,
 ) {
