@@ -259,22 +259,22 @@ fn it_may_die(family: Family, end: End, opened: Opened, deaths: u32) {
 
 #[test]
 fn the_near_end_may_die_before_and_after_its_system_calls() {
-    it_may_die(Family::V4, Near, Opened::Before, 24);
+    it_may_die(Family::V4, Near, Opened::Before, 12);
 }
 
 #[test]
 fn the_near_end_may_die_while_a_flow_is_opened() {
-    it_may_die(Family::V6, Near, Opened::Meanwhile, 24);
+    it_may_die(Family::V6, Near, Opened::Meanwhile, 12);
 }
 
 #[test]
 fn the_far_end_may_die_before_and_after_its_system_calls() {
-    it_may_die(Family::V6, Far, Opened::Before, 16);
+    it_may_die(Family::V6, Far, Opened::Before, 8);
 }
 
 #[test]
 fn the_far_end_may_die_while_a_flow_is_opened() {
-    it_may_die(Family::V4, Far, Opened::Meanwhile, 16);
+    it_may_die(Family::V4, Far, Opened::Meanwhile, 8);
 }
 
 /// What `make bench-survival` prints: deaths at all system calls, or so many.

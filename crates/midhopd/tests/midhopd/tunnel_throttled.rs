@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const LINK: &str = "rate = \"20 Mbit/s\"\ndelay = \"20 ms\"\n";
 const TOLD: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
 /// Longer than a suspicion and a trial take together, on a machine with so much else to do that a suspicion lapses at times.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(540);
 
 /// What the near end has booked of its carriers.
 type Holds = fn(&PeerStatus) -> bool;
