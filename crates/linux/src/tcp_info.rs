@@ -33,6 +33,8 @@ pub struct TcpInfo {
     pub lost: u32,
     /// Unit: segments. How many of these were retransmitted and are not acknowledged.
     pub resent: u32,
+    /// Unit: bytes. The most that was read of it within a round trip.
+    pub read_per_rtt: u32,
     /// Unit: segments. Retransmitted since the connection began.
     pub retransmissions: u32,
     /// Unit: segments. Sent, retransmissions included.
@@ -89,6 +91,7 @@ impl TcpInfo {
             sacked: word(28)?,
             lost: word(32)?,
             resent: word(36)?,
+            read_per_rtt: word(96)?,
             retransmissions: word(100)?,
             segments_sent: word(136)?,
             data_segments_received: word(152)?,

@@ -109,6 +109,8 @@ enum Subject {
     Why,
     /// A line of `midhopd top --json`
     Top,
+    /// The answer of `midhopd reload --json`
+    Reload,
     /// The data of the live page, `/status.json`
     Page,
     /// The curves of the live page, `/history.json`
@@ -247,6 +249,7 @@ fn schema(of: Subject) -> Result<(), Failure> {
         Subject::Flows => include_str!("../schemas/flows.json"),
         Subject::Why => include_str!("../schemas/why.json"),
         Subject::Top => include_str!("../schemas/top.json"),
+        Subject::Reload => include_str!("../schemas/reload.json"),
         Subject::Page => include_str!("../schemas/page.json"),
         Subject::History => include_str!("../schemas/history.json"),
     };

@@ -3,7 +3,8 @@
 //! An open window is a promise: what it allows the sender may arrive at once, whether it is read or not. A buffer that the
 //! kernel sizes is a greater one: while its flow moves, the kernel may open it to its maximum between two reads. So a
 //! buffer may have [`Budget::window_least`], and beyond that half of what is neither held nor promised to others. The kernel
-//! sizes it only while its maximum is within that. A single window may so take half of the memory. N windows that
+//! sizes it only while its maximum is within that; where it is not, the buffer stays as large as its flow was measured to
+//! need, and grows only with that. A single window may so take half of the memory. N windows that
 //! grow without end get an equal part each, one of N + 1, and one part is left for the next window.
 //! Source: A. K. Choudhury, E. L. Hahne: Dynamic queue length thresholds for shared-memory packet switches, 1998, with α = 1.
 //!
@@ -56,23 +57,34 @@ impl ReceiveWindow {
         self.promised > 0 || self.bound.is_some()
     }
 
-    /// Judges the socket of a flow that moves. Of its buffer `unread` is in use, and counted as held.
-    pub fn judge_moving(&mut self, unread: Bytes) -> Option<BufferChange> {
+    /// Judges the socket of a flow that moves. Of its buffer `unread` is in use, and counted as held. `needed` measures how
+    /// large a buffer the flow needs at its speed; it is asked only where that decides.
+    pub fn judge_moving(
+        &mut self,
+        unread: Bytes,
+        needed: impl FnOnce() -> Bytes,
+    ) -> Option<BufferChange> {
         self.rests = false;
-        self.judge(self.most, unread)
+        self.judge(self.most, unread, needed)
     }
 
     /// Judges the socket of a flow that rests, whose buffer is `buffer`: that does not grow before it moves.
     pub fn judge_resting(&mut self, buffer: Bytes, unread: Bytes) -> Option<BufferChange> {
         self.rests = true;
-        self.judge(buffer.min(self.most), unread)
+        self.judge(buffer.min(self.most), unread, || buffer)
     }
 
     /// `wanted`: what it may have at most if it is not bounded.
-    fn judge(&mut self, wanted: Bytes, unread: Bytes) -> Option<BufferChange> {
+    fn judge(
+        &mut self,
+        wanted: Bytes,
+        unread: Bytes,
+        needed: impl FnOnce() -> Bytes,
+    ) -> Option<BufferChange> {
         let allowed = self.allowed(unread);
+        let least = Bytes::new(self.budget.window_least());
         let change = match self.bound {
-            None if wanted > allowed => Some(BufferChange::Bound(allowed)),
+            None if wanted > allowed => Some(BufferChange::Bound(allowed.min(needed().max(least)))),
             None => None,
             // Some more, so that it is not bounded again at once.
             Some(size) if allowed >= self.most + eighth(self.most) => {
@@ -80,7 +92,7 @@ impl ReceiveWindow {
                 Some(BufferChange::Release((size + size).min(self.most)))
             }
             Some(size) => {
-                let target = allowed.min(self.most);
+                let target = allowed.min(self.most).min(size.max(needed()));
                 let differs = target + eighth(target) < size || size + eighth(size) < target;
                 differs.then_some(BufferChange::Bound(target))
             }

@@ -234,7 +234,7 @@ impl Reader {
                 return serving;
             }
             assert!(begin.elapsed() < PATIENCE, "{line}: nobody listens at {port}");
-            std::thread::yield_now();
+            std::thread::sleep(midhop_testkit::POLL);
         }
     }
 }

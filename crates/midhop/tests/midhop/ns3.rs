@@ -136,7 +136,7 @@ fn whoever_interrupts_does_not_wait_for_ns_3() {
         .expect("midhop runs");
     while !place.path("input").exists() {
         assert_eq!(run.try_wait().expect("its state"), None, "it ended before");
-        std::thread::yield_now();
+        std::thread::sleep(midhop_testkit::POLL);
     }
     let pid = nix::unistd::Pid::from_raw(run.id().try_into().expect("a process"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("interrupted");

@@ -4,6 +4,7 @@ use super::buffers::{measured_maximum, resize_receive_buffer};
 use crate::ledger::Counter;
 use crate::relay::Desk;
 use midhop_linux::sockopt;
+use midhop_linux::tcp_info::TcpInfo;
 use midhop_pep::config::LegPlan;
 use midhop_pep::receive_window::{BufferChange, ReceiveWindow};
 use midhop_units::Bytes;
@@ -15,6 +16,10 @@ use std::os::fd::AsFd;
 
 /// `SOCK_RCVBUF_LOCK` (`include/net/sock.h`): the kernel does not size the receive buffer.
 const RECEIVE_LOCK: i32 = 2;
+
+/// A buffer for what was read in a round trip: the window is twice that, so that its sender can become faster, and the kernel
+/// gives a window from a quarter of its buffer to nearly all, by how much of it segments have used.
+const BUFFERS_PER_RTT: u64 = 8;
 
 /// The receive window of one socket.
 pub struct BoundedWindow {
@@ -66,7 +71,7 @@ impl BoundedWindow {
     /// nothing changes.
     pub fn look(&self, socket: impl AsFd, unread: usize, desk: &Desk) {
         let mut law = self.take_law(desk);
-        let change = law.judge_moving(Bytes::new(unread as u64));
+        let change = law.judge_moving(Bytes::new(unread as u64), || self.needed(&socket));
         self.law.set(Some(law));
         self.apply(change, socket, &desk.ledger.windows_bounded);
     }
@@ -88,6 +93,17 @@ impl BoundedWindow {
     fn take_law(&self, desk: &Desk) -> Box<ReceiveWindow> {
         let law = self.law.take();
         law.unwrap_or_else(|| Box::new(ReceiveWindow::new(desk.budget.clone(), self.most())))
+    }
+
+    /// The buffer that the flow needs: not less than it has, and what the kernel has measured of it, also while it may not
+    /// size the buffer. A leg that fixes its buffers knows that better.
+    fn needed(&self, socket: impl AsFd) -> Bytes {
+        if self.fixed > 0 {
+            return self.most();
+        }
+        let read = TcpInfo::of(&socket).map_or(0, |info| info.read_per_rtt);
+        let measured = Bytes::new(BUFFERS_PER_RTT * u64::from(read));
+        receive_buffer(socket).map_or(measured, |buffer| measured.max(buffer))
     }
 
     fn most(&self) -> Bytes {
@@ -223,6 +239,21 @@ mod tests {
         assert!(!is_locked(&sockets.1)?, "the kernel measures again");
         let most = moved(&sockets, 16 << 20, |far| window.look(far, 0, &desk))?;
         assert!(most > buffer, "it stayed at {most}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_bounded_window_is_no_larger_than_its_flow_needs() -> io::Result<()> {
+        let sockets = pair()?;
+        let desk = desk(32 << 20);
+        let window = BoundedWindow::new(None);
+        moved(&sockets, 1000, |far| window.look(far, 0, &desk))?;
+        let buffer = receive_buffer(&sockets.1)?;
+        assert!(is_locked(&sockets.1)?, "the kernel's most is more than there is");
+        assert!(buffer.get() <= 2 << 20, "a flow of 1000 bytes has {buffer}");
+        // It is measured on, and grows.
+        let most = moved(&sockets, 64 << 20, |far| window.look(far, 0, &desk))?;
+        assert!(most > buffer && desk.ledger.windows_bounded.value() > 1, "it stayed at {most}");
         Ok(())
     }
 

@@ -24,6 +24,8 @@ use std::path::Path;
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
 /// The instruction that makes a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The calls in which a worker waits.
+const WAITS: [c_long; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 
 /// A thread of a data plane that does as it is told.
 struct Captured {
@@ -41,14 +43,24 @@ impl Captured {
         // Of its threads it is the one that may read most files.
         let thread = running.data_plane();
         ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD).ok()?;
-        ptrace::interrupt(thread).expect("it is traced");
-        stopped(thread);
+        let mut before = None;
+        until("it has nothing to do, and waits", || {
+            ptrace::interrupt(thread).expect("it is traced");
+            stopped(thread);
+            let registers = ptrace::getregs(thread).expect("registers");
+            let call = c_long::from_ne_bytes(registers.orig_rax.to_ne_bytes());
+            before = WAITS.contains(&call).then_some(registers);
+            if before.is_none() {
+                ptrace::cont(thread, None).expect("it is stopped");
+            }
+            before.is_some()
+        });
+        let mut before = before.expect("it waits");
         let path = format!("/proc/{process}/mem");
         let memory = OpenOptions::new().read(true).write(true).open(path).expect("its memory");
-        let mut before = ptrace::getregs(thread).expect("registers");
         let mut instruction = [0; 2];
         memory.read_exact_at(&mut instruction, before.rip - 2).expect("its instruction");
-        assert_eq!(instruction, SYSCALL, "it has nothing to do, and waits in a call");
+        assert_eq!(instruction, SYSCALL, "it waits in a call");
         // The wait is over: it looks what there is, and waits again.
         before.rax = u64::from_ne_bytes((-i64::from(libc::EINTR)).to_ne_bytes());
         before.orig_rax = u64::MAX;

@@ -270,6 +270,11 @@ fn a_reload_reports_its_result() {
     desk.rewrite(&CONFIG.replace("[legs.lan0]", "queue = 77\n[legs.lan0]"));
     let kept = ask(&stage, &desk, &["reload"]);
     assert!(errors(&kept).contains("intercept.queue"), "{}", errors(&kept));
+    assert_published("reload", &answer(&stage, &desk, &["reload"]));
+    desk.rewrite("colour = 1\n");
+    let refused = ask(&stage, &desk, &["reload", "--json"]);
+    assert_eq!(refused.status.code(), Some(64));
+    assert_published("reload", &serde_json::from_slice(&refused.stdout).expect("JSON"));
 }
 
 /// Only its user may connect, nobody can fill it or stop it, and what it does not understand it refuses.

@@ -20,6 +20,8 @@ struct Socket {
     buffer: u64,
     grows: bool,
     unread: u64,
+    /// The buffer that its flow needs at its speed.
+    needed: u64,
     held: BudgetPart,
     window: ReceiveWindow,
 }
@@ -28,7 +30,7 @@ impl Socket {
     fn new(budget: &Arc<Budget>) -> Self {
         let window = ReceiveWindow::new(budget.clone(), Bytes::new(KERNEL_MAX));
         let held = BudgetPart::new(budget.clone());
-        Self { buffer: 128 << 10, grows: true, unread: 0, held, window }
+        Self { buffer: 128 << 10, grows: true, unread: 0, needed: u64::MAX, held, window }
     }
 
     /// The kernel measures a fast reader.
@@ -40,7 +42,8 @@ impl Socket {
 
     fn moves(&mut self) -> Option<BufferChange> {
         self.held.set(self.unread);
-        let change = self.window.judge_moving(Bytes::new(self.unread));
+        let needed = Bytes::new(self.needed.max(self.buffer));
+        let change = self.window.judge_moving(Bytes::new(self.unread), || needed);
         self.change(change)
     }
 
@@ -106,6 +109,25 @@ fn a_kernel_whose_most_is_more_than_there_is_sizes_nothing() {
     socket.grow(u64::MAX);
     assert_eq!((socket.moves(), socket.rests()), (None, None));
     assert!(!socket.grows && socket.window.matters());
+}
+
+#[test]
+fn a_bounded_window_is_as_large_as_its_flow_needs_however_much_memory_there_is() {
+    let budget = budget(LIMIT);
+    let mut first = Socket::new(&budget);
+    assert_eq!(first.moves(), None, "half of the memory is the kernel's most");
+    let mut second = Socket::new(&budget);
+    second.needed = 1 << 20;
+    assert_eq!(second.moves(), Some(BufferChange::Bound(Bytes::new(1 << 20))));
+    assert_eq!(budget.promised(), KERNEL_MAX - LEAST + (1 << 20) - LEAST);
+    second.needed = 100 << 10;
+    assert_eq!(second.moves(), None, "it is not made smaller while there is memory");
+    second.needed = 6 << 20;
+    assert_eq!(second.moves(), Some(BufferChange::Bound(Bytes::new(6 << 20))));
+    second.needed = u64::MAX;
+    let Some(BufferChange::Bound(size)) = second.moves() else { panic!("it does not grow") };
+    assert!(size.get() <= 2 * LEAST + LIMIT / 4, "{size}");
+    assert_eq!(second.rests(), None);
 }
 
 #[test]
@@ -186,6 +208,7 @@ proptest! {
             let socket = &mut sockets[which];
             match event {
                 Event::Moved(bytes) => {
+                    socket.needed = bytes;
                     socket.moves();
                     socket.grow(bytes);
                 }

@@ -183,7 +183,7 @@ pub fn table(figures: &[(Relay, Figures)], ours: Relay) -> String {
     if found.is_some() {
         text.push_str("   ours / best");
     }
-    let before = figures.iter().find(|(relay, _)| *relay == Relay::Before);
+    let before = figures.iter().find(|(relay, _)| *relay == ours.before());
     let before = before.map(|(_, figures)| figures).filter(|_| found.is_some());
     if before.is_some() {
         text.push_str(" ours / before");

@@ -15,8 +15,8 @@ const PORT: u16 = 4433;
 const NEAR: &str = "terminal";
 const FAR: &str = "gateway";
 
-/// Starts midhopd at both ends: as little configured as a pair needs.
-pub fn start_midhopd(path: &Path, processes: &mut Processes) -> Result<()> {
+/// Starts a build of midhopd at both ends: as little configured as a pair needs.
+pub fn start_midhopd(build: Relay, path: &Path, processes: &mut Processes) -> Result<()> {
     let folder = certificates(processes)?;
     let at = folder.display();
     let limits = format!("{}[limits]\nflows = 20000\n", admin());
@@ -47,7 +47,7 @@ pub fn start_midhopd(path: &Path, processes: &mut Processes) -> Result<()> {
     // A tunnel may be open before the near end's interception stands: until then flows pass by.
     let (there, open) = ([SERVING].as_slice(), [SERVING, "a tunnel is open"].as_slice());
     for (place, config, words) in [(&path.gateway, far, there), (&path.terminal, near, open)] {
-        let mut command = place.command(Relay::Pair.program());
+        let mut command = place.command(build.program());
         command.args(["run", "--config"]).arg(config);
         processes.start(command, |log| Ok(words.iter().all(|word| log.contains(word))))?;
     }

