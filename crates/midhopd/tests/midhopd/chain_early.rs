@@ -4,7 +4,7 @@
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::host::Host;
-use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Field, Frame, Settings};
@@ -84,20 +84,20 @@ fn the_first_bytes_are_there_before_the_next_proxy_has_answered() {
     let mut asked = guest.asked();
     let target = listener.local_addr().expect("an address").to_string();
     assert_eq!(value(&asked.fields, ":authority"), Some(&*target));
-    assert_eq!(asked.hear(6), b"may I?");
+    assert_eq!(asked.receive_data(6), b"may I?");
     // A long one goes on as well, and nothing is said of the flow to the client meanwhile.
     let long = noise(1, 2_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&client, &long));
-        assert!(asked.hear(long.len()) == long, "what follows, before the answer");
+        scope.spawn(|| send_all(&client, &long));
+        assert!(asked.receive_data(long.len()) == long, "what follows, before the answer");
     });
-    assert_eq!(asked.hear(1), b"", "the end, before the answer");
+    assert_eq!(asked.receive_data(1), b"", "the end, before the answer");
     assert_eq!(chain.sums(|it| &it.bytes_up), [2_000_006, 0], "no flow yet: it was not granted");
     let reply = noise(2, 3_000_000);
     asked.answer(GRANTED);
     scope(|scope| {
-        let heard = scope.spawn(|| hear(&client));
-        reply.chunks(100_000).for_each(|part| asked.say_data(part));
+        let heard = scope.spawn(|| receive_all(&client));
+        reply.chunks(100_000).for_each(|part| asked.send_data(part));
         asked.end();
         assert!(heard.join().expect("the client") == reply, "the whole answer");
     });
@@ -133,10 +133,10 @@ fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
         let (answer, mut flow) = scope(|scope| {
             scope.spawn(|| {
                 let mut asked = guest.asked();
-                assert_eq!(asked.hear(5), b"early");
+                assert_eq!(asked.receive_data(5), b"early");
                 asked.deny(denial);
             });
-            visitor.ask_saying("far", &shown, &fields, b"early")
+            visitor.ask_with_data("far", &shown, &fields, b"early")
         });
         assert_eq!(value(&answer, ":status"), Some(status));
         assert_eq!(value(&answer, "proxy-status"), Some(told));
@@ -148,7 +148,7 @@ fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
     let client = connect(&stage, &listener);
     (&client).write_all(b"early").expect("writing");
     let mut asked = guest.asked();
-    assert_eq!(asked.hear(5), b"early");
+    assert_eq!(asked.receive_data(5), b"early");
     asked.deny(&[(":status", "502"), ("proxy-status", "third; error=connection_refused")]);
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
@@ -166,20 +166,20 @@ fn what_a_proxy_without_room_has_heard_comes_to_the_server_without_it() {
         let client = connect(&stage, &listener);
         (&client).write_all(&early).expect("writing");
         let mut asked = guest.asked();
-        assert!(asked.hear(early.len()) == early);
+        assert!(asked.receive_data(early.len()) == early);
         if ended {
             client.shutdown(Shutdown::Write).expect("the end");
-            assert_eq!(asked.hear(1), b"");
+            assert_eq!(asked.receive_data(1), b"");
         }
         asked.deny(FULL);
         let (server, _) = listener.accept().expect("the second one connects itself");
         scope(|scope| {
-            scope.spawn(|| say(&server, &reply));
+            scope.spawn(|| send_all(&server, &reply));
             if !ended {
-                scope.spawn(|| say(&client, &late));
+                scope.spawn(|| send_all(&client, &late));
             }
-            let heard = scope.spawn(|| hear(&server));
-            assert!(hear(&client) == reply, "what the server said");
+            let heard = scope.spawn(|| receive_all(&server));
+            assert!(receive_all(&client) == reply, "what the server said");
             let said = if ended { early.clone() } else { [&early[..], &late].concat() };
             assert!(heard.join().expect("the server") == said, "what the client said");
         });
@@ -200,13 +200,13 @@ fn what_may_have_been_said_is_not_said_again() {
     let client = connect(&stage, &listener);
     (&client).write_all(&much).expect("writing");
     let mut asked = guest.asked();
-    assert!(asked.hear(much.len()) == much);
+    assert!(asked.receive_data(much.len()) == much);
     asked.deny(FULL);
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
     let client = connect(&stage, &listener);
     (&client).write_all(b"once").expect("writing");
     let mut asked = guest.asked();
-    assert_eq!(asked.hear(4), b"once");
+    assert_eq!(asked.receive_data(4), b"once");
     guest.connection.close(0u32.into(), b"");
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
     assert_eq!(listener.accept().expect_err("nobody").kind(), ErrorKind::WouldBlock);
@@ -223,11 +223,11 @@ fn a_client_that_leaves_before_the_answer_is_taken_back() {
     let client = connect(&stage, &listener);
     (&client).write_all(b"never mind").expect("writing");
     let mut asked = guest.asked();
-    assert_eq!(asked.hear(10), b"never mind");
+    assert_eq!(asked.receive_data(10), b"never mind");
     socket2::SockRef::from(&client)
         .set_linger(Some(std::time::Duration::ZERO))
         .expect("a linger time");
     drop(client);
-    asked.hear_reset();
+    asked.receive_reset();
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
 }

@@ -1,7 +1,7 @@
 //! The program's command line: bad input gives one clear error and the right exit code, and nothing
 //! is left half-configured behind.
 
-use crate::program::{self, Desk, Running, errors, hear_ready, midhopd, output_in, traces};
+use crate::program::{self, Desk, Running, errors, midhopd, output_in, traces, wait_for_ready};
 use crate::stage::{self, Stage};
 use caps::{CapSet, Capability};
 use std::net::TcpListener;
@@ -303,7 +303,7 @@ fn an_explicit_proxy_needs_no_privilege() {
         command.spawn()
     });
     let mut child = child.expect("entering").expect("starting the program");
-    let heard = hear_ready(&socket);
+    let heard = wait_for_ready(&socket);
     child.kill().expect("ending it");
     child.wait().expect("ending it");
     assert!(heard.is_ok(), "it did not get ready: {heard:?}");
@@ -344,7 +344,7 @@ fn the_units_privileges_are_enough() {
         .env("NOTIFY_SOCKET", &notify)
         .stderr(std::process::Stdio::piped());
     let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
-    let heard = hear_ready(&socket);
+    let heard = wait_for_ready(&socket);
     let there = traces(&stage.gateway);
     let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     let capabilities = ["midhopd-data", "midhopd-keeper"].map(|name| {

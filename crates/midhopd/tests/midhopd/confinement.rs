@@ -1,7 +1,7 @@
 //! What the running daemon may do, as the kernel sees it, and what becomes of who tries more.
 
 use crate::program::{Desk, Running};
-use crate::stage::{Family, Stage, hear, say, until};
+use crate::stage::{Family, Stage, receive_all, send_all, until};
 use midhop_process::confine;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
@@ -54,8 +54,8 @@ fn whoever_reads_what_strangers_send_is_confined() {
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
-        say(&client, b"through a confined worker");
-        assert_eq!(hear(&server), b"through a confined worker", "{family:?}");
+        send_all(&client, b"through a confined worker");
+        assert_eq!(receive_all(&server), b"through a confined worker", "{family:?}");
     }
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.end(), Some(0));

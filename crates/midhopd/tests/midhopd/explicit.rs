@@ -2,7 +2,7 @@
 
 use crate::flows::{self, duties};
 use crate::program::{Desk, Running, log_of};
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all};
 use crate::survival::kill_data_plane;
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
@@ -127,14 +127,14 @@ fn both_protocols_carry_every_byte_and_every_end() {
             assert_ne!(peer.ip(), family.client(), "the server sees the proxy");
             let bytes = noise(7, 500_000);
             std::thread::scope(|scope| {
-                let heard = scope.spawn(|| hear(&server));
-                say(&client, &bytes);
+                let heard = scope.spawn(|| receive_all(&server));
+                send_all(&client, &bytes);
                 let heard = heard.join().expect("hearing");
                 assert!(heard.starts_with(b"early ") && heard[6..] == bytes, "other bytes arrived");
             });
             // The client has ended its half; the server's still flows.
-            say(&server, &bytes);
-            assert!(hear(&client) == bytes, "other bytes came back");
+            send_all(&server, &bytes);
+            assert!(receive_all(&client) == bytes, "other bytes came back");
         }
     }
 }
@@ -193,10 +193,10 @@ fn refusals_are_told_in_each_protocols_words() {
             let (client, head) = connect(&stage, family, &target.to_string(), b"lost");
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {head}");
             assert!(head.contains(&format!("error={error}\r\n")), "{target}: {head}");
-            assert!(hear(&client).is_empty());
+            assert!(receive_all(&client).is_empty());
             let (client, said) = socks(&stage, family, target, b"lost");
             assert_eq!(said, code, "{target}");
-            assert!(hear(&client).is_empty());
+            assert!(receive_all(&client).is_empty());
         }
     }
 }
@@ -262,7 +262,7 @@ fn idle_connections_of_some_keep_no_others_out() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let mut other = open(3);
     other.write_all(b"nonsense\r\n\r\n").expect("asking");
-    assert!(hear(&other).starts_with(b"HTTP/1.1 4"), "it is heard");
+    assert!(receive_all(&other).starts_with(b"HTTP/1.1 4"), "it is heard");
     drop(idle);
 }
 
@@ -284,6 +284,6 @@ fn a_client_that_says_nothing_is_shown_out() {
     let Some(stage) = Stage::set() else { return };
     let (_desk, _running) = start(&stage, "request_timeout = \"100 ms\"\n");
     let stream = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP)).expect("the proxy");
-    let said = String::from_utf8(hear(&stream)).expect("text");
+    let said = String::from_utf8(receive_all(&stream)).expect("text");
     assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
 }

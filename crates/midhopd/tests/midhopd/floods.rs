@@ -5,7 +5,7 @@
 
 use crate::flows;
 use crate::program::{Desk, Running, log_of};
-use crate::stage::{Family, PATIENCE, Stage, hear, nft, say, until};
+use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until};
 use crate::strangers::{Kind, PORT, Stranger, arrived, counter, invite, resident, sockets};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -110,10 +110,10 @@ fn flood(
             "one connection for one: {}",
             log_of(&desk)
         );
-        say(&client, b"question");
-        assert_eq!(hear(&server), b"question");
-        say(&server, b"answer");
-        assert_eq!(hear(&client), b"answer");
+        send_all(&client, b"question");
+        assert_eq!(receive_all(&server), b"question");
+        send_all(&server, b"answer");
+        assert_eq!(receive_all(&client), b"answer");
     };
     // The client has come before, as those that are there when a flood begins.
     talk();

@@ -4,7 +4,7 @@
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::program::{Desk, Running, log_of, output_in, wording_of};
-use crate::stage::{Family, PATIENCE, Stage, hear, say, until};
+use crate::stage::{Family, PATIENCE, Stage, receive_all, send_all, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -49,7 +49,7 @@ fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
         let address = listener.local_addr().expect("an address");
         let Ok(client) = stage.connect(address) else { return false };
         let (mut server, _) = listener.accept().expect("the connection's other end");
-        say(&client, b"through the tunnel");
+        send_all(&client, b"through the tunnel");
         let mut heard = String::new();
         server.read_to_string(&mut heard).expect("reading");
         assert_eq!(heard, "through the tunnel");
@@ -107,8 +107,8 @@ fn a_listener_over_tcp(family: Family, workers: u16) {
     let _near = stage.start(&near);
     let listener = stage.listen(family);
     let (client, server) = stage.flow(&listener);
-    say(&client, b"through the tunnel");
-    assert_eq!(hear(&server), b"through the tunnel");
+    send_all(&client, b"through the tunnel");
+    assert_eq!(receive_all(&server), b"through the tunnel");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn hear(mut stream: &TcpStream) -> (Vec<u8>, io::Result<()>) {
 
 /// It ends both halves in order.
 fn part(hand: &mut Hand) {
-    hand.hear_end();
+    hand.receive_end();
     hand.end();
 }
 
@@ -126,7 +126,7 @@ fn windows(scene: &Scene) {
             hand.window = 70;
             hand.accept();
             part(hand);
-            assert!(hand.heard == said, "other bytes came");
+            assert!(hand.received == said, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
@@ -153,7 +153,7 @@ fn windows(scene: &Scene) {
             hand.window = 60_000;
             hand.acknowledge();
             part(hand);
-            assert!(hand.heard == much, "other bytes came");
+            assert!(hand.received == much, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
@@ -168,7 +168,7 @@ fn windows(scene: &Scene) {
         |hand| {
             hand.window = 0;
             hand.accept();
-            hand.hear_reset();
+            hand.receive_reset();
         },
         |client| {
             let client = client.expect("a connection");
@@ -223,8 +223,8 @@ fn resets(scene: &Scene) {
         "a reset behind some bytes",
         |hand| {
             hand.accept();
-            hand.say(&down, &Odd::default());
-            hand.hear(5);
+            hand.send_data(&down, &Odd::default());
+            hand.receive_data(5);
             hand.reset();
         },
         |client| {
@@ -241,9 +241,9 @@ fn resets(scene: &Scene) {
         "a reset behind its own end",
         |hand| {
             hand.accept();
-            hand.say(b"that is all", &Odd::default());
+            hand.send_data(b"that is all", &Odd::default());
             hand.end();
-            hand.hear(5);
+            hand.receive_data(5);
             hand.reset();
         },
         |client| {
@@ -262,7 +262,7 @@ fn resets(scene: &Scene) {
             let mss = Odd { options: vec![2, 4, 5, 0xb4], ..Odd::default() };
             hand.send(SYN | ACK, hand.next, b"", &mss);
             assert!(syn.bytes.is_empty());
-            hand.hear_reset();
+            hand.receive_reset();
         },
         |client| {
             let client = client.expect("a connection");
@@ -308,11 +308,11 @@ fn ends(scene: &Scene) {
             hand.accept();
             half(hand, 1200, FIN, 2400);
             half(hand, 1200, FIN, 2400);
-            hand.hear(5);
+            hand.receive_data(5);
             let begin = hand.next;
-            hand.say_at(begin, &down[..1200], &Odd::default());
+            hand.send_data_at(begin, &down[..1200], &Odd::default());
             hand.next = begin.wrapping_add(2401);
-            hand.hear_end();
+            hand.receive_end();
         },
         |client| {
             let client = client.expect("a connection");
@@ -327,8 +327,8 @@ fn ends(scene: &Scene) {
         |hand| {
             hand.accept();
             hand.end();
-            hand.hear_end();
-            assert!(hand.heard == up, "other bytes came");
+            hand.receive_end();
+            assert!(hand.received == up, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
@@ -343,10 +343,10 @@ fn ends(scene: &Scene) {
             hand.accept();
             for (number, piece) in down.chunks(300).enumerate() {
                 let urgent = Odd { urgent: 1 + 40 * number as u16, ..Odd::default() };
-                hand.say(piece, &urgent);
+                hand.send_data(piece, &urgent);
             }
             hand.end();
-            hand.hear_end();
+            hand.receive_end();
         },
         |client| {
             let client = client.expect("a connection");

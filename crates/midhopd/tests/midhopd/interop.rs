@@ -108,8 +108,8 @@ fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
     let listener = stage.listen(Family::V4);
     duties::late_readers(&mut || stage.flow(&listener), true, false);
     let (mut client, server) = stage.flow(&listener);
-    stage::say(&server, b"that is all");
-    assert_eq!(stage::hear(&client), b"that is all");
+    stage::send_all(&server, b"that is all");
+    assert_eq!(stage::receive_all(&client), b"that is all");
     until("the client is reset", || client.write(b"and more").is_err());
 }
 

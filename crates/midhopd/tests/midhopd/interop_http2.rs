@@ -4,7 +4,7 @@ use crate::ends::{Authority, PORT, near_config, start_far};
 use crate::flows::duties::{self, Flow};
 use crate::flows::{block, impatient};
 use crate::partners::{Peer, Program};
-use crate::stage::{Family, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::scope;
@@ -27,8 +27,8 @@ fn does_what_go_can(flow: Flow<'_>) {
 fn exchange_until_the_client_ends(mut client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     scope(|scope| {
-        scope.spawn(|| say(client, &up));
-        let heard = scope.spawn(|| hear(server));
+        scope.spawn(|| send_all(client, &up));
+        let heard = scope.spawn(|| receive_all(server));
         let said = scope.spawn(|| {
             let mut server = server;
             server.write_all(&down).expect("writing");
@@ -39,7 +39,7 @@ fn exchange_until_the_client_ends(mut client: &TcpStream, server: &TcpStream, by
         said.join().expect("the server");
         assert!(heard.join().expect("the server") == up, "what the client said");
         server.shutdown(Shutdown::Write).expect("the server's end");
-        assert_eq!(hear(client), b"");
+        assert_eq!(receive_all(client), b"");
     });
 }
 

@@ -1,7 +1,7 @@
 //! The two processes: what each may do, and what becomes of the one when the other dies.
 
 use crate::program::{self, Desk, Running, log_of, output_in, traces, wording_of};
-use crate::stage::{self, Family, Stage, hear, say, until};
+use crate::stage::{self, Family, Stage, receive_all, send_all, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
@@ -26,8 +26,8 @@ fn works(stage: &Stage) {
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
-        say(&client, b"through whatever there is");
-        assert_eq!(hear(&server), b"through whatever there is", "{family:?}");
+        send_all(&client, b"through whatever there is");
+        assert_eq!(receive_all(&server), b"through whatever there is", "{family:?}");
     }
 }
 
@@ -142,7 +142,7 @@ fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
     command.arg(&program).arg("run").arg("--config").arg(desk.config());
     command.env("NOTIFY_SOCKET", &path).stderr(Stdio::piped()).stdin(Stdio::null());
     let child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
-    let heard = program::hear_ready(&socket);
+    let heard = program::wait_for_ready(&socket);
     let capabilities = heard.is_ok().then(|| {
         status(program::part_of(child.id(), "midhopd-data").expect("a data plane"), "CapEff")
     });
@@ -175,8 +175,8 @@ fn a_reload_brings_a_leg_and_its_settings() {
         let (client, server) = stage.flow(&listener);
         let sides = far_sides(&stage, family, &listener);
         assert!(sides.contains(&format!(" {congestion} ")), "{sides}");
-        say(&client, b"by another leg");
-        assert_eq!(hear(&server), b"by another leg", "{family:?}");
+        send_all(&client, b"by another leg");
+        assert_eq!(receive_all(&server), b"by another leg", "{family:?}");
     }
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));

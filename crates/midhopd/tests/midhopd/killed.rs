@@ -2,7 +2,7 @@
 //! Those of flows that were split already do not.
 
 use crate::program::{Desk, Running, traces};
-use crate::stage::{self, Family, Stage, hear, nft, say, until};
+use crate::stage::{self, Family, Stage, nft, receive_all, send_all, until};
 use crate::strangers::counter;
 use nix::sys::signal::Signal;
 use socket2::{Domain, Socket, Type};
@@ -99,10 +99,10 @@ fn are_connected(clients: Vec<Socket>, listener: &TcpListener) {
         for end in [&client, &server] {
             end.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
         }
-        say(&client, own.to_string().as_bytes());
-        assert_eq!(hear(&server), own.to_string().as_bytes());
-        say(&server, b"heard");
-        assert_eq!(hear(&client), b"heard");
+        send_all(&client, own.to_string().as_bytes());
+        assert_eq!(receive_all(&server), own.to_string().as_bytes());
+        send_all(&server, b"heard");
+        assert_eq!(receive_all(&client), b"heard");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The daemon's life as a process: ready, reload, drain, the second signal, and sudden death.
 
 use crate::program::{Desk, Running, log_of, output_in, traces, wording_of};
-use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -51,12 +51,12 @@ fn it_takes_flows_while_it_serves_and_leaves_nothing() {
         let (client, server) = stage.flow(&listener);
         let bytes = noise(1, 300_000);
         std::thread::scope(|scope| {
-            let heard = scope.spawn(|| hear(&server));
-            say(&client, &bytes);
+            let heard = scope.spawn(|| receive_all(&server));
+            send_all(&client, &bytes);
             assert!(heard.join().expect("hearing") == bytes, "other bytes arrived");
         });
-        say(&server, b"done");
-        assert_eq!(hear(&client), b"done");
+        send_all(&server, b"done");
+        assert_eq!(receive_all(&client), b"done");
     }
     until("both flows are booked", || metric(&stage, "midhop_flows") == 0.0);
     assert_eq!(metric(&stage, "midhop_flows_started_total{action=\"split\"}"), 2.0);
@@ -96,8 +96,8 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
             {
                 assert!(page.contains(part), "{part} is not in {page}");
             }
-            say(&client, b"");
-            say(&server, b"");
+            send_all(&client, b"");
+            send_all(&server, b"");
             until("the flow is over", || metric(&stage, "midhop_flows") == 0.0);
         }
     }
@@ -261,8 +261,8 @@ fn drain(accept: &str) {
         assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken");
     }
     assert!(!running.has_ended());
-    say(&client, b"last");
-    assert_eq!(hear(&server), b"last");
+    send_all(&client, b"last");
+    assert_eq!(receive_all(&server), b"last");
     drop((client, server));
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");

@@ -295,8 +295,8 @@ fn flows_beyond_those_that_a_peer_may_have_at_first_find_room() {
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
     for (number, (client, server)) in flows.into_iter().enumerate() {
-        stage::say(&client, &noise(number as u64, 100));
-        assert_eq!(stage::hear(&server), noise(number as u64, 100));
+        stage::send_all(&client, &noise(number as u64, 100));
+        assert_eq!(stage::receive_all(&server), noise(number as u64, 100));
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::ends::Ends;
 use crate::hand::{ACK, CWR, ECE, Hand, Odd, PSH, Place, RST, SYN, prepare};
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -109,18 +109,18 @@ fn exchange(stage: &Stage, family: Family, listener: &TcpListener, port: u16, sh
     let mut server = accepted(listener, hand.own);
     let (up, down) = (noise(u64::from(port), 900), noise(7, 5000));
     for piece in up.chunks(300) {
-        hand.say(piece, &shape.data);
+        hand.send_data(piece, &shape.data);
     }
     let mut heard = vec![0; up.len()];
     server.read_exact(&mut heard).expect(shape.name);
     assert!(heard == up, "{}: other bytes came", shape.name);
     server.write_all(&down).expect("writing");
-    hand.hear(down.len());
-    assert!(hand.heard == down, "{}: other bytes came back", shape.name);
+    hand.receive_data(down.len());
+    assert!(hand.received == down, "{}: other bytes came back", shape.name);
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0, "{}", shape.name);
     drop(server);
-    hand.hear_end();
+    hand.receive_end();
 }
 
 fn splits(proxy: &DataPlane) -> u64 {
@@ -184,12 +184,12 @@ fn answer(stage: &Stage, family: Family, port: u16, shape: &Shape) {
             // ECN is what its client asked for, or not; it does not answer with it.
             hand.accept_oddly(&Odd { flags: 0, ..shape.syn.clone() });
             for piece in down.chunks(300) {
-                hand.say(piece, &shape.data);
+                hand.send_data(piece, &shape.data);
             }
-            hand.hear(up.len());
-            assert!(hand.heard == up, "{}: other bytes came", shape.name);
+            hand.receive_data(up.len());
+            assert!(hand.received == up, "{}: other bytes came", shape.name);
             hand.end();
-            hand.hear_end();
+            hand.receive_end();
         });
         let mut client = stage.connect(target).expect(shape.name);
         let mut heard = vec![0; down.len()];
@@ -249,13 +249,13 @@ fn broken_syn(family: Family) {
         hand.connect(target(&listener), &Odd { bad_checksum: false, ..odd.clone() });
         let mut server = accepted(&listener, hand.own);
         hand.send(ACK | PSH, hand.next, b"evil", &Odd { options: Vec::new(), ..odd });
-        hand.say(b"good", &Odd::default());
+        hand.send_data(b"good", &Odd::default());
         let mut heard = [0; 4];
         server.read_exact(&mut heard).expect("bytes");
         assert_eq!(&heard, b"good", "{accept:?}");
         hand.end();
         drop(server);
-        hand.hear_end();
+        hand.receive_end();
         if let Some(proxy) = proxy {
             settled(&proxy);
         }
@@ -294,7 +294,7 @@ fn overlapping(family: Family, accept: &str) {
     for (from, to) in [(3000, 4000), (500, 1500), (1000, 2000), (500, 1200), (1900, 3100)] {
         hand.send(ACK | PSH, at(from), &said[from..to], &none);
     }
-    hand.say_at(begin, &said[..600], &none);
+    hand.send_data_at(begin, &said[..600], &none);
     hand.next = at(said.len());
     let mut heard = vec![0; said.len()];
     server.read_exact(&mut heard).expect("bytes");
@@ -302,7 +302,7 @@ fn overlapping(family: Family, accept: &str) {
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
-    hand.hear_end();
+    hand.receive_end();
     assert_eq!(splits(&proxy), 1);
     settled(&proxy);
 }
@@ -333,13 +333,13 @@ fn say_urgently((client, server): &(TcpStream, TcpStream), bytes: usize) {
     for (from, to) in [(client, server), (server, client)] {
         let said = noise(5, bytes);
         std::thread::scope(|scope| {
-            let heard = scope.spawn(|| hear(to));
+            let heard = scope.spawn(|| receive_all(to));
             let mut from = from;
             let (first, second) = said.split_at(bytes / 2);
             from.write_all(first).expect("writing");
             let socket = socket2::SockRef::from(&from);
             assert_eq!(socket.send_out_of_band(b"!").expect("an urgent byte"), 1);
-            say(from, second);
+            send_all(from, second);
             let heard = heard.join().expect("hearing");
             let whole = [first, b"!", second].concat();
             assert_eq!(heard.len(), whole.len(), "bytes are missing");
@@ -409,18 +409,18 @@ fn at_once(family: Family, accept: &str) {
             far.send(SYN | ACK, first, b"", &odd);
             far.next = first.wrapping_add(1);
             far.acknowledge();
-            far.hear(4);
-            assert_eq!(far.heard, b"ping");
-            far.say(b"pong", &Odd::default());
-            far.hear_end();
+            far.receive_data(4);
+            assert_eq!(far.received, b"ping");
+            far.send_data(b"pong", &Odd::default());
+            far.receive_end();
             far.end();
         });
         near.connect(near.other, &odd);
-        near.say(b"ping", &Odd::default());
-        near.hear(4);
-        assert_eq!(near.heard, b"pong");
+        near.send_data(b"ping", &Odd::default());
+        near.receive_data(4);
+        assert_eq!(near.received, b"pong");
         near.end();
-        near.hear_end();
+        near.receive_end();
         far.join().expect("the far end");
     });
     settled(&proxy);

@@ -5,7 +5,7 @@
 //! kernel does, and a worker's event loop takes that for the end of the world.
 
 use crate::program::{Desk, Running, log_of, traces, wording_of};
-use crate::stage::{self, Family, ReadOnce, Stage, hear, nft, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, nft, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
@@ -87,8 +87,8 @@ fn a_worker_that_panics(family: Family) {
     // New flows pass, and another daemon finds nothing in its way.
     let talk = || {
         let (client, server) = stage.flow(&listener);
-        say(&client, b"without it");
-        assert_eq!(hear(&server), b"without it");
+        send_all(&client, b"without it");
+        assert_eq!(receive_all(&server), b"without it");
     };
     talk();
     let next = Running::start(&stage, &desk);

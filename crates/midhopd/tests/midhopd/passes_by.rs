@@ -4,7 +4,7 @@
 
 use crate::ends::Authority;
 use crate::host;
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all};
 use crate::visitor;
 use midhop_testbed::namespace::Namespace;
 use midhop_tunnel::http3::ALPN;
@@ -57,10 +57,10 @@ fn connected(
 }
 
 fn talk((client, server): &(TcpStream, TcpStream)) {
-    say(client, b"question");
-    assert_eq!(hear(server), b"question");
-    say(server, b"answer");
-    assert_eq!(hear(client), b"answer");
+    send_all(client, b"question");
+    assert_eq!(receive_all(server), b"question");
+    send_all(server, b"answer");
+    assert_eq!(receive_all(client), b"answer");
 }
 
 fn mptcp(family: Family) {

@@ -101,7 +101,7 @@ fn a_peer_has_so_many_connections_and_no_more() {
     assert!(refused());
     let other = Visitor::new(&stage.gateway);
     let other = other.visit("far", Some(&Shown::of(&authority, "second")), &to(&listener));
-    assert!(other.heard, "others have their own: {other:?}");
+    assert!(other.received, "others have their own: {other:?}");
     drop(kept.pop());
     until("there is room again", || !refused());
 }

@@ -4,7 +4,7 @@
 //! the server's address, which is not the proxy's own. Or it says nothing: then only the kernel's own probing
 //! finds it out, which `midhopd doctor` asks for.
 
-use crate::stage::{Family, PATIENCE, Stage, hear, nft, noise, say};
+use crate::stage::{Family, PATIENCE, Stage, nft, noise, receive_all, send_all};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhopd::data_plane::DataPlane;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -88,8 +88,8 @@ fn pass(stage: &Stage, family: Family, deep: Deep, host: &Namespace, proxy: &Dat
     let (broad, narrow) = if deep == Deep::Server { (client, server) } else { (server, client) };
     let bytes = noise(5, BYTES);
     scope(|scope| {
-        scope.spawn(|| say(&broad, &bytes));
-        assert!(hear(&narrow) == bytes, "every byte came");
+        scope.spawn(|| send_all(&broad, &bytes));
+        assert!(receive_all(&narrow) == bytes, "every byte came");
     });
     let flows: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
     assert_eq!(flows, 1, "the flow was split");

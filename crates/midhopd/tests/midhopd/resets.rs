@@ -1,7 +1,7 @@
 //! What an end had sent before it broke reaches the other end, and the reset comes after it.
 
 use crate::ends::Ends;
-use crate::flows::{self, duties, hear_break, reset};
+use crate::flows::{self, duties, read_until_error, reset};
 use crate::stage::{Family, Stage, noise, queued, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
@@ -58,7 +58,7 @@ fn answer_and_reset(family: Family, config: &str) {
     let mut heard = vec![0; ANSWER];
     asks.read_exact(&mut heard).expect("all that was acknowledged");
     assert!(heard == bytes, "other bytes came");
-    assert_eq!(hear_break(&asks), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&asks), ErrorKind::ConnectionReset);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     for _ in 0..64 {
         client.write_all(&bytes).expect("somebody takes it");
     }
-    let (heard, kind) = duties::hear_all(&client);
+    let (heard, kind) = duties::count_until_error(&client);
     assert!(heard >= acknowledged, "{heard} of {acknowledged} came");
     assert_eq!(kind, ErrorKind::ConnectionReset);
 }

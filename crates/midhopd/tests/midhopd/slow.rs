@@ -1,7 +1,7 @@
 //! Ends that are slow, silent or gone.
 
 use crate::flows;
-use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
 use midhop_linux::tcp_info::TcpInfo;
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
@@ -118,14 +118,14 @@ fn late_reader(family: Family) {
     let bytes = noise(8, 12 << 20);
     thread::scope(|scope| {
         scope.spawn(|| {
-            say(&server, &bytes);
-            assert_eq!(hear(&server), b"");
+            send_all(&server, &bytes);
+            assert_eq!(receive_all(&server), b"");
         });
         until("the flow has both ends of its streams, but not its bytes", || {
             stage::queued::unread(&client) > 0
         });
         sleep(Duration::from_millis(300));
-        assert!(hear(&client) == bytes, "every byte arrives before the end does");
+        assert!(receive_all(&client) == bytes, "every byte arrives before the end does");
     });
     drop(server);
     until("the flow has ended in order", || count(&proxy) == 1);
@@ -195,7 +195,7 @@ fn dead_in_flight(family: Family) {
     silence(&stage);
     server.write_all(b"are you there?").expect("writing");
     until("the proxy has given up on the client", || connections(&stage, family) == 1);
-    let heard = flows::duties::hear_all(&server);
+    let heard = flows::duties::count_until_error(&server);
     assert!(heard.0 >= acknowledged, "{} of {acknowledged} bytes came", heard.0);
     assert_eq!(heard.1, ErrorKind::ConnectionReset);
     let dead = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.dead.value()).sum() };

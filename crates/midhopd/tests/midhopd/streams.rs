@@ -1,6 +1,6 @@
 //! What a flow's ends say reaches the other end, and so does how they end.
 
-use crate::stage::{Family, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -16,10 +16,10 @@ fn talk(family: Family) {
     assert_eq!(server.peer_addr().expect("a peer"), client.local_addr().expect("an address"));
     let (up, down) = (noise(1, 3_000_000), noise(2, 5_000_000));
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&client, &up));
-        scope.spawn(|| say(&server, &down));
-        let heard = scope.spawn(|| hear(&server));
-        assert!(hear(&client) == down, "what the server said");
+        scope.spawn(|| send_all(&client, &up));
+        scope.spawn(|| send_all(&server, &down));
+        let heard = scope.spawn(|| receive_all(&server));
+        assert!(receive_all(&client) == down, "what the server said");
         assert!(heard.join().expect("the server") == up, "what the client said");
     });
     let flows: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
@@ -43,12 +43,12 @@ fn half_close(family: Family) {
     let listener = stage.listen(family);
     let reply = noise(3, 4_000_000);
     let exchange = |first: &TcpStream, second: &TcpStream| {
-        say(first, b"that is all");
-        assert_eq!(hear(second), b"that is all");
+        send_all(first, b"that is all");
+        assert_eq!(receive_all(second), b"that is all");
         // Only after the end has been heard does the answer begin.
         std::thread::scope(|scope| {
-            scope.spawn(|| say(second, &reply));
-            assert!(hear(first) == reply, "the whole answer after the half-close");
+            scope.spawn(|| send_all(second, &reply));
+            assert!(receive_all(first) == reply, "the whole answer after the half-close");
         });
     };
     let (client, server) = stage.flow(&listener);

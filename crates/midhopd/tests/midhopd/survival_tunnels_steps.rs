@@ -1,7 +1,7 @@
 //! A data plane at an end of a tunnel may die before and after each of its system calls.
 
 use crate::flows::lasting::patient;
-use crate::flows::{exchange, hear_break, pass};
+use crate::flows::{exchange, pass, read_until_error};
 use crate::panics::thread;
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage};
 use crate::survival::{DEATHS, Traced};
@@ -146,7 +146,7 @@ fn is_broken(orphan: &Orphan) -> bool {
             assert!(orphan.heard.is_empty(), "a question ended in order, and its client was reset");
             false
         }
-        Ok(_) => hear_break(stream) == ErrorKind::ConnectionReset,
+        Ok(_) => read_until_error(stream) == ErrorKind::ConnectionReset,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
             true

@@ -1,7 +1,7 @@
 //! A SYN between ends that have a flow: one that was sent twice, or that of a client which has forgotten its flow.
 //! RFC 9293 §3.10.7.4 and RFC 5961 §4 say what a server answers; through midhopd it is the same.
 
-use crate::hand::{ACK, Hand, Heard, Odd, Place, RST, SYN, prepare};
+use crate::hand::{ACK, Hand, Odd, Place, RST, SYN, Segment, prepare};
 use crate::pair::{Pair, REJECT};
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage, nft, until};
 use midhopd::data_plane::DataPlane;
@@ -50,18 +50,18 @@ fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
 
 /// Bytes there and back.
 fn exchange(hand: &mut Hand, server: &mut TcpStream) {
-    let before = hand.heard.len();
-    hand.say(b"ping", &Odd::default());
+    let before = hand.received.len();
+    hand.send_data(b"ping", &Odd::default());
     let mut heard = [0; 4];
     server.read_exact(&mut heard).expect("bytes");
     assert_eq!(&heard, b"ping");
     server.write_all(b"pong").expect("writing");
-    hand.hear(before + 4);
-    assert_eq!(&hand.heard[before..], b"pong");
+    hand.receive_data(before + 4);
+    assert_eq!(&hand.received[before..], b"pong");
 }
 
 /// What comes in answer to a SYN that is not the first.
-fn answer(hand: &Hand) -> Heard {
+fn answer(hand: &Hand) -> Segment {
     let mut found = None;
     until("the SYN is answered", || {
         let heard = hand.listen(Duration::from_millis(50));
@@ -95,7 +95,7 @@ fn twice(family: Family, accept: Option<&str>) {
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
-    hand.hear_end();
+    hand.receive_end();
     if let Some(proxy) = proxy {
         settled(&proxy, 1);
     }
@@ -126,7 +126,7 @@ fn flows_of_many_syns(stage: &Stage, listener: &TcpListener, accept: impl Fn(&Ha
         hand.end();
         assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
         drop(server);
-        hand.hear_end();
+        hand.receive_end();
     }
 }
 
@@ -166,7 +166,7 @@ fn anew(family: Family, accept: Option<&str>) {
     again.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
-    again.hear_end();
+    again.receive_end();
     if let Some(proxy) = proxy {
         settled(&proxy, 2);
     }

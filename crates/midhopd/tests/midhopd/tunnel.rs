@@ -4,7 +4,7 @@
 
 use crate::ends::{Authority, Ends, far_config, near_tables};
 use crate::program::{Desk, Running};
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhopd::ledger::{Counter, Ledger};
 use midhopd::snapshot::Source;
 use std::io::{Read, Write};
@@ -14,10 +14,10 @@ use std::net::TcpStream;
 fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     std::thread::scope(|scope| {
-        scope.spawn(|| say(client, &up));
-        scope.spawn(|| say(server, &down));
-        let heard = scope.spawn(|| hear(server));
-        assert!(hear(client) == down, "what the server said");
+        scope.spawn(|| send_all(client, &up));
+        scope.spawn(|| send_all(server, &down));
+        let heard = scope.spawn(|| receive_all(server));
+        assert!(receive_all(client) == down, "what the server said");
         assert!(heard.join().expect("the server") == up, "what the client said");
     });
 }
@@ -77,12 +77,12 @@ fn bulk_over(down: &str, told: &str, bytes: usize) {
     let bulk = stage.flow(&listener);
     let said = noise(3, bytes);
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&bulk.1, &said));
-        assert!(hear(&bulk.0) == said, "what the server said");
+        scope.spawn(|| send_all(&bulk.1, &said));
+        assert!(receive_all(&bulk.0) == said, "what the server said");
     });
     // The tunnel is the same, or this flow would be dead.
     exchange(&silent.0, &silent.1, 1000);
-    say(&bulk.0, b"");
+    send_all(&bulk.0, b"");
     assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [bytes as u64 + 1000; 2]);
     assert_eq!(ends.sums(|ledger| &ledger.reset_by_server), [0; 2]);
 }

@@ -3,7 +3,7 @@
 
 use crate::ends::{Authority, Ends, far_config, near_config};
 use crate::program::{Desk, Running, wording_of};
-use crate::stage::{self, Family, PATIENCE, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, PATIENCE, Stage, noise, receive_all, send_all, until};
 use crate::visitor::{Flow, Shown, Visitor};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Form, Request, Response};
@@ -61,7 +61,7 @@ impl Place {
     }
 
     /// Says some capsules, each byte in a frame of its own where they are few, and ends the stream or not.
-    pub(crate) fn say(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
+    pub(crate) fn send_all(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
         let size = if capsules.len() < 100 { 1 } else { 16_000 };
         let mut stream = Vec::new();
         capsules.chunks(size).for_each(|piece| frame::write(frame::DATA, piece, &mut stream));
@@ -74,7 +74,7 @@ impl Place {
     }
 
     /// What the far end says up to the end of its stream.
-    pub(crate) fn hear(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
+    pub(crate) fn receive_all(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
         let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         while let Some(frame) = self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
             let Frame::Data(mut data) = frame else { panic!("{frame:?}") };
@@ -121,7 +121,7 @@ fn a_stream_that_ends_anywhere_but_after_its_last_capsule_is_a_reset() {
         place.say(&mut flow, &stream[..cut], true);
         if cut == whole || cut == stream.len() {
             assert_eq!(outcome(&server), (b"so far!".to_vec(), Ok(())), "cut at {cut}");
-            say(&server, b"an answer");
+            send_all(&server, b"an answer");
             assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
             continue;
         }
@@ -156,16 +156,16 @@ fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     let Some(place) = Place::set() else { return };
     let (mut flow, server) = place.flow();
     place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
-    assert_eq!(hear(&server), b"a question");
+    assert_eq!(receive_all(&server), b"a question");
     place.say(&mut flow, &capsule(0x21, b"something else"), false);
-    say(&server, b"an answer");
+    send_all(&server, b"an answer");
     assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
     place.say(&mut flow, b"", true);
     until("it is booked as ended in order", || place.ends.sums(|it| &it.ended)[1] == 1);
     // Until its stream has ended, what breaks is told.
     let (mut flow, server) = place.flow();
     place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
-    assert_eq!(hear(&server), b"a question");
+    assert_eq!(receive_all(&server), b"a question");
     flow.send.reset(quinn::VarInt::from_u32(0x10f)).expect("a reset");
     until("the server hears of it", || {
         socket2::SockRef::from(&server).take_error().expect("a state").is_some()
@@ -302,7 +302,7 @@ fn a_target_of_ipv6_is_reached_by_its_template() {
     let (_, mut flow) = place.visitor.ask_with("far", &place.shown, &fields);
     let (server, _) = listener.accept().expect("the far side");
     place.say(&mut flow, &capsule(FINAL_DATA, b"hello"), true);
-    assert_eq!(hear(&server), b"hello");
+    assert_eq!(receive_all(&server), b"hello");
 }
 
 /// Nobody has to configure it: once the far end has said what it serves, flows are asked for by templates.
@@ -318,10 +318,10 @@ fn two_of_ours_find_it_by_themselves() {
     let listener = stage.listen(Family::V4);
     let exchange = || {
         let (client, server) = stage.flow(&listener);
-        say(&client, b"a question");
-        assert_eq!(hear(&server), b"a question");
-        say(&server, b"an answer");
-        assert_eq!(hear(&client), b"an answer");
+        send_all(&client, b"a question");
+        assert_eq!(receive_all(&server), b"a question");
+        send_all(&server, b"an answer");
+        assert_eq!(receive_all(&client), b"an answer");
     };
     until("a flow is asked for by a template", || {
         exchange();

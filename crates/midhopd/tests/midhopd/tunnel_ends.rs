@@ -4,9 +4,9 @@
 
 use crate::ends::{Authority, Ends, far_config, near_config, near_tables, start_far};
 use crate::flows::duties::{self, Flow};
-use crate::flows::{KNOWN_LINK, hear_break};
+use crate::flows::{KNOWN_LINK, read_until_error};
 use crate::program::{Desk, Running};
-use crate::stage::{Family, Stage, hear, nft, until};
+use crate::stage::{Family, Stage, nft, receive_all, until};
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
 use std::io::{ErrorKind, Write};
@@ -131,7 +131,7 @@ fn refused_stays_refused() {
         let ends = Ends::start(&stage, family, &accepting(BOTH[mode]));
         let address = SocketAddr::new(family.server(), 9);
         let kind = match stage.connect(address) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         let expected = [ErrorKind::ConnectionReset, ErrorKind::ConnectionRefused][mode];
@@ -152,7 +152,7 @@ fn unreachable_stays_unreachable() {
         for mode in BOTH {
             let ends = Ends::start(&stage, family, &accepting(mode));
             let kind = match stage.connect(SocketAddr::new(family.server(), 9)) {
-                Ok(client) => hear_break(&client),
+                Ok(client) => read_until_error(&client),
                 Err(error) => error.kind(),
             };
             if mode == "after-connect" {
@@ -179,7 +179,7 @@ fn silence_stays_silence() {
     for mode in BOTH {
         let ends = Ends::start(&stage, Family::V4, &accepting(mode));
         let kind = match stage.connect(SocketAddr::new(Family::V4.server(), 9)) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         let expected =
@@ -216,7 +216,7 @@ fn clients_that_ask_are_told_why_not() {
     ] {
         let mut client = stage.connect("10.0.1.1:3128".parse().expect("an address")).expect("it");
         write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").expect("asking");
-        let said = String::from_utf8(hear(&client)).expect("text");
+        let said = String::from_utf8(receive_all(&client)).expect("text");
         assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {said}");
         assert!(said.contains(&format!("error={error}\r\n")), "{target}: {said}");
         let target: SocketAddr = target.parse().expect("an address");
@@ -226,7 +226,7 @@ fn clients_that_ask_are_told_why_not() {
         request.extend(target.ip().octets());
         request.extend(target.port().to_be_bytes());
         client.write_all(&request).expect("asking");
-        let said = hear(&client);
+        let said = receive_all(&client);
         assert_eq!(said[..4], [5, 0, 5, code], "{target}");
     }
 }

@@ -72,7 +72,7 @@ impl Sound {
     }
 
     fn pass(&mut self) {
-        assert_eq!(self.peer.say(&mut self.flow, b"ping"), Some(4));
+        assert_eq!(self.peer.send_some(&mut self.flow, b"ping"), Some(4));
         let mut heard = [0; 4];
         self.server.read_exact(&mut heard).expect("reading");
         assert_eq!(&heard, b"ping");
@@ -97,12 +97,12 @@ fn pour(
     let mut said = 0;
     until("enough is said", || {
         for flow in flows.iter_mut() {
-            while flow.said < each && peer.say(flow, &piece).is_some_and(|count| count > 0) {}
+            while flow.sent < each && peer.send_some(flow, &piece).is_some_and(|count| count > 0) {}
         }
         sound.pass();
         let held = scene.far.budget().held();
         assert!(held <= ROOM + SLACK, "{held} bytes are held");
-        said = flows.iter().map(|flow| flow.said).sum();
+        said = flows.iter().map(|flow| flow.sent).sum();
         rounds += u32::from(enough(held));
         rounds > 200 || peer.connection.close_reason().is_some()
     });

@@ -61,7 +61,7 @@ impl Crowd {
         for (peer, flows) in &mut self.connections {
             assert_eq!(peer.connection.close_reason(), None, "it is let stay");
             for flow in flows {
-                more += peer.say(flow, piece).expect("a stream that is open") as u64;
+                more += peer.send_some(flow, piece).expect("a stream that is open") as u64;
             }
         }
         more
@@ -86,7 +86,7 @@ impl Sound {
     }
 
     fn pass(&mut self) {
-        assert_eq!(self.peer.say(&mut self.flow, b"ping"), Some(4));
+        assert_eq!(self.peer.send_some(&mut self.flow, b"ping"), Some(4));
         let mut heard = [0; 4];
         self.server.read_exact(&mut heard).expect("reading");
         assert_eq!(&heard, b"ping");

@@ -1,7 +1,7 @@
 //! What a tunnel repairs of its link's losses before anybody asks again, and with whom.
 
 use crate::ends::Ends;
-use crate::stage::{Family, PATIENCE, Stage, hear, noise, say, until};
+use crate::stage::{Family, PATIENCE, Stage, noise, receive_all, send_all, until};
 use midhop_status::snapshot::PeerSnapshot;
 use midhopd::snapshot::Source;
 use std::time::Instant;
@@ -31,10 +31,10 @@ fn told_after(
         let (client, server) = stage.flow(&listener);
         let (up, down) = (noise(1, up_bytes), noise(2, down_bytes));
         std::thread::scope(|scope| {
-            scope.spawn(|| say(&client, &up));
-            scope.spawn(|| say(&server, &down));
-            let heard = scope.spawn(|| hear(&server));
-            assert!(hear(&client) == down, "what the server said");
+            scope.spawn(|| send_all(&client, &up));
+            scope.spawn(|| send_all(&server, &down));
+            let heard = scope.spawn(|| receive_all(&server));
+            assert!(receive_all(&client) == down, "what the server said");
             assert!(heard.join().expect("the server") == up, "what the client said");
         });
     };

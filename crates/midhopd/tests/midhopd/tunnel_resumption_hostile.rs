@@ -1,7 +1,7 @@
 //! Peers that resume what is not theirs, or from where nobody stopped: nothing breaks but the flow that they name.
 
-use crate::flows::hear_break;
-use crate::stage::{PATIENCE, hear, noise, say, until};
+use crate::flows::read_until_error;
+use crate::stage::{PATIENCE, noise, receive_all, send_all, until};
 use crate::tunnel_capsules::{Place, TEMPLATE, capsule};
 use crate::visitor::Flow;
 use midhop_tunnel::connect::{Request, Response};
@@ -103,7 +103,7 @@ fn a_false_offset_breaks_the_flow_and_no_other() {
             server.read_exact(&mut [0; 4]).expect("reading");
         }
         assert_eq!(place.refused(ID, offset), "410", "{said} {offset}");
-        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset, "{said} {offset}");
+        assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset, "{said} {offset}");
     }
     (&other_server).write_all(b"still there").expect("writing");
     until("the flows are counted", || {
@@ -118,7 +118,7 @@ fn who_confirms_what_was_never_sent_breaks_a_rule() {
         let (mut flow, server) = place.lasting(ID);
         place.say(&mut flow, &confirmation(offset), false);
         assert_eq!(place.hear_reset(&mut flow), Code::MESSAGE_ERROR);
-        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     }
 }
 
@@ -130,7 +130,7 @@ fn the_last_one_to_go_on_counts() {
     let (mut flow, server) = place.lasting(ID);
     let down = noise(4, 200_000);
     let mut heard = Vec::new();
-    say(&server, &down);
+    send_all(&server, &down);
     for turn in 0..30_usize {
         heard.extend(place.read(&mut flow, 1));
         // It names what it received, which is all of it or any part that was not confirmed.
@@ -147,7 +147,7 @@ fn the_last_one_to_go_on_counts() {
     heard.extend(rest);
     assert!(heard == down, "what the server sent");
     place.say(&mut flow, &Payload::Capsules.end(), true);
-    assert_eq!(hear(&server), b"");
+    assert_eq!(receive_all(&server), b"");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A flow that nobody reads holds up no other, and comes whole at last, on a link that loses much.
 
 use crate::ends::Ends;
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhop_status::snapshot::FlowSnapshot;
 use midhopd::snapshot::Source;
 use std::net::TcpStream;
@@ -25,10 +25,10 @@ fn stall(request: &str, downwards: bool) {
     let stalled = turned(stage.flow(&listener));
     let (long, short) = (noise(1, 12_000_000), noise(2, 1_000_000));
     scope(|scope| {
-        scope.spawn(|| say(&stalled.0, &long));
+        scope.spawn(|| send_all(&stalled.0, &long));
         let other = turned(stage.flow(&listener));
-        scope.spawn(move || say(&other.0, &short));
-        assert!(hear(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
+        scope.spawn(move || send_all(&other.0, &short));
+        assert!(receive_all(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
         // The end that the sender is at has what the tunnel does not take yet.
         let sender = if downwards { &ends.far } else { &ends.near };
         until("it is reported to wait for the tunnel", || {
@@ -40,7 +40,7 @@ fn stall(request: &str, downwards: bool) {
             snapshot.busiest.iter().any(|flow| waits(flow) == Some("tunnel"))
                 && snapshot.waiting["tunnel"] > 0
         });
-        assert!(hear(&stalled.1) == long, "every byte arrives, however late");
+        assert!(receive_all(&stalled.1) == long, "every byte arrives, however late");
     });
 }
 

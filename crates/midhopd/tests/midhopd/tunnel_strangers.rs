@@ -42,12 +42,12 @@ fn strangers_get_nothing_and_learn_nothing() {
     ] {
         let visitor = Visitor::new(&stage.gateway);
         let seen = visitor.visit("far", shown.as_ref(), &asked);
-        assert!(!seen.heard && seen.ended.is_some(), "{who}: {seen:?}");
+        assert!(!seen.received && seen.ended.is_some(), "{who}: {seen:?}");
         assert!(listener.accept().is_err(), "{who}: a flow was opened");
         // Who does not even know whom it looks for is not told whom it found.
         for name in ["other.example", "near"] {
             let seen = Visitor::new(&stage.gateway).visit(name, shown.as_ref(), &asked);
-            assert!(!seen.heard && seen.ended.is_some(), "{who}: {seen:?}");
+            assert!(!seen.received && seen.ended.is_some(), "{who}: {seen:?}");
             assert_eq!(seen.certificate, None, "{who}");
         }
         pass(&mut client, &mut server);
@@ -74,7 +74,7 @@ fn an_expired_name_that_is_known_is_a_stranger_s() {
         again.issue("near", from, to);
         let shown = Shown::of(&again, "near");
         let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &request(&listener));
-        assert_eq!(seen.heard, welcome, "{from} {to}: {seen:?}");
+        assert_eq!(seen.received, welcome, "{from} {to}: {seen:?}");
     }
 }
 
@@ -250,9 +250,9 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     assert_eq!(near.peer("far").opened_total, 1, "{}", log_of(&near));
     let now = Shown::of(&others, "near");
     let after = Visitor::new(&stage.gateway).visit("far", Some(&now), &asked);
-    assert!(after.heard && after.certificate != before, "{after:?}");
+    assert!(after.received && after.certificate != before, "{after:?}");
     let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &asked);
-    assert!(!seen.heard, "who was known by the old authority is a stranger now");
+    assert!(!seen.received, "who was known by the old authority is a stranger now");
     // A file that is broken changes nothing, and nothing else of the same configuration is followed.
     std::fs::write(authority.path().join("far.pem"), "nonsense").expect("writing");
     far.rewrite(&far_config(Family::V4, &authority, "[log]\nlevel = \"off\"\n"));
@@ -262,7 +262,7 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     assert!(told.error.contains("far.pem"), "{told:?}");
     assert!(told.hint.as_ref().is_some_and(|hint| hint.contains("midhopd pki show")), "{told:?}");
     let after = Visitor::new(&stage.gateway).visit("far", Some(&now), &asked);
-    assert!(after.heard, "{after:?}");
+    assert!(after.received, "{after:?}");
     pass(&mut client, &mut server);
 }
 

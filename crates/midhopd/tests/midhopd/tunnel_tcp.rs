@@ -188,8 +188,8 @@ fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
         (&down.0).read_exact(&mut chunk).expect("the download begins");
         (&up.1).read_exact(&mut chunk).expect("the upload begins");
         far.signal(nix::sys::signal::Signal::SIGKILL);
-        assert_eq!(flows::hear_break(&down.0), ErrorKind::ConnectionReset);
-        assert_eq!(flows::hear_break(&up.1), ErrorKind::ConnectionReset);
+        assert_eq!(flows::read_until_error(&down.0), ErrorKind::ConnectionReset);
+        assert_eq!(flows::read_until_error(&up.1), ErrorKind::ConnectionReset);
     });
 }
 
@@ -204,8 +204,8 @@ fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
     let (client, server) = flow(&stage, &listener);
     nft(&stage.server, "add chain inet block cutoff { type filter hook input priority 0; }");
     nft(&stage.server, &format!("add rule inet block cutoff tcp dport {PORT} drop"));
-    assert_eq!(flows::hear_break(&client), ErrorKind::ConnectionReset);
-    assert_eq!(flows::hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(flows::read_until_error(&client), ErrorKind::ConnectionReset);
+    assert_eq!(flows::read_until_error(&server), ErrorKind::ConnectionReset);
     nft(&stage.server, "flush chain inet block cutoff");
     until("the tunnel is there again", || pair.far_seen().tcp_opened_total == 2);
     flow(&stage, &listener);

@@ -4,7 +4,7 @@
 
 use crate::ends::Ends;
 use crate::flows::duties::{self, Flow};
-use crate::flows::{self, block, hear_break, reset};
+use crate::flows::{self, block, read_until_error, reset};
 use crate::stage::{Family, Stage, nft, noise, until};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -103,7 +103,7 @@ fn what_the_server_said_is_what_the_client_sees() {
     ] {
         let ends = start(&stage, mode);
         let kind = match stage.connect(SocketAddr::new(Family::V4.server(), port)) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         assert_eq!(kind, expected, "{mode} {port}");
@@ -128,7 +128,7 @@ fn a_hundred_flows_that_break_at_once_harm_no_other() {
         let (clients, servers): (Vec<_>, Vec<_>) = flows.into_iter().unzip();
         clients.into_iter().for_each(reset);
         for server in &servers {
-            assert_eq!(hear_break(server), ErrorKind::ConnectionReset);
+            assert_eq!(read_until_error(server), ErrorKind::ConnectionReset);
         }
     }
     until("they are booked", || ends.sums(|it| &it.reset_by_client) == [300, 300]);

@@ -1,9 +1,9 @@
 //! How the flows of a tunnel over TCP share it, how it fills a long link, and what it has beside QUIC.
 
 use crate::ends::Ends;
-use crate::flows::{await_bytes, block, count_on, jain, say_on, unblock, with_bulk};
+use crate::flows::{await_bytes, block, count_on, jain, send_endlessly, unblock, with_bulk};
 use crate::pair::Pair;
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[test]
@@ -40,8 +40,8 @@ fn a_long_link_is_crossed_over_tcp() {
     let said = noise(3, 20_000_000);
     let start = std::time::Instant::now();
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&bulk.1, &said));
-        assert!(hear(&bulk.0) == said, "what the server said");
+        scope.spawn(|| send_all(&bulk.1, &said));
+        assert!(receive_all(&bulk.0) == said, "what the server said");
     });
     println!("{:.1} Mbit/s", said.len() as f64 * 8e-6 / start.elapsed().as_secs_f64());
 }
@@ -65,7 +65,7 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
     let come = || [0, 1].map(|at: usize| counts[at].load(Relaxed));
     std::thread::scope(|scope| {
         for ((client, server), count) in [&old, &new].into_iter().zip(&counts) {
-            scope.spawn(|| say_on(server));
+            scope.spawn(|| send_endlessly(server));
             scope.spawn(|| count_on(client, count));
         }
         // Each had all of it while the other was silent: two seconds of it pass first, then five are looked at.

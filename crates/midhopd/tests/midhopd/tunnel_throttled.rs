@@ -3,7 +3,7 @@
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
 use crate::ends::PORT;
-use crate::flows::{self, EndedFlow, await_bytes, count_on, say_on, with_bulk};
+use crate::flows::{self, EndedFlow, await_bytes, count_on, send_endlessly, with_bulk};
 use crate::pair::{Pair, REJECT};
 use crate::program::log_of;
 use crate::stage::{Family, Stage, nft};
@@ -43,7 +43,7 @@ fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker
             let [own, other] = [&client, &server].map(|it| it.try_clone().expect("another"));
             flows.push_back(EndedFlow((client, server)));
             let (from, to) = if talker == Talker::Client { (own, other) } else { (other, own) };
-            scope.spawn(move || say_on(&from));
+            scope.spawn(move || send_endlessly(&from));
             scope.spawn(move || count_on(&to, &AtomicU64::new(0)));
             // No more than a handful at a time: each of them has two threads here. A trial, whenever it begins, has new ones.
             if flows.len() > 20 {

@@ -7,7 +7,7 @@ use crate::flows::{duties, exchange};
 use crate::ground::{Ground, at};
 use crate::pages::{ADMIN, metric, page};
 use crate::program::{Desk, Running, errors, log_of, traces, wording_of};
-use crate::stage::{Family, Stage, hear, say, until};
+use crate::stage::{Family, Stage, receive_all, send_all, until};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -96,8 +96,8 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
         let listener = ground.listen(Family::V4);
         let (client, server, seen) = ground.flow(&listener);
         assert_eq!(seen.ip(), at(Family::V4, 3, 1), "{allowed}");
-        say(&client, b"a question");
-        assert_eq!(hear(&server), b"a question");
+        send_all(&client, b"a question");
+        assert_eq!(receive_all(&server), b"a question");
         let page = page(&ground.stage.server, "/metrics");
         assert_eq!(metric(&page, "midhop_claims_ignored_total{of=\"client\"}"), 1, "{allowed}");
         // Whose it is, is known all the same.

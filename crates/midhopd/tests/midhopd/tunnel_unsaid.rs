@@ -3,7 +3,7 @@
 //! `client – gateway with the near end – server's host with a proxy of our own making`
 
 use crate::ends::{Authority, PORT, near_config};
-use crate::flows::hear_break;
+use crate::flows::read_until_error;
 use crate::host::Host;
 use crate::program::{Desk, Running, wording_of};
 use crate::stage::{Family, Stage, until};
@@ -36,7 +36,7 @@ fn a_peer_that_does_not_say_what_it_serves_holds_no_flow_for_ever() {
     for _ in 0..2 {
         // The second is reset as soon as it is there, and may hear of that while it connects.
         let kind = match stage.connect(listener.local_addr().expect("an address")) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         assert_eq!(kind, ErrorKind::ConnectionReset);
