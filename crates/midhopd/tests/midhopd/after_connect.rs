@@ -1,4 +1,4 @@
-//! A client is told what the far side says: its SYN waits until then.
+//! A client receives what the far side answers: its SYN waits until then.
 
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use midhop_pep::config::Plan;
@@ -67,8 +67,8 @@ fn unreachable(family: Family) {
     nft(&stage.server, &format!("add rule inet t c tcp dport 9 reject with {words}"));
     let error = stage.connect(SocketAddr::new(family.server(), 9)).expect_err("not reachable");
     assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{error}");
-    let told: u64 = proxy.ledgers().iter().map(|ledger| ledger.unreachable.value()).sum();
-    assert_eq!(told, 1, "it was the far side's network that said so");
+    let reported: u64 = proxy.ledgers().iter().map(|ledger| ledger.unreachable.value()).sum();
+    assert_eq!(reported, 1, "it was the far side's network that said so");
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
     });
 }
 
-/// A request that has been passed on as often as any may be is told that it goes round in circles.
+/// A request that has been passed on as often as any may be is refused: it goes round in circles.
 #[test]
 fn a_request_that_came_too_far_is_a_loop() {
     let Some(stage) = Stage::set() else { return };

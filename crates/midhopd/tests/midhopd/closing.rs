@@ -33,7 +33,7 @@ fn closing(inside: &Namespace, family: Family) -> (usize, usize) {
     found
 }
 
-/// From now on nothing that `host` says leaves it, and then it does again.
+/// From now on nothing that `host` sends leaves it, and then it does again.
 fn mute(host: &Namespace) {
     nft(
         host,
@@ -50,7 +50,7 @@ fn ended(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.ended.value()).sum()
 }
 
-/// One end has ended its stream; then it falls silent, and the other says its last and goes.
+/// One end has ended its stream; then it falls silent, and the other sends its last and goes.
 fn last_words(stage: &Stage, family: Family, to_client: bool) {
     let listener = stage.listen(family);
     let flows: Vec<(TcpStream, TcpStream)> = (0..FLOWS)

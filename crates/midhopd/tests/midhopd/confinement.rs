@@ -14,7 +14,7 @@ const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n";
 /// Set for a copy of this program that is to try something: what.
 const TRY: &str = "MIDHOP_TEST_TRY";
 
-/// What the kernel says of the threads of a process, by their names.
+/// What the kernel reports of the threads of a process, by their names.
 fn threads(process: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
     // One that has ended since has no status.
@@ -38,7 +38,7 @@ fn whoever_reads_what_strangers_send_is_confined() {
     ));
     let running = Running::start(&stage, &desk);
     let names = ["midhopd-data", "worker-0", "worker-1", "explicit", "gate", "keeper"];
-    // Each gives itself its name, maybe after the daemon has said that it serves.
+    // Each gives itself its name, maybe after the daemon has reported that it serves.
     until("its threads", || {
         let threads = threads(running.id());
         names.iter().all(|name| threads.contains_key(*name))

@@ -44,9 +44,9 @@ fn live_flows_and_legs_are_shown() {
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     let bytes = noise(1, 100_000);
-    let mut heard = vec![0; bytes.len()];
+    let mut received = vec![0; bytes.len()];
     (&client).write_all(&bytes).expect("writing");
-    (&server).read_exact(&mut heard).expect("reading");
+    (&server).read_exact(&mut received).expect("reading");
     let status: DaemonStatus = answer(&stage, &desk, &["status"]);
     assert_eq!((status.flows, status.up_bytes_total, status.pid), (1, 100_000, running.id()));
     assert_eq!(status.legs["wan0"].rate_bit_per_s, Some(50_000_000));
@@ -80,7 +80,7 @@ fn live_flows_and_legs_are_shown() {
             let page = scope.spawn(|| text(&ask(&stage, &desk, &command)));
             while !page.is_finished() {
                 (&client).write_all(&bytes).expect("writing");
-                (&server).read_exact(&mut heard).expect("reading");
+                (&server).read_exact(&mut received).expect("reading");
                 std::thread::sleep(Duration::from_millis(20));
             }
             page.join().expect("a page")

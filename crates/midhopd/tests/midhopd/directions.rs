@@ -139,9 +139,9 @@ fn carry(opener: &TcpStream, other: &TcpStream, (opened, answered): (usize, usiz
     scope(|scope| {
         scope.spawn(|| send_all(opener, &opened));
         scope.spawn(|| send_all(other, &answered));
-        let heard = scope.spawn(|| receive_all(other));
+        let received = scope.spawn(|| receive_all(other));
         assert!(receive_all(opener) == answered, "what the other end sent");
-        assert!(heard.join().expect("the other end") == opened, "what the opener sent");
+        assert!(received.join().expect("the other end") == opened, "what the opener sent");
     });
 }
 
