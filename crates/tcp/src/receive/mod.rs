@@ -140,7 +140,7 @@ impl Receiver {
             if self.readable() == 0 {
                 self.reassembly.release();
             }
-            if self.room.is_worth_telling(self.nxt(), self.segment, self.shift) {
+            if self.room.is_worth_announcing(self.nxt(), self.segment, self.shift) {
                 self.owed.at_once();
             }
         }
