@@ -21,7 +21,7 @@ use std::time::Duration;
 const PENDING: u64 = 1024;
 const ADMIN: ([u8; 4], u16) = ([127, 0, 0, 1], 9310);
 
-/// What the daemon tells about itself.
+/// What the daemon reports about itself.
 fn status(stage: &Stage) -> Value {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(SocketAddr::from(ADMIN))?;
@@ -91,7 +91,7 @@ fn flood(
     time: Duration,
     turn: &Mutex<()>,
 ) -> Option<Outcome> {
-    // Whose turn failed has said so itself.
+    // Whose turn failed has reported it itself.
     let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     let stage = Stage::set()?;
     invite(&stage, family);
@@ -234,7 +234,7 @@ fn leave_others_split(family: Family) {
                 judge(kind, &outcome);
                 assert_eq!(outcome.split, outcome.flows, "{}: {outcome:?}", kind.name());
             };
-            // Whatever fails says as whom.
+            // Whatever fails reports as whom.
             let name = format!("{}, {accept}, {family:?}", kind.name());
             std::thread::Builder::new().name(name).spawn_scoped(scope, short).expect("a thread");
         }

@@ -55,7 +55,7 @@ impl Scene {
         scope(|scope| {
             let acting = scope.spawn(move || {
                 server(&mut hand);
-                // It says no more, and its kernel never heard of it.
+                // It sends no more, and its kernel never knew of it.
                 hand
             });
             let talking = scope.spawn(|| client(self.connect(target)));
@@ -82,12 +82,12 @@ impl Scene {
     /// A word there and one back.
     fn pass(&self) {
         let (mut client, mut server) = (&self.sound.0, &self.sound.1);
-        let mut heard = [0; 4];
+        let mut received = [0; 4];
         client.write_all(b"ping").expect("writing");
-        server.read_exact(&mut heard).expect("reading");
+        server.read_exact(&mut received).expect("reading");
         server.write_all(b"pong").expect("writing");
-        client.read_exact(&mut heard).expect("reading");
-        assert_eq!(&heard, b"pong");
+        client.read_exact(&mut received).expect("reading");
+        assert_eq!(&received, b"pong");
     }
 }
 
@@ -105,10 +105,10 @@ fn is_reset(error: &io::Error) -> bool {
 }
 
 /// Reads to the end, whichever it is.
-fn hear(mut stream: &TcpStream) -> (Vec<u8>, io::Result<()>) {
-    let mut heard = Vec::new();
-    let ended = stream.read_to_end(&mut heard).map(drop);
-    (heard, ended)
+fn receive_to_end(mut stream: &TcpStream) -> (Vec<u8>, io::Result<()>) {
+    let mut received = Vec::new();
+    let ended = stream.read_to_end(&mut received).map(drop);
+    (received, ended)
 }
 
 /// It ends both halves in order.
@@ -119,21 +119,21 @@ fn part(hand: &mut Hand) {
 
 /// Windows that take a few bytes, or none for long.
 fn windows(scene: &Scene) {
-    let said = noise(1, 3000);
+    let sent = noise(1, 3000);
     scene.play(
         "a window of a few bytes",
         |hand| {
             hand.window = 70;
             hand.accept();
             part(hand);
-            assert!(hand.received == said, "other bytes came");
+            assert!(hand.received == sent, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
-            (&client).write_all(&said).expect("writing");
+            (&client).write_all(&sent).expect("writing");
             client.shutdown(Shutdown::Write).expect("an end");
-            let (heard, ended) = hear(&client);
-            assert!(heard.is_empty() && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received.is_empty() && ended.is_ok(), "{ended:?}");
         },
     );
     let much = noise(2, 1_500_000);
@@ -144,9 +144,9 @@ fn windows(scene: &Scene) {
             hand.accept();
             // Some probes of it are answered, and it stays closed.
             for _ in 0..3 {
-                if let Some(heard) = hand.listen(PATIENCE) {
-                    let inside = heard.sequence.wrapping_sub(hand.expected) == 0;
-                    assert!(!inside || heard.bytes.len() <= 1, "it was closed");
+                if let Some(segment) = hand.listen(PATIENCE) {
+                    let inside = segment.sequence.wrapping_sub(hand.expected) == 0;
+                    assert!(!inside || segment.bytes.len() <= 1, "it was closed");
                     hand.acknowledge();
                 }
             }
@@ -159,8 +159,8 @@ fn windows(scene: &Scene) {
             let client = client.expect("a connection");
             (&client).write_all(&much).expect("writing");
             client.shutdown(Shutdown::Write).expect("an end");
-            let (heard, ended) = hear(&client);
-            assert!(heard.is_empty() && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received.is_empty() && ended.is_ok(), "{ended:?}");
         },
     );
     scene.play(
@@ -203,7 +203,7 @@ fn resets(scene: &Scene) {
             assert!(syn.bytes.is_empty());
         },
         |client| {
-            let outcome = client.and_then(|client| hear(&client).1);
+            let outcome = client.and_then(|client| receive_to_end(&client).1);
             assert!(outcome.is_err_and(|error| is_reset(&error)), "it was refused");
         },
     );
@@ -214,7 +214,7 @@ fn resets(scene: &Scene) {
             hand.reset();
         },
         |client| {
-            let outcome = client.and_then(|client| hear(&client).1);
+            let outcome = client.and_then(|client| receive_to_end(&client).1);
             assert!(outcome.is_err_and(|error| is_reset(&error)), "it was reset");
         },
     );
@@ -229,11 +229,11 @@ fn resets(scene: &Scene) {
         },
         |client| {
             let client = client.expect("a connection");
-            let mut heard = vec![0; down.len()];
-            (&client).read_exact(&mut heard).expect("bytes");
-            assert!(heard == down, "other bytes came");
+            let mut received = vec![0; down.len()];
+            (&client).read_exact(&mut received).expect("bytes");
+            assert!(received == down, "other bytes came");
             (&client).write_all(b"hello").expect("writing");
-            let (rest, ended) = hear(&client);
+            let (rest, ended) = receive_to_end(&client);
             assert!(rest.is_empty() && ended.is_err_and(|error| is_reset(&error)));
         },
     );
@@ -248,10 +248,10 @@ fn resets(scene: &Scene) {
         },
         |client| {
             let client = client.expect("a connection");
-            let (heard, ended) = hear(&client);
-            assert!(heard == b"that is all" && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received == b"that is all" && ended.is_ok(), "{ended:?}");
             (&client).write_all(b"hello").expect("writing");
-            // It has no half left in which to hear of the reset, but for what it says itself.
+            // It has no half left in which to receive the reset, but for what it sends itself.
             until("it is reset", || (&client).write_all(b"more").is_err());
         },
     );
@@ -267,9 +267,9 @@ fn resets(scene: &Scene) {
         |client| {
             let client = client.expect("a connection");
             (&client).write_all(b"hello").expect("writing");
-            // Nobody says a word; the client loses its patience.
+            // Nobody sends anything; the client loses its patience.
             client.set_read_timeout(Some(MOMENT)).expect("a timeout");
-            let kind = hear(&client).1.map_err(|error| error.kind());
+            let kind = receive_to_end(&client).1.map_err(|error| error.kind());
             assert_eq!(kind, Err(ErrorKind::WouldBlock), "nothing comes, and no end");
             reset(client);
         },
@@ -290,7 +290,7 @@ fn resets(scene: &Scene) {
         |client| {
             let client = client.expect("a connection");
             client.shutdown(Shutdown::Write).expect("an end");
-            assert!(hear(&client).1.is_ok());
+            assert!(receive_to_end(&client).1.is_ok());
         },
     );
 }
@@ -317,8 +317,8 @@ fn ends(scene: &Scene) {
         |client| {
             let client = client.expect("a connection");
             (&client).write_all(b"hello").expect("writing");
-            let (heard, ended) = hear(&client);
-            assert!(heard == down && ended.is_ok(), "{} bytes, {ended:?}", heard.len());
+            let (received, ended) = receive_to_end(&client);
+            assert!(received == down && ended.is_ok(), "{} bytes, {ended:?}", received.len());
         },
     );
     let up = noise(6, 400_000);
@@ -332,8 +332,8 @@ fn ends(scene: &Scene) {
         },
         |client| {
             let client = client.expect("a connection");
-            let (heard, ended) = hear(&client);
-            assert!(heard.is_empty() && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received.is_empty() && ended.is_ok(), "{ended:?}");
             (&client).write_all(&up).expect("writing");
         },
     );
@@ -350,8 +350,8 @@ fn ends(scene: &Scene) {
         },
         |client| {
             let client = client.expect("a connection");
-            let (heard, ended) = hear(&client);
-            assert!(heard == down && ended.is_ok(), "{} bytes, {ended:?}", heard.len());
+            let (received, ended) = receive_to_end(&client);
+            assert!(received == down && ended.is_ok(), "{} bytes, {ended:?}", received.len());
         },
     );
 }

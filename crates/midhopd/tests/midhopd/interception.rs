@@ -248,7 +248,7 @@ fn a_port_that_is_taken_here_lets_the_flow_pass_ipv6() {
 fn abandoned(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("[limits]\npending = 64\n");
-    // Addresses behind the server at which nobody is, and nothing says so.
+    // Addresses behind the server at which nobody is, and nothing reports that.
     nft(&stage.server, "add table inet hole");
     nft(&stage.server, "add chain inet hole i { type filter hook prerouting priority -300; }");
     nft(&stage.server, "add rule inet hole i tcp dport 9 drop");

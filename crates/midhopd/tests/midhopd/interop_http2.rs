@@ -22,22 +22,22 @@ fn does_what_go_can(flow: Flow<'_>) {
     }
 }
 
-/// Both say much at a time, and the server ends once it has heard the client's end: Go cancels a request (RST_STREAM) whose
+/// Both send much at a time, and the server ends once it has read the client's end: Go cancels a request (RST_STREAM) whose
 /// response ends first.
 fn exchange_until_the_client_ends(mut client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     scope(|scope| {
         scope.spawn(|| send_all(client, &up));
-        let heard = scope.spawn(|| receive_all(server));
-        let said = scope.spawn(|| {
+        let received = scope.spawn(|| receive_all(server));
+        let sent = scope.spawn(|| {
             let mut server = server;
             server.write_all(&down).expect("writing");
         });
         let mut came = vec![0; bytes];
         client.read_exact(&mut came).expect("what the server said");
         assert!(came == down, "what the server said");
-        said.join().expect("the server");
-        assert!(heard.join().expect("the server") == up, "what the client said");
+        sent.join().expect("the server");
+        assert!(received.join().expect("the server") == up, "what the client said");
         server.shutdown(Shutdown::Write).expect("the server's end");
         assert_eq!(receive_all(client), b"");
     });

@@ -14,7 +14,7 @@ const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\
 const CLIENTS: usize = 24;
 
 /// Counts the SYNs that clients send, and those of them that come to the server's host. What the gateway sends
-/// itself has not lost a hop by then: where it is `refused`, the server never hears of it.
+/// itself has not lost a hop by then: where it is `refused`, the server never receives it.
 fn count(stage: &Stage, family: Family, port: u16, refused: bool) {
     let syn = format!("tcp flags & (fin|syn|rst|ack) == syn tcp dport {port}");
     nft(
@@ -43,7 +43,7 @@ fn sent(stage: &Stage) -> u64 {
     counter(&stage.client, "seen", "sent")
 }
 
-/// SYNs that wait in the kernel for the gateway's daemon to say what becomes of them.
+/// SYNs that wait in the kernel for the gateway's daemon to decide what becomes of them.
 fn waiting(stage: &Stage) -> usize {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
     let text = stage.gateway.run(read).expect("entering").expect("the kernel's list of queues");

@@ -9,15 +9,15 @@ use std::process::Command;
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n[legs.lan0]\n";
 
-/// Says something from one end of a live flow and hears it at the other.
+/// Sends something from one end of a live flow and receives it at the other.
 fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
     from.write_all(bytes).expect("writing");
-    let mut heard = vec![0; bytes.len()];
-    to.read_exact(&mut heard).expect("reading");
-    assert_eq!(heard, bytes);
+    let mut received = vec![0; bytes.len()];
+    to.read_exact(&mut received).expect("reading");
+    assert_eq!(received, bytes);
 }
 
-/// What the admin server says, asked from the gateway itself.
+/// What the admin server answers, asked from the gateway itself.
 fn status(stage: &Stage, path: &str) -> String {
     stage
         .gateway
@@ -51,9 +51,9 @@ fn it_takes_flows_while_it_serves_and_leaves_nothing() {
         let (client, server) = stage.flow(&listener);
         let bytes = noise(1, 300_000);
         std::thread::scope(|scope| {
-            let heard = scope.spawn(|| receive_all(&server));
+            let received = scope.spawn(|| receive_all(&server));
             send_all(&client, &bytes);
-            assert!(heard.join().expect("hearing") == bytes, "other bytes arrived");
+            assert!(received.join().expect("hearing") == bytes, "other bytes arrived");
         });
         send_all(&server, b"done");
         assert_eq!(receive_all(&client), b"done");
@@ -168,8 +168,8 @@ fn what_the_firewall_refuses_leaves_all_as_it_was() {
         running.signal(Signal::SIGHUP);
         until("it is told", || desk.reloads() == [0, 1]);
     }
-    let told = desk.status().reload.and_then(|reload| reload.error).expect("an error");
-    assert!(told.error.contains("not today"), "{told:?}");
+    let failure = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    assert!(failure.error.contains("not today"), "{failure:?}");
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"as before");
     let page = status(&stage, "/status.json");
