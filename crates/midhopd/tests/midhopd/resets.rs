@@ -55,9 +55,9 @@ fn answer_and_reset(family: Family, config: &str) {
     answers.write_all(&bytes).expect("it fits");
     until("all of it is acknowledged", || queued::unacknowledged(&answers) == 0);
     reset(answers);
-    let mut heard = vec![0; ANSWER];
-    asks.read_exact(&mut heard).expect("all that was acknowledged");
-    assert!(heard == bytes, "other bytes came");
+    let mut received = vec![0; ANSWER];
+    asks.read_exact(&mut received).expect("all that was acknowledged");
+    assert!(received == bytes, "other bytes came");
     assert_eq!(read_until_error(&asks), ErrorKind::ConnectionReset);
 }
 
@@ -71,7 +71,7 @@ fn an_answer_outlives_the_server_that_resets_on_a_slow_leg_ipv6() {
     answer_and_reset(Family::V6, "accept = \"after-connect\"\n");
 }
 
-/// An end that writes all it has to say before it reads is given what it is owed, too.
+/// An end that writes all it has to send before it reads is given what it is owed, too.
 #[test]
 fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     let Some(stage) = Stage::set() else { return };
@@ -86,8 +86,8 @@ fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     for _ in 0..64 {
         client.write_all(&bytes).expect("somebody takes it");
     }
-    let (heard, kind) = duties::count_until_error(&client);
-    assert!(heard >= acknowledged, "{heard} of {acknowledged} came");
+    let (received, kind) = duties::count_until_error(&client);
+    assert!(received >= acknowledged, "{received} of {acknowledged} came");
     assert_eq!(kind, ErrorKind::ConnectionReset);
 }
 

@@ -115,7 +115,7 @@ impl Traced {
         self.wait(over)
     }
 
-    /// Takes note of its end, so that its parent is told.
+    /// Takes note of its end, so that its parent is informed.
     pub fn reap(&self) {
         while waitpid(self.0, Some(WaitPidFlag::__WALL)).is_ok() {}
     }
@@ -222,9 +222,12 @@ fn ends_are_passed_on(from_server: bool) {
         sleep(Duration::from_millis(300));
         kill_data_plane(&running);
         wait_until_it_serves(&stage);
-        let (heard, kind) = count_until_error(&broken);
-        assert_eq!(kind, ErrorKind::ConnectionReset, "after {heard} of {acknowledged} bytes");
-        assert!(heard >= acknowledged, "{heard} of {acknowledged} bytes came before the reset");
+        let (received, kind) = count_until_error(&broken);
+        assert_eq!(kind, ErrorKind::ConnectionReset, "after {received} of {acknowledged} bytes");
+        assert!(
+            received >= acknowledged,
+            "{received} of {acknowledged} bytes came before the reset"
+        );
         assert!(receive_all(&late) == bytes, "every byte arrives before the end does");
         assert_eq!(receive_all(&left), b"all that there is");
     });
@@ -336,7 +339,7 @@ fn a_daemon_that_fails_by_faults_ends_sooner() {
     until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
 }
 
-/// What a reload has changed holds after a death: the keeper has the text, whatever the file says by then.
+/// What a reload has changed holds after a death: the keeper has the text, whatever the file holds by then.
 #[test]
 fn the_next_data_plane_follows_what_was_reloaded() {
     let Some(stage) = Stage::set() else { return };

@@ -162,7 +162,7 @@ impl Place {
     }
 }
 
-/// What the system says that a process does.
+/// What a process does, as the system reports it.
 fn state(process: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -330,9 +330,9 @@ fn breaks_are_passed_on(carrier: &str, dead: End, breaking: End) {
     reset(broken.0);
     send_all(&left.0, b"all that there is");
     place.revive(dead);
-    let mut heard = [0; 10];
-    broken.1.read_exact(&mut heard).expect("the last words");
-    assert_eq!(&heard, b"last words");
+    let mut received = [0; 10];
+    broken.1.read_exact(&mut received).expect("the last words");
+    assert_eq!(&received, b"last words");
     assert_eq!(read_until_error(&broken.1), ErrorKind::ConnectionReset);
     assert_eq!(receive_all(&left.1), b"all that there is");
     left.1.write_all(b"well").expect("writing");
@@ -377,7 +377,7 @@ enum Turn {
 /// An end follows another configuration from now on, in which a flow of before has no place: it breaks at both ends, and
 /// ends in order at neither.
 fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
-    // The other end is not told, and keeps the flow for its time.
+    // The other end is not informed, and keeps the flow for its time.
     let short = format!("{QUIC}resume = \"5 s\"\n");
     let Some(stage) = Stage::set() else { return };
     let place = Place::on(stage, Family::V4, [&short; 2], "");

@@ -1,5 +1,5 @@
 //! A SYN between ends that have a flow: one that was sent twice, or that of a client which has forgotten its flow.
-//! RFC 9293 §3.10.7.4 and RFC 5961 §4 say what a server answers; through midhopd it is the same.
+//! RFC 9293 §3.10.7.4 and RFC 5961 §4 define what a server answers; through midhopd it is the same.
 
 use crate::hand::{ACK, Hand, Odd, Place, RST, SYN, Segment, prepare};
 use crate::pair::{Pair, REJECT};
@@ -52,9 +52,9 @@ fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
 fn exchange(hand: &mut Hand, server: &mut TcpStream) {
     let before = hand.received.len();
     hand.send_data(b"ping", &Odd::default());
-    let mut heard = [0; 4];
-    server.read_exact(&mut heard).expect("bytes");
-    assert_eq!(&heard, b"ping");
+    let mut received = [0; 4];
+    server.read_exact(&mut received).expect("bytes");
+    assert_eq!(&received, b"ping");
     server.write_all(b"pong").expect("writing");
     hand.receive_data(before + 4);
     assert_eq!(&hand.received[before..], b"pong");
@@ -64,8 +64,8 @@ fn exchange(hand: &mut Hand, server: &mut TcpStream) {
 fn answer(hand: &Hand) -> Segment {
     let mut found = None;
     until("the SYN is answered", || {
-        let heard = hand.listen(Duration::from_millis(50));
-        found = heard.filter(|heard| heard.has(ACK) && heard.bytes.is_empty());
+        let segment = hand.listen(Duration::from_millis(50));
+        found = segment.filter(|segment| segment.has(ACK) && segment.bytes.is_empty());
         found.is_some()
     });
     found.expect("it came")
@@ -88,9 +88,13 @@ fn twice(family: Family, accept: Option<&str>) {
     let mut server = accepted(&listener, hand.own);
     exchange(&mut hand, &mut server);
     hand.send(SYN, first, b"", &syn());
-    let heard = answer(&hand);
-    assert!(!heard.has(SYN) && !heard.has(RST), "{heard:?}");
-    assert_eq!((heard.sequence, heard.acknowledged), (hand.expected, hand.next), "where it stands");
+    let segment = answer(&hand);
+    assert!(!segment.has(SYN) && !segment.has(RST), "{segment:?}");
+    assert_eq!(
+        (segment.sequence, segment.acknowledged),
+        (hand.expected, hand.next),
+        "where it stands"
+    );
     exchange(&mut hand, &mut server);
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
@@ -153,11 +157,11 @@ fn anew(family: Family, accept: Option<&str>) {
     again.other = hand.other;
     again.next = 70_000_000;
     again.send(SYN, again.next, b"", &syn());
-    let heard = answer(&again);
-    assert!(!heard.has(SYN) && !heard.has(RST), "{heard:?}");
-    assert_eq!(heard.acknowledged, hand.next, "where the old one stands");
+    let segment = answer(&again);
+    assert!(!segment.has(SYN) && !segment.has(RST), "{segment:?}");
+    assert_eq!(segment.acknowledged, hand.next, "where the old one stands");
     // What it does not know of it resets.
-    again.send(RST, heard.acknowledged, b"", &Odd::default());
+    again.send(RST, segment.acknowledged, b"", &Odd::default());
     let ended = server.read_once(&mut [0]).expect_err("it is reset");
     assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
     again.connect(target(&listener), &syn());

@@ -19,7 +19,7 @@ fn is_tunnelled(server: &TcpStream) -> bool {
     server.peer_addr().expect("a peer").ip() == Family::V4.server()
 }
 
-/// A new flow, of which each end has heard the other; whether it went through the tunnel.
+/// A new flow, of which each end has received from the other; whether it went through the tunnel.
 fn try_flow(stage: &Stage, listener: &TcpListener) -> bool {
     let (client, server) = stage.flow(listener);
     pass(&client, &server);
@@ -44,7 +44,7 @@ fn mend(stage: &Stage) {
 #[test]
 fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
     let Some(stage) = Stage::set() else { return };
-    // The tunnel is not taken for broken within this test: its flows hear of it from the successor.
+    // The tunnel is not taken for broken within this test: its flows learn of it from the successor.
     let pair = Pair::new("keepalive = \"1 s\"\n", "", REJECT);
     let far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
@@ -73,7 +73,7 @@ fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     assert_ne!(near.end(), Some(0));
     let _near = pair.start_near(&stage);
     assert!(try_flow(&stage, &listener));
-    // Nobody says anything for it any more, and that is found out: its connection would live for a minute.
+    // Nobody sends anything for it any more, and that is found out: its connection would live for a minute.
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
@@ -105,7 +105,7 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
 }
 
 #[test]
-fn an_end_that_goes_at_once_says_so() {
+fn an_end_that_goes_at_once_announces_it() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new("", "", REJECT);
     let drain = |desk: &Desk| {
@@ -268,7 +268,7 @@ fn an_idle_flow_is_kept() {
 
 /// QUIC settles how long a silence may be before it is known who has come.
 #[test]
-fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
+fn a_peer_is_asked_and_given_up_by_its_own_table() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new("", &format!("{QUICK}resume = \"0 s\"\n[peers.another]\n"), REJECT);
     let _far = pair.start_far(&stage);
@@ -280,7 +280,7 @@ fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
 }
 
 #[test]
-fn without_a_far_end_flows_go_as_their_rule_says() {
+fn without_a_far_end_flows_go_by_their_rule() {
     let Some(stage) = Stage::set() else { return };
     let listener = stage.listen(Family::V4);
     for (rule, expected) in [("", Some(false)), (REJECT, None)] {

@@ -44,7 +44,7 @@ fn clients_that_do_not_read_fill_the_memory_and_no_more() {
     const LIMIT: u64 = 256 << 10;
     // What moves until a flow is counted again: some 30 to 190 kB were seen, and 900 kB where nobody waits.
     const UNCOUNTED: u64 = 512 << 10;
-    // What the far end may say of a flow beyond what its client took, up to three times over.
+    // What the far end may send of a flow beyond what its client took, up to three times over.
     const WINDOW: u64 = 1 << 20;
     let Some(stage) = Stage::set() else { return };
     let (near, _far, _authority) = pair_with(&stage, &format!("window = \"{WINDOW} B\"\n"));
@@ -108,8 +108,8 @@ fn fill(mut stream: &TcpStream) -> usize {
 #[test]
 fn twenty_readers_that_stand_still_hold_up_nobody_else() {
     let Some(stage) = Stage::set() else { return };
-    let told = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
+    let leg = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
+    let _ends = Ends::start_with(&stage, Family::V4, "", [leg, leg]);
     let listener = stage.listen(Family::V4);
     let stuck: Vec<_> = (0..20).map(|_| stage.flow(&listener)).collect();
     let written: Vec<_> = scope(|scope| {
@@ -137,10 +137,10 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
     const TOGETHER: u64 = 8;
     const ROUNDS: u64 = 6;
     let Some(stage) = Stage::set() else { return };
-    let told = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
+    let leg = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
     let authority = Authority::new(&["near", "far"]);
-    let _far = start_far(&stage, Family::V4, &authority, told);
-    let near = near_config(Family::V4, &authority, "", told, "");
+    let _far = start_far(&stage, Family::V4, &authority, leg);
+    let near = near_config(Family::V4, &authority, "", leg, "");
     // What is read out of the tunnel for those that pause counts as well.
     let near = stage.start(&format!("[limits]\nmemory = \"128 MiB\"\n{near}"));
     let listener = stage.listen(Family::V4);
@@ -152,7 +152,7 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
                 scope.spawn(|| (&*server).write_all(&watched).expect("writing"));
                 scope.spawn(|| {
                     let mut seen = vec![0; watched.len()];
-                    (&*client).read_exact(&mut seen).expect("what was said");
+                    (&*client).read_exact(&mut seen).expect("what was sent");
                     assert!(seen == watched, "what is watched");
                 });
             }

@@ -94,7 +94,7 @@ fn flows_that_nobody_reads_hold_up_no_others() {
             let other =
                 scope.spawn(move || assert!(receive_all(server) == *up, "what the client sent"));
             assert!(receive_all(client) == *down, "what the server sent");
-            other.join().expect("heard");
+            other.join().expect("received");
         }
     });
 }
@@ -198,7 +198,7 @@ fn a_flow_that_is_not_resumed_in_time_breaks() {
 
 /// A far end that has started again knows nothing of the flows before: they break at once, and do not wait.
 #[test]
-fn a_far_end_that_knows_no_flow_says_so() {
+fn a_far_end_that_knows_no_flow_reports_it() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let [_near, far] = pair.start(&stage);
@@ -225,9 +225,9 @@ fn a_client_that_breaks_meanwhile_breaks_the_flow_when_it_goes_on() {
     });
     reset(client);
     mend(&stage);
-    let mut heard = [0; 10];
-    server.read_exact(&mut heard).expect("the last words");
-    assert_eq!(&heard, b"last words");
+    let mut received = [0; 10];
+    server.read_exact(&mut received).expect("the last words");
+    assert_eq!(&received, b"last words");
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 

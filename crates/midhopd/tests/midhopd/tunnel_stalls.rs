@@ -9,15 +9,15 @@ use std::thread::scope;
 
 const LINK: &str = "rate = \"50 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"20 %\"\n";
 /// What both ends know of it. Nothing repairs its losses but QUIC.
-const TOLD: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known-rate\"\nrepair = \"off\"\n\
+const LEG: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known-rate\"\nrepair = \"off\"\n\
                     window = \"1 MiB\"\n";
 
-/// One end of a flow says more than the other's windows hold, and that one does not read until another flow
+/// One end of a flow sends more than the other's windows hold, and that one does not read until another flow
 /// has come and gone.
 fn stall(request: &str, downwards: bool) {
     let Some(stage) = Stage::set_over(LINK, LINK, "100 ms") else { return };
-    let told = format!("{TOLD}{request}");
-    let ends = Ends::start_with(&stage, Family::V4, "", [&told, TOLD]);
+    let near = format!("{LEG}{request}");
+    let ends = Ends::start_with(&stage, Family::V4, "", [&near, LEG]);
     let listener = stage.listen(Family::V4);
     let turned = |(client, server): (TcpStream, TcpStream)| {
         if downwards { (server, client) } else { (client, server) }

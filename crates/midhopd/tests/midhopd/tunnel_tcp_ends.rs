@@ -90,7 +90,7 @@ fn a_reader_that_stands_still_holds_up_nobody_else() {
 }
 
 #[test]
-fn what_the_server_said_is_what_the_client_sees() {
+fn what_the_server_answered_is_what_the_client_sees() {
     let Some(stage) = set() else { return };
     nft(&stage.server, "add chain inet block refuse { type filter hook input priority 0; }");
     let reject = "add rule inet block refuse tcp dport 10 reject with icmp type host-unreachable";
@@ -108,7 +108,7 @@ fn what_the_server_said_is_what_the_client_sees() {
         };
         assert_eq!(kind, expected, "{mode} {port}");
         let sum = ends.sums(if port == 9 { |it| &it.refused } else { |it| &it.unreachable });
-        assert_eq!(sum[1], 1, "the server itself said so");
+        assert_eq!(sum[1], 1, "the server itself answered so");
     }
 }
 

@@ -12,7 +12,7 @@ use std::process::Command;
 /// Neither end takes the tunnel for broken within a test.
 const PATIENT: &str = "rtt = \"20 ms\"\ntimeout = \"300 s\"\nkeepalive = \"100 s\"\n";
 
-/// The host of a process that was killed says so.
+/// The host of a process that was killed reports its end.
 #[test]
 fn a_near_end_that_is_killed_is_gone_at_once() {
     let Some(stage) = Stage::set() else { return };
@@ -27,7 +27,7 @@ fn a_near_end_that_is_killed_is_gone_at_once() {
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
-/// The far end's host hears nothing of the near end's death, as when that one's host loses its power. Once it
+/// The far end's host learns nothing of the near end's death, as when that one's host loses its power. Once it
 /// has come again the flows of its earlier life end.
 #[test]
 fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
