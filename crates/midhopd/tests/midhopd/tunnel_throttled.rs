@@ -15,7 +15,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 const LINK: &str = "rate = \"20 Mbit/s\"\ndelay = \"20 ms\"\n";
-const CONFIGURED: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
+const LEG: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
 /// Longer than a suspicion and a trial take together, on a machine with so much else to do that a suspicion lapses at times.
 const PATIENCE: Duration = Duration::from_secs(540);
 
@@ -79,7 +79,7 @@ fn police(stage: &Stage, talker: Talker) {
 fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Server);
-    let pair = Pair::new(CONFIGURED, CONFIGURED, REJECT);
+    let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     come_until(&stage, &listener, &pair, Talker::Server, GONE);
@@ -93,7 +93,7 @@ fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
 fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Client);
-    let pair = Pair::new(CONFIGURED, CONFIGURED, REJECT);
+    let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 1, true, |_| {
@@ -108,7 +108,7 @@ fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
 fn a_full_link_that_loses_much_is_not_suspected() {
     let lossy = format!("{LINK}loss = \"5 %\"\n");
     let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
-    let pair = Pair::new(CONFIGURED, CONFIGURED, REJECT);
+    let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     // More than the link carries while a suspicion grows, twice.
@@ -138,7 +138,7 @@ fn a_lossy_link_that_is_slower_than_configured_stays_on_quic() {
 fn a_tunnel_that_wants_no_tcp_tries_none() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Server);
-    let pair = Pair::new(&format!("{CONFIGURED}fallback = \"off\"\n"), CONFIGURED, REJECT);
+    let pair = Pair::new(&format!("{LEG}fallback = \"off\"\n"), LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     // More than the policer lets pass while a suspicion grows.
