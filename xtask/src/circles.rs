@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_need_each_other_are_found_by_whatever_they_say() {
+    fn files_that_need_each_other_are_found_by_any_path_they_name() {
         let two = [
             ("crates/a/src/lib.rs", "mod one; mod two;"),
             ("crates/a/src/one.rs", "use crate::two::{self, inner::{Deep, Deeper as Other}};"),

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_that_reads_a_log_says_why() {
+    fn a_test_that_reads_a_log_is_listed_with_a_reason() {
         let logs = "files = { \"crates/x/tests/x/a.rs\" = \"it tests the words\" }";
         let logs: Logs = toml::from_str(logs).expect("a list");
         let reads = "    assert!(wording_of(&desk).contains(\"done\"));\n";

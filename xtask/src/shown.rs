@@ -5,23 +5,23 @@
 /// gives the text of one.
 pub fn faults(page: &str, files: &[String], text: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut faults = Vec::new();
-    let mut said = |fault: String| faults.push(format!("docs/users.md: {fault}"));
+    let mut add = |fault: String| faults.push(format!("docs/users.md: {fault}"));
     for name in page.split('`').skip(1).step_by(2).filter(|name| !name.contains(' ')) {
         if let Some((path, last)) = name.rsplit_once("::") {
             let module = path.rsplit("::").next().unwrap_or(path);
             if !files.iter().any(|file| holds(file, module, last, &text)) {
-                said(format!("there is no test {last} in {module}"));
+                add(format!("there is no test {last} in {module}"));
             }
         } else if name.contains('/') && has_extension(name) && !is_made(name) {
             let name = name.trim_end_matches('/');
             if !files.iter().any(|file| file == name) {
-                said(format!("there is no file {name}"));
+                add(format!("there is no file {name}"));
             }
         }
     }
     for row in page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix('|')) {
         if row.rsplit('|').next().is_none_or(|shown_by| shown_by.trim().is_empty()) {
-            said(format!("nothing shows \"{}\"", row.split('|').nth(1).unwrap_or(row).trim()));
+            add(format!("nothing shows \"{}\"", row.split('|').nth(1).unwrap_or(row).trim()));
         }
     }
     faults

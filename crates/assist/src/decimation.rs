@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_more_than_a_number_goes_on_at_once_behind_what_was_held() {
+    fn what_carries_more_than_a_number_goes_on_at_once_behind_what_was_held() {
         let mut agent = decimator(4, HOLD);
         let start = Instant::START;
         give(&mut agent, start, sample(0, 500));

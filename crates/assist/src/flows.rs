@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_due_once_at_the_time_that_was_said_last() {
+    fn a_flow_is_due_once_at_the_time_that_was_scheduled_last() {
         let mut flows = Flows::new();
         flows.begin(key(1), 'a');
         flows.begin(key(2), 'b');

@@ -1,7 +1,7 @@
-//! Snoop: losses behind the agent are repaired by the agent, and the source does not hear of them.
+//! Snoop: losses behind the agent are repaired by the agent, and the source receives no report of them.
 //!
 //! The agent caches the segments that pass towards the lossy side. Where the acknowledgements that come
-//! back tell that one is lost, or none comes in time, it sends its copy, and keeps the duplicate
+//! back report that one is lost, or none comes in time, it sends its copy, and keeps the duplicate
 //! acknowledgements from the source, which would take the loss for congestion. It acknowledges nothing
 //! itself: an acknowledgement that the source sees is the receiver's, with at most some of its selective
 //! blocks taken out, or a copy that has some of those which were taken out before.
@@ -15,7 +15,7 @@
 //!   of the agent's own, of which there are no more than were kept back. A source whose window is full sends
 //!   nothing before it knows, and then no acknowledgement comes that could report them.
 //! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
-//! - What the queue of the node's own link refuses is congestion: the source is told, by its duplicate
+//! - What the queue of the node's own link refuses is congestion: it is reported to the source, by its duplicate
 //!   acknowledgements, as of any loss before the agent.
 //! - Where the agent does not learn that (`judges_queue`), it repairs nothing before the way behind it has been seen to lose
 //!   segments while no queue stood there. Then a loss while nearly as much waits as has waited of late is taken for the
@@ -23,14 +23,14 @@
 //! - A full cache takes no more, instead of overwriting what it will be asked for; where flows compete,
 //!   the largest gives way from its end.
 //! - A copy waits in the link's queue like any packet; the original let it pass first.
-//! - Nothing is said to a source behind the lossy side (explicit loss notification): another agent at
+//! - Nothing is reported to a source behind the lossy side (explicit loss notification): another agent at
 //!   the far end of the lossy link caches what goes the other way.
 //!
 //! Invariants: what is cached stays within the configured size, and the flows within their number; a
 //! flow of which nothing passes for a while is forgotten.
 
 mod flow;
-mod told;
+mod reports;
 
 use crate::judge::Radio;
 use crate::{Actions, Carried, Counts, Way};

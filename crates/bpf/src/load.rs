@@ -84,7 +84,7 @@ pub enum LoadError {
         algorithm: Algorithm,
         /// What it lacks.
         what: &'static str,
-        /// What the kernel and libbpf said.
+        /// What the kernel and libbpf printed.
         log: String,
     },
     /// The kernel's verifier, or its registration, turned the program down.
@@ -94,7 +94,7 @@ pub enum LoadError {
         algorithm: Algorithm,
         /// The kernel's answer.
         reason: String,
-        /// What the verifier said.
+        /// What the verifier printed.
         log: String,
     },
     /// The embedded object is not what this release expects.
@@ -115,11 +115,11 @@ pub fn ensure(algorithm: Algorithm, parameters: &Parameters) -> Result<Loaded, L
     let wrong = |source| LoadError::Parameter { algorithm, source };
     let name = parameters.kernel_name(algorithm).map_err(wrong)?;
     let settings = parameters.settings(algorithm).map_err(wrong)?;
-    let mut said = Messages::listen();
+    let mut messages = Messages::listen();
     if let Some(hold) = existing(&name) {
         return Ok(Loaded { algorithm, name, hold });
     }
-    match register(algorithm, &name, &settings, &mut said) {
+    match register(algorithm, &name, &settings, &mut messages) {
         Ok(link) => Ok(Loaded { algorithm, name, hold: Hold::Own(Registration { _link: link }) }),
         // Another process may have been faster; then its registration serves as well.
         Err(error) => match existing(&name) {
@@ -165,7 +165,7 @@ fn register(
     algorithm: Algorithm,
     name: &str,
     settings: &[u8],
-    said: &mut Messages,
+    messages: &mut Messages,
 ) -> Result<Link, LoadError> {
     if !Path::new(TYPE_INFORMATION).exists() {
         let what = "type information (/sys/kernel/btf/vmlinux)";
@@ -178,13 +178,13 @@ fn register(
         Some(missing) => return Err(LoadError::NoPrivilege { algorithm, missing }),
         None => {}
     }
-    attach(object::prepare(algorithm, name, settings)?, algorithm, said)
+    attach(object::prepare(algorithm, name, settings)?, algorithm, messages)
 }
 
 fn attach(
     prepared: OpenObject,
     algorithm: Algorithm,
-    said: &mut Messages,
+    messages: &mut Messages,
 ) -> Result<Link, LoadError> {
     let refused = |error: libbpf_rs::Error, log: String| {
         if log.contains("not found in kernel") {
@@ -193,15 +193,15 @@ fn attach(
         }
         LoadError::Refused { algorithm, reason: format!("{error:#}"), log }
     };
-    let mut object = prepared.load().map_err(|error| refused(error, said.take()))?;
+    let mut object = prepared.load().map_err(|error| refused(error, messages.take()))?;
     let mut operations =
         object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(|| {
             LoadError::Object { algorithm, reason: "it holds no struct_ops map".to_owned() }
         })?;
-    operations.attach_struct_ops().map_err(|error| refused(error, said.take()))
+    operations.attach_struct_ops().map_err(|error| refused(error, messages.take()))
 }
 
-/// What libbpf says while a program is loaded. Its printing is one hook for the whole process, so one
+/// What libbpf prints while a program is loaded. Its printing is one hook for the whole process, so one
 /// load happens at a time.
 struct Messages {
     before: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
@@ -209,25 +209,25 @@ struct Messages {
 }
 
 static TURN: Mutex<()> = Mutex::new(());
-static SAID: Mutex<String> = Mutex::new(String::new());
+static PRINTED: Mutex<String> = Mutex::new(String::new());
 
 impl Messages {
     fn listen() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        SAID.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        PRINTED.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let before = libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
-            SAID.lock().unwrap_or_else(PoisonError::into_inner).push_str(&message);
+            PRINTED.lock().unwrap_or_else(PoisonError::into_inner).push_str(&message);
         })));
         Self { before, _turn: turn }
     }
 
-    /// The end of what was said: a verifier that gives up may have said megabytes before.
+    /// The end of what was printed: a verifier that gives up may have printed megabytes before.
     fn take(&mut self) -> String {
-        let said = std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner));
-        let from = said.len().saturating_sub(LOG_BYTES_MAX);
-        match said.get(from..).filter(|_| from > 0).and_then(|end| end.split_once('\n')) {
+        let printed = std::mem::take(&mut *PRINTED.lock().unwrap_or_else(PoisonError::into_inner));
+        let from = printed.len().saturating_sub(LOG_BYTES_MAX);
+        match printed.get(from..).filter(|_| from > 0).and_then(|end| end.split_once('\n')) {
             Some((_, end)) => format!("[…]\n{end}"),
-            None => said,
+            None => printed,
         }
     }
 }
@@ -242,15 +242,15 @@ impl Drop for Messages {
 mod tests {
     use super::*;
 
-    /// What the kernel says to registering Vegas under `name`; `None` where that takes more privilege.
+    /// What the kernel answers to registering Vegas under `name`; `None` where that takes more privilege.
     fn refusal(name: &str) -> Option<(String, String)> {
         if let Some(missing) = missing_to_load() {
             midhop_testkit::skipped(missing);
             return None;
         }
         let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
-        let mut said = Messages::listen();
-        match register(Algorithm::Vegas, name, &settings, &mut said).expect_err("refused") {
+        let mut messages = Messages::listen();
+        match register(Algorithm::Vegas, name, &settings, &mut messages).expect_err("refused") {
             LoadError::Refused { reason, log, .. } => Some((reason, log)),
             other => panic!("{other:?}"),
         }
@@ -279,13 +279,13 @@ mod tests {
 
     fn attach_altered(bytes: &[u8], name: &str) -> LoadError {
         let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
-        let mut said = Messages::listen();
+        let mut messages = Messages::listen();
         let prepared = object::prepare_bytes(bytes, Algorithm::Vegas, name, &settings);
-        attach(prepared.expect("an object"), Algorithm::Vegas, &mut said).expect_err("refused")
+        attach(prepared.expect("an object"), Algorithm::Vegas, &mut messages).expect_err("refused")
     }
 
     #[test]
-    fn a_kernel_without_a_function_is_told_from_a_refusal() {
+    fn a_kernel_without_a_function_is_distinguished_from_a_refusal() {
         if let Some(missing) = missing_to_load() {
             midhop_testkit::skipped(missing);
             return;
@@ -303,7 +303,7 @@ mod tests {
             midhop_testkit::skipped(missing);
             return;
         }
-        // A field no kernel has: libbpf leaves the access unresolved, and the verifier says so.
+        // A field no kernel has: libbpf leaves the access unresolved, and the verifier reports that.
         let bytes = altered(b"\0snd_cwnd\0", b"\0snd_cwnx\0");
         match attach_altered(&bytes, "mhvega_test0002") {
             LoadError::Refused { log, .. } => assert!(log.contains("PROG LOAD LOG"), "{log}"),
@@ -313,12 +313,12 @@ mod tests {
 
     #[test]
     fn a_long_log_keeps_its_end() {
-        let mut said = Messages::listen();
+        let mut messages = Messages::listen();
         let line = "x".repeat(99) + "\n";
-        SAID.lock().expect("nobody panicked").push_str(&(line.repeat(100) + "the end\n"));
-        let log = said.take();
+        PRINTED.lock().expect("nobody panicked").push_str(&(line.repeat(100) + "the end\n"));
+        let log = messages.take();
         assert!(log.starts_with("[…]\nxxx"), "{log}");
         assert!(log.ends_with("the end\n") && log.len() < LOG_BYTES_MAX + 10, "{}", log.len());
-        assert_eq!(said.take(), "");
+        assert_eq!(messages.take(), "");
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_the_parameters() {
+    fn a_name_identifies_the_parameters() {
         let default = Parameters::default();
         for algorithm in Algorithm::ALL {
             assert_eq!(

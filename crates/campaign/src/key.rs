@@ -14,7 +14,7 @@ impl Key {
     /// The key of a plan.
     ///
     /// # Errors
-    /// When the plan has what JSON cannot say.
+    /// When the plan has what JSON cannot express.
     pub fn of(plan: &Plan) -> Result<Self, StoreError> {
         let plan = Plan { number: 0, seeds: 1, axes: Vec::new(), ..plan.clone() };
         let text = serde_json::to_vec(&plan)

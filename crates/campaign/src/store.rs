@@ -31,7 +31,7 @@ pub enum StoreError {
         /// The system's error.
         source: io::Error,
     },
-    /// A plan or a record has what JSON cannot say.
+    /// A plan or a record has what JSON cannot express.
     #[error("cannot print {what}")]
     Print {
         /// Which of them.

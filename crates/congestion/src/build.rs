@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_says_why() {
+    fn what_cannot_be_built_is_refused_with_the_reason() {
         let refused = |settings: &Settings| build(settings).expect_err("refused").to_string();
         let zero = Settings { mss: Bytes::ZERO, ..Settings::of(Law::Reno) };
         assert!(refused(&zero).starts_with("mss is 0"));

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_timeout_nothing_is_held_until_something_is_heard() {
+    fn after_a_timeout_nothing_is_held_until_something_is_acknowledged() {
         let mut sender = established(None, RTT);
         sender.on_rto(&Rto { now: Instant::START, in_flight: Bytes::new(100 * MSS) });
         assert_eq!(sender.law.window(), Bytes::new(MSS));

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_ends_when_the_terminal_says_so() {
+    fn slow_start_ends_when_the_terminal_reports_a_queue() {
         let mut dvegas = DVegas::new(Bytes::new(MSS), DVegasThresholds::default());
         assert_eq!(round(&mut dvegas, 0, 600), 19);
         assert_eq!(round(&mut dvegas, 1, 600), 38);

@@ -79,7 +79,7 @@ pub struct Vivace {
     rate: Option<Rate>,
     intervals: VecDeque<Interval>,
     /// Whether the very first interval has its result.
-    heard: bool,
+    has_result: bool,
     /// The best of the start: its rate and utility.
     best: Option<(Rate, i64)>,
     /// Probes still to be sent, and whether the first of each pair is the upper one.
@@ -105,7 +105,7 @@ impl Vivace {
             stage: Stage::Starting,
             rate: None,
             intervals: VecDeque::with_capacity(OUTSTANDING_MAX),
-            heard: false,
+            has_result: false,
             best: None,
             probes_sent: 0,
             upper_first: [false; 2],
@@ -211,7 +211,7 @@ impl Vivace {
     }
 
     fn started(&mut self, rate: Rate, utility: Option<i64>) {
-        let first = !std::mem::replace(&mut self.heard, true);
+        let first = !std::mem::replace(&mut self.has_result, true);
         if self.stage != Stage::Starting {
             return;
         }

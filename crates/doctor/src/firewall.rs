@@ -307,25 +307,25 @@ fn late(chain: &Chain<'_>, intercept: &Intercept) -> Option<Finding> {
 /// Reports single rules.
 fn rules_of(chain: &Chain<'_>, intercept: &Intercept) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut say = |detail: String, hint: &str| {
+    let mut add = |detail: String, hint: &str| {
         findings.push(Finding::of(NAME, CheckState::Could, detail, hint));
     };
     let any = |word: &str| chain.rules.iter().any(|rule| mentions(rule, word));
     if any("notrack") {
-        say(
+        add(
             format!("{} takes packets out of connection tracking (notrack)", chain.full()),
             "where other rules are stateful, split flows of these packets are unknown to them: give the flows \
              a rule with action = \"bypass\", or notrack only what is not intercepted",
         );
     }
     if any("tproxy") {
-        say(
+        add(
             format!("{} hands flows to another transparent proxy (tproxy)", chain.full()),
             "its connections in TIME_WAIT are taken for midhopd's; keep the two on different interfaces",
         );
     }
     if chain.rules.iter().any(|rule| rule.iter().any(|it| marks(it, intercept.mark))) {
-        say(
+        add(
             format!("{} sets bits of the firewall mark that are midhopd's", chain.full()),
             &format!(
                 "choose others with intercept.mark, which is {:#x}, or set yours as `meta mark set meta \
@@ -335,7 +335,7 @@ fn rules_of(chain: &Chain<'_>, intercept: &Intercept) -> Vec<Finding> {
         );
     }
     if chain.is_at("prerouting") && chain.priority < CONNTRACK && any("queue") {
-        say(
+        add(
             format!("{} hands packets to another program (queue)", chain.full()),
             "what that program drops or holds, midhopd does not see",
         );
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_too_late_is_told_with_the_key() {
+    fn what_decides_too_late_is_reported_with_the_key() {
         let masquerade = rule("p", &json!([{ "masquerade": null }]));
         let late = [chain("p", "postrouting", 300, "accept"), masquerade.clone()];
         assert_eq!(hints(&late), ["[intercept] hooks = { hold = 301 }"]);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn single_rules_are_told() {
+    fn single_rules_are_reported() {
         let early = chain("p", "prerouting", -300, "accept");
         let judgement = |expressions: Value| judged(&[early.clone(), rule("p", &expressions)]);
         for (word, expressions) in [

@@ -155,7 +155,7 @@ pub trait Trial: Send {
     fn taken(&self) -> u64;
 }
 
-/// Starts a data plane in the present network namespace, or tells why there is none.
+/// Starts a data plane in the present network namespace, or reports why there is none.
 pub type StartTrial = fn(Plan) -> Result<Box<dyn Trial>, String>;
 
 /// The child's part: tries things and prints the findings as JSON.
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_aligned_and_says_what_to_do() {
+    fn the_table_is_aligned_and_has_the_hints() {
         let findings = vec![
             Finding::yes("nft", "nftables v1.0.6"),
             Finding::of("forwarding", CheckState::Could, "off", "turn it on"),

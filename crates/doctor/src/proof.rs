@@ -190,7 +190,7 @@ fn carry(
     Ok(format!("{BYTES} bytes there and back, server saw {seen}, {refusal}"))
 }
 
-/// Serves one client: everything it says comes back once it has said it all.
+/// Serves one client: everything it sends comes back once it has sent it all.
 fn echo_once(listener: &TcpListener) -> io::Result<SocketAddr> {
     let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
     if poll(&mut wait, PollTimeout::from(PATIENCE_MS))? == 0 {

@@ -151,7 +151,7 @@ impl Limit {
             Handshake::OverPath => self.rtt,
             Handshake::Spared => Duration::ZERO,
         };
-        // A sender that opens needs half a round trip to be heard; one that answers, a whole one.
+        // A sender that opens needs half a round trip to reach the other end; one that answers, a whole one.
         let per_request = match self.opens {
             Opener::To => self.rtt,
             Opener::From => self.rtt / 2,

@@ -1,6 +1,6 @@
-//! How a failure is told: what went wrong, why, what would do, and by which exit code.
+//! How a failure is reported: what went wrong, why, what would do, and by which exit code.
 //!
-//! `midhop` and `midhopd` tell it in the same words, on standard error:
+//! `midhop` and `midhopd` report it in the same words, on standard error:
 //!
 //! ```text
 //! error: what went wrong
@@ -89,11 +89,11 @@ impl Error for Failure {
 /// Prints `error` with its causes to standard error and gives the exit code: that of the first
 /// [`Failure`] among them, with its hint, else [`RUN`].
 pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
-    eprint!("{}", told(error));
+    eprint!("{}", rendered(error));
     ExitCode::from(failure_in(error).map_or(RUN, |failure| failure.code))
 }
 
-fn told(error: &(dyn Error + 'static)) -> String {
+fn rendered(error: &(dyn Error + 'static)) -> String {
     let mut text = format!("error: {error}\n");
     for cause in chain(error).skip(1) {
         text += &format!("  because: {cause}\n");
@@ -118,12 +118,12 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_failure_is_told_with_its_causes_and_its_hint() {
+    fn a_failure_is_printed_with_its_causes_and_its_hint() {
         let cause = Failure::run("no room").because(io::Error::other("the disk is full"));
         let failure = Failure::usage("nothing was written").because(cause).hint("make room");
         let text = "error: nothing was written\n  because: no room\n  \
                     because: the disk is full\nhint: make room\n";
-        assert_eq!(told(&failure), text);
+        assert_eq!(rendered(&failure), text);
         assert_eq!(failure_in(&failure).map(|failure| failure.code), Some(USAGE));
     }
 
@@ -142,7 +142,7 @@ mod tests {
             }
         }
         let error = Above(Failure::usage("no such name").hint("take another"));
-        assert!(told(&error).ends_with("hint: take another\n"), "{}", told(&error));
+        assert!(rendered(&error).ends_with("hint: take another\n"), "{}", rendered(&error));
         assert_eq!(failure_in(&error).map(|failure| failure.code), Some(USAGE));
         assert!(failure_in(&io::Error::other("alone")).is_none());
     }

@@ -9,13 +9,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What a client says in a conversation at most, in pieces.
+/// What a client sends in a conversation at most, in pieces.
 const PIECES: usize = 24;
 
-/// A conversation: a byte that chooses protocol and end, then pieces of what the client says, each a byte
-/// that says what it is.
+/// A conversation: a byte that chooses protocol and end, then pieces of what the client sends, each a byte
+/// that selects what it is.
 ///
-/// The client is told what a handshake without a socket says of the same bytes, however they were cut; the
+/// The client is answered as a handshake without a socket answers the same bytes, however they were cut; the
 /// flow has each byte behind the request once and in order; and once the client has gone nothing is left.
 pub fn conversation(data: &[u8]) {
     let (world, _turn) = World::enter();
@@ -27,31 +27,31 @@ pub fn conversation(data: &[u8]) {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
-    let (mut said, mut heard) = (Vec::new(), Vec::new());
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
     for _ in 0..PIECES {
         let Some(kind) = script.byte() else { break };
         let piece = piece(kind, &mut script, world.echo);
         if kind >= 128 {
-            listen(&mut stream, &mut heard);
+            listen(&mut stream, &mut received);
         }
         // Whoever was shown out may be reset as it goes on.
         if stream.write_all(&piece).is_err() {
             break;
         }
-        said.extend(piece);
+        sent.extend(piece);
     }
     if how & 2 == 2 {
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
     } else {
         let _ = stream.shutdown(Shutdown::Write);
-        let ended = stream.read_to_end(&mut heard).map_err(|error| error.kind());
-        judge(protocol, &said, &heard, ended.err(), world.echo);
+        let ended = stream.read_to_end(&mut received).map_err(|error| error.kind());
+        judge(protocol, &sent, &received, ended.err(), world.echo);
     }
     drop(stream);
     world.settle();
 }
 
-/// What a client says: a part of what it should, or anything.
+/// What a client sends: a part of what it should, or anything.
 fn piece(kind: u8, script: &mut Script<'_>, echo: SocketAddr) -> Vec<u8> {
     let [high, low] = echo.port().to_be_bytes();
     match kind % 8 {
@@ -70,27 +70,27 @@ fn piece(kind: u8, script: &mut Script<'_>, echo: SocketAddr) -> Vec<u8> {
     }
 }
 
-/// Hears some of what there is already, so that the daemon's answers and the client's words may cross.
-fn listen(stream: &mut TcpStream, heard: &mut Vec<u8>) {
+/// Receives some of what there is already, so that the daemon's answers and the client's bytes may cross.
+fn listen(stream: &mut TcpStream, received: &mut Vec<u8>) {
     stream.set_nonblocking(true).expect("a mode");
     let mut piece = [0; 4096];
     while let Ok(count @ 1..) = stream.read(&mut piece) {
-        heard.extend_from_slice(&piece[..count]);
+        received.extend_from_slice(&piece[..count]);
     }
     stream.set_nonblocking(false).expect("a mode");
 }
 
-/// Whether a client that said all of this may have heard that.
+/// Whether a client that sent all of this may have received that.
 fn judge(
     protocol: Protocol,
-    said: &[u8],
-    heard: &[u8],
+    sent: &[u8],
+    received: &[u8],
     broken: Option<ErrorKind>,
     echo: SocketAddr,
 ) {
     assert!(matches!(broken, None | Some(ErrorKind::ConnectionReset)), "{broken:?}");
     let mut handshake = Handshake::new(protocol);
-    handshake.handle_input(said);
+    handshake.handle_input(sent);
     let mut answers: Vec<u8> = std::iter::from_fn(|| handshake.poll_output()).flatten().collect();
     let target = match handshake.state() {
         State::Asked(target) => Some(target.clone()),
@@ -102,22 +102,26 @@ fn judge(
     } else if target.is_some() {
         handshake.answer(Err(Cause::NotAllowed));
     }
-    let told = answers.len();
+    let reply_at = answers.len();
     answers.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
     if granted {
         assert_eq!(broken, None, "a flow that ends in order is not reset");
         // The address by which the daemon asked is its own.
-        let own = if protocol == Protocol::Socks5 { told + 8..told + 10 } else { told..told };
-        let mut heard = heard.to_vec();
-        if heard.len() >= own.end {
-            heard[own.clone()].copy_from_slice(&answers[own]);
+        let own = if protocol == Protocol::Socks5 {
+            reply_at + 8..reply_at + 10
+        } else {
+            reply_at..reply_at
+        };
+        let mut received = received.to_vec();
+        if received.len() >= own.end {
+            received[own.clone()].copy_from_slice(&answers[own]);
         }
         answers.extend(handshake.into_rest());
-        assert!(heard == answers, "{} bytes were heard of {}", heard.len(), answers.len());
+        assert!(received == answers, "{} bytes were received of {}", received.len(), answers.len());
     } else if broken.is_some() {
-        // Whoever says much more to a closed door is reset, and may not hear why it is.
-        assert!(answers.starts_with(heard), "{}", heard.escape_ascii());
+        // Whoever sends much more to a closed door is reset, and may not receive the reason.
+        assert!(answers.starts_with(received), "{}", received.escape_ascii());
     } else {
-        assert_eq!(heard.escape_ascii().to_string(), answers.escape_ascii().to_string());
+        assert_eq!(received.escape_ascii().to_string(), answers.escape_ascii().to_string());
     }
 }

@@ -103,7 +103,7 @@ const SATELLITES: u32 = 8;
 pub fn hypatia(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (kind, text) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
-    let told = match kind {
+    let fault = match kind {
         "t" => hypatia::elements(text).map(drop).err(),
         "i" => hypatia::isls(text)
             .map(|pairs| assert!(pairs.iter().all(|[one, other]| one != other)))
@@ -122,7 +122,7 @@ pub fn hypatia(data: &[u8]) {
             .err(),
         _ => forwarded(text).err(),
     };
-    if let Some(error) = told {
+    if let Some(error) = fault {
         assert!(!error.to_string().is_empty());
     }
 }

@@ -96,15 +96,15 @@ pub fn segment(data: &[u8]) {
 /// A client of the explicit mode: HTTP CONNECT where the first byte is odd, SOCKS5 else; the rest of
 /// that byte is the size of the pieces that it sends.
 ///
-/// How the bytes are cut changes neither what it asked for nor what it is told.
+/// How the bytes are cut changes neither what it asked for nor what it is answered.
 pub fn handshake(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     let protocol = if choice & 1 == 1 { Protocol::HttpConnect } else { Protocol::Socks5 };
     let piece = usize::from(choice >> 1).max(1);
-    let (whole, said) = shake_hands(protocol, input, input.len().max(1));
-    let (cut, said_cut) = shake_hands(protocol, input, piece);
+    let (whole, answers) = shake_hands(protocol, input, input.len().max(1));
+    let (cut, answers_cut) = shake_hands(protocol, input, piece);
     assert_eq!(whole.state(), cut.state());
-    assert_eq!(said, said_cut);
+    assert_eq!(answers, answers_cut);
     assert!(whole.into_rest().len() <= input.len());
     assert!(cut.into_rest().len() <= input.len().min(HEAD_KEPT_MAX + piece));
 }
@@ -114,13 +114,13 @@ const HEAD_KEPT_MAX: usize = 32 << 10;
 
 fn shake_hands(protocol: Protocol, input: &[u8], piece: usize) -> (Handshake, Vec<u8>) {
     let mut handshake = Handshake::new(protocol);
-    let mut said = Vec::new();
+    let mut answers = Vec::new();
     for bytes in input.chunks(piece) {
         if !handshake.wants_input() {
             break;
         }
         handshake.handle_input(bytes);
-        said.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
+        answers.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
     }
     if matches!(handshake.state(), State::Asked(_)) {
         let outcome = match input.last() {
@@ -130,8 +130,8 @@ fn shake_hands(protocol: Protocol, input: &[u8], piece: usize) -> (Handshake, Ve
         handshake.answer(outcome);
     }
     handshake.handle_timeout();
-    said.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
-    (handshake, said)
+    answers.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
+    (handshake, answers)
 }
 
 /// The other end of a meter's connection: a client where the first byte is odd, a server else; the

@@ -22,9 +22,9 @@ const STREAMS: usize = 12;
 /// How long anything is waited for that may never come.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// A session: a byte that says how it begins, then acts, each a byte and what it needs.
+/// A session: a byte that selects how it begins, then acts, each a byte and what it needs.
 ///
-/// Whatever the peer does: it gets in, what a flow of it hears is what was said on that flow, and once it has
+/// Whatever the peer does: it gets in, what a flow of it receives is what was sent on that flow, and once it has
 /// gone nothing of it is left and others' flows go on.
 pub fn peer(data: &[u8]) {
     let (world, _turn) = World::enter();
@@ -36,10 +36,10 @@ pub fn peer(data: &[u8]) {
 struct Stream {
     send: SendStream,
     receive: RecvStream,
-    /// What was said of the flow; none: nobody knows any more what the far end makes of it.
-    said: Option<u64>,
+    /// What was sent of the flow; none: nobody knows any more what the far end makes of it.
+    sent: Option<u64>,
     /// How much of it came back.
-    heard: u64,
+    received: u64,
     reader: FrameReader,
 }
 
@@ -47,26 +47,26 @@ async fn session(world: &World, mut script: Script<'_>) {
     let connection = world.come().await;
     let (mut control, mut streams) = (Vec::new(), Vec::new());
     if script.byte().unwrap_or(0) & 1 == 0 {
-        let mut said = Vec::new();
-        varint::write(StreamKind::CONTROL, &mut said);
-        said.extend(Settings::own().encode());
-        announce(&connection, &said, &mut control).await;
+        let mut bytes = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut bytes);
+        bytes.extend(Settings::own().encode());
+        announce(&connection, &bytes, &mut control).await;
     }
     for _ in 0..ACTS {
         let Some(act) = script.byte() else { break };
         match act % 16 {
             0 => {
-                let mut said = Vec::new();
+                let mut bytes = Vec::new();
                 let kinds = [StreamKind::CONTROL, 1, 2, 3, credit::STREAM, 0x21, script.number()];
-                varint::write(kinds[script.below(kinds.len())] & varint::MAX, &mut said);
-                said.extend(script.text());
-                announce(&connection, &said, &mut control).await;
+                varint::write(kinds[script.below(kinds.len())] & varint::MAX, &mut bytes);
+                bytes.extend(script.text());
+                announce(&connection, &bytes, &mut control).await;
             }
             1 => {
-                let said = announcement(&mut script);
+                let bytes = announcement(&mut script);
                 let count = control.len();
                 if let Some(stream) = control.get_mut(script.below(count.max(1))) {
-                    let _ = say(stream, &said).await;
+                    let _ = send_all(stream, &bytes).await;
                 }
             }
             2..=4 if streams.len() < STREAMS => {
@@ -76,8 +76,8 @@ async fn session(world: &World, mut script: Script<'_>) {
             }
             5 if streams.len() < STREAMS => {
                 let Some(mut stream) = open(&connection).await else { continue };
-                stream.said = None;
-                let _ = say(&mut stream.send, script.text()).await;
+                stream.sent = None;
+                let _ = send_all(&mut stream.send, script.text()).await;
                 streams.push(stream);
             }
             _ if act % 16 < 14 => {
@@ -93,41 +93,41 @@ async fn session(world: &World, mut script: Script<'_>) {
         }
     }
     for stream in &mut streams {
-        stream.hear().await;
+        stream.check_received().await;
     }
     connection.close(code(&mut script), script.text());
 }
 
-/// Opens a stream of one direction and says something on it.
-async fn announce(connection: &Connection, said: &[u8], control: &mut Vec<SendStream>) {
+/// Opens a stream of one direction and sends something on it.
+async fn announce(connection: &Connection, bytes: &[u8], control: &mut Vec<SendStream>) {
     if control.len() < STREAMS
         && let Ok(Ok(mut stream)) = timeout(GLANCE, connection.open_uni()).await
     {
-        let _ = say(&mut stream, said).await;
+        let _ = send_all(&mut stream, bytes).await;
         control.push(stream);
     }
 }
 
-/// What a stream of one direction says: settings, leaving, backlogs, credit, or whatever it likes.
+/// What a stream of one direction carries: settings, leaving, backlogs, credit, or whatever it likes.
 fn announcement(script: &mut Script<'_>) -> Vec<u8> {
-    let mut said = Vec::new();
+    let mut bytes = Vec::new();
     match script.below(5) {
-        0 => frame::write(frame::SETTINGS, script.text(), &mut said),
-        1 => frame::write(frame::GOAWAY, script.text(), &mut said),
-        2 => frame::write(frame::BACKLOG, script.text(), &mut said),
+        0 => frame::write(frame::SETTINGS, script.text(), &mut bytes),
+        1 => frame::write(frame::GOAWAY, script.text(), &mut bytes),
+        2 => frame::write(frame::BACKLOG, script.text(), &mut bytes),
         3 => {
             let (stream, limit) = (script.number(), script.number());
-            credit::write(stream & varint::MAX, limit & varint::MAX, &mut said);
+            credit::write(stream & varint::MAX, limit & varint::MAX, &mut bytes);
         }
-        _ => said.extend(script.text()),
+        _ => bytes.extend(script.text()),
     }
-    said
+    bytes
 }
 
 async fn open(connection: &Connection) -> Option<Stream> {
     let (send, receive) = timeout(GLANCE, connection.open_bi()).await.ok()?.ok()?;
     let reader = FrameReader::default();
-    Some(Stream { send, receive, said: Some(0), heard: 0, reader })
+    Some(Stream { send, receive, sent: Some(0), received: 0, reader })
 }
 
 /// Asks for a flow to the echo, or somewhere near it, in fields that are as they should be, or not quite.
@@ -156,7 +156,7 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
     }
     let mut fields = field::encode(&fields);
     if how & 128 != 0 {
-        stream.said = None;
+        stream.sent = None;
         for _ in 0..=script.below(4) {
             let at = usize::from(script.short()) % fields.len();
             fields[at] = script.byte().unwrap_or(0);
@@ -164,12 +164,12 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
     }
     // What is resumed is no flow to the echo.
     if !is_classic || resumption == 1 {
-        stream.said = None;
+        stream.sent = None;
     }
-    let mut said = Vec::new();
-    frame::write(frame::HEADERS, &fields, &mut said);
-    if !say(&mut stream.send, &said).await {
-        stream.said = None;
+    let mut bytes = Vec::new();
+    frame::write(frame::HEADERS, &fields, &mut bytes);
+    if !send_all(&mut stream.send, &bytes).await {
+        stream.sent = None;
     }
 }
 
@@ -177,72 +177,73 @@ fn identity(script: &mut Script<'_>) -> FlowId {
     FlowId::new([script.below(4) as u8; 16])
 }
 
-/// Says more on a stream, or less, or nothing any more; or listens.
+/// Sends more on a stream, or less, or nothing any more; or receives.
 async fn go_on(stream: &mut Stream, act: u8, script: &mut Script<'_>) {
     match act {
         6 | 7 => {
             let length = usize::from(script.short()) % 20_000 + 1;
-            let begin = stream.said.unwrap_or(0);
+            let begin = stream.sent.unwrap_or(0);
             let piece: Vec<u8> = (begin..begin + length as u64).map(byte_at).collect();
-            let mut said = Vec::new();
-            frame::write(frame::DATA, &piece, &mut said);
+            let mut bytes = Vec::new();
+            frame::write(frame::DATA, &piece, &mut bytes);
             // In two parts, so that a frame ends anywhere in a packet.
-            let (first, second) = said.split_at(usize::from(script.short()) % said.len());
-            let whole = say(&mut stream.send, first).await && say(&mut stream.send, second).await;
-            stream.said = stream.said.filter(|_| whole).map(|said| said + length as u64);
+            let (first, second) = bytes.split_at(usize::from(script.short()) % bytes.len());
+            let whole =
+                send_all(&mut stream.send, first).await && send_all(&mut stream.send, second).await;
+            stream.sent = stream.sent.filter(|_| whole).map(|sent| sent + length as u64);
         }
         8 => {
-            stream.said = None;
-            let mut said = Vec::new();
+            stream.sent = None;
+            let mut bytes = Vec::new();
             let (kind, length) = (script.number() & varint::MAX, script.number() >> 24);
-            frame::write_head(kind, length as usize, &mut said);
-            said.extend(script.text());
-            let _ = say(&mut stream.send, &said).await;
+            frame::write_head(kind, length as usize, &mut bytes);
+            bytes.extend(script.text());
+            let _ = send_all(&mut stream.send, &bytes).await;
         }
         9 => {
-            stream.said = None;
-            let mut said = Payload::Capsules.head(usize::from(script.short()));
-            said.extend(script.text());
+            stream.sent = None;
+            let mut bytes = Payload::Capsules.head(usize::from(script.short()));
+            bytes.extend(script.text());
             let mut framed = Vec::new();
-            frame::write(frame::DATA, &said, &mut framed);
-            let _ = say(&mut stream.send, &framed).await;
+            frame::write(frame::DATA, &bytes, &mut framed);
+            let _ = send_all(&mut stream.send, &framed).await;
         }
         10 => drop(stream.send.finish()),
         11 => drop(stream.send.reset(code(script))),
         12 => drop(stream.receive.stop(code(script))),
-        _ => stream.hear().await,
+        _ => stream.check_received().await,
     }
 }
 
 impl Stream {
-    /// Hears what has come: of a flow to the echo that is sound, nothing but what was said.
-    async fn hear(&mut self) {
+    /// Reads what has come: of a flow to the echo that is sound, nothing but what was sent.
+    async fn check_received(&mut self) {
         while let Ok(Ok(Some(chunk))) =
             timeout(GLANCE, self.receive.read_chunk(16 << 10, true)).await
         {
             let mut bytes = chunk.bytes;
-            let Some(said) = self.said else { continue };
+            let Some(sent) = self.sent else { continue };
             while let Some(frame) = self.reader.read(&mut bytes).expect("sound frames") {
                 let Frame::Data(bytes) = frame else { continue };
                 for byte in bytes {
                     assert!(
-                        self.heard < said && byte == byte_at(self.heard),
+                        self.received < sent && byte == byte_at(self.received),
                         "a byte was invented"
                     );
-                    self.heard += 1;
+                    self.received += 1;
                 }
             }
         }
     }
 }
 
-/// What a flow says at a place.
+/// What a flow carries at a place.
 fn byte_at(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Says all of it; false: there was no room, or nobody listens any more.
-async fn say(stream: &mut SendStream, mut bytes: &[u8]) -> bool {
+/// Sends all of it; false: there was no room, or nobody reads any more.
+async fn send_all(stream: &mut SendStream, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match timeout(GLANCE, stream.write(bytes)).await {
             Ok(Ok(count)) => bytes = &bytes[count..],

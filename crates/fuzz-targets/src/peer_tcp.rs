@@ -24,7 +24,7 @@ const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A session: a byte that says how it begins and ends, then acts, each a byte and what it needs.
+/// A session: a byte that selects how it begins and ends, then acts, each a byte and what it needs.
 ///
 /// Whatever the peer sends: it gets in, and once it has gone nothing of it is left and others' flows go on.
 pub fn peer_tcp(data: &[u8]) {
@@ -34,47 +34,47 @@ pub fn peer_tcp(data: &[u8]) {
     let mut stream = world.come_over_tcp();
     let mut last = 1;
     if how & 1 == 0 {
-        let mut said = PREFACE.to_vec();
-        frame(SETTINGS, 0, 0, b"", &mut said);
-        let _ = stream.write_all(&said);
+        let mut bytes = PREFACE.to_vec();
+        frame(SETTINGS, 0, 0, b"", &mut bytes);
+        let _ = stream.write_all(&bytes);
     }
     for _ in 0..ACTS {
         let Some(act) = script.byte() else { break };
-        let mut said = Vec::new();
+        let mut bytes = Vec::new();
         match act % 12 {
             0..=2 => {
-                ask(act, last, &mut script, world.echo, &mut said);
+                ask(act, last, &mut script, world.echo, &mut bytes);
                 last += 2;
             }
             3 | 4 => {
                 let length = usize::from(script.short()) % 20_000;
                 let piece: Vec<u8> = (0..length).map(|at| (at * 31 % 251) as u8).collect();
                 let flags = u8::from(act & 128 != 0);
-                frame(DATA, flags, some(&mut script, last), &piece, &mut said);
+                frame(DATA, flags, some(&mut script, last), &piece, &mut bytes);
             }
             5 => {
                 let increment = (script.number() as u32).to_be_bytes();
-                frame(WINDOW_UPDATE, 0, some(&mut script, last), &increment, &mut said);
+                frame(WINDOW_UPDATE, 0, some(&mut script, last), &increment, &mut bytes);
             }
             6 => {
                 let code = (script.number() as u32).to_be_bytes();
-                frame(RST_STREAM, 0, some(&mut script, last), &code, &mut said);
+                frame(RST_STREAM, 0, some(&mut script, last), &code, &mut bytes);
             }
             7 => {
                 let (name, value) = (script.below(9) as u16, script.number() as u32);
                 let pair = [&name.to_be_bytes()[..], &value.to_be_bytes()].concat();
-                frame(SETTINGS, act >> 7, 0, &pair, &mut said);
+                frame(SETTINGS, act >> 7, 0, &pair, &mut bytes);
             }
             8 | 9 => {
                 let (kind, flags) = (script.byte().unwrap_or(0), script.byte().unwrap_or(0));
-                frame(kind, flags, some(&mut script, last), script.text(), &mut said);
+                frame(kind, flags, some(&mut script, last), script.text(), &mut bytes);
             }
-            10 => said.extend(script.text()),
+            10 => bytes.extend(script.text()),
             _ => listen(&mut stream),
         }
         // In two parts, so that a frame ends anywhere.
-        let cut = if act & 64 == 0 { said.len() } else { said.len() / 2 };
-        let (first, second) = said.split_at(cut);
+        let cut = if act & 64 == 0 { bytes.len() } else { bytes.len() / 2 };
+        let (first, second) = bytes.split_at(cut);
         let sent = stream.write_all(first).and_then(|()| stream.flush());
         if sent.and_then(|()| stream.write_all(second)).is_err() {
             break;
@@ -136,7 +136,7 @@ fn ask(act: u8, stream: u32, script: &mut Script<'_>, echo: SocketAddr, out: &mu
     frame(HEADERS, END_HEADERS | ended, stream, &fields, out);
 }
 
-/// Hears what there is.
+/// Receives what there is.
 fn listen(stream: &mut StreamOwned<ClientConnection, TcpStream>) {
     stream.sock.set_read_timeout(Some(GLANCE)).expect("a timeout");
     let mut piece = [0; 16 << 10];

@@ -41,12 +41,12 @@ fn read(text: &str) -> Option<Plan> {
         }
         Err(error) => {
             assert!(!error.message.is_empty());
-            let told = error.to_string();
-            assert!(told.starts_with("fuzz.toml"), "{told}");
+            let message = error.to_string();
+            assert!(message.starts_with("fuzz.toml"), "{message}");
             let line = text.split('\n').nth(error.line.saturating_sub(1) as usize);
-            assert!(error.line > 0 && line.is_some(), "no place: {told}");
+            assert!(error.line > 0 && line.is_some(), "no place: {message}");
             let columns = line.unwrap_or_default().chars().count() + 1;
-            assert!((1..=columns).contains(&(error.column as usize)), "no place: {told}");
+            assert!((1..=columns).contains(&(error.column as usize)), "no place: {message}");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! What a peer, or a stranger before it is shown out, can say on the streams of a tunnel.
+//! What a peer, or a stranger before it is shown out, can send on the streams of a tunnel.
 
 use midhop_tunnel::connect::{Form, Request, Response};
 use midhop_tunnel::credit;
@@ -35,12 +35,12 @@ pub fn stream(data: &[u8]) {
     }
     headers(data);
     let _ = Settings::decode(data);
-    // What other streams may say: however it comes it means the same, and said again it is the same.
+    // What other streams may carry: however it comes it means the same, and sent again it is the same.
     let limits = limits(data, data.len().max(1));
     assert!([1, 2, 5].into_iter().all(|size| self::limits(data, size) == limits));
-    let mut said = Vec::new();
-    limits.iter().for_each(|(stream, limit)| credit::write(*stream, *limit, &mut said));
-    assert_eq!(self::limits(&said, 7), limits);
+    let mut sent = Vec::new();
+    limits.iter().for_each(|(stream, limit)| credit::write(*stream, *limit, &mut sent));
+    assert_eq!(self::limits(&sent, 7), limits);
 }
 
 /// The streams and their limits in what comes in pieces of `size`.
@@ -75,7 +75,7 @@ fn frames(data: &[u8], size: usize) -> (Vec<Frame>, Option<Code>) {
 }
 
 /// What a stream carries once a flow was granted by a template: capsules. However they arrive they mean the
-/// same, no more of the flow is found than came, and its end is only where it was said.
+/// same, no more of the flow is found than came, and its end is only where it was sent.
 pub fn capsules(data: &[u8]) {
     let (flow, end) = flow(data, data.len().max(1));
     assert!(flow.len() <= data.len());
@@ -123,20 +123,20 @@ fn headers(section: &[u8]) {
         assert!(forms.iter().any(|form| form.payload() == payload));
         // However it was asked for, it can be asked for in both ways.
         for form in forms {
-            let sent = said(request.encode(form));
+            let sent = fields_of(request.encode(form));
             assert_eq!(Request::decode(&sent), Ok((request.clone(), form.payload())));
         }
     }
     for payload in [Payload::Raw, Payload::Capsules] {
         if let Ok(Some(response)) = Response::decode(&fields, payload) {
-            let understood = Response::decode(&said(response.encode(payload)), payload);
+            let understood = Response::decode(&fields_of(response.encode(payload)), payload);
             assert!(matches!(understood, Ok(Some(_))), "{response:?}");
         }
     }
 }
 
 /// The fields of a frame of ours.
-fn said(sent: Vec<u8>) -> Vec<Field> {
+fn fields_of(sent: Vec<u8>) -> Vec<Field> {
     match FrameReader::default().read(&mut sent.into()) {
         Ok(Some(Frame::Headers(section))) => field::decode(&section).expect("fields of ours"),
         other => panic!("{other:?}"),
@@ -151,7 +151,7 @@ mod tests {
     use midhop_tunnel::target::Target;
 
     #[test]
-    fn what_ends_say_to_each_other_holds() {
+    fn what_ends_send_each_other_holds() {
         let target = Target::parse("server.example:443").expect("a target");
         let client = Some(([192, 0, 2, 7], 50_000).into());
         let request = Request { target, client, class: Some("interactive".to_owned()), hops: 1 };

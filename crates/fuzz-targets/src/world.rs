@@ -162,10 +162,10 @@ impl World {
             std::thread::sleep(Duration::from_micros(100));
         }
         let mut sound = self.sound.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut heard = [0; 4];
+        let mut echoed = [0; 4];
         sound.write_all(b"ping").expect("a sound flow goes on");
-        sound.read_exact(&mut heard).expect("a sound flow goes on");
-        assert_eq!(&heard, b"ping");
+        sound.read_exact(&mut echoed).expect("a sound flow goes on");
+        assert_eq!(&echoed, b"ping");
     }
 }
 

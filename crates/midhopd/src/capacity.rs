@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_tells_nothing_bounds_nothing() {
+    fn a_kernel_that_reports_nothing_bounds_nothing() {
         assert_eq!(Host { page: 4096, ..Host::default() }.capacity(), None);
     }
 
     #[test]
-    fn this_host_tells() {
+    fn this_host_has_a_capacity() {
         let found = Capacity::of_host().expect("a bound");
         assert!(found.memory > Bytes::new(1 << 20), "{found:?}");
         assert_eq!(Capacity::bound(Bytes::new(1)), Bytes::new(1));

@@ -297,7 +297,7 @@ fn check_identity(plan: &Plan) -> Result<(), Failure> {
 }
 
 fn pki(command: &PkiCommand) -> Result<(), Failure> {
-    let said = match command {
+    let answer = match command {
         PkiCommand::Init { directory, name } => {
             format!("{}\n", authority::init(directory, name)?.display())
         }
@@ -307,6 +307,6 @@ fn pki(command: &PkiCommand) -> Result<(), Failure> {
         PkiCommand::Show { file } => authority::show(file)?,
     };
     std::io::stdout()
-        .write_all(said.as_bytes())
+        .write_all(answer.as_bytes())
         .map_err(|error| Failure::run("the answer could not be printed").because(error))
 }

@@ -34,12 +34,12 @@ pub async fn close(
     looks: &Looks,
 ) {
     match &carried.outcome {
-        Ok(last_told) => {
+        Ok(end_unsent) => {
             let [of_client, of_server] = last;
-            let told = |side| *last_told != side;
+            let end_sent = |side| *end_unsent != side;
             tokio::join!(
-                depart(client, of_client, told(Side::Client), linger, looks),
-                depart(server, of_server, told(Side::Server), linger, looks)
+                depart(client, of_client, end_sent(Side::Client), linger, looks),
+                depart(server, of_server, end_sent(Side::Server), linger, looks)
             );
         }
         // Both sockets reset when they are dropped: see `leg::guard`.
@@ -61,12 +61,12 @@ pub async fn close_one(
     }
 }
 
-/// Closes a socket whose two directions have ended, once its far end has acknowledged everything. If the end was not
-/// `told` to it yet, it is sent here.
+/// Closes a socket whose two directions have ended, once its far end has acknowledged everything. Unless the end was
+/// already sent to it (`end_sent`), it is sent here.
 async fn depart(
     stream: TcpStream,
     last: Option<Sample>,
-    told: bool,
+    end_sent: bool,
     linger: Duration,
     looks: &Looks,
 ) {
@@ -74,7 +74,7 @@ async fn depart(
         return;
     }
     // It receives the end as soon as it has read what comes before.
-    if !told && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
+    if !end_sent && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
         return;
     }
     // From here on, its events bring nothing new, and would only wake the thread. Removing it from the event loop

@@ -232,8 +232,8 @@ async fn serve(
     let plan = desk.plan.borrow().clone();
     let mut handshake = Handshake::new(protocol);
     let patience = plan.explicit.request_timeout.into();
-    let heard = time::timeout(patience, hear(&mut client, &mut handshake)).await;
-    let Some(target) = heard.unwrap_or_else(|_| {
+    let requested = time::timeout(patience, read_request(&mut client, &mut handshake)).await;
+    let Some(target) = requested.unwrap_or_else(|_| {
         handshake.handle_timeout();
         Ok(None)
     })?
@@ -277,7 +277,10 @@ async fn serve(
 }
 
 /// Reads until the client has requested a target. None if its request is wrong or it leaves.
-async fn hear(client: &mut TcpStream, handshake: &mut Handshake) -> io::Result<Option<Target>> {
+async fn read_request(
+    client: &mut TcpStream,
+    handshake: &mut Handshake,
+) -> io::Result<Option<Target>> {
     let mut piece = [0; PIECE];
     while handshake.wants_input() {
         let length = client.read(&mut piece).await?;

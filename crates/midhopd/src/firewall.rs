@@ -1,7 +1,7 @@
 //! Interception for the data plane: done by this process, or by its keeper.
 
 use crate::intercept::{
-    Entrance, Follower, InterceptError, Interception, Tell, passed::PassedCounters,
+    Entrance, Follower, InterceptError, Interception, OnTracked, passed::PassedCounters,
 };
 use crate::keeper::{Keeper, Request};
 use midhop_pep::config::{LegPlan, Plan};
@@ -45,7 +45,11 @@ impl Own {
     ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
-    pub fn install(plan: &Arc<Plan>, queues: u16, tracked: Tell) -> Result<Self, InterceptError> {
+    pub fn install(
+        plan: &Arc<Plan>,
+        queues: u16,
+        tracked: OnTracked,
+    ) -> Result<Self, InterceptError> {
         let interception = Interception::install(plan, entrances(plan), queues, tracked)?;
         let interception = Arc::new(interception);
         let thread = |error: io::Error| InterceptError::Keeper(format!("no thread: {error}"));
@@ -79,7 +83,7 @@ impl Firewall {
         keeper: Option<&Arc<Keeper>>,
     ) -> Result<Self, InterceptError> {
         match keeper {
-            None => Own::install(plan, queues, Tell::in_flag(tracked)).map(Self::Own),
+            None => Own::install(plan, queues, OnTracked::in_flag(tracked)).map(Self::Own),
             Some(keeper) => {
                 keeper.install(queues, &tracked).map_err(refused)?;
                 Ok(Self::Kept(Kept(keeper.clone())))

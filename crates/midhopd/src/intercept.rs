@@ -88,12 +88,12 @@ pub enum InterceptError {
 }
 
 /// Receives whether connections are entered into connection tracking.
-pub struct Tell(Box<dyn Fn(bool) + Send + Sync>);
+pub struct OnTracked(Box<dyn Fn(bool) + Send + Sync>);
 
-impl Tell {
+impl OnTracked {
     /// Calls a function.
-    pub fn by(tell: impl Fn(bool) + Send + Sync + 'static) -> Self {
-        Self(Box::new(tell))
+    pub fn by(callback: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self(Box::new(callback))
     }
 
     /// Sets a flag.
@@ -102,9 +102,9 @@ impl Tell {
     }
 }
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for OnTracked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tell")
+        f.write_str("OnTracked")
     }
 }
 
@@ -114,7 +114,7 @@ pub struct Interception {
     instance: String,
     delivery: Delivery,
     passed: Arc<PassedCounters>,
-    tracked: Tell,
+    tracked: OnTracked,
     installed: Mutex<Installed>,
     /// Whether the table outlives this.
     leaves_table: AtomicBool,
@@ -144,7 +144,7 @@ impl Interception {
         plan: &Arc<Plan>,
         entrances: Vec<Entrance>,
         queues: u16,
-        tracked: Tell,
+        tracked: OnTracked,
     ) -> Result<Self, InterceptError> {
         let delivery = Delivery::of(&plan.intercept);
         let refused = |source| InterceptError::Route { table: delivery.table(), source };

@@ -102,14 +102,14 @@ pub async fn relay(
             return Poll::Ready(Err(Broken { side, error }));
         }
         // Moving goes first, so that what came before a reset is handed on before the reset is. The
-        // later of two ends is told by closing.
+        // later of two ends is sent by closing.
         let up_is_last = down.is_done();
         let upwards = up.poll_move(cx, client, server, up_is_last, &book.up, desk)?;
         let downwards = down.poll_move(cx, server, client, up.is_done(), &book.down, desk)?;
         if upwards.is_ready() && downwards.is_ready() {
             return Poll::Ready(Ok(if up_is_last { Side::Server } else { Side::Client }));
         }
-        // A side that is read from says itself when it breaks.
+        // A side that is read from reports itself when it breaks.
         if !up.is_reading()
             && let Poll::Ready(error) = client_broken.as_mut().poll(cx)
         {

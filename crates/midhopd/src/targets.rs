@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_one_link_knows_is_told_from_what_is_routed() {
+    fn what_only_one_link_knows_is_distinguished_from_what_is_routed() {
         for (address, of_one_link) in [
             ("::ffff:127.1.2.3", true),
             ("169.254.169.254", true),

@@ -5,7 +5,7 @@
 //! holds, and asks [`crate::Link::supersede`]: simulator and emulator thus filter by the same rule.
 //!
 //! An ACK goes only when it does nothing but acknowledge and reports no duplicate (RFC 2883), its timestamp is
-//! not younger than the newcomer's, and the newcomer, itself a pure ACK, says all that it says:
+//! not younger than the newcomer's, and the newcomer, itself a pure ACK, reports all that it reports:
 //! - its acknowledgment number is beyond the other's, and it covers the other's SACK blocks; or
 //! - the number is the same, both have SACK blocks, and it covers the other's;
 //!
@@ -22,7 +22,7 @@ pub type Block = (u32, u32);
 /// The most blocks that a TCP header has room for.
 pub const BLOCKS_MAX: usize = 4;
 
-/// What a pure acknowledgement says.
+/// What a pure acknowledgement carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ack {
     /// The acknowledgment number.
@@ -70,21 +70,21 @@ impl Ack {
             (Some(older), Some(newer)) => !is_beyond(older, newer),
             (older, newer) => older.is_none() && newer.is_none(),
         };
-        let says_more = is_beyond(self.number, older.number)
+        let reports_more = is_beyond(self.number, older.number)
             || (self.number == older.number
                 && !older.blocks().is_empty()
                 && !self.blocks().is_empty());
-        replaceable && in_time && says_more
+        replaceable && in_time && reports_more
     }
 
-    /// Whether its first block reports data that came twice (RFC 2883 §4): nobody says that again.
+    /// Whether its first block reports data that came twice (RFC 2883 §4): no other ACK reports that again.
     pub fn reports_duplicate(&self) -> bool {
         let Some(first) = self.blocks().first() else { return false };
         !is_beyond(first.1, self.number)
             || self.blocks().get(1).is_some_and(|second| is_within(*first, *second))
     }
 
-    /// Whether all that the selective acknowledgements of `earlier` say is said by this one too.
+    /// Whether all that the selective acknowledgements of `earlier` report is reported by this one too.
     pub fn covers(&self, earlier: &Self) -> bool {
         earlier.blocks().iter().all(|block| {
             !is_beyond(block.1, self.number)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_of_congestion_goes_only_for_what_says_the_same() {
+    fn what_reports_congestion_goes_only_for_what_reports_the_same() {
         let all = [(false, false), (true, false), (false, true), (true, true)];
         for older in all {
             for newer in all {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn sack_blocks_go_only_when_all_of_them_are_said_again() {
+    fn sack_blocks_go_only_when_all_of_them_are_reported_again() {
         let older = with_blocks(1000, &[(3000, 4000), (6000, 7000)]);
         assert!(goes(&with_blocks(1000, &[(8000, 9000), (3000, 4500), (6000, 7000)]), &older));
         assert!(!goes(&with_blocks(1000, &[(8000, 9000), (3000, 4500)]), &older));

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_preset_can_be_run_and_says_where_it_comes_from() {
+    fn every_preset_can_be_run_and_names_its_source() {
         for preset in all() {
             for direction in [&preset.down, &preset.up] {
                 let rtt = direction.delay_min() * 2;

@@ -1,6 +1,6 @@
 //! What may go ahead of those who wait for their turns, and how much of it.
 //!
-//! A flow that has said nothing for a while is heard at once: its first bytes, and as much more as its class
+//! A flow that has sent nothing for a while goes at once: its first bytes, and as much more as its class
 //! has. All flows of a kind together have an allowance, which grows by each byte that is written in turns and
 //! shrinks by each that goes ahead. So what goes ahead can delay the others, and never starve them: of three
 //! bytes one at least is written in turns.
@@ -23,15 +23,15 @@ pub enum Ahead {
     Never,
 }
 
-/// What every flow may say ahead after a rest, whatever its class: a question. Unit: bytes.
+/// What every flow may send ahead after a rest, whatever its class: a question. Unit: bytes.
 const QUESTION_BYTES: u64 = 4 << 10;
-/// What a flow may say ahead that does so at first only. Unit: bytes.
+/// What a flow may send ahead that does so at first only. Unit: bytes.
 const FIRST_BYTES: u64 = 64 << 10;
-/// The most that all flows of a kind may say ahead at once. Unit: bytes.
+/// The most that all flows of a kind may send ahead at once. Unit: bytes.
 const ALLOWANCE_BYTES: u64 = 1 << 20;
 
 impl Ahead {
-    /// What a flow may say ahead after a rest. Unit: bytes.
+    /// What a flow may send ahead after a rest. Unit: bytes.
     fn bytes(self) -> u64 {
         match self {
             Self::Always => u64::MAX,
@@ -41,7 +41,7 @@ impl Ahead {
     }
 }
 
-/// What all flows of a tunnel may still say ahead.
+/// What all flows of a tunnel may still send ahead.
 #[derive(Debug)]
 pub struct Allowance {
     always: u64,
@@ -55,9 +55,9 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Whether a flow may go ahead that has `said` so much ahead since it rested. Unit: bytes.
-    pub fn lets(&self, ahead: Ahead, said: u64) -> bool {
-        said < QUESTION_BYTES || (said < ahead.bytes() && *self.of(ahead) > 0)
+    /// Whether a flow may go ahead that has `sent` so much ahead since it rested. Unit: bytes.
+    pub fn lets(&self, ahead: Ahead, sent: u64) -> bool {
+        sent < QUESTION_BYTES || (sent < ahead.bytes() && *self.of(ahead) > 0)
     }
 
     /// Whether a flow that went too far may go ahead again without a rest.
@@ -109,7 +109,7 @@ mod tests {
             let mut allowance = Allowance::default();
             let (mut ahead, mut in_turns) = (0, 0);
             for _ in 0..10_000 {
-                // A new flow each time that wants to say all it may.
+                // A new flow each time that wants to send all it may.
                 for &kind in flows {
                     if allowance.lets(kind, QUESTION_BYTES) {
                         allowance.spend(kind, 32 << 10);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_heard_even_when_the_allowance_is_spent() {
+    fn a_question_goes_ahead_even_when_the_allowance_is_spent() {
         let mut allowance = Allowance::default();
         allowance.spend(Ahead::AtFirst, u64::MAX);
         assert!(allowance.lets(Ahead::AtFirst, 100) && !allowance.lets(Ahead::AtFirst, 4 << 10));

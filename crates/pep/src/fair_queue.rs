@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_little_at_a_time_pays_for_no_more() {
+    fn who_sends_little_at_a_time_pays_for_no_more() {
         let mut queue = FairQueue::default();
         let (mut chatty, mut bulk) = (Account::new(WEIGHT), Account::new(WEIGHT));
         assert!(queue.wait(&mut chatty, &0) && !queue.wait(&mut bulk, &1));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_study_s_conditions_are_told_apart() {
+    fn the_study_s_conditions_are_distinguished() {
         for (source, queue, others, condition) in [
             (1, 0, 0, Condition::NearIdle),
             (30, 0, 0, Condition::NearIdle),

@@ -95,7 +95,7 @@ pub fn show(file: &Path) -> Result<String, Failure> {
     let name = file.display();
     let bytes = fs::read(file)
         .map_err(|error| Failure::run(format!("{name} cannot be read")).because(error))?;
-    let mut said = String::new();
+    let mut text = String::new();
     for pem in Pem::iter_from_buffer(&bytes) {
         let broken = |error: String| Failure::run(format!("{name} is broken")).because(error);
         let pem = pem.map_err(|error| broken(error.to_string()))?;
@@ -104,20 +104,20 @@ pub fn show(file: &Path) -> Result<String, Failure> {
         }
         let (_, certificate) =
             X509Certificate::from_der(&pem.contents).map_err(|error| broken(error.to_string()))?;
-        describe(&certificate, &pem.contents, &mut said);
+        describe(&certificate, &pem.contents, &mut text);
     }
-    if said.is_empty() {
+    if text.is_empty() {
         return Err(Failure::run(format!("there is no certificate in {name}"))
             .hint("name a .pem file that `midhopd pki` has made"));
     }
-    Ok(said)
+    Ok(text)
 }
 
-fn describe(certificate: &X509Certificate<'_>, der: &[u8], said: &mut String) {
+fn describe(certificate: &X509Certificate<'_>, der: &[u8], text: &mut String) {
     let validity = certificate.validity();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         // Writing to a string does not fail.
-        let _ = writeln!(said, "{key:<8} {value}");
+        let _ = writeln!(text, "{key:<8} {value}");
     };
     line("subject", &certificate.subject());
     line("issuer", &certificate.issuer());
@@ -185,11 +185,11 @@ mod tests {
         assert!(issue(at, "ground", 30).is_err(), "there is no authority yet");
         init(at, "our authority").expect("an authority");
         let ground = issue(at, "ground", 30).expect("a certificate");
-        let said = show(&ground).expect("text");
+        let text = show(&ground).expect("text");
         for part in
             ["subject  CN=ground", "issuer   CN=our authority", "valid    yes", "name     ground"]
         {
-            assert!(said.contains(part), "no \"{part}\" in:\n{said}");
+            assert!(text.contains(part), "no \"{part}\" in:\n{text}");
         }
         let before = fs::read(&ground).expect("a file");
         assert!(issue(at, "ground", 30).is_err() && init(at, "another").is_err());

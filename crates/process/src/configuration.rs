@@ -16,7 +16,7 @@ pub fn read_plan(file: &Path) -> Result<Plan, Failure> {
     read(file).map(|(plan, _)| plan)
 }
 
-/// The same, with what the file says.
+/// The same, with the text of the file.
 ///
 /// # Errors
 /// As [`read_plan`].

@@ -249,7 +249,7 @@ impl Key {
     }
 
     /// In words.
-    fn told(&self) -> String {
+    fn in_words(&self) -> String {
         let mut text = self.transfer.clone().unwrap_or_else(|| "transfer".to_owned());
         for (axis, label) in &self.cell {
             text += &format!(", {axis} {label}");
@@ -320,7 +320,7 @@ impl<'r> Side<'r> {
     /// What this side has and `other` has not, in words.
     fn without(&self, other: &Self) -> Vec<String> {
         let missing = |(key, runs): &&(Key, Vec<_>)| !runs.is_empty() && other.find(key).is_none();
-        self.groups.iter().filter(missing).map(|(key, _)| key.told()).collect()
+        self.groups.iter().filter(missing).map(|(key, _)| key.in_words()).collect()
     }
 }
 

@@ -194,7 +194,7 @@ mod tests {
     use midhop_experiment::Scenario;
 
     #[test]
-    fn the_plan_of_the_demo_is_told_in_words() {
+    fn the_plan_of_the_demo_is_described_in_words() {
         let text = include_str!("../../../scenarios/geo-demo.toml");
         let plans = Scenario::parse("geo-demo.toml", text).and_then(|scenario| scenario.plans());
         let plans = plans.expect("the demo is a scenario");

@@ -10,12 +10,12 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// One cell: what its flows achieved, and what the formula says.
+/// One cell: what its flows achieved, and what the formula predicts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Held {
     /// Where it stands: axis → label.
     pub cell: BTreeMap<String, String>,
-    /// What the formula says.
+    /// What the formula predicts.
     pub expected: Expected,
     /// What each run achieved after its start. Unit: Mbit/s.
     #[serde(rename = "goodputs_bit_per_s", serialize_with = "in_bit_per_s")]

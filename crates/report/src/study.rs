@@ -47,7 +47,7 @@ fn remarks(text: &mut String, figure: &Figure, measured: &Measured, level: f64) 
     if let Some(tolerance) = &figure.tolerance {
         text.push_str(&wrapped("± ", tolerance));
     }
-    for Told { verdict, why, places } in told(figure, measured, level) {
+    for Explanation { verdict, why, places } in explanations(figure, measured, level) {
         let mark = if verdict == Verdict::Calibrated { "= " } else { "* " };
         let labels = |at: &&Cell| at.values().map(String::as_str).collect::<Vec<_>>().join(" ");
         let places: Vec<String> = places.iter().map(labels).collect();
@@ -55,20 +55,24 @@ fn remarks(text: &mut String, figure: &Figure, measured: &Measured, level: f64) 
     }
 }
 
-/// Published figures for which the study's file says the same.
+/// Published figures for which the study's file gives the same reason.
 #[derive(Debug)]
-pub(crate) struct Told<'f> {
+pub(crate) struct Explanation<'f> {
     /// What became of them.
     pub(crate) verdict: Verdict,
-    /// What the file says.
+    /// The reason in the file.
     pub(crate) why: &'f str,
     /// Where they stand.
     pub(crate) places: Vec<&'f Cell>,
 }
 
 /// What was chosen to meet figures, and why some are not met.
-pub(crate) fn told<'f>(figure: &'f Figure, measured: &Measured, level: f64) -> Vec<Told<'f>> {
-    let mut told: Vec<Told<'f>> = Vec::new();
+pub(crate) fn explanations<'f>(
+    figure: &'f Figure,
+    measured: &Measured,
+    level: f64,
+) -> Vec<Explanation<'f>> {
+    let mut explanations: Vec<Explanation<'f>> = Vec::new();
     for published in &figure.published {
         let verdict = figure.judge(published, measured, level);
         let (verdict, why) = match verdict {
@@ -77,12 +81,12 @@ pub(crate) fn told<'f>(figure: &'f Figure, measured: &Measured, level: f64) -> V
             _ => continue,
         };
         let why = why.as_deref().unwrap_or_default();
-        match told.iter_mut().find(|known| (known.verdict, known.why) == (verdict, why)) {
+        match explanations.iter_mut().find(|known| (known.verdict, known.why) == (verdict, why)) {
             Some(known) => known.places.push(&published.at),
-            None => told.push(Told { verdict, why, places: vec![&published.at] }),
+            None => explanations.push(Explanation { verdict, why, places: vec![&published.at] }),
         }
     }
-    told
+    explanations
 }
 
 /// `words` after `mark`, at the width of the tables.
@@ -320,7 +324,7 @@ fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: 
 
 /// A goal and what came of it, in words.
 struct Goal {
-    says: String,
+    claim: String,
     unit: &'static str,
     published: Option<String>,
     wanted: Option<String>,
@@ -350,7 +354,7 @@ impl Goal {
         });
         let bound = |sign: &str, bound: Option<f64>| bound.map(|it| format!("{sign} {it}"));
         Some(Self {
-            says: claim.says.clone(),
+            claim: claim.says.clone(),
             unit: figure.filter(|_| claim.of.is_none()).map_or("", Figure::unit),
             published: claim.published.map(|published| published.to_string()),
             wanted: bound("≥", claim.at_least).or_else(|| bound("≤", claim.at_most)),
@@ -376,7 +380,7 @@ impl Goal {
             let _ = write!(figures, " ({share} % of it)");
         }
         let mark = format!("{:15} ", self.verdict);
-        wrapped(&mark, &self.says) + &wrapped(&" ".repeat(16), &figures)
+        wrapped(&mark, &self.claim) + &wrapped(&" ".repeat(16), &figures)
     }
 }
 
@@ -397,7 +401,7 @@ fn goal_table(goals: &[Goal]) -> Table {
             or_dash(&goal.share),
             goal.verdict.to_owned(),
         ]);
-        row.insert(0, plain(&goal.says));
+        row.insert(0, plain(&goal.claim));
         table.add_row(row);
     }
     align(&mut table, 2, 5);
@@ -502,9 +506,10 @@ mod tests {
     #[test]
     fn goals_fit_a_narrow_terminal() {
         let goal = Goal {
-            says: "20 MB, 10 Mbit/s, 540 ms, source 1 to 250 ms away: share of the limit at every \
+            claim:
+                "20 MB, 10 Mbit/s, 540 ms, source 1 to 250 ms away: share of the limit at every \
                    distance"
-                .to_owned(),
+                    .to_owned(),
             unit: "%",
             published: Some("0.46".to_owned()),
             wanted: Some("≥ 96.8".to_owned()),

@@ -182,7 +182,7 @@ impl Handovers {
         self.copies.remove(&moment);
     }
 
-    /// Sets the routes from a moment on, and tells the proxies.
+    /// Sets the routes from a moment on, and informs the proxies.
     fn find_ways(&mut self, engine: &mut Engine, network: &mut Network, moment: usize) {
         let routes = self.moments[moment].routes.clone();
         for (number, ways) in routes.iter().enumerate() {

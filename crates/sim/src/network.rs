@@ -314,7 +314,7 @@ impl Network {
                 self.actions.bury(&packet);
             }
             if matches!(dropped.cause, Cause::Queue | Cause::Aqm) {
-                self.tell_refused(now, hop, &packet);
+                self.report_refused(now, hop, &packet);
             }
             let sight = Sight::Dropped(dropped.cause.name());
             for watcher in &mut self.watchers {
@@ -324,7 +324,7 @@ impl Network {
     }
 
     /// Informs the agents at a hop's first node that the queue there has refused a packet.
-    fn tell_refused(&mut self, now: Instant, hop: HopId, packet: &Packet) {
+    fn report_refused(&mut self, now: Instant, hop: HopId, packet: &Packet) {
         // The other direction of the link ends where this one begins.
         let Some(back) = self.hops.get(hop.index() ^ 1) else { return };
         let posts = &mut self.nodes[back.to.index()].posts;

@@ -169,17 +169,17 @@ impl Simulation {
     /// Lets an actor act, with all direct responses; returns whether an application got an event.
     fn wake(&mut self, timer: Timer) -> bool {
         let Self { engine, network, hosts, handovers, .. } = self;
-        let mut told = false;
+        let mut notified = false;
         match self.actors.get(timer.index()).copied().unwrap_or(Actor::Socket) {
             Actor::Hop(hop) => network.hop_wakes(engine, hop),
             Actor::Agent(node) => network.agent_wakes(engine, node, timer),
             Actor::Socket => hosts.wake(engine, network, timer),
             Actor::Start(app) => {
-                told = true;
+                notified = true;
                 self.desk(app, |app, desk| app.start(desk));
             }
             Actor::App(app) => {
-                told = true;
+                notified = true;
                 self.desk(app, |app, desk| app.handle_timeout(desk));
             }
             Actor::Handovers => {
@@ -194,7 +194,7 @@ impl Simulation {
                 self.engine.set(self.sampler, now + INTERVAL);
             }
         }
-        self.settle() || told
+        self.settle() || notified
     }
 
     /// Continues until no actor has anything to do at this time; returns whether an application got an

@@ -274,11 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_failed_is_told_until_it_is_there_again() {
+    fn what_has_failed_is_reported_until_it_is_there_again() {
         let health = Health::new(1);
         let first = health.fault("tunnel.listen 192.0.2.1:443", &"gone");
-        let told = health.illness().map(|illness| illness.to_string());
-        assert_eq!(told.as_deref(), Some("tunnel.listen 192.0.2.1:443: gone"));
+        let illness = health.illness().map(|illness| illness.to_string());
+        assert_eq!(illness.as_deref(), Some("tunnel.listen 192.0.2.1:443: gone"));
         drop(first);
         assert_eq!(health.illness(), None);
     }

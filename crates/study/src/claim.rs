@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_text_does_not_tell_is_never_judged() {
+    fn what_the_text_leaves_open_is_never_judged() {
         let study = |more: &str| {
             let text = format!("title = \"t\"\nsource = \"s\"\nscenarios = [\"a\"]\n{more}");
             Study::parse("study.toml", &text)

@@ -16,8 +16,8 @@ const STEPS: u32 = 16;
 /// each of them is at any level. What is open at all levels has not run, and is no test.
 pub(crate) fn level(level: f64, verdicts: &[Box<dyn Fn(f64) -> Verdict + '_>]) -> f64 {
     let share = 1.0 - level;
-    let told = verdicts.iter().filter(|verdict| verdict(0.0) != Verdict::Open);
-    let mut chances: Vec<f64> = told.map(|verdict| chance(verdict, share)).collect();
+    let tests = verdicts.iter().filter(|verdict| verdict(0.0) != Verdict::Open);
+    let mut chances: Vec<f64> = tests.map(|verdict| chance(verdict, share)).collect();
     chances.sort_by(f64::total_cmp);
     let part = share / chances.len().max(1) as f64;
     let ranked = (1_u32..).map(f64::from).zip(&chances);

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_a_part_names_must_be_there() {
-        for (text, told) in [
+        for (text, expected) in [
             ("[lab]\nwithout = [\"c\"]\n", "no scenario is called `c`"),
             ("[lab]\nset = { c = [] }\n", "no scenario is called `c`"),
             ("[lab.quick]\nwithout = [\"c\"]\n", "no scenario is called `c`"),
@@ -192,7 +192,7 @@ mod tests {
             ("[lab]\nseeds = -1\n", "seeds"),
         ] {
             let error = study(text).expect_err(text);
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

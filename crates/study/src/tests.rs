@@ -323,7 +323,7 @@ fn limits_stand_in_the_unit_of_their_figure() {
     near(limit("goodput-kb", ""), 1187.5);
     near(limit("efficiency", ""), 100.0);
     near(limit("span", "from = \"1 s\""), 9.5);
-    // From 20.01 s to 21.01 s, without the 10 ms in which the sender hears of it.
+    // From 20.01 s to 21.01 s, without the 10 ms in which the sender receives the acknowledgement.
     let payload = 10.0 * 1448.0 / 1500.0 * 0.99;
     near(limit("span", "until = \"21.01 s\""), payload / 21.01);
     assert_eq!(limit("jain", ""), None);
@@ -521,7 +521,7 @@ fn a_run_without_the_figure_leaves_its_claims_open() {
 }
 
 #[test]
-fn what_says_too_little_is_refused() {
+fn what_states_too_little_is_refused() {
     for bad in [
         "",
         "published = 3",

@@ -57,12 +57,12 @@ pub enum ReadError {
         header: &'static str,
     },
     /// A length field contradicts another or the packet.
-    #[error("the {header} header says {said} bytes where {there} are possible")]
+    #[error("the {header} header says {stated} bytes where {there} are possible")]
     Length {
         /// The header with the length field.
         header: &'static str,
         /// The value of the field.
-        said: usize,
+        stated: usize,
         /// The possible length.
         there: usize,
     },
@@ -102,10 +102,10 @@ pub enum WriteError {
         destination: IpAddr,
     },
     /// A segment whose length is not that of its payload.
-    #[error("the segment says {said} bytes of payload, {there} were given")]
+    #[error("the segment says {stated} bytes of payload, {there} were given")]
     Payload {
         /// The value of [`Segment::length`].
-        said: u32,
+        stated: u32,
         /// The length of the given payload.
         there: usize,
     },
@@ -128,7 +128,7 @@ pub fn write(
     out: &mut Vec<u8>,
 ) -> Result<(), WriteError> {
     if u32::try_from(payload.len()) != Ok(segment.length) {
-        return Err(WriteError::Payload { said: segment.length, there: payload.len() });
+        return Err(WriteError::Payload { stated: segment.length, there: payload.len() });
     }
     let (options, used) = options::write(segment);
     let options = &options[..used];
@@ -136,17 +136,17 @@ pub fn write(
     let (source, destination) = (addresses.source.ip(), addresses.destination.ip());
     let header = if source.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
     // IPv6 does not count its header, IPv4 does.
-    let said = if source.is_ipv4() { tcp + header } else { tcp };
-    let Ok(said) = u16::try_from(said) else {
+    let length = if source.is_ipv4() { tcp + header } else { tcp };
+    let Ok(length) = u16::try_from(length) else {
         return Err(WriteError::Size { size: tcp + header });
     };
     let start = out.len();
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            write_ipv4(said, segment.ecn, source, destination, out);
+            write_ipv4(length, segment.ecn, source, destination, out);
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            write_ipv6(said, segment.ecn, source, destination, out);
+            write_ipv6(length, segment.ecn, source, destination, out);
         }
         _ => return Err(WriteError::Families { source_address: source, destination }),
     }
@@ -167,10 +167,10 @@ pub fn write(
     Ok(())
 }
 
-fn write_ipv4(said: u16, ecn: Ecn, from: Ipv4Addr, to: Ipv4Addr, out: &mut Vec<u8>) {
+fn write_ipv4(length: u16, ecn: Ecn, from: Ipv4Addr, to: Ipv4Addr, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend([0x45, ecn_bits(ecn)]);
-    out.extend(said.to_be_bytes());
+    out.extend(length.to_be_bytes());
     // No identification; do not fragment (RFC 6864 §4.1).
     out.extend([0, 0, 0x40, 0]);
     out.extend([64, PROTOCOL_TCP, 0, 0]);
@@ -180,9 +180,9 @@ fn write_ipv4(said: u16, ecn: Ecn, from: Ipv4Addr, to: Ipv4Addr, out: &mut Vec<u
     out[start + 10..start + 12].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-fn write_ipv6(said: u16, ecn: Ecn, from: Ipv6Addr, to: Ipv6Addr, out: &mut Vec<u8>) {
+fn write_ipv6(length: u16, ecn: Ecn, from: Ipv6Addr, to: Ipv6Addr, out: &mut Vec<u8>) {
     out.extend([0x60, ecn_bits(ecn) << 4, 0, 0]);
-    out.extend(said.to_be_bytes());
+    out.extend(length.to_be_bytes());
     out.extend([PROTOCOL_TCP, 64]);
     out.extend(from.octets());
     out.extend(to.octets());
@@ -204,7 +204,7 @@ pub fn read(packet: &[u8]) -> Result<Packet, ReadError> {
     let header: &[u8; HEADER_SIZE as usize] = tcp.first_chunk().ok_or(short("TCP"))?;
     let offset = usize::from(header[12] >> 4) * 4;
     if !(header.len()..=tcp.len()).contains(&offset) {
-        return Err(ReadError::Length { header: "TCP", said: offset, there: tcp.len() });
+        return Err(ReadError::Length { header: "TCP", stated: offset, there: tcp.len() });
     }
     let (source, destination) = (network.source, network.destination);
     if pseudo(source, destination, tcp.len()).add(tcp).folded() != 0xffff {
@@ -249,10 +249,10 @@ fn read_ipv4(packet: &[u8]) -> Result<Network, ReadError> {
     let length = usize::from(header[0] & 0x0f) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if length < header.len() || length > packet.len() {
-        return Err(ReadError::Length { header: "IPv4", said: length, there: packet.len() });
+        return Err(ReadError::Length { header: "IPv4", stated: length, there: packet.len() });
     }
     if total < length || total > packet.len() {
-        return Err(ReadError::Length { header: "IPv4", said: total, there: packet.len() });
+        return Err(ReadError::Length { header: "IPv4", stated: total, there: packet.len() });
     }
     if Sum::default().add(&packet[..length]).folded() != 0xffff {
         return Err(ReadError::Checksum { header: "IPv4" });
@@ -281,7 +281,7 @@ fn read_ipv6(packet: &[u8]) -> Result<Network, ReadError> {
     let body = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let there = packet.len() - header.len();
     if body > there {
-        return Err(ReadError::Length { header: "IPv6", said: body, there });
+        return Err(ReadError::Length { header: "IPv6", stated: body, there });
     }
     if header[6] != PROTOCOL_TCP {
         return Err(ReadError::Protocol { protocol: header[6] });
@@ -488,8 +488,8 @@ mod tests {
         let mixed = Addresses { destination: "[::1]:2".parse().unwrap(), ..four };
         let mut out = vec![1, 2, 3];
         let segment = Segment { length: 2, ..Segment::default() };
-        let said = WriteError::Payload { said: 2, there: 3 };
-        assert_eq!(write(&segment, four, &[0; 3], &mut out), Err(said));
+        let expected = WriteError::Payload { stated: 2, there: 3 };
+        assert_eq!(write(&segment, four, &[0; 3], &mut out), Err(expected));
         assert!(write(&segment, mixed, &[0; 2], &mut out).is_err());
         let large = Segment { length: 65_500, ..Segment::default() };
         let error = write(&large, four, &vec![0; 65_500], &mut out);

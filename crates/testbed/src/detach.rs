@@ -1,4 +1,4 @@
-//! A program that goes on in the background and tells its starter when it is ready.
+//! A program that goes on in the background and notifies its starter when it is ready.
 #![expect(unsafe_code, reason = "going on in a child needs fork")]
 
 use nix::sys::wait::waitpid;
@@ -23,7 +23,7 @@ pub enum Side {
     Background(Answer),
 }
 
-/// Tells the starter how it went. Dropped without a word, it tells of failure.
+/// Reports to the starter how it went. Dropped without an answer, it reports a failure.
 #[derive(Debug)]
 pub struct Answer(File);
 
@@ -39,7 +39,7 @@ impl Answer {
     }
 
     fn write(&mut self, verdict: u8, text: &str) {
-        // A starter that is gone hears nothing, which is no reason not to go on.
+        // A starter that is gone reads nothing, which is no reason not to go on.
         let _ = self.0.write_all(&[&[verdict], text.as_bytes(), &[END]].concat());
     }
 }
@@ -55,13 +55,13 @@ pub fn detach(log: &Path) -> io::Result<Side> {
     }
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let nothing = File::open("/dev/null")?;
-    let (heard, said) = pipe()?;
+    let (read_end, write_end) = pipe()?;
     // SAFETY: this process has one thread (counted above), so the child may do anything.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
-            drop(said);
+            drop(write_end);
             let mut answer = Vec::new();
-            BufReader::new(File::from(heard)).read_until(END, &mut answer)?;
+            BufReader::new(File::from(read_end)).read_until(END, &mut answer)?;
             let answer = match answer.split_last().map(|(end, text)| (end, text.split_first())) {
                 Some((&END, Some((verdict, text)))) => {
                     let text = String::from_utf8_lossy(text).into_owned();
@@ -75,12 +75,12 @@ pub fn detach(log: &Path) -> io::Result<Side> {
             Ok(Side::Starter(answer))
         }
         ForkResult::Child => {
-            drop(heard);
+            drop(read_end);
             setsid()?;
             dup2_stdin(&nothing)?;
             dup2_stdout(&log)?;
             dup2_stderr(&log)?;
-            Ok(Side::Background(Answer(said.into())))
+            Ok(Side::Background(Answer(write_end.into())))
         }
     }
 }

@@ -50,7 +50,7 @@ pub enum EmulatorError {
         /// What failed.
         source: io::Error,
     },
-    /// The thread ended before it was told to.
+    /// The thread ended before it was asked to.
     #[error("the emulator of link {link} stopped: {source}")]
     Stopped {
         /// The link's name.
@@ -100,7 +100,7 @@ pub struct WireReport {
     pub policy: Option<Policy>,
 }
 
-/// A running link. Dropping it stops the thread; [`Emulator::finish`] also tells what the link did.
+/// A running link. Dropping it stops the thread; [`Emulator::finish`] also reports what the link did.
 #[derive(Debug)]
 pub struct Emulator {
     name: String,
@@ -167,12 +167,12 @@ impl Emulator {
     /// count.
     pub fn begin(&mut self, epoch: Instant) {
         if let Some(begin) = self.begin.take() {
-            // A thread that has ended says so when it is joined.
+            // A thread that has ended reports it when it is joined.
             let _ = begin.send(epoch);
         }
     }
 
-    /// Stops and tells what the link did.
+    /// Stops and reports what the link did.
     ///
     /// # Errors
     /// When the thread had ended by itself.

@@ -43,7 +43,7 @@ pub enum IsolationError {
          kernel.apparmor_restrict_unprivileged_userns where they exist)"
     )]
     Unshare {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// There is no place for the lab's state.
@@ -54,7 +54,7 @@ pub enum IsolationError {
     Step {
         /// What was tried.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -91,7 +91,7 @@ pub fn enter(state: StateDir) -> Result<Isolation, IsolationError> {
     let privileged = unshare_processes()?;
     // Readable for our own later commands (`lab exec`): gaining rights had hidden the process.
     let _ = prctl::set_dumpable(true);
-    // The write end lives in the outer process only: end of file tells that it is gone.
+    // The write end lives in the outer process only: end of file shows that it is gone.
     let (lifeline, held) = pipe().map_err(step("make a pipe"))?;
     // SAFETY: this process has one thread (counted above), so the child may do anything.
     match unsafe { fork() }.map_err(step("fork"))? {
@@ -156,7 +156,7 @@ fn in_initial_user_namespace() -> bool {
 fn begin_process_one(lifeline: &OwnedFd) -> Result<(), IsolationError> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("tie the lab to its starter"))?;
     // The starter may have died before the line above. Its pid cannot be asked for from here, but
-    // the pipe tells: nobody else could hold it open.
+    // the pipe shows it: nobody else could hold it open.
     nix::fcntl::fcntl(lifeline, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
         .map_err(step("watch the lab's starter"))?;
     if read(lifeline, &mut [0]) == Ok(0) {

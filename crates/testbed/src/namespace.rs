@@ -34,7 +34,7 @@ pub enum NamespaceError {
     Create {
         /// The namespace's name among its peers.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A thread could not enter the namespace.
@@ -42,7 +42,7 @@ pub enum NamespaceError {
     Enter {
         /// The namespace's name among its peers.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A kernel parameter could not be set.
@@ -54,7 +54,7 @@ pub enum NamespaceError {
         key: String,
         /// The value that was refused.
         value: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A device, address, route or neighbour could not be set.
@@ -64,7 +64,7 @@ pub enum NamespaceError {
         name: String,
         /// What was tried.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

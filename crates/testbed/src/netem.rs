@@ -243,9 +243,9 @@ impl Netem {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = format!("{tool} {}: {}", arguments.join(" "), said.trim());
-        Err(self.failed(action, io::Error::other(said)))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let message = format!("{tool} {}: {}", arguments.join(" "), stderr.trim());
+        Err(self.failed(action, io::Error::other(message)))
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> NetemError {

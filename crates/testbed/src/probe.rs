@@ -40,7 +40,7 @@ pub enum ProbeError {
     /// A node could not be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// The kernel does not tell of its sockets.
+    /// The kernel does not report its sockets.
     #[error(
         "cannot ask the kernel of {node} for its TCP sockets: {source}; \
          it needs CONFIG_INET_TCP_DIAG (module tcp_diag)"
@@ -48,7 +48,7 @@ pub enum ProbeError {
     Refused {
         /// The proxy's node.
         node: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// No thread for it.
@@ -122,7 +122,7 @@ impl Probe {
         Ok(Some(Self { running, thread }))
     }
 
-    /// Looks a last time and tells what it saw.
+    /// Looks a last time and reports what it saw.
     pub fn finish(self) -> ProbeReport {
         drop(self.running);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -39,7 +39,7 @@ pub enum RunError {
     Meter {
         /// Its node.
         node: String,
-        /// What went wrong, with what it said.
+        /// What went wrong, with its errors.
         what: String,
     },
     /// A tunnel between two proxies could not be had, or not be watched.
@@ -55,7 +55,7 @@ pub enum RunError {
     Io {
         /// What was tried.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Somebody asked to stop.
@@ -118,7 +118,7 @@ mod tests {
     use midhop_path::counters::Counters;
 
     #[test]
-    fn an_emulator_that_stood_still_is_late_though_no_packet_says_so() {
+    fn an_emulator_that_stood_still_is_late_though_no_packet_shows_it() {
         let (name, counters, span) = ("link", Counters::default(), Duration::from_s(30));
         let after = |time| {
             let lateness = Some(Lateness { stood_still: time, ..Lateness::default() });

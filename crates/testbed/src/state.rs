@@ -34,7 +34,7 @@ pub enum StateError {
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -75,7 +75,7 @@ impl ProcessId {
     }
 }
 
-/// What a lab tells others about itself.
+/// What a lab reports about itself to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The name that a user calls it by.
@@ -163,7 +163,7 @@ pub struct Living {
     pub init: i32,
     /// Its state directory.
     pub directory: PathBuf,
-    /// What it says about itself.
+    /// What it reports about itself.
     pub description: Description,
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_a_later_one_with_its_number() {
+    fn a_process_is_distinguished_from_a_later_one_with_its_number() {
         let own = ProcessId::of(std::process::id().cast_signed()).expect("this process lives");
         assert!(own.lives());
         assert!(!ProcessId { start: own.start + 1, ..own }.lives());

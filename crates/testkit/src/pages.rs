@@ -1,7 +1,7 @@
 //! Pages of the book that are made from the code.
 //!
 //! They are committed, so that whoever reads the repository finds them, and a test of the crate that a page
-//! tells of makes it again and compares: [`assert_page`]. With `MIDHOP_PAGES=write` the test writes the page
+//! describes makes it again and compares: [`assert_page`]. With `MIDHOP_PAGES=write` the test writes the page
 //! instead.
 //!
 //! What stands in the book and in the README to be typed or written into a file is taken out of them by
@@ -53,10 +53,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/reference")
 }
 
-/// What a program says of its commands, each with those below it, as a page.
+/// A program's help on its commands, each with those below it, as a page.
 ///
 /// # Panics
-/// When it does not tell.
+/// When it prints none.
 pub fn commands(program: &Path, name: &str) -> String {
     let mut page = format!("# Commands of {name}\n");
     describe(program, name, &[], &mut page);

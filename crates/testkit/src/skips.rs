@@ -25,7 +25,7 @@ pub fn skipped(why: impl Display) {
     let test = thread.name().unwrap_or("a test").to_owned();
     let place = std::panic::Location::caller().file();
     match Policy::of(std::env::var("MIDHOP_SKIPS").ok().as_deref()) {
-        Policy::Say => println!("skipped: {test} ({place}): {why}"),
+        Policy::Print => println!("skipped: {test} ({place}): {why}"),
         Policy::Refuse => panic!("{test} must not be skipped here, but: {why}"),
         Policy::List(file) => append(&file, format_args!("{test} ({place}): {why}"))
             .unwrap_or_else(|error| panic!("{test} cannot be listed as skipped: {error}")),
@@ -34,7 +34,7 @@ pub fn skipped(why: impl Display) {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Policy {
-    Say,
+    Print,
     Refuse,
     List(String),
 }
@@ -42,7 +42,7 @@ enum Policy {
 impl Policy {
     fn of(variable: Option<&str>) -> Self {
         match variable {
-            None | Some("") => Self::Say,
+            None | Some("") => Self::Print,
             Some("refuse") => Self::Refuse,
             Some(file) => Self::List(file.to_owned()),
         }
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_variable_says() {
-        assert_eq!(Policy::of(None), Policy::Say);
+    fn each_value_of_the_variable_is_a_policy() {
+        assert_eq!(Policy::of(None), Policy::Print);
         assert_eq!(Policy::of(Some("refuse")), Policy::Refuse);
         assert_eq!(Policy::of(Some("/tmp/list")), Policy::List("/tmp/list".to_owned()));
     }

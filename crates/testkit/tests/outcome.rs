@@ -17,7 +17,7 @@ fn the_one_that_skips() {
 }
 
 #[test]
-fn it_is_said() {
+fn it_is_printed() {
     let output = skip(None);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");

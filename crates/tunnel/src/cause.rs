@@ -64,7 +64,7 @@ impl Cause {
     }
 
     /// The cause that a failure response reports: from its `Proxy-Status`, or else from its status alone.
-    pub fn told(status: u16, proxy_status: Option<&str>) -> Self {
+    pub fn reported(status: u16, proxy_status: Option<&str>) -> Self {
         let error = proxy_status.and_then(error_of);
         let by_error = TABLE.iter().find(|(_, _, name)| Some(*name) == error);
         match (by_error, error, status) {
@@ -110,11 +110,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_cause_survives_being_told() {
+    fn every_cause_survives_being_reported() {
         for cause in Cause::all() {
             assert_eq!(cause.row().0, cause);
-            let said = format!("proxy; error={}", cause.error());
-            assert_eq!(Cause::told(cause.status(), Some(&said)), cause);
+            let proxy_status = format!("proxy; error={}", cause.error());
+            assert_eq!(Cause::reported(cause.status(), Some(&proxy_status)), cause);
         }
         let names: BTreeSet<&str> = TABLE.iter().map(|row| row.2).collect();
         assert_eq!(names.len(), TABLE.len(), "two causes have one name");
@@ -122,11 +122,12 @@ mod tests {
 
     #[test]
     fn the_proxy_nearest_to_the_server_knows_best() {
-        let said = "far ; details=\"x\"; error=connection_refused, near; error=http_protocol_error";
-        assert_eq!(Cause::told(502, Some(said)), Cause::Refused);
-        assert_eq!(Cause::told(504, Some("far")), Cause::TimedOut);
-        assert_eq!(Cause::told(502, Some("far; error=tls_protocol_error")), Cause::Failed);
-        assert_eq!(Cause::told(502, None), Cause::Refused);
-        assert_eq!(Cause::told(418, Some(";;;error,=")), Cause::Failed);
+        let proxy_status =
+            "far ; details=\"x\"; error=connection_refused, near; error=http_protocol_error";
+        assert_eq!(Cause::reported(502, Some(proxy_status)), Cause::Refused);
+        assert_eq!(Cause::reported(504, Some("far")), Cause::TimedOut);
+        assert_eq!(Cause::reported(502, Some("far; error=tls_protocol_error")), Cause::Failed);
+        assert_eq!(Cause::reported(502, None), Cause::Refused);
+        assert_eq!(Cause::reported(418, Some(";;;error,=")), Cause::Failed);
     }
 }

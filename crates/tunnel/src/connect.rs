@@ -188,8 +188,8 @@ impl Response {
             Self::Granted => self.fields(Payload::Raw),
             Self::Denied { status, cause } => {
                 let name = next.replace(|c: char| !c.is_ascii_graphic() || "\"\\".contains(c), "_");
-                let said = format!("\"{name}\"; error={}, {OWN_NAME}", cause.error());
-                vec![Field::new(":status", status.to_string()), Field::new("proxy-status", said)]
+                let value = format!("\"{name}\"; error={}, {OWN_NAME}", cause.error());
+                vec![Field::new(":status", status.to_string()), Field::new("proxy-status", value)]
             }
         }
     }
@@ -231,8 +231,8 @@ impl Response {
             (204..=206, Payload::Capsules) => Err(Malformed),
             (200..300, _) => Ok(Some(Self::Granted)),
             _ => {
-                let said = others.iter().rfind(|it| it.name == "proxy-status");
-                let cause = Cause::told(status, said.map(|it| it.value.as_ref()));
+                let reported = others.iter().rfind(|it| it.name == "proxy-status");
+                let cause = Cause::reported(status, reported.map(|it| it.value.as_ref()));
                 Ok(Some(Self::Denied { status, cause }))
             }
         }
@@ -360,7 +360,7 @@ mod tests {
             (&[(":method", "GET"), protocol, scheme, authority, path], 405),
         ] {
             match Request::decode(&fields(pairs)) {
-                Err(Response::Denied { status: said, .. }) => assert_eq!(said, status, "{pairs:?}"),
+                Err(Response::Denied { status: sent, .. }) => assert_eq!(sent, status, "{pairs:?}"),
                 other => panic!("{pairs:?}: {other:?}"),
             }
         }
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_next_proxy_said_is_told_as_its() {
+    fn a_response_of_the_next_proxy_is_passed_on_in_its_name() {
         let refused = Response::from(Cause::Refused);
         let fields = refused.fields_of("a \"hub\", or two");
         assert_eq!(fields[1].value, "\"a__hub_,_or_two\"; error=connection_refused, midhopd");
@@ -409,9 +409,9 @@ mod tests {
         }
         assert_eq!(request.onwards(target, None), None);
         let connect = [(":method", "CONNECT"), (":authority", "192.0.2.1:80")];
-        for said in ["-1", "256", "x"] {
-            let request = Request::decode(&fields(&[connect[0], connect[1], (HOPS, said)]));
-            assert_eq!(request.map(|it| it.0.hops), Ok(u8::MAX), "{said}");
+        for hops in ["-1", "256", "x"] {
+            let request = Request::decode(&fields(&[connect[0], connect[1], (HOPS, hops)]));
+            assert_eq!(request.map(|it| it.0.hops), Ok(u8::MAX), "{hops}");
         }
     }
 

@@ -75,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn news_are_told_where_they_are_worth_it() {
+    fn a_limit_is_sent_where_it_is_worth_it() {
         let mut grant = Grant::new(800);
         let granted: Vec<_> =
             [0, 99, 100, 150, 199, 200, 1000].map(|at| grant.pass_on(at, 800)).into();
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_shrinks_takes_nothing_back_and_one_that_grows_is_told_at_once() {
+    fn a_window_that_shrinks_takes_nothing_back_and_one_that_grows_is_sent_at_once() {
         let mut grant = Grant::new(800);
-        assert_eq!(grant.pass_on(100, 80), None, "800 were told before");
+        assert_eq!(grant.pass_on(100, 80), None, "800 were granted before");
         assert_eq!(grant.pass_on(729, 80), None);
         assert_eq!(grant.pass_on(730, 80), Some(810));
         assert_eq!(grant.pass_on(731, 2400), Some(3131));
@@ -95,19 +95,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_read_in_whatever_pieces_it_comes(
-            said in proptest::collection::vec((0..=varint::MAX, 0..=varint::MAX), 0..20),
+        fn grants_are_read_in_whatever_pieces_they_come(
+            sent in proptest::collection::vec((0..=varint::MAX, 0..=varint::MAX), 0..20),
             piece in 1_usize..20,
         ) {
             let mut bytes = Vec::new();
-            said.iter().for_each(|(stream, limit)| write(*stream, *limit, &mut bytes));
+            sent.iter().for_each(|(stream, limit)| write(*stream, *limit, &mut bytes));
             let (mut reader, mut read) = (CreditReader::default(), Vec::new());
             for part in bytes.chunks(piece) {
                 let mut part = Bytes::copy_from_slice(part);
                 read.extend(std::iter::from_fn(|| reader.read(&mut part)));
                 prop_assert!(part.is_empty());
             }
-            prop_assert_eq!(read, said);
+            prop_assert_eq!(read, sent);
         }
     }
 }

@@ -238,9 +238,9 @@ mod tests {
             }
             assert!(input.is_empty());
         }
-        let said = reader.has_ended();
+        let ended = reader.has_ended();
         let end = reader.close();
-        assert!(end.is_err() || end == Ok(said));
+        assert!(end.is_err() || end == Ok(ended));
         (bytes, end)
     }
 

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_target_is_told_apart_from_what_is_elsewhere() {
+    fn what_names_no_target_is_not_taken_for_what_is_elsewhere() {
         for (path, wrong) in [
             ("/", TemplateError::Elsewhere),
             ("", TemplateError::Elsewhere),

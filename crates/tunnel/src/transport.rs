@@ -283,15 +283,15 @@ mod tests {
     }
 
     #[test]
-    fn a_committed_rate_is_told_of_the_leg() {
+    fn a_committed_rate_takes_the_leg_s_round_trip_and_overhead() {
         let promised = committed::CommittedSettings::new(Rate::from_mbit_per_s(2));
         let settings = Settings { committed: Some(promised), ..Settings::of(Law::Cubic) };
-        let told = geo().complete(settings).committed.expect("what was promised");
-        assert_eq!((told.rtt, told.overhead), (geo().rtt, Bytes::new(28)));
+        let committed = geo().complete(settings).committed.expect("what was promised");
+        assert_eq!((committed.rtt, committed.overhead), (geo().rtt, Bytes::new(28)));
     }
 
     #[test]
-    fn what_steers_may_be_told_late_who_the_peer_is() {
+    fn what_steers_may_learn_late_who_the_peer_is() {
         let unknown = LegSettings { rate: None, ..geo() };
         let steering = unknown.steering(Settings::of(Law::BbrV3)).expect("a steering");
         #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]

@@ -104,7 +104,7 @@ impl Outcome {
         }
         outcome.judgements = bundle.study.judge(&outcome.measured);
         if *place != bundle.study.place {
-            // What belongs elsewhere is run in part: of the rest nothing is to be said.
+            // What belongs elsewhere is run in part: the rest is not reported.
             outcome.judgements.retain(Judgement::is_whole);
         }
         outcome.cells = bundle.study.verdicts(&outcome.measured);

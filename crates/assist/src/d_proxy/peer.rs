@@ -22,7 +22,7 @@ pub(super) struct Peer {
     /// To it and back.
     rtt: RoundTrip,
     /// When it last reported anything.
-    heard: Instant,
+    last_report: Instant,
     /// Until when it is taken to send again what is lost.
     repairs: Instant,
     /// How many gaps have been filled since it last reported anything, later than it takes.
@@ -34,15 +34,15 @@ impl Peer {
         Self {
             must_show,
             rtt: RoundTrip::default(),
-            heard: Instant::START,
+            last_report: Instant::START,
             repairs: Instant::START,
             unanswered: 0,
         }
     }
 
-    /// It reports something; `repairs` says that it has sent something again.
+    /// It reports something; `repairs`: it has sent something again.
     pub fn on_report(&mut self, now: Instant, repairs: bool) {
-        (self.heard, self.unanswered) = (now, 0);
+        (self.last_report, self.unanswered) = (now, 0);
         if repairs {
             self.repairs = now + REPAIRS;
         }
@@ -73,9 +73,9 @@ impl Peer {
         !self.must_show || now < self.repairs
     }
 
-    /// Whether nothing has been heard of it since then, which must be answered by one that repairs.
+    /// Whether it has reported nothing since then, though a peer that repairs must answer.
     pub fn is_silent_since(&self, then: Instant) -> bool {
-        self.must_show && self.heard <= then
+        self.must_show && self.last_report <= then
     }
 
     /// How long an answer is waited for.

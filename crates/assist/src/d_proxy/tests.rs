@@ -68,7 +68,7 @@ fn flows_are_few_and_forgotten() {
 }
 
 #[test]
-fn a_shelf_tells_what_it_has_and_what_not() {
+fn a_shelf_reports_what_it_has_and_what_not() {
     let mut shelf = Shelf::new(10_000);
     let key = Line(0, true);
     let base = u32::MAX - 1500;

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_nearest_tells() {
+    fn what_was_sent_nearest_decides() {
         // A burst that fills the queue, and the next, a round trip of the source later, which finds it empty.
         let first = (0..10).map(|n| (n, 20 + 3 * n, true));
         let queue = queue(first.chain((200..203).map(|sent| (sent, 20, true))));

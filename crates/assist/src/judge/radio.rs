@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_met_long_ago_says_nothing() {
+    fn what_was_met_long_ago_shows_nothing() {
         let mut radio = met((1000, 10), (1000, 10));
         let later = |s| Instant::START + Duration::from_s(s);
         radio.on_arrival(later(61), Waits::Nothing);

@@ -1,4 +1,4 @@
-//! One direction of a flow: what is cached of it, and what its acknowledgements tell.
+//! One direction of a flow: what is cached of it, and what its acknowledgements report.
 //!
 //! A cached segment is *own* as long as the agent answers for it: it was seen for the first time, in
 //! its place, and is neither known to have arrived nor left to the source again. The source is shown
@@ -7,7 +7,7 @@
 //! Invariants: nothing is cached that the receiver is known to have; the own segments are those that
 //! are in line by their last transmission.
 
-use super::told::{Told, is_repeat};
+use super::reports::{Reports, is_repeat};
 use super::{Shared, SnoopCounts, SnoopSettings};
 use crate::Carried;
 use crate::judge::{Queue, Radio, may_be_congestion};
@@ -64,7 +64,7 @@ impl<P: Carried> Cached<P> {
     }
 }
 
-/// What the source last said of the other direction.
+/// What the source last sent for the other direction.
 #[derive(Debug, Clone, Copy)]
 struct Latest {
     acknowledgment: u32,
@@ -96,22 +96,22 @@ pub(super) struct Flow<P> {
     /// Whether the receiver acknowledges selectively.
     selective: bool,
     /// Without that: duplicate acknowledgements since the last that was none, and how many of them
-    /// say that the first segment is lost.
+    /// show that the first segment is lost.
     duplicates: u64,
-    duplicates_telling: u64,
+    duplicates_needed: u64,
     rtt: RoundTrip,
     queue: Queue,
     backoff: u32,
     /// When the receiver last acknowledged something new.
     progress: Instant,
     /// Whether the source knows of the congestion that the receiver echoes.
-    echo_told: bool,
+    echo_reported: bool,
     latest: Option<Latest>,
     /// The stamp that the receiver last echoed.
     echoed: Option<u32>,
     /// The latest of the source's stamps.
     stamp: Option<u32>,
-    told: Told,
+    reports: Reports,
     /// Acknowledgements from which something was taken, without those that the agent has sent for them: it sends no more, so
     /// that no more reach the source than its receiver has sent.
     kept_back: u32,
@@ -140,16 +140,16 @@ impl<P: Carried> Flow<P> {
             judged: 0,
             selective: false,
             duplicates: 0,
-            duplicates_telling: settings.threshold,
+            duplicates_needed: settings.threshold,
             rtt: RoundTrip::default(),
             queue: Queue::default(),
             backoff: 0,
             progress: now,
-            echo_told: false,
+            echo_reported: false,
             latest: None,
             echoed: None,
             stamp: None,
-            told: Told::default(),
+            reports: Reports::default(),
             kept_back: 0,
             fin: None,
             active: now,
@@ -167,7 +167,7 @@ impl<P: Carried> Flow<P> {
         self.fin.is_some_and(|fin| self.acknowledged >= fin)
     }
 
-    /// Notes what the source says of the other direction.
+    /// Notes what the source sends for the other direction.
     pub fn note_source(&mut self, segment: &Segment) {
         let known = self.latest.map(|latest| latest.acknowledgment);
         if segment.flags.contains(Flags::ACK)
@@ -199,7 +199,7 @@ impl<P: Carried> Flow<P> {
         }
         let new = start >= self.highest;
         self.highest = self.highest.max(end);
-        if end <= self.acknowledged || self.told.has(start, end) {
+        if end <= self.acknowledged || self.reports.has(start, end) {
             return Admission::No;
         }
         let known = self.segments.get(&start);
@@ -265,27 +265,28 @@ impl<P: Carried> Flow<P> {
         if !stale {
             self.window = Some(segment.window);
         }
-        let behind = self.told.is_behind();
+        let behind = self.reports.is_behind();
         self.deliver(now, ack, segment, advanced, shared);
         if advanced {
             self.progress = now;
             self.backoff = 0;
             self.duplicates = 0;
-            self.duplicates_telling = shared.settings.threshold;
+            self.duplicates_needed = shared.settings.threshold;
         }
         self.detect(now, duplicate, shared);
         if !shared.repairs() && !behind {
-            self.told.on_passed();
-            self.echo_told = segment.flags.contains(Flags::ECE);
+            self.reports.on_passed();
+            self.echo_reported = segment.flags.contains(Flags::ECE);
             return Verdict::Forward;
         }
         let covered = shared.repairs() && self.covering(self.acknowledged).is_some();
         let limit = self.limit(shared);
         let reported = segment.sack.len();
-        let silenced = self.told.silence(segment, ack, limit);
+        let silenced = self.reports.silence(segment, ack, limit);
         let echo = segment.flags.contains(Flags::ECE);
-        let told = self.echo_told;
-        if duplicate && (covered || silenced) && segment.sack.is_empty() && (!echo || told) {
+        let echo_reported = self.echo_reported;
+        if duplicate && (covered || silenced) && segment.sack.is_empty() && (!echo || echo_reported)
+        {
             shared.counts.suppressed += 1;
             self.kept_back = self.kept_back.saturating_add(1);
             return Verdict::Suppress;
@@ -293,7 +294,7 @@ impl<P: Carried> Flow<P> {
         if segment.sack.len() < reported {
             self.kept_back = self.kept_back.saturating_add(1);
         }
-        self.echo_told = echo;
+        self.echo_reported = echo;
         Verdict::Forward
     }
 
@@ -313,17 +314,17 @@ impl<P: Carried> Flow<P> {
         let limit = self.limit(shared);
         let bare = Segment { sack: SackBlocks::default(), ..*passed };
         (0..REPORTS_AT_ONCE).map_while(move |_| {
-            let reports = self.kept_back > 0 && self.told.is_behind_below(limit);
+            let reports = self.kept_back > 0 && self.reports.is_behind_below(limit);
             reports.then(|| {
                 self.kept_back -= 1;
                 let mut more = bare;
-                self.told.silence(&mut more, ack, limit);
+                self.reports.silence(&mut more, ack, limit);
                 more
             })
         })
     }
 
-    /// Takes out of the cache what an acknowledgement says has arrived.
+    /// Takes out of the cache what an acknowledgement reports to have arrived.
     fn deliver(
         &mut self,
         now: Instant,
@@ -337,7 +338,7 @@ impl<P: Carried> Flow<P> {
             self.acknowledged = ack;
             self.take_within(0..ack, &mut came);
         }
-        self.told.on_acknowledged(self.acknowledged);
+        self.reports.on_acknowledged(self.acknowledged);
         for (number, block) in segment.sack.iter().enumerate() {
             let from = position(block.start, ack);
             let to = position(block.end, ack);
@@ -346,7 +347,7 @@ impl<P: Carried> Flow<P> {
             }
             self.selective = true;
             if from > self.acknowledged {
-                self.told.on_report(from, to);
+                self.reports.on_report(from, to);
             }
             self.take_within(from..to, &mut came);
         }
@@ -364,14 +365,14 @@ impl<P: Carried> Flow<P> {
         }
         for (start, cached) in came {
             // What is answered sooner than ever answers the first transmission. What the source has
-            // sent again, or the timer, may have arrived before, and does not tell which has.
+            // sent again, or the timer, may have arrived before, and does not show which has.
             let sooner = self.rtt.minimum().is_none_or(|minimum| now - cached.sent < minimum);
             let certain = !cached.repeated && !cached.timed;
             if certain && (cached.resends == 0 || !sooner) {
                 self.arrived = self.arrived.max(cached.order);
             }
             if cached.resends > 0 && !cached.repeated {
-                self.told.on_repaired(start, cached.end);
+                self.reports.on_repaired(start, cached.end);
             }
         }
     }
@@ -410,12 +411,12 @@ impl<P: Carried> Flow<P> {
             self.duplicates += 1;
         }
         let overtaken = known.order + threshold <= self.arrived;
-        if overtaken || self.duplicates >= self.duplicates_telling {
+        if overtaken || self.duplicates >= self.duplicates_needed {
             // All that is under way beyond it will still be answered with duplicates; those after
             // them say that this transmission has been lost too.
             let length = (known.end - start).max(1);
             let beyond = self.highest.saturating_sub(known.end).div_ceil(length);
-            self.duplicates_telling = self.duplicates.max(beyond) + threshold;
+            self.duplicates_needed = self.duplicates.max(beyond) + threshold;
             if shared.settings.judges_queue && self.was_refused(now, known, &mut shared.radio) {
                 shared.counts.congestion += 1;
                 self.remove(start);
@@ -547,7 +548,7 @@ impl<P: Carried> Flow<P> {
             assert!(cached.resends <= settings.resends);
             assert!(!(cached.repeated && self.own.contains(start)), "the source's and own");
         }
-        self.told.check_invariants(self.acknowledged);
+        self.reports.check_invariants(self.acknowledged);
     }
 }
 

@@ -75,7 +75,7 @@ impl Law {
     }
 }
 
-/// The place of the law that has a link for itself, and what says that nobody is left to compete with.
+/// The place of the law that has a link for itself, and what shows that nobody is left to compete with.
 #[derive(Debug, Clone)]
 pub(super) struct Contest {
     mss: u64,

@@ -138,7 +138,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever is acknowledged, lost or said of the path: it sends, within its bounds, and no window is less than four
+    /// Whatever is acknowledged, lost or reported of the path: it sends, within its bounds, and no window is less than four
     /// segments.
     #[test]
     fn it_never_stalls_and_keeps_its_bounds(

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_samples_say_nothing_and_bursts_are_bounded_without_pacing() {
+    fn seven_samples_show_nothing_and_bursts_are_bounded_without_pacing() {
         let mut hystart = HyStartPlusPlus::new(false);
         round(&mut hystart, 0, 600);
         for _ in 0..7 {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_worth_what_its_rate_its_losses_and_its_delays_say() {
+    fn an_interval_is_worth_what_its_rate_its_losses_and_its_delays_make_it() {
         let utility = |gradient, lost| Some(utility_micros(RATE, gradient, lost, 100));
         assert_eq!(interval(0, |_| 50_000).utility(), utility(0, 0));
         assert_eq!(interval(3, |_| 50_000).utility(), utility(0, 3));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_says_nothing_has_no_utility() {
+    fn an_interval_that_shows_nothing_has_no_utility() {
         let mut spoilt = interval(0, |_| 50_000);
         spoilt.spoilt = true;
         assert_eq!(spoilt.utility(), None);

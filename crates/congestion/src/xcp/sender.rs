@@ -174,20 +174,20 @@ mod tests {
         xcp
     }
 
-    fn told(xcp: &mut Xcp, feedback_bytes: i64, app_limited: bool) -> u64 {
+    fn window_after(xcp: &mut Xcp, feedback_bytes: i64, app_limited: bool) -> u64 {
         xcp.on_xcp_feedback(feedback_bytes << 16);
         xcp.on_ack(&Ack { app_limited, ..ack(1, MSS) });
         xcp.window().get()
     }
 
     #[test]
-    fn the_window_is_what_the_routers_say_but_never_less_than_a_segment() {
+    fn the_window_is_what_the_routers_grant_but_never_less_than_a_segment() {
         let mut xcp = xcp(XcpSettings::default());
         assert_eq!(xcp.window(), Bytes::new(112_500));
-        assert_eq!(told(&mut xcp, 200, false), 112_700);
-        assert_eq!(told(&mut xcp, 200, true), 112_700, "unused, it does not grow");
-        assert_eq!(told(&mut xcp, -700, true), 112_000);
-        assert_eq!(told(&mut xcp, -1_000_000, false), MSS);
+        assert_eq!(window_after(&mut xcp, 200, false), 112_700);
+        assert_eq!(window_after(&mut xcp, 200, true), 112_700, "unused, it does not grow");
+        assert_eq!(window_after(&mut xcp, -700, true), 112_000);
+        assert_eq!(window_after(&mut xcp, -1_000_000, false), MSS);
         // A third of a byte each adds up.
         for _ in 0..3000 {
             xcp.on_xcp_feedback((1 << 16) / 3);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_window_and_round_trip_and_asks_for_its_share() {
+    fn a_header_carries_window_and_round_trip_and_asks_for_its_share() {
         let unknown = Xcp::new(Bytes::new(MSS), 10, XcpSettings::default()).xcp_header();
         let nothing = Header { window: Bytes::new(15_000), rtt: Duration::ZERO, feedback_q16: 0 };
         assert_eq!(unknown, Some(nothing));

@@ -69,7 +69,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A transport that tells a controller what happens, in an order that a transport would.
+/// A transport that reports to a controller what happens, in an order that a transport would.
 struct Transport {
     control: Controller,
     now: Instant,
@@ -87,7 +87,7 @@ impl Transport {
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn report(&mut self, event: &Event) {
         let now = self.now;
         match *event {
             Event::Ack { bytes, rtt_us, in_flight, app_limited, new_round } => {
@@ -212,7 +212,7 @@ proptest! {
         for (event, pause_ns) in events {
             transport.now = transport.now + Duration::from_ns(pause_ns);
             let before = transport.control.window();
-            transport.tell(&event);
+            transport.report(&event);
             let after = transport.control.window();
             prop_assert!(after.get() >= MSS, "{algorithm}: {after} after {event:?}");
             prop_assert!(after.get() < 1 << 50, "{algorithm}: {after} after {event:?}");

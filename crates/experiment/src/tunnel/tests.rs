@@ -103,7 +103,7 @@ fn three_lines_make_a_pair() {
 }
 
 #[test]
-fn what_a_table_says_itself_stays() {
+fn what_a_table_sets_itself_stays() {
     let text = PAIR
         .replace(
             "{ node = \"gateway\" }",
@@ -196,7 +196,7 @@ fn the_middle_of_a_chain_has_two_tunnels() {
 
 #[test]
 fn a_peer_that_cannot_be_is_refused_by_its_key() {
-    for (from, to, said) in [
+    for (from, to, expected) in [
         ("node = \"gateway\"", "node = \"gatewy\"", "did you mean `gateway`?"),
         ("node = \"gateway\"", "node = \"terminal\"", "own node"),
         ("node = \"gateway\"", "node = \"server\"", "no proxy with tunnels runs on `server`"),
@@ -207,7 +207,7 @@ fn a_peer_that_cannot_be_is_refused_by_its_key() {
         let error = plans(&PAIR.replace(from, to)).expect_err(to);
         let text = format!("{error} {:?}", error.hint);
         assert_eq!(error.key.as_deref(), Some("peps.term.peers.gw.node"), "{text}");
-        assert!(text.contains(said) && error.line == 20, "{text}");
+        assert!(text.contains(expected) && error.line == 20, "{text}");
     }
 }
 

@@ -49,7 +49,7 @@ fn which_agents_stand_where_can_be_varied() {
 fn what_cannot_be_is_refused_where_it_stands() {
     let thin = "[agents.thin]\nkind = \"ack-filter\"\n";
     let mut wrong = Vec::new();
-    for (names, agents, line, said) in [
+    for (names, agents, line, expected) in [
         ("\"thinn\"", thin, "t.toml:5:17: nodes.b.agents.0", "did you mean `thin`?"),
         ("\"x\"", "", "t.toml:5:17: nodes.b.agents.0", "write a table [agents.x]"),
         ("\"thin\", \"thin\"", thin, "t.toml:5:25: nodes.b.agents.1", "there twice"),
@@ -112,7 +112,7 @@ fn what_cannot_be_is_refused_where_it_stands() {
         ),
     ] {
         let error = plans(names, agents).expect_err(agents);
-        wrong.extend((!error.starts_with(line) || !error.contains(said)).then_some(error));
+        wrong.extend((!error.starts_with(line) || !error.contains(expected)).then_some(error));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -57,8 +57,9 @@ fn flights_are_as_long_as_great_circles() {
         );
 
         let line = text.lines().find(|line| line.starts_with(&format!("{way} =")));
-        let said = line.and_then(|line| line.rsplit_once("# ")).expect("a distance").1;
-        let said_km: f64 = said.trim_end_matches(" km").parse().expect("a number of kilometres");
-        assert!((said_km - km).abs() <= DISTANCE_OFF_KM_MAX, "{way}: {said}, not {km:.1} km");
+        let stated = line.and_then(|line| line.rsplit_once("# ")).expect("a distance").1;
+        let stated_km: f64 =
+            stated.trim_end_matches(" km").parse().expect("a number of kilometres");
+        assert!((stated_km - km).abs() <= DISTANCE_OFF_KM_MAX, "{way}: {stated}, not {km:.1} km");
     }
 }

@@ -82,7 +82,7 @@ fn a_hop_that_stores_has_a_buffer_for_each_flow() {
 }
 
 #[test]
-fn what_begins_again_waits_a_second_where_nothing_else_is_said() {
+fn what_begins_again_waits_a_second_where_nothing_else_is_configured() {
     let restarts = |keys: &str| {
         let plans = plans(&format!("{FILE}\n{keys}"), BOX);
         plans.unwrap_or_else(|error| panic!("{error}"))[0].transfers[0].restarts
@@ -101,7 +101,7 @@ fn what_begins_again_waits_a_second_where_nothing_else_is_said() {
 #[test]
 fn what_cannot_be_is_refused_where_it_stands() {
     let mut wrong = Vec::new();
-    for (amount, more, line, said) in [
+    for (amount, more, line, expected) in [
         (FILE, "", "t.toml:5:13: nodes.b.pep", "no proxy `box` is defined"),
         (
             FILE,
@@ -173,7 +173,7 @@ fn what_cannot_be_is_refused_where_it_stands() {
         ),
     ] {
         let error = plans(amount, more).expect_err(more);
-        wrong.extend((!error.starts_with(line) || !error.contains(said)).then_some(error));
+        wrong.extend((!error.starts_with(line) || !error.contains(expected)).then_some(error));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -94,27 +94,27 @@ fn a_run_within_its_limits_has_no_fault() {
 
 #[test]
 fn a_link_that_sent_more_than_its_rate_allows_is_a_fault() {
-    let said = fault(|record| record.links[2].bytes_sent = 10_000_000 + 1501);
-    assert!(said.contains("link satellite (down)") && said.contains("8 Mbit/s"), "{said}");
+    let found = fault(|record| record.links[2].bytes_sent = 10_000_000 + 1501);
+    assert!(found.contains("link satellite (down)") && found.contains("8 Mbit/s"), "{found}");
     // The other direction has its own account.
-    let said = fault(|record| record.links[3].bytes_sent = 20_000_000);
-    assert!(said.contains("link satellite (up)"), "{said}");
+    let found = fault(|record| record.links[3].bytes_sent = 20_000_000);
+    assert!(found.contains("link satellite (up)"), "{found}");
 }
 
 #[test]
 fn payload_that_no_link_brought_is_a_fault() {
     // Transfer and cross traffic together.
-    let said = fault(|record| record.traffic[0].bytes = Bytes::new(8_000_001));
-    assert!(said.contains("node client"), "{said}");
-    let said = fault(|record| record.legs[0].bytes = Bytes::new(9_000_003));
-    assert!(said.contains("leg gateway.satellite"), "{said}");
+    let found = fault(|record| record.traffic[0].bytes = Bytes::new(8_000_001));
+    assert!(found.contains("node client"), "{found}");
+    let found = fault(|record| record.legs[0].bytes = Bytes::new(9_000_003));
+    assert!(found.contains("leg gateway.satellite"), "{found}");
 }
 
 #[test]
 fn a_transfer_above_its_path_is_a_fault() {
-    let said = fault(|record| {
+    let found = fault(|record| {
         record.transfers[0].took = Duration::from_ms(900);
         record.transfers[0].goodput = Rate::of(Bytes::new(1_000_000), Duration::from_ms(900));
     });
-    assert!(said.contains("transfer file") && said.contains("more than the path"), "{said}");
+    assert!(found.contains("transfer file") && found.contains("more than the path"), "{found}");
 }

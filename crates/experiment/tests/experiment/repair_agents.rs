@@ -10,10 +10,10 @@ fn plan(nodes: &str, agents: &str) -> Result<Plan, String> {
          [links.l]\nbetween = [\"a\", \"b\"]\n[links.m]\nbetween = [\"b\", \"c\"]\n{agents}"
     );
     let plans = Scenario::parse("t.toml", &text).and_then(|scenario| scenario.plans());
-    let told = |error: midhop_config::ConfigError| {
+    let with_hint = |error: midhop_config::ConfigError| {
         format!("{error}\n{}", error.hint.clone().unwrap_or_default())
     };
-    plans.map(|mut plans| plans.swap_remove(0)).map_err(told)
+    plans.map(|mut plans| plans.swap_remove(0)).map_err(with_hint)
 }
 
 fn role(plan: &Plan, node: &str) -> Role {
@@ -21,7 +21,7 @@ fn role(plan: &Plan, node: &str) -> Role {
 }
 
 #[test]
-fn snoop_says_what_it_caches() {
+fn what_snoop_caches_is_resolved() {
     let nodes = "a = {}\nb = { agents = [\"s\"] }\nc = {}";
     let plan = plan(
         nodes,
@@ -59,7 +59,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let pair = "[agents.x]\nkind = \"d-proxy\"\npeers = [\"a\", \"b\"]\n";
     let snoop = "[agents.x]\nkind = \"snoop\"\n";
     let with_proxy = "a = {}\nb = { agents = [\"x\"], pep = \"p\" }\nc = {}";
-    for (nodes, agents, key, told) in [
+    for (nodes, agents, key, expected) in [
         (at_b, format!("{snoop}threshold = 0\n"), "agents.x.threshold", "from 1 to 1000"),
         (at_b, format!("{snoop}cache = \"100 B\"\n"), "agents.x.cache", "at least 1500 B"),
         (at_b, format!("{snoop}idle = \"0 s\"\n"), "agents.x.idle", "from 1 ms to 1 h"),
@@ -74,6 +74,6 @@ fn what_cannot_be_is_refused_with_a_hint() {
         (at_b, pair.to_owned(), "nodes.b.agents.0", "write `a = { agents = [\"x\"] }` as well"),
     ] {
         let error = plan(nodes, &agents).expect_err(&agents);
-        assert!(error.contains(key) && error.contains(told), "{agents}: {error}");
+        assert!(error.contains(key) && error.contains(expected), "{agents}: {error}");
     }
 }

@@ -388,10 +388,10 @@ down = { rate = { recorded_file = "rate.csv", from = "1 s" } }
         let mut scenario = Scenario::parse("recorded.toml", text).expect("a scenario");
         scenario.supply("delay.txt", delays.to_owned());
         scenario.supply("rate.csv", rates.to_owned());
-        let told = |error: midhop_config::ConfigError| {
+        let with_hint = |error: midhop_config::ConfigError| {
             format!("{error}\nhint: {}", error.hint.clone().unwrap_or_default())
         };
-        scenario.plans().map_err(told)
+        scenario.plans().map_err(with_hint)
     };
     let plan = &plans(RECORDED, &delays).unwrap_or_else(|error| panic!("{error}"))[0];
     assert_eq!(plan.links[0].down.rate.highest(), Some(Rate::from_mbit_per_s(9)));

@@ -62,7 +62,7 @@ fn the_limit_is_that_of_the_packets_that_are_sent() {
 
 #[test]
 fn what_cannot_be_is_refused_where_it_stands() {
-    for (tcp, node, line, said) in [
+    for (tcp, node, line, expected) in [
         ("[tcp]\npacket = \"100 B\"", "", "t.toml:18", "148 B to 1500 B"),
         ("[tcp]\npacket = \"9 kB\"", "", "t.toml:18", "impossible"),
         ("", "tcp = { receive_buffer = \"0 B\" }", "t.toml:6", "impossible"),
@@ -79,6 +79,6 @@ fn what_cannot_be_is_refused_where_it_stands() {
     ] {
         let error = plan(tcp, node).expect_err(tcp);
         assert!(error.contains(line), "{tcp} {node}: {error}");
-        assert!(error.contains(said), "{tcp} {node}: {error}");
+        assert!(error.contains(expected), "{tcp} {node}: {error}");
     }
 }

@@ -39,7 +39,7 @@ fn defaults_are_filled_in() {
 
 #[test]
 fn what_cannot_be_is_refused_where_it_stands() {
-    for (keys, line, said) in [
+    for (keys, line, expected) in [
         ("kind = \"web\"\nfrom = \"a\"\nto = \"b\"\nflows = 3", "t.toml:14", "no such key"),
         ("kind = \"constant\"\nfrom = \"a\"\nto = \"b\"", "t.toml:10", "`rate` is missing"),
         ("kind = \"bulk\"\nfrom = \"a\"\nto = \"c\"", "t.toml:12", "no links lead"),
@@ -54,6 +54,6 @@ fn what_cannot_be_is_refused_where_it_stands() {
     ] {
         let error = plans(&format!("[traffic.x]\n{keys}\n")).expect_err(keys);
         assert!(error.contains(line), "{keys}: {error}");
-        assert!(error.contains(said), "{keys}: {error}");
+        assert!(error.contains(expected), "{keys}: {error}");
     }
 }

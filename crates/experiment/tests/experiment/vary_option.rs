@@ -32,7 +32,7 @@ fn an_axis_is_added_replaced_or_narrowed() {
 
 #[test]
 fn what_is_no_axis_is_refused() {
-    for (assignment, told) in [
+    for (assignment, expected) in [
         ("links.l.delay", "no values"),
         ("links.l.delay=1 ms,", "a value is empty"),
         ("links.l.dely=1 ms", "unknown key"),
@@ -40,6 +40,6 @@ fn what_is_no_axis_is_refused() {
         ("size=tiny", "size"),
     ] {
         let error = labels(&[assignment]).expect_err(assignment);
-        assert!(error.contains(told), "{assignment}: {error}");
+        assert!(error.contains(expected), "{assignment}: {error}");
     }
 }

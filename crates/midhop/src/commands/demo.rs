@@ -158,7 +158,7 @@ fn busy(load: f64, processors: usize) -> Option<String> {
     })
 }
 
-/// The plans whose congestion controls this machine can give; says which are left out, and why.
+/// The plans whose congestion controls this machine can give; prints which are left out, and why.
 fn runnable(plans: Vec<Plan>) -> Vec<Plan> {
     let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
     let (kept, left): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| {

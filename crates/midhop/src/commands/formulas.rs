@@ -60,7 +60,7 @@ impl CheckFormulas {
         let mut missing = 0;
         for (plan, record) in plans.iter().zip(&results) {
             match record {
-                Some(record) => missing += usize::from(!told(plan, record, &mut cells)),
+                Some(record) => missing += usize::from(!add_run(plan, record, &mut cells)),
                 None => missing += 1,
             }
         }
@@ -101,8 +101,8 @@ impl CheckFormulas {
     }
 }
 
-/// Adds a run to its cell; says why where it cannot be held against a formula.
-fn told(plan: &Plan, record: &Record, cells: &mut Formulas) -> bool {
+/// Adds a run to its cell; prints why where it cannot be held against a formula.
+fn add_run(plan: &Plan, record: &Record, cells: &mut Formulas) -> bool {
     for fault in &record.validity.faults {
         eprintln!("invalid: {}: {fault}", plan.label());
     }

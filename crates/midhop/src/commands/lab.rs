@@ -39,7 +39,7 @@ enum Action {
 }
 
 impl Lab {
-    /// Runs the command; the exit code says how it went.
+    /// Runs the command; the exit code reports how it went.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),

@@ -51,12 +51,13 @@ impl Meter {
 /// Makes a congestion control selectable, such as `cubic` or `hybla,rtt0=50ms`; the name is good for as
 /// long as the value lives.
 fn activate(asked: &str) -> Result<Active, Failure> {
-    let (name, told) = asked.split_once(',').map_or((asked, None), |(name, it)| (name, Some(it)));
+    let (name, setting) =
+        asked.split_once(',').map_or((asked, None), |(name, it)| (name, Some(it)));
     let resolution = midhop_bpf::resolve(name).map_err(Failure::run)?;
     let mut parameters = Parameters::default();
-    if let Some(told) = told {
+    if let Some(setting) = setting {
         let refused = |what: &str| Failure::usage(format!("congestion control {asked:?}: {what}"));
-        let rtt0 = told.strip_prefix("rtt0=").ok_or_else(|| {
+        let rtt0 = setting.strip_prefix("rtt0=").ok_or_else(|| {
             refused("only `rtt0` can be told").hint("such as hybla,rtt0=50ms".to_owned())
         })?;
         if !matches!(
@@ -85,15 +86,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_algorithm_is_not_told_is_refused() {
-        for (asked, told) in [
+    fn a_setting_that_an_algorithm_lacks_is_refused() {
+        for (asked, reason) in [
             ("hybla,rtt=50ms", "only `rtt0`"),
             ("cubic,rtt0=50ms", "take `rtt0`"),
             ("hybla,rtt0=soon", "soon"),
             ("no-such-thing,rtt0=50ms", "no-such-thing"),
         ] {
             let error = activate(asked).expect_err(asked);
-            assert!(error.to_string().contains(told), "{asked}: {error}");
+            assert!(error.to_string().contains(reason), "{asked}: {error}");
         }
         assert!(activate("reno").is_ok());
     }

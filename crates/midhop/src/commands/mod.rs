@@ -60,7 +60,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command; the exit code says how it went.
+    /// Runs the command; the exit code reports how it went.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Demo(command) => command.run(),

@@ -1,4 +1,4 @@
-//! Records: on standard output, as files, and what they say of how the runs went.
+//! Records: on standard output, as files, and what they report of how the runs went.
 
 use super::output;
 use crate::failure;
@@ -74,7 +74,7 @@ pub fn judge<E>(
                 }
             }
             Err(error) if is_interruption(error) => interrupted += 1,
-            // What failed was told when it did.
+            // What failed was reported when it did.
             Err(_) => failed += 1,
         }
     }

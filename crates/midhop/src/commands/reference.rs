@@ -45,7 +45,7 @@ enum Action {
 }
 
 impl Reference {
-    /// Runs the command; the exit code says how it went.
+    /// Runs the command; the exit code reports how it went.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),

@@ -96,8 +96,8 @@ impl Report {
             };
             records.retain(|record| Place::of(record) == place);
             if records.is_empty() {
-                let message = format!("no record is of {}", told(place));
-                let hint = format!("all of these are of {}", told(place.other()));
+                let message = format!("no record is of {}", in_words(place));
+                let hint = format!("all of these are of {}", in_words(place.other()));
                 return Err(Failure::usage(message).hint(hint).into());
             }
         }
@@ -120,7 +120,7 @@ impl Report {
 }
 
 /// A place in words, with what chooses it.
-fn told(place: Place) -> &'static str {
+fn in_words(place: Place) -> &'static str {
     match place {
         Place::Sim => "the simulator (--in sim)",
         Place::Lab => "the laboratory (--in lab)",

@@ -138,9 +138,9 @@ impl Reproduce {
         }
         let whole = self.cells.is_empty();
         if let Some(to) = pages::directory(self.report.as_deref(), self.out.as_deref(), whole) {
-            let told = studies.iter().enumerate().map(|(number, study)| {
+            let reports = studies.iter().enumerate().map(|(number, study)| {
                 let twin = beside::twin(&studies, number).map(|at| &outcomes[at]);
-                pages::Told {
+                pages::StudyReport {
                     study,
                     outcome: &outcomes[number],
                     quick: self.quick,
@@ -149,7 +149,7 @@ impl Reproduce {
                     beside_has_page: twin.is_some(),
                 }
             });
-            pages::write(&to, &told.collect::<Vec<_>>())?;
+            pages::write(&to, &reports.collect::<Vec<_>>())?;
         }
         Ok(ExitCode::from(worst))
     }
@@ -228,7 +228,7 @@ impl Reproduce {
         }
         let (time, most) = self.outlook(study.place, left);
         let time =
-            told(study.place, time).filter(|_| study.place == Place::Lab || !left.is_empty());
+            in_words(study.place, time).filter(|_| study.place == Place::Lab || !left.is_empty());
         text += &time.map_or_else(String::new, |time| format!(", about {time}"));
         if most > 1 {
             text += &format!(", up to {most} at a time");
@@ -267,7 +267,7 @@ impl Reproduce {
                 time = time.zip(more).map(|(time, more)| time + more);
                 runs += left.len();
             }
-            if let Some(time) = told(place, time).filter(|_| runs > 0 || place == Place::Lab) {
+            if let Some(time) = in_words(place, time).filter(|_| runs > 0 || place == Place::Lab) {
                 eprintln!("{runs} runs {name} take about {time} in all");
             }
         }
@@ -352,7 +352,7 @@ fn report_failures(outcome: &Outcome) {
 }
 
 /// `time` in words.
-fn told(place: Place, time: Option<Duration>) -> Option<String> {
+fn in_words(place: Place, time: Option<Duration>) -> Option<String> {
     match place {
         Place::Sim => {
             time.map(|it| format!("{} on this machine", spoken(it.max(Duration::from_secs(1)))))

@@ -29,7 +29,7 @@ enum Action {
 }
 
 impl Sim {
-    /// Runs the command; the exit code says how it went.
+    /// Runs the command; the exit code reports how it went.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),

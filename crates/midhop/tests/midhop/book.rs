@@ -262,9 +262,9 @@ fn daemon_is_here() -> bool {
 }
 
 fn assert_works(document: &str, line: &str, output: &Output, codes: &[i32]) {
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();
-    assert!(code.is_some_and(|code| codes.contains(&code)), "{document}: {line}\n{said}");
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{document}: {line}\n{errors}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn each_end_of_each_link_is_an_interface_of_its_own_also_between_satellites() {
 }
 
 #[test]
-fn tcptrace_counts_what_the_record_says() {
+fn tcptrace_counts_what_the_record_has() {
     let directory = tempfile::tempdir().expect("a directory");
     let record = captured(directory.path());
     let flow = &record.transfers[0].flows[0];
@@ -105,7 +105,7 @@ fn tcptrace_counts_what_the_record_says() {
             line.split_whitespace().last().and_then(|count| count.parse().ok()).expect(line)
         };
         let headers = of_server("unique bytes sent:") - flow.bytes.get();
-        // What the server says around the file: yes, a header, and a hash.
+        // What the server sends around the file: yes, a header, and a hash.
         assert_eq!(headers, 94 + 9 + 67, "{name}");
         assert_eq!(of_server("rexmt data pkts:"), flow.retransmissions, "{name}");
         let bytes = of_server("actual data bytes:") - of_server("unique bytes sent:");

@@ -93,7 +93,7 @@ fn the_laboratory_below_the_simulator_is_not_averaged_with_it() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn what_cannot_be_compared_is_reported() {
     let place = tempfile::tempdir().expect("a directory");
     let empty = place.path().display().to_string();
     let out = midhop(&["compare", &empty, &empty]);

@@ -408,7 +408,7 @@ fn mistakes_are_usage_errors_that_name_the_place() {
 }
 
 #[test]
-fn a_proxys_mistakes_are_told_before_anything_starts() {
+fn a_proxys_mistakes_are_reported_before_anything_starts() {
     let proxied = |legs: &str| {
         scenario("", "bytes = \"1 kB\"").replacen("server = {}", "server = { pep = \"gw\" }", 1)
             + &format!("[peps.gw]\n{legs}\n")
@@ -476,7 +476,7 @@ fn a_place_that_takes_no_records_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_record_that_cannot_be_written_is_told_and_still_in_the_table() {
+fn a_record_that_cannot_be_written_is_reported_and_still_in_the_table() {
     let place = Place::new(&scenario("", "bytes = \"100 kB\""));
     let file = place.scenario();
     let out = place.0.path().join("out");

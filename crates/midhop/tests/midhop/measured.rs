@@ -85,7 +85,7 @@ fn tests_of_iperf3_are_a_table() {
 }
 
 #[test]
-fn a_page_says_who_measured() {
+fn a_page_names_who_measured() {
     let place = tempfile::tempdir().expect("a directory");
     let page = place.path().join("own.html").display().to_string();
     printed(&["report", &iperf3("tcp_down_three.json"), "--out", &page]);

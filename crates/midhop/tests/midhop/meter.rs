@@ -250,7 +250,7 @@ fn a_wrong_command_line_is_a_usage_error() {
     }
 }
 
-/// What is wrong with an address is said in our words, with what to write.
+/// What is wrong with an address is reported in our words, with what to write.
 #[test]
 fn addresses_are_refused_with_what_to_write() {
     for (arguments, part) in [
@@ -292,8 +292,8 @@ fn a_scenario_s_addresses_are_refused_with_what_to_write() {
             .output()
             .expect("midhop runs");
         assert_eq!(output.status.code(), Some(64), "{keys}: {}", error(&output));
-        let said = error(&output);
-        assert!(said.contains(part) && said.contains("hint: write "), "{keys}: {said}");
+        let message = error(&output);
+        assert!(message.contains(part) && message.contains("hint: write "), "{keys}: {message}");
     }
 }
 

@@ -24,14 +24,14 @@ fn run(more: &str) -> (String, Option<Record>) {
         .env("MIDHOP_STATE_DIR", place.path().join("state"))
         .output()
         .expect("midhop runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = String::from_utf8_lossy(&output.stdout);
-    (said, text.lines().next().map(|line| serde_json::from_str(line).expect("a record")))
+    (errors, text.lines().next().map(|line| serde_json::from_str(line).expect("a record")))
 }
 
 fn record(more: &str) -> Record {
-    let (said, record) = run(more);
-    let record = record.unwrap_or_else(|| panic!("{said}"));
+    let (errors, record) = run(more);
+    let record = record.unwrap_or_else(|| panic!("{errors}"));
     assert_eq!(record.validity.faults, Vec::<String>::new());
     record
 }
@@ -126,9 +126,9 @@ fn what_no_kernel_can_do_is_refused() {
         ("timer = \"1 s\"", "no kernel repairs by a timer alone (naive.box.legs.satellite)"),
         ("congestion = \"dvegas\"", "naive.box.legs.satellite asks for: dvegas"),
     ] {
-        let (said, record) = run(&format!(
+        let (errors, record) = run(&format!(
             "[naive.box]\nbuffer = \"1 MB\"\nlegs.satellite = {{ {leg} }}\n{FILE}bytes = \"1 kB\"\n"
         ));
-        assert!(record.is_none() && said.contains(why), "{said}");
+        assert!(record.is_none() && errors.contains(why), "{errors}");
     }
 }

@@ -19,7 +19,7 @@ fn good(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What is said on standard error, and the exit code.
+/// What is printed on standard error, and the exit code.
 fn refused(arguments: &[&str]) -> (String, Option<i32>) {
     let output = midhop(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?} prints something");
@@ -114,7 +114,7 @@ fn passes_are_listed_with_the_longest_gap() {
 
 /// A ring of satellites over the equator, written as the generator writes it.
 #[test]
-fn a_network_of_hypatia_is_followed_as_it_says() {
+fn a_network_of_hypatia_is_followed_as_it_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| {
         std::fs::write(directory.path().join(name), text).expect("writable");
@@ -164,13 +164,13 @@ fn a_network_of_hypatia_is_followed_as_it_says() {
     assert_eq!(theirs["gaps"], serde_json::json!([{ "from_s": 5.0, "until_s": 10.0 }]));
 
     // What does not fit together is refused, with the file and the line.
-    let faulty = |file: &str, text: &str, said: &str| {
+    let faulty = |file: &str, text: &str, reason: &str| {
         let before = std::fs::read_to_string(directory.path().join(file)).unwrap_or_default();
         write(file, text);
         let forwarded = &["route", "--forwarding", "--hypatia", path][..];
-        let (told, code) = refused(&[forwarded, &places].concat());
-        assert!(told.contains(said), "{file}: {told}");
-        assert_eq!(code, Some(64), "{file}: {told}");
+        let (errors, code) = refused(&[forwarded, &places].concat());
+        assert!(errors.contains(reason), "{file}: {errors}");
+        assert_eq!(code, Some(64), "{file}: {errors}");
         write(file, &before);
     };
     faulty("isls.txt", &format!("{isls}0 36\n"), "a link of isls.txt is 0 36");
@@ -187,7 +187,7 @@ fn a_network_of_hypatia_is_followed_as_it_says() {
 }
 
 #[test]
-fn mistakes_are_told_with_a_way_out() {
+fn mistakes_are_reported_with_a_way_out() {
     let there = ["--from", "51.4,10.5", "--to", "40.8,-74.0"];
     for (arguments, message) in [
         (&["route", "--constellation", "irridium"][..], "did you mean \"iridium\"?"),

@@ -1,6 +1,6 @@
 //! Pages of the studies that come with the program, made of simulated runs and opened in a browser.
 //!
-//! The browser needs headless Chromium (Debian package `chromium`); without one the test says that it is
+//! The browser needs headless Chromium (Debian package `chromium`); without one the test reports that it is
 //! skipped. The quickest cells of each study run, so that its pictures have their real names and figures.
 
 #[path = "../../../report/tests/report/chromium/mod.rs"]
@@ -21,7 +21,7 @@ const STUDIES: [(&str, &[&str]); 5] = [
     ("pepsal-multiflow", &["single:reading=each-hop,load=page", "many:flows=1"]),
 ];
 
-/// What a page says of itself once all is drawn: its pictures, those drawn, those of which a cell is told with
+/// What a page reports of itself once all is drawn: its pictures, those drawn, those of which a cell is shown with
 /// the command that runs it again, the most curves or bars of one, what looks alike in one, with colours and
 /// without, words that are cut off, and whether the page is wider than its window.
 const LOOK: &str = "<script>document.addEventListener('drawn', () => {\
@@ -74,7 +74,7 @@ fn page(place: &Path, study: &str, cells: &[&str]) -> PathBuf {
     to.join(format!("{study}.html"))
 }
 
-/// All pages in one window, each in a frame so wide; what they say of themselves, in the order of `names`.
+/// All pages in one window, each in a frame so wide; what they report of themselves, in the order of `names`.
 fn looked_at(browser: &str, names: &[String], width: u32) -> Vec<Value> {
     let frames: String = names
         .iter()
@@ -98,10 +98,10 @@ fn looked_at(browser: &str, names: &[String], width: u32) -> Vec<Value> {
     // Headless windows are never narrower than 500 pixels, so that pages of telephones sit in frames.
     let seen = open(browser, &outer, width.max(500), height, &["--dump-dom"]);
     assert_eq!(seen.console, Vec::<String>::new(), "{width} pixels wide");
-    let said = seen.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
-    let said = said.expect("pages that are drawn").replace("&quot;", "\"");
-    let said = said.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let answer = seen.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
+    let answer = answer.expect("pages that are drawn").replace("&quot;", "\"");
+    let answer = answer.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn pages_of_every_study_are_drawn_on_a_desk_and_on_a_telephone() {
         }
     }
     for width in [1200, 400] {
-        let said = looked_at(browser, &names, width);
-        for (name, page) in names.iter().zip(&said) {
+        let answers = looked_at(browser, &names, width);
+        for (name, page) in names.iter().zip(&answers) {
             let whole = page["pictures"].as_u64().filter(|count| *count > 0);
             assert!(whole.is_some() && page["drawn"] == page["pictures"], "{name}: {page}");
             assert_eq!(page["told"], page["pictures"], "{name} at {width}: {page}");
@@ -129,8 +129,8 @@ fn pages_of_every_study_are_drawn_on_a_desk_and_on_a_telephone() {
             assert_eq!(page["fits"], true, "{name} at {width}: {page}");
         }
         // The most that a shipped study has side by side.
-        let most = said.iter().filter_map(|page| page["most"].as_u64()).max();
-        assert!(most >= Some(8), "{said:?}");
+        let most = answers.iter().filter_map(|page| page["most"].as_u64()).max();
+        assert!(most >= Some(8), "{answers:?}");
     }
     let picture = folder().join("shipped.png");
     let shot = format!("--screenshot={}", picture.display());

@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// What is said of a host that cannot have such machines.
+/// The exit code on a host that cannot have such machines.
 const UNABLE: i32 = 77;
 const CONTROLS: [&str; 6] = ["reno", "cubic", "bbr", "hybla-linux", "vegas", "westwood"];
 
@@ -102,12 +102,12 @@ fn machine() -> Option<PathBuf> {
     let place = program.with_file_name("reference-machine");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/reference-machine");
     let made = Command::new(script).arg(&place).arg(program).output().expect("a shell");
-    let said = String::from_utf8_lossy(&made.stderr);
+    let errors = String::from_utf8_lossy(&made.stderr);
     if made.status.code() == Some(UNABLE) {
-        midhop_testkit::skipped(said.trim().lines().last().unwrap_or("no reason given"));
+        midhop_testkit::skipped(errors.trim().lines().last().unwrap_or("no reason given"));
         return None;
     }
-    assert!(made.status.success(), "{said}");
+    assert!(made.status.success(), "{errors}");
     Some(place)
 }
 
@@ -121,11 +121,11 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
     let (file, out, machine) = (words(&file), words(&out), words(&machine));
     let reference = ["reference", "run", &file, "--machine", &machine, "--out", &out, "--json"];
     let output = midhop(&reference, place.path());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
     let real = records(&output);
     let simulated = records(&midhop(&["sim", "run", &file, "--json"], place.path()));
-    assert_eq!(real.len(), CONTROLS.len(), "{said}");
+    assert_eq!(real.len(), CONTROLS.len(), "{errors}");
     for (real, simulated) in real.iter().zip(&simulated) {
         let name = &real.cell["transfers.download.congestion"];
         assert_eq!(real.cell, simulated.cell);
@@ -145,8 +145,8 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
     let kept = fs::read(Path::new(&out).join("0001.json")).expect("a record");
     fs::remove_file(Path::new(&out).join("0001.json")).expect("removed");
     let again = disturbed(&[&reference[..], &["--resume"]].concat(), place.path());
-    let said = String::from_utf8_lossy(&again.stderr);
-    assert!(said.contains("5 of 6 runs are there already"), "{said}");
+    let errors = String::from_utf8_lossy(&again.stderr);
+    assert!(errors.contains("5 of 6 runs are there already"), "{errors}");
     assert!(fs::read(Path::new(&out).join("0001.json")).expect("a record") == kept);
 
     // What a kernel draws follows from the seed: the ports of clients are the first of it that shows.
@@ -179,19 +179,19 @@ fn what_netem_cannot_be_is_refused_in_one_line() {
     ] {
         fs::write(&file, SHORT_QUEUE.replace(change.0, change.1)).expect("written");
         let output = midhop(&["reference", "run", &file.to_string_lossy()], place.path());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{said}");
-        assert!(said.contains(why), "{said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{errors}");
+        assert!(errors.contains(why), "{errors}");
     }
     fs::write(&file, SHORT_QUEUE).expect("written");
     let nowhere = place.path().join("nowhere");
     let arguments =
         ["reference", "run", &file.to_string_lossy(), "--machine", &nowhere.to_string_lossy()];
     let output = midhop(&arguments, place.path());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{errors}");
     assert!(
-        said.contains("is no machine to start") && said.contains("reference-machine"),
-        "{said}"
+        errors.contains("is no machine to start") && errors.contains("reference-machine"),
+        "{errors}"
     );
 }

@@ -59,12 +59,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a call that is used wrongly is told.
+/// The error of a call that is used wrongly.
 fn refused(arguments: &[&str]) -> String {
     let output = midhop(arguments, "");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{said}");
-    said
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    errors
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_directory_becomes_a_table_in_the_order_of_the_plan_and_a_page() {
 }
 
 #[test]
-fn records_of_several_scenarios_are_told_apart() {
+fn records_of_several_scenarios_are_distinguished() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
     // The same cell and transfer, of another scenario.
@@ -102,15 +102,15 @@ fn records_of_several_scenarios_are_told_apart() {
     let json = midhop(&[&place, "--json"], "");
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let rows = value["summary"].as_array().expect("rows");
-    let told: Vec<_> = rows.iter().map(|row| (&row["title"], &row["time_s"]["mean"])).collect();
+    let means: Vec<_> = rows.iter().map(|row| (&row["title"], &row["time_s"]["mean"])).collect();
     let (one, two) = (serde_json::json!("Another"), serde_json::json!("Two setups"));
     let (twenty, four) = (serde_json::json!(20.0), serde_json::json!(4.0));
-    assert_eq!(told, [(&one, &twenty), (&two, &four)]);
+    assert_eq!(means, [(&one, &twenty), (&two, &four)]);
     // A page is of one.
     let page = directory.path().join("report.html").display().to_string();
-    let said = refused(&[&place, "--out", &page]);
-    assert!(said.contains("2 scenarios: \"Another\", \"Two setups\""), "{said}");
-    assert!(said.contains("--only TITLE"), "{said}");
+    let errors = refused(&[&place, "--out", &page]);
+    assert!(errors.contains("2 scenarios: \"Another\", \"Two setups\""), "{errors}");
+    assert!(errors.contains("--only TITLE"), "{errors}");
     let out = midhop(&[&place, "--only", "Another", "--out", &page], "");
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(!text(&out.stdout).contains("Two setups"), "{}", text(&out.stdout));
@@ -137,10 +137,10 @@ fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
     let json = midhop(&[&place, "--json"], "");
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let rows = value["summary"].as_array().expect("rows");
-    let told: Vec<_> = rows.iter().map(|row| (&row["place"], &row["time_s"]["mean"])).collect();
+    let means: Vec<_> = rows.iter().map(|row| (&row["place"], &row["time_s"]["mean"])).collect();
     let (sim, lab) = (serde_json::json!("sim"), serde_json::json!("lab"));
     let (four, twenty) = (serde_json::json!(4.0), serde_json::json!(20.0));
-    assert_eq!(told, [(&sim, &four), (&lab, &twenty)]);
+    assert_eq!(means, [(&sim, &four), (&lab, &twenty)]);
     let csv = text(&midhop(&[&place, "--csv"], "").stdout);
     assert!(csv.starts_with("title,place,seed,"), "{csv}");
     assert!(csv.contains("\nTwo setups,sim,1,") && csv.contains("\nTwo setups,lab,2,"), "{csv}");
@@ -184,8 +184,8 @@ fn what_is_no_record_is_refused_with_a_hint() {
     let refused = |what: &str, expected: &str| {
         let out = midhop(&[what], "");
         assert_eq!(out.status.code(), Some(64), "{}", text(&out.stderr));
-        let said = text(&out.stderr);
-        assert!(said.contains(expected) && said.contains("hint: "), "{said}");
+        let errors = text(&out.stderr);
+        assert!(errors.contains(expected) && errors.contains("hint: "), "{errors}");
         assert_eq!(text(&out.stdout), "");
     };
     refused(&place, "no records found");

@@ -174,7 +174,7 @@ fn a_report_of_one_cell_is_written_where_it_is_wanted() {
     assert!(!out.join("report").exists());
 }
 
-/// What a page says of a cell: with these settings and this command it is run again as it was, with the seeds
+/// What a page shows of a cell: with these settings and this command it is run again as it was, with the seeds
 /// that are shown, whatever the study sets where it ran and for `--quick`.
 #[test]
 fn a_cell_is_run_again_as_it_is_shown() {
@@ -209,7 +209,7 @@ fn a_cell_is_run_again_as_it_is_shown() {
 }
 
 #[test]
-fn simulated_studies_say_first_how_long_they_take() {
+fn simulated_studies_announce_how_long_they_take() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = study(directory.path(), FIGURE, "");
     let (place, out) = (place.to_str().expect("UTF-8"), directory.path().join("out"));
@@ -218,16 +218,16 @@ fn simulated_studies_say_first_how_long_they_take() {
         let output = midhop(&[&[place, place][..], &kept].concat());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let told = run();
-    assert!(told.starts_with("6 runs in the simulator take about "), "{told}");
-    assert!(told.contains(&format!("{place}: 3 runs, about ")), "{told}");
+    let errors = run();
+    assert!(errors.starts_with("6 runs in the simulator take about "), "{errors}");
+    assert!(errors.contains(&format!("{place}: 3 runs, about ")), "{errors}");
     assert!(
-        told.lines().next().is_some_and(|it| it.ends_with(" on this machine in all")),
-        "{told}"
+        errors.lines().next().is_some_and(|it| it.ends_with(" on this machine in all")),
+        "{errors}"
     );
     // What is there already takes no time.
-    let told = run();
-    assert!(told.starts_with(&format!("{place}: 3 runs, 3 of them there already\n")), "{told}");
+    let errors = run();
+    assert!(errors.starts_with(&format!("{place}: 3 runs, 3 of them there already\n")), "{errors}");
 }
 
 #[test]
@@ -338,18 +338,18 @@ metric = "goodput"
 "#;
 
 #[test]
-fn studies_that_say_nonsense_are_refused_and_never_panic() {
+fn studies_of_nonsense_are_refused_and_never_panic() {
     let directory = tempfile::tempdir().expect("a directory");
     let run = |text: &str, scenario: &str| {
         let place = study(directory.path(), text, scenario);
         let output = midhop(&[place.to_str().expect("UTF-8"), "--quick"]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!told.contains("panicked"), "{text}: {told}");
-        (output.status.code(), told)
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!errors.contains("panicked"), "{text}: {errors}");
+        (output.status.code(), errors)
     };
     let with = |more: &str| FIGURE.to_owned() + more;
     let claim = "[[claims]]\nsays = \"x\"\nfigure = \"goodput\"\n";
-    for (text, told) in [
+    for (text, reason) in [
         ("", "scenarios"),
         ("scenarios = []\nfigures = []\n", "nothing runs"),
         ("scenarios = [\"two\"]\nfigures = []\n", "two.toml"),
@@ -366,7 +366,7 @@ fn studies_that_say_nonsense_are_refused_and_never_panic() {
     ] {
         let (code, error) = run(text, VARIED);
         assert_eq!(code, Some(64), "{text}: {error}");
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(reason), "{text}: {error}");
     }
     // What is sound and empty, or has what no run gives, is shown as it is.
     for text in [
@@ -389,15 +389,18 @@ fn files_that_scenarios_name_lie_beside_them() {
     let place = study(directory.path(), FIGURE, traced);
     let run = || midhop(&[place.to_str().expect("UTF-8"), "--json"]);
     let missing = run();
-    let told = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert_eq!(missing.status.code(), Some(64), "{told}");
-    assert!(told.contains("traces/cell.trace") && told.contains("one.toml names it"), "{told}");
+    let errors = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(64), "{errors}");
+    assert!(
+        errors.contains("traces/cell.trace") && errors.contains("one.toml names it"),
+        "{errors}"
+    );
     // One packet of 1504 bytes in 4 ms are 3 Mbit/s.
     fs::create_dir(place.join("traces")).expect("made");
     fs::write(place.join("traces/cell.trace"), "4\n8\n12\n16\n20\n").expect("written");
     let output = run();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let goodput = value["figures"][0]["values"][0].as_f64().expect("a figure");
     // Of which 1448 in 1500 are payload; the link's own 20 Mbit/s would give more than 3.
@@ -425,9 +428,9 @@ fn one_run_decides_a_claim_only_where_chance_has_no_part() {
 fn a_study_runs_on_kernels() {
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().join("out");
-    let claim = |says: &str, bound: u32| {
+    let claim = |sentence: &str, bound: u32| {
         format!(
-            "[[claims]]\nsays = \"{says}\"\nfigure = \"goodput\"\npublished = 1\nat_least = {bound}\n"
+            "[[claims]]\nsays = \"{sentence}\"\nfigure = \"goodput\"\npublished = 1\nat_least = {bound}\n"
         )
     };
     let claims = claim("met", 0) + &claim("missed", 1000);
@@ -488,7 +491,7 @@ fn goals_of_tunnels_are_asked_of_the_simulator_too() {
     assert!(ours("page") <= 10.5, "{} s for the file", ours("page"));
 }
 
-/// What kernels lack is left out and said, and what they have runs: with Hybla told its reference round trip
+/// What kernels lack is left out and reported, and what they have runs: with Hybla given its reference round trip
 /// where that may be registered, and acknowledgements thinned by the emulator.
 #[test]
 fn a_study_runs_on_kernels_as_far_as_they_can() {
@@ -509,24 +512,27 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
         let fixed = ["--in", "lab", "--json", "--lateness", "10 s", "--out"];
         let (place, out) = (place.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
         let output = midhop(&[&[place][..], &fixed, &[out], more].concat());
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output, told)
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output, errors)
     };
-    let (output, told) = run(&["--quick"]);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let (output, errors) = run(&["--quick"]);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(value["in"], "lab");
-    assert_eq!((&value["runs"], &value["finished"]), (&1.into(), &1.into()), "{told}");
+    assert_eq!((&value["runs"], &value["finished"]), (&1.into(), &1.into()), "{errors}");
     let left_out = value["left_out"][0].as_str().expect("a line").to_owned();
     assert!(left_out.contains("one setup=vivace: 1 runs left out: no kernel has"), "{left_out}");
-    assert!(told.contains(&left_out) && told.contains("mine in the lab: 1 runs, about"), "{told}");
-    // Of what did not run nothing is said.
+    assert!(
+        errors.contains(&left_out) && errors.contains("mine in the lab: 1 runs, about"),
+        "{errors}"
+    );
+    // Of what did not run nothing is reported.
     let claims = value["claims"].as_array().expect("claims");
     assert_eq!(claims.len(), 1, "{claims:?}");
     assert_eq!(claims[0]["claim"]["says"], "y");
 
-    let (output, told) = run(&[]);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let (output, errors) = run(&[]);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let left_out = value["left_out"].as_array().expect("lines");
     let hybla = left_out.iter().any(|line| line.as_str().is_some_and(|it| it.contains("hybla")));
@@ -534,8 +540,8 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
         midhop_testkit::skipped("Hybla cannot be registered here");
     }
     let runs = if hybla { 4 } else { 6 };
-    assert_eq!((&value["runs"], &value["finished"]), (&runs.into(), &runs.into()), "{told}");
-    assert!(told.contains("1 of them there already"), "{told}");
+    assert_eq!((&value["runs"], &value["finished"]), (&runs.into(), &runs.into()), "{errors}");
+    assert!(errors.contains("1 of them there already"), "{errors}");
 
     // What the lab left beside the simulator's, without running it again.
     let (from, kept) = (place.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
@@ -561,7 +567,10 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
     let only = format!("{FIGURE}[lab]\nset.one = [\"setup=vivace\"]\n");
     let place = study(directory.path(), &only, &(reno.to_owned() + setups));
     let output = midhop(&[place.to_str().expect("UTF-8"), "--in", "lab"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(64), "{told}");
-    assert!(told.contains("the lab can run nothing of") && told.contains("--in sim"), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(
+        errors.contains("the lab can run nothing of") && errors.contains("--in sim"),
+        "{errors}"
+    );
 }

@@ -37,7 +37,7 @@ fn directory() -> tempfile::TempDir {
     directory
 }
 
-fn said(bytes: &[u8]) -> String {
+fn as_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -51,11 +51,11 @@ fn a_run_gives_the_same_record_every_time() {
     let run = || {
         let output =
             midhop(directory.path(), &["sim", "run", "file.toml", "--json", "--seeds", "3"]);
-        assert!(output.status.success(), "{}", said(&output.stderr));
-        let mut records = records(&said(&output.stdout));
+        assert!(output.status.success(), "{}", as_text(&output.stderr));
+        let mut records = records(&as_text(&output.stdout));
         for record in &mut records {
             assert!(record.transfers[0].complete && record.environment.runner == "sim");
-            // All that the machine and its clocks have to say.
+            // All that the machine and its clocks add.
             record.environment = Environment::default();
         }
         records
@@ -69,16 +69,16 @@ fn a_run_gives_the_same_record_every_time() {
 fn the_table_is_the_only_output_without_a_terminal() {
     let directory = directory();
     let output = midhop(directory.path(), &["sim", "run", "file.toml", "--out", "records"]);
-    assert!(said(&output.stdout).contains("goodput"), "{}", said(&output.stdout));
-    assert_eq!(said(&output.stderr), "");
+    assert!(as_text(&output.stdout).contains("goodput"), "{}", as_text(&output.stdout));
+    assert_eq!(as_text(&output.stderr), "");
     let file = fs::read_to_string(directory.path().join("records/0000.json")).expect("kept");
     assert!(Record::from_json(&file).expect("a record").validity.is_valid());
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_runs() {
+fn what_is_wrong_is_reported_before_anything_runs() {
     let directory = directory();
-    for (arguments, told) in [
+    for (arguments, reason) in [
         (&["--set", "links.link.rte=1 Mbit/s"][..], "did you mean `rate`?"),
         (&["--set", "transfers.file.congestion=fastest"], "`fastest`"),
         (&["--set", "nodes.client.programs=[\"true\"]"], "runs programs"),
@@ -87,8 +87,12 @@ fn what_is_wrong_is_told_before_anything_runs() {
     ] {
         let output = midhop(directory.path(), &[&["sim", "run", "file.toml"], arguments].concat());
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
-        assert!(said(&output.stderr).contains(told), "{arguments:?}: {}", said(&output.stderr));
-        assert_eq!(said(&output.stdout), "");
+        assert!(
+            as_text(&output.stderr).contains(reason),
+            "{arguments:?}: {}",
+            as_text(&output.stderr)
+        );
+        assert_eq!(as_text(&output.stdout), "");
     }
 }
 
@@ -101,7 +105,7 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         congestion = \"dvegas\" }";
     let spread = "transfers.file.congestion={ algorithm = \"cubic\", slow_start = \"search\" }";
     let xcp = "transfers.file.congestion={ algorithm = \"xcp\" }";
-    for (set, told) in [
+    for (set, reason) in [
         (&[noise][..], "congestion control that traffic.noise asks for: dvegas"),
         (&[spread], "congestion control that transfers.file asks for: cubic"),
         (&["transfers.file.congestion=dvegas"], "transfers.file asks for: dvegas"),
@@ -121,19 +125,19 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         for command in ["run", "up"] {
             let arguments = [&["lab", command, "file.toml"], &set[..]].concat();
             let output = midhop(directory.path(), &arguments);
-            let error = said(&output.stderr);
+            let error = as_text(&output.stderr);
             assert_eq!(output.status.code(), Some(64), "{arguments:?}: {error}");
-            assert!(error.contains(told), "{arguments:?}: {error}");
+            assert!(error.contains(reason), "{arguments:?}: {error}");
             assert!(error.contains("midhop sim run"), "{arguments:?}: {error}");
-            assert_eq!(said(&output.stdout), "");
+            assert_eq!(as_text(&output.stdout), "");
         }
         let output = midhop(directory.path(), &[&["sim", "run", "file.toml"], &set[..]].concat());
-        assert!(output.status.success(), "{set:?}: {}", said(&output.stderr));
+        assert!(output.status.success(), "{set:?}: {}", as_text(&output.stderr));
     }
     // An agent that no node names changes nothing.
     let output =
         midhop(directory.path(), &["lab", "up", "file.toml", "--set", thin, "--set", noise]);
-    assert!(said(&output.stderr).contains("traffic.noise"), "{}", said(&output.stderr));
+    assert!(as_text(&output.stderr).contains("traffic.noise"), "{}", as_text(&output.stderr));
 }
 
 #[test]
@@ -154,47 +158,51 @@ fn agents_of_the_lab_stand_at_the_ends_of_one_link() {
     ] {
         let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
         let lab = midhop(directory.path(), &[&["lab", "run", "agents.toml"], &set[..]].concat());
-        assert_eq!(lab.status.code(), Some(64), "{}", said(&lab.stderr));
-        assert!(said(&lab.stderr).contains(expected), "{}", said(&lab.stderr));
+        assert_eq!(lab.status.code(), Some(64), "{}", as_text(&lab.stderr));
+        assert!(as_text(&lab.stderr).contains(expected), "{}", as_text(&lab.stderr));
         let sim = midhop(directory.path(), &[&["sim", "run", "agents.toml"], &set[..]].concat());
-        assert!(sim.status.success(), "{}", said(&sim.stderr));
+        assert!(sim.status.success(), "{}", as_text(&sim.stderr));
     }
 }
 
 #[test]
-fn records_of_other_runs_are_told_of() {
+fn records_of_other_runs_are_reported() {
     let directory = directory();
     let run = |more: &[&str]| {
         let common = ["sim", "run", "file.toml", "--out", "out"];
         let output = midhop(directory.path(), &[&common, more].concat());
-        assert!(output.status.success(), "{}", said(&output.stderr));
-        said(&output.stderr)
+        assert!(output.status.success(), "{}", as_text(&output.stderr));
+        as_text(&output.stderr)
     };
     assert!(!run(&["--seeds", "3"]).contains("warning"));
     assert!(!run(&["--seeds", "3"]).contains("warning"), "they replace each other");
-    let told = run(&["--set", "links.link.delay=5 ms"]);
-    assert!(told.contains("warning: out also holds 2 records of other runs"), "{told}");
-    assert!(told.contains("hint: "), "{told}");
+    let errors = run(&["--set", "links.link.delay=5 ms"]);
+    assert!(errors.contains("warning: out also holds 2 records of other runs"), "{errors}");
+    assert!(errors.contains("hint: "), "{errors}");
 }
 
-/// A device on which nothing fits: what went wrong is said, and what can be printed is.
+/// A device on which nothing fits: what went wrong is reported, and what can be printed is.
 #[test]
-fn a_disk_that_is_full_is_told_and_fails() {
+fn a_disk_that_is_full_is_reported_and_fails() {
     let directory = directory();
     let full = directory.path().join("0000.cwnd.csv");
     std::os::unix::fs::symlink("/dev/full", &full).expect("a link");
     let arguments = ["sim", "run", "file.toml", "--out", ".", "--trace", "cwnd"];
     let output = midhop(directory.path(), &arguments);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
-    assert!(said(&output.stderr).contains("No space left on device"), "{}", said(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{}", as_text(&output.stderr));
+    assert!(
+        as_text(&output.stderr).contains("No space left on device"),
+        "{}",
+        as_text(&output.stderr)
+    );
     // The same where a record is to go.
     fs::remove_file(&full).expect("removed");
     std::os::unix::fs::symlink("/dev/full", directory.path().join("0000.json.new"))
         .expect("a link");
     let output = midhop(directory.path(), &["sim", "run", "file.toml", "--out", ".", "--json"]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
-    assert!(said(&output.stderr).contains("1 of 1 records were not written"), "{output:?}");
-    assert_eq!(records(&said(&output.stdout)).len(), 1);
+    assert_eq!(output.status.code(), Some(1), "{}", as_text(&output.stderr));
+    assert!(as_text(&output.stderr).contains("1 of 1 records were not written"), "{output:?}");
+    assert_eq!(records(&as_text(&output.stdout)).len(), 1);
     assert!(!directory.path().join("0000.json").exists(), "no record that is cut short");
 }
 
@@ -215,42 +223,42 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
             "links.link.down.loss=0,0.01",
         ];
         let output = midhop(directory.path(), &[&common, more].concat());
-        assert!(output.status.success(), "{}", said(&output.stderr));
-        (records(&said(&output.stdout)), said(&output.stderr))
+        assert!(output.status.success(), "{}", as_text(&output.stderr));
+        (records(&as_text(&output.stdout)), as_text(&output.stderr))
     };
-    let (first, told) = sweep(&["--seeds", "2"]);
+    let (first, errors) = sweep(&["--seeds", "2"]);
     assert_eq!(first.len(), 8);
-    assert!(!told.contains("there already"), "{told}");
+    assert!(!errors.contains("there already"), "{errors}");
     // As if it had been killed while it wrote its last but one record.
     let path = directory.path().join("out/records.jsonl");
     let text = fs::read_to_string(&path).expect("kept");
     let lines: Vec<&str> = text.lines().collect();
     fs::write(&path, lines[..6].join("\n") + "\n" + &lines[6][..200]).expect("cut");
-    let (second, told) = sweep(&["--seeds", "2"]);
-    assert!(told.contains("6 of 8 runs are there already"), "{told}");
+    let (second, errors) = sweep(&["--seeds", "2"]);
+    assert!(errors.contains("6 of 8 runs are there already"), "{errors}");
     let figures = |records: &[Record]| -> Vec<_> {
         records.iter().map(|it| (it.cell.clone(), it.seed, it.transfers.clone())).collect()
     };
     assert_eq!(figures(&first), figures(&second));
-    let (third, told) = sweep(&["--seeds", "3", "--confidence", "0.98"]);
-    assert!(told.contains("8 of 12 runs are there already"), "{told}");
+    let (third, errors) = sweep(&["--seeds", "3", "--confidence", "0.98"]);
+    assert!(errors.contains("8 of 12 runs are there already"), "{errors}");
     assert_eq!(third.len(), 12);
     let table = |name: &str| fs::read(directory.path().join("out").join(name)).expect("written");
-    let cells = said(&table("cells.csv"));
+    let cells = as_text(&table("cells.csv"));
     assert_eq!(cells.lines().count(), 1 + 4, "{cells}");
     assert!(cells.lines().all(|line| line.contains("confidence") || line.contains(",0.98,")));
-    assert_eq!(said(&table("runs.csv")).lines().count(), 1 + 12);
+    assert_eq!(as_text(&table("runs.csv")).lines().count(), 1 + 12);
     for name in ["runs.parquet", "cells.parquet"] {
         let bytes = table(name);
         assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "{name}");
     }
     // Whoever reads records elsewhere reads these.
     let output = midhop(directory.path(), &["report", "out", "--csv"]);
-    assert!(output.status.success(), "{}", said(&output.stderr));
+    assert!(output.status.success(), "{}", as_text(&output.stderr));
 }
 
 #[test]
-fn what_the_simulator_lacks_is_told_on_its_line() {
+fn what_the_simulator_lacks_is_reported_on_its_line() {
     let directory = directory();
     let (line, varied) = ("congestion = \"bbrv3\"\n", "[vary]\nlaw = { one = {}, ");
     let varied = format!("{varied}other = {{ transfers.file.congestion = \"bbrv3\" }} }}\n");
@@ -259,27 +267,30 @@ fn what_the_simulator_lacks_is_told_on_its_line() {
         fs::write(directory.path().join("new.toml"), SCENARIO.to_owned() + more).expect("written");
         for arguments in [&["run", "new.toml"][..], &["sweep", "new.toml", "--out", "out"]] {
             let output = midhop(directory.path(), &[&["sim"], arguments].concat());
-            let told = said(&output.stderr);
-            assert_eq!(output.status.code(), Some(64), "{told}");
-            assert!(told.contains(&format!("new.toml:{line}:")), "{told}");
-            assert!(told.contains("transfers.file.congestion"), "{told}");
-            assert!(told.contains("did you mean `bbr3`?"), "{told}");
+            let errors = as_text(&output.stderr);
+            assert_eq!(output.status.code(), Some(64), "{errors}");
+            assert!(errors.contains(&format!("new.toml:{line}:")), "{errors}");
+            assert!(errors.contains("transfers.file.congestion"), "{errors}");
+            assert!(errors.contains("did you mean `bbr3`?"), "{errors}");
         }
     }
     let proxied = PROXIED.replace("\"cubic\" }", "\"cubik\" }");
     let fixed = proxied.split("[vary]").next().expect("a text");
     fs::write(directory.path().join("new.toml"), fixed).expect("written");
     let output = midhop(directory.path(), &["sim", "run", "new.toml"]);
-    let told = said(&output.stderr);
+    let errors = as_text(&output.stderr);
     let line = 1 + fixed.lines().position(|line| line.contains("cubik")).expect("a line");
-    assert_eq!(output.status.code(), Some(64), "{told}");
-    assert!(told.contains(&format!("new.toml:{line}:")), "{told}");
-    assert!(told.contains("peps.p.legs.sat.congestion"), "{told}");
-    assert!(told.contains("did you mean `cubic`?"), "{told}");
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(errors.contains(&format!("new.toml:{line}:")), "{errors}");
+    assert!(errors.contains("peps.p.legs.sat.congestion"), "{errors}");
+    assert!(errors.contains("did you mean `cubic`?"), "{errors}");
     let programs = "nodes.client.programs=[\"true\"]";
     let output = midhop(directory.path(), &["sim", "run", "file.toml", "--set", programs]);
-    let told = said(&output.stderr);
-    assert!(told.contains("nodes.client.programs") && told.contains("midhop lab run"), "{told}");
+    let errors = as_text(&output.stderr);
+    assert!(
+        errors.contains("nodes.client.programs") && errors.contains("midhop lab run"),
+        "{errors}"
+    );
 }
 
 const PROXIED: &str = r#"title = "a proxy and its congestion control"
@@ -308,7 +319,7 @@ proxy = { on = {}, off = { "nodes.gateway.pep" = "none" } }
 "#;
 
 #[test]
-fn a_leg_may_tell_its_congestion_control_more_than_a_name() {
+fn a_leg_may_give_its_congestion_control_more_than_a_name() {
     let directory = directory();
     let table = "{ algorithm = \"known-rate\", window = 2 }, rate = \"20 Mbit/s\"";
     let proxied = PROXIED.replace("\"cubic\" }", &format!("{table} }}"));
@@ -318,19 +329,22 @@ fn a_leg_may_tell_its_congestion_control_more_than_a_name() {
     );
     fs::write(directory.path().join("table.toml"), varied).expect("written");
     let output = midhop(directory.path(), &["sim", "run", "table.toml", "--json"]);
-    assert!(output.status.success(), "{}", said(&output.stderr));
-    let records = said(&output.stdout);
+    assert!(output.status.success(), "{}", as_text(&output.stderr));
+    let records = as_text(&output.stdout);
     assert!(records.contains("known-rate"), "{records}");
     let output = midhop(directory.path(), &["lab", "run", "table.toml"]);
-    let told = said(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{told}");
-    assert!(told.contains("peps.p.legs.sat.congestion") && told.contains("midhop sim"), "{told}");
+    let errors = as_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(
+        errors.contains("peps.p.legs.sat.congestion") && errors.contains("midhop sim"),
+        "{errors}"
+    );
     let wrong = fixed.replace("window", "windows");
     fs::write(directory.path().join("wrong.toml"), wrong).expect("written");
     let output = midhop(directory.path(), &["sim", "run", "wrong.toml"]);
-    let told = said(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{told}");
-    assert!(told.contains("wrong.toml:") && told.contains("windows"), "{told}");
+    let errors = as_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(errors.contains("wrong.toml:") && errors.contains("windows"), "{errors}");
 }
 
 #[test]
@@ -340,17 +354,17 @@ fn a_finished_sweep_keeps_cells_that_are_the_same_run() {
     fs::write(directory.path().join("proxied.toml"), PROXIED).expect("written");
     let sweep = || {
         let output = midhop(directory.path(), &["sim", "sweep", "proxied.toml", "--out", "out"]);
-        let told = said(&output.stderr);
-        assert!(output.status.success(), "{told}");
+        let errors = as_text(&output.stderr);
+        assert!(output.status.success(), "{errors}");
         let table = |name: &str| {
             fs::read_to_string(directory.path().join("out").join(name)).expect("written")
         };
-        (table("runs.csv"), table("cells.csv"), told)
+        (table("runs.csv"), table("cells.csv"), errors)
     };
     let (runs, cells, _) = sweep();
     assert_eq!((runs.lines().count(), cells.lines().count()), (1 + 4, 1 + 4), "{runs}");
-    let (again, cells_again, told) = sweep();
-    assert!(told.contains("4 of 4 runs are there already"), "{told}");
+    let (again, cells_again, errors) = sweep();
+    assert!(errors.contains("4 of 4 runs are there already"), "{errors}");
     assert_eq!((again, cells_again), (runs, cells));
 }
 
@@ -388,8 +402,8 @@ fn traces_hold_every_packet_and_tshark_opens_them() {
          rate = \"1 Mbit/s\" }",
         ],
     );
-    assert!(output.status.success(), "{}", said(&output.stderr));
-    let record = records(&said(&output.stdout)).swap_remove(0);
+    assert!(output.status.success(), "{}", as_text(&output.stderr));
+    let record = records(&as_text(&output.stdout)).swap_remove(0);
     let down = record.links.iter().find(|link| link.direction == "down").expect("a link");
     let up = record.links.iter().find(|link| link.direction == "up").expect("a link");
     let file = |name: &str| directory.path().join("out").join(name);
@@ -414,8 +428,8 @@ fn traces_hold_every_packet_and_tshark_opens_them() {
         .args(["-e", "tcp.len", "-e", "tcp.seq"])
         .output();
     let Ok(tshark) = tshark else { return midhop_testkit::skipped("tshark is not installed") };
-    assert!(tshark.status.success(), "{}", said(&tshark.stderr));
-    let text = said(&tshark.stdout);
+    assert!(tshark.status.success(), "{}", as_text(&tshark.stderr));
+    let text = as_text(&tshark.stdout);
     let fields: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(fields.len() as u64, down.packets_in + up.packets_out);
     let with = |column: usize, is: &dyn Fn(&str) -> bool| {
@@ -446,11 +460,11 @@ fn a_flow_outside_the_band_of_its_formula_is_an_unmet_expectation() {
         let sizes = ["--set", "rtt=50ms", "--set", "transfers.flow.bytes=20 MB"];
         let loss = ["--set", "loss=1 %"];
         let output = midhop(directory.path(), &[&cell[..], &sizes, &loss, more].concat());
-        (output.status.code(), said(&output.stderr))
+        (output.status.code(), as_text(&output.stderr))
     };
-    let (code, told) = formulas(&[]);
-    assert_eq!(code, Some(0), "{told}");
-    // A link that carries less than half of what Padhye's formula says, which knows no link.
-    let (code, told) = formulas(&["--set", "links.path.rate=1 Mbit/s"]);
-    assert_eq!(code, Some(2), "{told}");
+    let (code, errors) = formulas(&[]);
+    assert_eq!(code, Some(0), "{errors}");
+    // A link that carries less than half of what Padhye's formula predicts, which knows no link.
+    let (code, errors) = formulas(&["--set", "links.path.rate=1 Mbit/s"]);
+    assert_eq!(code, Some(2), "{errors}");
 }

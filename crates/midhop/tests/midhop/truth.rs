@@ -35,8 +35,8 @@ fn records(command: &str, congestion: &str, more: &[&str]) -> Vec<Record> {
     let text = String::from_utf8_lossy(&output.stdout);
     let read = |line| Record::from_json(line).expect("a record");
     let records: Vec<Record> = text.lines().map(read).collect();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(records.len(), if more.is_empty() { 4 } else { 2 }, "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(records.len(), if more.is_empty() { 4 } else { 2 }, "{errors}");
     for fault in records.iter().flat_map(|record| &record.validity.faults) {
         assert!(LATE.iter().any(|late| fault.contains(late)), "{fault}");
     }

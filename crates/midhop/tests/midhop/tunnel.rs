@@ -61,7 +61,7 @@ fn leg<'r>(record: &'r Record, node: &str, link: &str) -> &'r LegResult {
 }
 
 #[test]
-fn a_pair_carries_a_file_and_the_record_says_so() {
+fn a_pair_carries_a_file_and_the_record_shows_it() {
     // What is repaired is not sent again.
     let pair = PAIR.replace("gateway\"", "gateway\", repair = \"off\"");
     let Some((code, record, errors)) = run(&scenario(&pair, "bytes = \"1 MB\"")) else { return };
@@ -146,9 +146,9 @@ fn a_pair_runs_in_virtual_time_by_the_same_file() {
 }
 
 #[test]
-fn what_the_daemon_would_refuse_of_a_tunnel_is_told_before_anything_starts() {
+fn what_the_daemon_would_refuse_of_a_tunnel_is_reported_before_anything_starts() {
     let place = tempfile::tempdir().expect("a directory");
-    for (near, told) in [
+    for (near, key) in [
         (PAIR.replace("gateway\"", "gateway\", window = \"1 B\""), "peps.near.peers.gw.window"),
         (PAIR.replace("rules = [", "rules = [{ tunnel = \"wg\" }, "), "peps.near.rules.0.tunnel"),
         (PAIR.replace("node =", "nodes ="), "peps.near.peers.gw.nodes"),
@@ -157,7 +157,7 @@ fn what_the_daemon_would_refuse_of_a_tunnel_is_told_before_anything_starts() {
         let output = midhop(place.path(), "lab", &text, &[]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{errors}");
-        assert!(errors.contains(told) && errors.contains("test.toml:2"), "{errors}");
+        assert!(errors.contains(key) && errors.contains("test.toml:2"), "{errors}");
         assert!(!place.path().join("state").exists(), "nothing was to start");
     }
 }

@@ -270,7 +270,7 @@ pub fn transaction(
             decided.push(format!("meta mark & {assisted:#x} == {assisted:#x} jump assisted"));
         }
         decided.push(format!("{released} {clear} accept"));
-        // The daemon is gone that let its client in, and has not said yet that it is to be dropped. What it has
+        // The daemon is gone that let its client in, and has not decided yet that it is to be dropped. What it has
         // sent itself, by the same addresses, came by no interface.
         let names = interfaces(plan);
         decided.extend(BEGUN.map(|begun| format!("iifname {names} {} drop", begun.is())));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_by_the_order_of_questions() {
+    fn answers_are_matched_by_the_order_of_questions() {
         let ((near, far), entering) = (line(), Entering::default());
         let nothing = |entering: &Entering| {
             let taken = entering.take(&near).expect_err("nothing has come");

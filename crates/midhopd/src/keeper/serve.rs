@@ -6,7 +6,7 @@ use super::request::{Answer, Reply, Request, RequestFailed};
 use super::supply::{self, Terms};
 use crate::failure::{self, Failure};
 use crate::firewall::Own;
-use crate::intercept::{self, Ruleset, Tell};
+use crate::intercept::{self, OnTracked, Ruleset};
 use midhop_linux::twin;
 use midhop_pep::config::Plan;
 use midhop_process::logging::Logging;
@@ -190,10 +190,10 @@ impl Begun {
             Some(before) => configuration::after(name, before, next),
             None => next,
         };
-        let logging = Logging::start(&plan.log).map_err(told)?;
+        let logging = Logging::start(&plan.log).map_err(request_failed)?;
         // For descriptors on their way to threads of the data plane.
         privileges::raise_file_limit(FILES);
-        privileges::drop_unneeded().map_err(told)?;
+        privileges::drop_unneeded().map_err(request_failed)?;
         confine::keeper();
         let name = plan.stands_for_others().then(|| take_name(&plan.intercept.instance)).flatten();
         let (interception, ruleset, terms, data_plane) = Default::default();
@@ -235,13 +235,13 @@ impl Begun {
             return Err(RequestFailed::new("the keeper was asked for this out of turn"));
         }
         let (last, news) = (self.tracked.clone(), news.clone());
-        let tell = Tell::by(move |tracked| {
+        let on_tracked = OnTracked::by(move |tracked| {
             last.store(tracked, Relaxed);
             // If nobody reads it, the end of the data plane is noticed in other ways.
             let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
         });
         self.interception =
-            Some(Own::install(&self.plan, queues, tell).map_err(RequestFailed::new)?);
+            Some(Own::install(&self.plan, queues, on_tracked).map_err(RequestFailed::new)?);
         self.left = false;
         Ok(Reply::Installed { tracked: self.tracked.load(Relaxed) })
     }
@@ -257,7 +257,7 @@ impl Begun {
 
     /// Reads the configuration again, and applies it.
     fn reload(&mut self, config: &Path, expected: u64) -> Answer {
-        let (next, text) = configuration::read(config).map_err(told)?;
+        let (next, text) = configuration::read(config).map_err(request_failed)?;
         if configuration::fingerprint(&next) != expected {
             return Err(RequestFailed {
                 message: "the configuration changed while it was read".to_owned(),
@@ -269,7 +269,7 @@ impl Begun {
         if let Some(own) = &self.interception {
             own.interception().follow(&next).map_err(RequestFailed::new)?;
         }
-        self.logging.set(&next.log).map_err(told)?;
+        self.logging.set(&next.log).map_err(request_failed)?;
         (self.plan, self.text) = (next, text);
         Ok(Reply::Done)
     }
@@ -325,7 +325,7 @@ fn take_name(instance: &str) -> Option<UnixListener> {
     }
 }
 
-fn told(failure: Failure) -> RequestFailed {
+fn request_failed(failure: Failure) -> RequestFailed {
     let message = match failure.source() {
         Some(source) => format!("{failure}: {source}"),
         None => failure.to_string(),

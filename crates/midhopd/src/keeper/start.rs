@@ -53,7 +53,7 @@ impl Keeper {
         let failure = |error| Failure::run("the keeper could not be started").because(error);
         let (requests, asked) = UnixStream::pair().map_err(failure)?;
         let seqpacket = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
-        let (news, told) = socketpair(AddressFamily::Unix, seqpacket.0, None, seqpacket.1)
+        let (news, news_sender) = socketpair(AddressFamily::Unix, seqpacket.0, None, seqpacket.1)
             .map_err(|error| failure(error.into()))?;
         let child = Command::new(PROGRAM)
             .arg0("midhopd")
@@ -61,7 +61,7 @@ impl Keeper {
             .arg("--config")
             .arg(config)
             .stdin(Stdio::from(OwnedFd::from(asked)))
-            .stdout(Stdio::from(told))
+            .stdout(Stdio::from(news_sender))
             .spawn()
             .map_err(failure)?;
         let this = Self {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_told_from_others() {
+    fn own_addresses_are_distinguished_from_others() {
         let egress = Egress::open().expect("a channel");
         for (address, own) in
             [("127.0.0.1", true), ("127.9.9.9", true), ("::1", true), ("192.0.2.1", false)]

@@ -85,16 +85,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_far_sides_words_are_told_from_this_hosts_own_faults() {
+    fn answers_of_the_far_side_are_distinguished_from_this_hosts_own_faults() {
         let far: SocketAddr = "192.0.2.1:80".parse().expect("an address");
         let far6: SocketAddr = "[2001:db8::1]:80".parse().expect("an address");
-        let said = |number, code, far| of(&io::Error::from_raw_os_error(number), code, far);
-        assert_eq!(said(libc::ECONNREFUSED, None, far), Some(Refusal::Reset));
+        let refusal = |number, code, far| of(&io::Error::from_raw_os_error(number), code, far);
+        assert_eq!(refusal(libc::ECONNREFUSED, None, far), Some(Refusal::Reset));
         // The port's host may report it by ICMP as well: then it is forwarded by ICMP.
-        assert_eq!(said(libc::ECONNREFUSED, Some(3), far), Some(Refusal::Unreachable(3)));
-        assert_eq!(said(libc::EHOSTUNREACH, Some(6), far), Some(Refusal::Unreachable(6)));
-        assert_eq!(said(libc::EHOSTUNREACH, None, far6), Some(Refusal::Unreachable(3)));
-        assert_eq!(said(libc::ETIMEDOUT, None, far), Some(Refusal::Silence));
-        assert_eq!(said(libc::EMFILE, None, far), None);
+        assert_eq!(refusal(libc::ECONNREFUSED, Some(3), far), Some(Refusal::Unreachable(3)));
+        assert_eq!(refusal(libc::EHOSTUNREACH, Some(6), far), Some(Refusal::Unreachable(6)));
+        assert_eq!(refusal(libc::EHOSTUNREACH, None, far6), Some(Refusal::Unreachable(3)));
+        assert_eq!(refusal(libc::ETIMEDOUT, None, far), Some(Refusal::Silence));
+        assert_eq!(refusal(libc::EMFILE, None, far), None);
     }
 }

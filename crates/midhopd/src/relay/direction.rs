@@ -152,7 +152,7 @@ impl<'a> Direction<'a> {
         let before = self.bytes();
         let waits = self.waiting.bytes();
         if self.share.as_mut().is_some_and(|share| share.look(cx, waits, to)) && waits > 0 {
-            // The kernel says that a queue can be written to when a third of it is free; a leg that
+            // The kernel reports that a queue can be written to when a third of it is free; a leg that
             // waits for a lost segment would run dry by then. What is refused here is tried again.
             let _ = self.write_once(from, to, desk, false);
         }
@@ -391,7 +391,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Writes once of what waits; `announced`: only where the kernel has said that there is room.
+    /// Writes once of what waits; `announced`: only where the kernel has reported room.
     fn write_once(
         &mut self,
         from: &TcpStream,

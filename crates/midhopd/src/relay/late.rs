@@ -124,7 +124,7 @@ impl DrainLooks {
 /// What the surviving end goes on to send, which has nowhere to go.
 ///
 /// It is read and dropped. A window that closes would stop it as well, but an end that writes all it has to
-/// say before it reads would then never read what it is to be given, and would be reset instead.
+/// send before it reads would then never read what it is to be given, and would be reset instead.
 #[derive(Debug, Default)]
 pub struct Unwanted {
     ended: bool,

@@ -58,7 +58,7 @@ impl RateShare {
         pace(self.member.before_write(Bytes::new(bytes as u64)), to);
     }
 
-    /// Looks if it is time to, and says whether it did. `staged` bytes wait between the sockets.
+    /// Looks if it is time to, and returns whether it did. `staged` bytes wait between the sockets.
     pub fn look(&mut self, cx: &mut Context<'_>, staged: usize, to: &TcpStream) -> bool {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         if due {
@@ -99,7 +99,7 @@ impl RateShare {
 fn pace(rate: Option<Rate>, to: &TcpStream) {
     if let Some(rate) = rate {
         let bytes = rate.bits_per_s() / 8;
-        // A socket that takes no bound is gone, which whoever writes to it will hear.
+        // A socket that takes no bound is gone, which whoever writes to it will notice.
         let _ = sockopt::set_u64(to, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes);
     }
 }

@@ -1,12 +1,12 @@
 //! Flows that go from one tunnel straight into the next, and no TCP between.
 //!
 //! A flow of a chain lives on the thread of the tunnel that it came by, whichever owns the next one. What its
-//! client says goes on right behind the request ([`open`]): no proxy of a chain waits for the next one's answer.
+//! client sends follows right behind the request ([`open`]): no proxy of a chain waits for the next one's answer.
 //!
 //! Invariants: as those of a flow with a TCP connection: bytes leave in the order in which they came, an end
-//! is passed on after the last byte and only if it was said, and while pieces wait here nothing more is read:
-//! the first tunnel's credit closes by itself. No byte is said to two servers: a flow whose bytes went on is
-//! asked for elsewhere only where the next proxy has said that it reached nobody.
+//! is passed on after the last byte and only if it was sent, and while pieces wait here nothing more is read:
+//! the first tunnel's credit closes by itself. No byte is sent to two servers: a flow whose bytes went on is
+//! asked for elsewhere only where the next proxy has reported that it reached nobody.
 
 use super::carry::Permits;
 use super::error_mapping::NoFlow;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// What is kept of a flow, to be said again elsewhere if the next proxy reaches nobody. A flow that has said
+/// What is kept of a flow, to be sent again elsewhere if the next proxy reaches nobody. A flow that has sent
 /// more goes nowhere else. Unit: bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
@@ -50,12 +50,12 @@ pub enum NoNext {
     Refused {
         /// Why.
         why: NoFlow,
-        /// Whether it may be tried elsewhere: then all that the client has said comes again.
+        /// Whether it may be tried elsewhere: then all that the client has sent comes again.
         again: bool,
     },
 }
 
-/// Asks `peer` for the flow that `client` has asked for, and hands on what that says until the answer comes.
+/// Asks `peer` for the flow that `client` has asked for, and hands on what that sends until the answer comes.
 ///
 /// # Errors
 /// When there is no flow.
@@ -88,7 +88,7 @@ pub async fn open(
             fault
         }
     };
-    // What was said to nobody, or to one who says that it reached nobody, may be said elsewhere.
+    // What was sent to nobody, or to a proxy that reports that it reached nobody, may be sent elsewhere.
     let reached_nobody = up.state.moved() == 0
         || matches!(fault, StreamError::Denied(_) | StreamError::Reset(Code::REQUEST_REJECTED));
     let kept = kept.filter(|_| reached_nobody);
@@ -97,7 +97,7 @@ pub async fn open(
     Err(NoNext::Refused { why: NoFlow::of(fault, &target), again })
 }
 
-/// Hands on what the client says, until the next proxy has answered. What fails is told with its side.
+/// Hands on what the client sends, until the next proxy has answered. What fails is reported with its side.
 async fn go_ahead(
     client: &mut Stream,
     next: &mut Stream,
@@ -111,7 +111,7 @@ async fn go_ahead(
         }
         if !deaf {
             match up.poll_move(cx, &mut client.input, &mut next.output, None) {
-                // Why it takes no more, it says in its answer.
+                // Why it takes no more, its answer reports.
                 Poll::Ready(Err((Side::Server, _))) => (deaf, up.reading) = (true, false),
                 Poll::Ready(Err(broken)) => return Poll::Ready(Err(broken)),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
@@ -235,7 +235,7 @@ async fn relay(
     RelayOutcome { outcome }
 }
 
-/// One direction, from the side that says.
+/// One direction, from the side that sends.
 #[derive(Debug)]
 struct Way {
     from: Side,
@@ -244,7 +244,7 @@ struct Way {
     state: relay::Direction,
     /// Whether it waits for more, so that a reset is noticed here.
     reading: bool,
-    /// All that went through, as long as it is little and may have to be said again.
+    /// All that went through, as long as it is little and may have to be sent again.
     kept: Option<Vec<Bytes>>,
     count: count::HeldBytes,
 }
@@ -261,8 +261,8 @@ impl Way {
         }
     }
 
-    /// Moves what can be moved now, and books it. Ready once the end is passed on. What fails is told with
-    /// its side.
+    /// Moves what can be moved now, and books it. Ready once the end is passed on. What fails is reported
+    /// with its side.
     fn poll_move(
         &mut self,
         cx: &mut Context<'_>,

@@ -34,7 +34,7 @@ pub struct Crowd {
     /// The handshakes of each network.
     networks: Arc<Networks>,
     /// Whether the log has reported that there are many.
-    told: AtomicBool,
+    logged: AtomicBool,
 }
 
 /// The place of a handshake. Dropping it frees the place.
@@ -52,7 +52,7 @@ impl Crowd {
         ledger: &Ledger,
     ) -> Option<(Incoming, Place)> {
         let count = self.count.load(Relaxed);
-        if count >= FEW && !self.told.swap(true, Relaxed) {
+        if count >= FEW && !self.logged.swap(true, Relaxed) {
             tracing::warn!("many handshakes at once: whoever comes has to prove its address");
         }
         let from = incoming.remote_address().ip();
@@ -73,7 +73,7 @@ impl Crowd {
     /// The same for a TCP connection, whose source address is proven.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         let count = self.count.load(Relaxed);
-        if count >= FEW && !self.told.swap(true, Relaxed) {
+        if count >= FEW && !self.logged.swap(true, Relaxed) {
             tracing::warn!(
                 "many handshakes at once over TCP: each network has its part of the places"
             );
@@ -98,7 +98,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let crowd = &self.crowd;
         let before = crowd.count.fetch_sub(1, Relaxed);
-        if before == 1 && crowd.told.swap(false, Relaxed) {
+        if before == 1 && crowd.logged.swap(false, Relaxed) {
             tracing::info!("the crowd of handshakes is gone");
         }
     }

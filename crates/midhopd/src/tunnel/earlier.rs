@@ -69,14 +69,14 @@ pub fn patience(rtt: Duration) -> Duration {
 ///
 async fn prove(peer: &str, connection: QuicConnection) {
     let patience = patience(connection.rtt());
-    let heard = |connection: &QuicConnection| connection.stats().udp_rx.datagrams;
-    let before = heard(&connection);
+    let received = |connection: &QuicConnection| connection.stats().udp_rx.datagrams;
+    let before = received(&connection);
     connection.ping();
     tokio::select! {
         () = silence::wait(patience) => {}
         _ = connection.closed() => return,
     }
-    if heard(&connection) == before {
+    if received(&connection) == before {
         tracing::info!(peer, "a peer that has come again says nothing of its earlier tunnel");
         connection.close(Code::NO_ERROR);
     }

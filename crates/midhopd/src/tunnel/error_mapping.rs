@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_far_side_said_reaches_the_client_through_two_proxies() {
+    fn a_refusal_of_the_far_side_reaches_the_client_through_two_proxies() {
         for target in ["192.0.2.1:80", "[2001:db8::1]:80"] {
             let target = Target::parse(target).expect("a target");
             for refusal in [Refusal::Reset, Refusal::Silence, Refusal::Unreachable(0)] {
                 let failure =
                     Failure { error: io::ErrorKind::Other.into(), refusal: Some(refusal) };
                 match NoFlow::of(StreamError::Denied(cause_of(&failure)), &target) {
-                    NoFlow::Refused(told) => assert_eq!(told.refusal, Some(refusal)),
+                    NoFlow::Refused(mapped) => assert_eq!(mapped.refusal, Some(refusal)),
                     other => panic!("{refusal:?}: {other:?}"),
                 }
             }
@@ -85,7 +85,7 @@ mod tests {
         // A fault of the far proxy itself is not the server's.
         let own = Failure { error: io::ErrorKind::Other.into(), refusal: None };
         let target = Target::parse("192.0.2.1:80").expect("a target");
-        let told = NoFlow::of(StreamError::Denied(cause_of(&own)), &target);
-        assert!(matches!(told, NoFlow::Unavailable(_)), "{told:?}");
+        let no_flow = NoFlow::of(StreamError::Denied(cause_of(&own)), &target);
+        assert!(matches!(no_flow, NoFlow::Unavailable(_)), "{no_flow:?}");
     }
 }

@@ -193,8 +193,8 @@ pub async fn relay(
     RelayOutcome { outcome }
 }
 
-/// Whether the far end wants no more of a request because it has answered all (RFC 9114 §4.1): what it
-/// says stays good.
+/// Whether the far end wants no more of a request because it has answered all (RFC 9114 §4.1): its
+/// answer stays good.
 fn wants_no_more(side: Side, fault: &StreamError) -> bool {
     side == Side::Client && matches!(fault, StreamError::Reset(code) if *code == Code::NO_ERROR)
 }
@@ -318,7 +318,7 @@ impl Outwards<'_> {
             if arrived && answered {
                 return Poll::Ready(());
             }
-            // Once it is handed over the tunnel says when it has arrived.
+            // Once it is handed over the tunnel reports when it has arrived.
             let left = Left::Some { written: self.state.moved(), unacknowledged: 0 };
             looks.poll(cx, || left)
         })
@@ -372,7 +372,7 @@ impl Outwards<'_> {
         }
     }
 
-    /// Waits for the sender's end where nobody wants more of it and all was said to it. More bytes are
+    /// Waits for the sender's end where nobody wants more of it and all was sent to it. More bytes are
     /// answered as by a host that has closed the connection: with a reset.
     fn poll_unwanted(
         &mut self,
@@ -547,7 +547,7 @@ impl Inwards<'_> {
         let mut gone = pin!(broken(tcp));
         let mut looks = DrainLooks::new(linger);
         let mut unwanted = Unwanted::default();
-        let mut told = false;
+        let mut reset = false;
         poll_fn(|cx| {
             let moved = self.poll_move(cx, tcp, &mut stream.input, desk);
             self.follow(cx, tcp, &stream.input, desk);
@@ -557,8 +557,8 @@ impl Inwards<'_> {
             if gone.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            if moved.is_ready() && !std::mem::replace(&mut told, true) {
-                // Nothing more is wanted of the other end, and it need not wait to hear so.
+            if moved.is_ready() && !std::mem::replace(&mut reset, true) {
+                // Nothing more is wanted of the other end, and it need not wait to learn so.
                 stream.output.reset(Code::CONNECT_ERROR);
                 stream.input.stop(Code::CONNECT_ERROR);
             }

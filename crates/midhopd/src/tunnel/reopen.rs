@@ -38,13 +38,13 @@ impl FailedSocket {
 
     /// It has failed, or cannot be opened: reports this and waits until the next attempt.
     pub async fn rest(&mut self, worker: &Worker, why: &dyn fmt::Display) {
-        self.tell(worker, why);
+        self.report(worker, why);
         time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MOST);
     }
 
     /// It has failed: reports this.
-    pub fn tell(&mut self, worker: &Worker, why: &dyn fmt::Display) {
+    pub fn report(&mut self, worker: &Worker, why: &dyn fmt::Display) {
         tracing::error!(what = self.what, %why, "a socket has failed");
         // The old report, if any, is dropped first: it would remove the new one of the same name.
         self.fault = None;

@@ -196,8 +196,8 @@ pub fn peer_of<'a>(
 /// Serves one stream.
 pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     let seat = worker.tunnels.guests.open(&peer);
-    let heard = time::timeout(PATIENCE, stream.input.request()).await;
-    let fields = match heard {
+    let requested = time::timeout(PATIENCE, stream.input.request()).await;
+    let fields = match requested {
         Ok(Ok(fields)) => fields,
         Ok(Err(fault)) => {
             worker.ledger.unserved.add(1);
@@ -579,8 +579,8 @@ async fn carry_on(
         _ => {}
     }
     // A peer that lets nothing be sent to it must not hold a server for ever.
-    let said = time::timeout(peer.timeout.into(), stream.output.send_fields(&answer)).await;
-    if !matches!(said, Ok(Ok(()))) {
+    let sent = time::timeout(peer.timeout.into(), stream.output.send_fields(&answer)).await;
+    if !matches!(sent, Ok(Ok(()))) {
         return;
     }
     worker.ledger.flows.add(1);

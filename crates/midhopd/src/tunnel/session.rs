@@ -39,7 +39,7 @@ pub struct QuicSession {
     /// Until when flows wait for the peer's announcement.
     patient_until: Instant,
     /// Whether the log has reported that nothing was announced until then.
-    told: Cell<bool>,
+    logged: Cell<bool>,
     /// The peer's name and port, as an authority.
     authority: String,
 }
@@ -54,7 +54,7 @@ impl QuicSession {
             form: peer.request,
             resumes: peer.resume > midhop_units::Duration::ZERO,
             patient_until: Instant::now() + Duration::from_nanos(peer.timeout.as_ns()),
-            told: Cell::new(false),
+            logged: Cell::new(false),
             authority: format!("{}:{}", peer.identity, connection.remote_address().port()),
             connection,
         })
@@ -181,14 +181,14 @@ impl QuicSession {
                 }
                 lost = self.connection.closed() => Err(lost.into()),
                 () = time::sleep_until(self.patient_until) => {
-                    if !self.told.replace(true) {
+                    if !self.logged.replace(true) {
                         tracing::warn!(
                             peer = self.authority,
                             "a peer says nothing of what it serves: no flows go there while \
                              peers.NAME.request is \"template\""
                         );
                     }
-                    Err(StreamError::Unsaid)
+                    Err(StreamError::Unannounced)
                 }
             },
         }

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_id_says_to_us_which_shard_it_is_of() {
+    fn a_connection_id_shows_us_which_shard_it_is_of() {
         for count in [1, 2, 3, 64] {
             let shards = Shards::divide(keys(), count);
             for (number, shard) in shards.iter().enumerate() {

@@ -29,15 +29,15 @@ pub fn of_anybody(peer: &PeerPlan, peers: &[PeerPlan]) -> PeerPlan {
 /// gone.
 pub async fn end(connection: QuicConnection, peer: PeerPlan) {
     let timeout = Duration::from(peer.timeout);
-    let (mut heard, mut since, mut silent) = (said(&connection), time::Instant::now(), 0);
+    let (mut last, mut since, mut silent) = (received(&connection), time::Instant::now(), 0);
     loop {
         tokio::select! {
             () = time::sleep(timeout / LOOKS) => {}
             _ = connection.closed() => return,
         }
-        let now = said(&connection);
-        if now != heard {
-            (heard, since, silent) = (now, time::Instant::now(), 0);
+        let now = received(&connection);
+        if now != last {
+            (last, since, silent) = (now, time::Instant::now(), 0);
             continue;
         }
         // What arrives while this process does not run is not read, so such a time counts as one look.
@@ -50,7 +50,7 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
 }
 
 /// Counts what only the peer can have sent: the datagram count also includes noise.
-fn said(connection: &QuicConnection) -> u64 {
+fn received(connection: &QuicConnection) -> u64 {
     let frames = connection.stats().frame_rx;
     frames.acks + frames.stream + frames.ping
 }

@@ -160,7 +160,7 @@ pub enum StreamError {
     /// The peer serves no requests of the configured form.
     Unable,
     /// The peer has not announced what it serves.
-    Unsaid,
+    Unannounced,
 }
 
 impl fmt::Display for StreamError {
@@ -172,7 +172,7 @@ impl fmt::Display for StreamError {
             Self::Denied(cause) => write!(f, "the peer did not connect: {}", cause.error()),
             Self::Cut => write!(f, "the stream was cut off before the flow's end"),
             Self::Unable => write!(f, "the peer serves no requests by a template"),
-            Self::Unsaid => write!(f, "the peer has not said what requests it serves"),
+            Self::Unannounced => write!(f, "the peer has not said what requests it serves"),
         }
     }
 }
@@ -197,7 +197,7 @@ impl From<StreamError> for io::Error {
             StreamError::Denied(_) => io::ErrorKind::ConnectionRefused,
             StreamError::Cut => io::ErrorKind::UnexpectedEof,
             StreamError::Unable => io::ErrorKind::Unsupported,
-            StreamError::Unsaid => io::ErrorKind::TimedOut,
+            StreamError::Unannounced => io::ErrorKind::TimedOut,
         };
         Self::new(kind, fault)
     }
@@ -230,9 +230,9 @@ impl Output {
     /// When the stream breaks first.
     pub async fn send_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         self.carrier.put_fields(fields)?;
-        let said = poll_fn(|cx| self.poll_flush(cx)).await;
+        let sent = poll_fn(|cx| self.poll_flush(cx)).await;
         self.rest();
-        said
+        sent
     }
 
     /// Takes some bytes of the flow. Nothing may be waiting. The bytes wait for [`Output::poll_flush`].

@@ -1,6 +1,6 @@
-//! A client is told what the far side says: its SYN waits until then.
+//! A client receives what the far side answers: its SYN waits until then.
 
-use crate::stage::{Family, Stage, hear, nft, noise, say, until};
+use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use midhop_pep::config::Plan;
 use midhopd::ledger::{Counter, Ledger};
 use std::io::ErrorKind;
@@ -15,8 +15,8 @@ fn split(family: Family) {
         assert_eq!(server.peer_addr().expect("a peer"), client.local_addr().expect("an address"));
         let bytes = noise(1, 1_000_000);
         std::thread::scope(|scope| {
-            scope.spawn(|| say(&client, &bytes));
-            assert!(hear(&server) == bytes);
+            scope.spawn(|| send_all(&client, &bytes));
+            assert!(receive_all(&server) == bytes);
         });
     }
     let flows: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
@@ -67,8 +67,8 @@ fn unreachable(family: Family) {
     nft(&stage.server, &format!("add rule inet t c tcp dport 9 reject with {words}"));
     let error = stage.connect(SocketAddr::new(family.server(), 9)).expect_err("not reachable");
     assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{error}");
-    let told: u64 = proxy.ledgers().iter().map(|ledger| ledger.unreachable.value()).sum();
-    assert_eq!(told, 1, "it was the far side's network that said so");
+    let reported: u64 = proxy.ledgers().iter().map(|ledger| ledger.unreachable.value()).sum();
+    assert_eq!(reported, 1, "it was the far side's network that said so");
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn repeated(family: Family) {
         nft(&stage.server, "delete table inet t");
         let (server, _) = listener.accept().expect("a connection");
         let client = client.join().expect("the client");
-        say(&client, b"hello");
-        assert_eq!(hear(&server), b"hello");
+        send_all(&client, b"hello");
+        assert_eq!(receive_all(&server), b"hello");
     });
     listener.set_nonblocking(true).expect("a mode");
     let second = listener.accept().expect_err("no second connection");
@@ -134,8 +134,8 @@ fn rules(family: Family) {
     let split = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum() };
     let talk = || {
         let (client, server) = stage.flow(&listener);
-        say(&client, b"hello");
-        assert_eq!(hear(&server), b"hello");
+        send_all(&client, b"hello");
+        assert_eq!(receive_all(&server), b"hello");
     };
     let reload = |action| {
         let plan = Plan::read("test.toml", &config(action)).expect("a plan");

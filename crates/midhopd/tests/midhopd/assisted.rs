@@ -1,7 +1,7 @@
 //! Flows that pass by whole and are repaired: `action = "assist"`.
 
 use crate::program::{Desk, Running, traces};
-use crate::stage::{Family, Stage, hear, nft, noise, say, until};
+use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use crate::strangers::counter;
 use midhop_linux::tcp_info::TcpInfo;
 use midhopd::data_plane::DataPlane;
@@ -43,15 +43,15 @@ fn upload(stage: &Stage, family: Family, length: usize) -> u32 {
     let (sent, answer) = (noise(3, length), noise(4, 5000));
     let received = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| {
-            let received = hear(&server);
-            say(&server, &answer);
+            let received = receive_all(&server);
+            send_all(&server, &answer);
             received
         });
-        say(&client, &sent);
+        send_all(&client, &sent);
         receiver.join().expect("all arrives")
     });
     assert!(received == sent, "other bytes arrived than were sent");
-    assert!(hear(&client) == answer, "other bytes came back than were sent");
+    assert!(receive_all(&client) == answer, "other bytes came back than were sent");
     retransmissions(&client)
 }
 
@@ -136,8 +136,8 @@ fn acknowledgements_are_thinned_and_spaced() {
         let (client, server) = stage.flow(&listener);
         let sent = noise(8, 4 << 20);
         let received = std::thread::scope(|scope| {
-            let receiver = scope.spawn(|| hear(&client));
-            say(&server, &sent);
+            let receiver = scope.spawn(|| receive_all(&client));
+            send_all(&server, &sent);
             receiver.join().expect("all arrives")
         });
         assert!(received == sent, "other bytes arrived than were sent");
@@ -156,10 +156,10 @@ fn a_flow_goes_on_when_the_daemon_goes() {
     let sent = noise(5, 2 << 20);
     let (first, rest) = sent.split_at(1 << 20);
     let received = std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| hear(&server));
+        let receiver = scope.spawn(|| receive_all(&server));
         std::io::Write::write_all(&mut &client, first).expect("writing");
         drop(proxy);
-        say(&client, rest);
+        send_all(&client, rest);
         receiver.join().expect("all arrives")
     });
     assert!(received == sent, "other bytes arrived than were sent");
@@ -208,10 +208,10 @@ fn a_daemon_with_a_keeper_repairs_and_may_be_killed() {
         let sent = noise(6, 2 << 20);
         let (first, rest) = sent.split_at(1 << 20);
         let received = std::thread::scope(|scope| {
-            let receiver = scope.spawn(|| hear(&server));
+            let receiver = scope.spawn(|| receive_all(&server));
             std::io::Write::write_all(&mut &client, first).expect("writing");
             running.signal(Signal::SIGKILL);
-            say(&client, rest);
+            send_all(&client, rest);
             receiver.join().expect("all arrives")
         });
         assert!(received == sent, "other bytes arrived than were sent");

@@ -4,7 +4,7 @@
 
 use crate::ground::Ground;
 use crate::program::{Desk, Running, traces};
-use crate::stage::{Family, Stage, hear, nft, noise, say, start, until};
+use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, start, until};
 use crate::strangers;
 use midhop_testbed::namespace::Namespace;
 use midhopd::data_plane::DataPlane;
@@ -65,12 +65,12 @@ fn exchange(client: &TcpStream, server: &TcpStream, length: usize) {
     let (sent, answer) = (noise(3, length), noise(4, length));
     let (received, answered) = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| {
-            let received = hear(server);
-            say(server, &answer);
+            let received = receive_all(server);
+            send_all(server, &answer);
             received
         });
-        say(client, &sent);
-        let answered = hear(client);
+        send_all(client, &sent);
+        let answered = receive_all(client);
         (receiver.join().expect("all arrives"), answered)
     });
     assert!(received == sent, "other bytes arrived than were sent");

@@ -36,13 +36,13 @@ fn of_a_young_flow(family: Family, accept: &str) {
         if begun.elapsed() > YOUNG {
             continue;
         }
-        let heard = hand.listen(SILENCE);
-        assert!(heard.is_none(), "{heard:?}");
+        let segment = hand.listen(SILENCE);
+        assert!(segment.is_none(), "{segment:?}");
         break hand;
     };
     until("it is forwarded as before, once the flow is forgotten", || {
         hand.send(ACK | PSH, hand.next, b"late", &Odd::default());
-        hand.listen(SILENCE).is_some_and(|heard| heard.has(RST))
+        hand.listen(SILENCE).is_some_and(|segment| segment.has(RST))
     });
 }
 

@@ -125,9 +125,9 @@ fn the_pair_of_the_guide_carries_flows() {
     let _terminal = Running::start(&stage, &terminal);
     until("the terminal has a tunnel", || terminal.peer("ground").tunnels == 1);
     until("the ground has it", || ground.peer("terminal").tunnels == 1);
-    // Both logs say so, in the words of the guide.
-    for (desk, said) in [(&terminal, "a tunnel is open"), (&ground, "a peer has come")] {
-        assert!(wording_of(desk).contains(said), "{}", log_of(desk));
+    // Both logs report it, in the words of the guide.
+    for (desk, text) in [(&terminal, "a tunnel is open"), (&ground, "a peer has come")] {
+        assert!(wording_of(desk).contains(text), "{}", log_of(desk));
     }
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);

@@ -1,7 +1,7 @@
 //! A data plane that somebody has taken over: what it can do to the first process, with which it shares its descriptors.
 //!
-//! Its system calls are made by a thread of it that is stopped and told to make them (`ptrace(2)`), so they pass through
-//! the filters that confine it.
+//! Its system calls are made by a thread of it that is stopped and forced to make them (`ptrace(2)`), so they pass
+//! through the filters that confine it.
 #![cfg(target_arch = "x86_64")]
 
 use crate::program::{Desk, Running, log_of, traces};

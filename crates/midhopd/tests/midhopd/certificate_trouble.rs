@@ -211,7 +211,7 @@ fn a_warning_is_given_now_and_then_and_the_console_shows_the_last() {
     let asked = Request { target: Target::Address(target), client: None, class: None, hops: 0 };
     for _ in 0..5 {
         let seen = Visitor::new(&stage.client).visit("far", Some(&shown), &asked);
-        assert!(!seen.heard, "{seen:?}");
+        assert!(!seen.received, "{seen:?}");
     }
     let ask = |command: &str, json: bool| {
         let mut ask = midhopd();

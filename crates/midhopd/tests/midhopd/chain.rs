@@ -3,7 +3,7 @@
 //! `client – gateway with the first – server's host with the second, the third, and the server`
 
 use crate::ends::{self, Authority, TARGETS, far_config, near_config};
-use crate::flows::{KNOWN_LINK, block, duties, exchange, hear_break, pass, unblock};
+use crate::flows::{KNOWN_LINK, block, duties, exchange, pass, read_until_error, unblock};
 use crate::program::{Desk, Running};
 use crate::stage::{self, Family, Stage, until};
 use crate::visitor::{Shown, Visitor};
@@ -198,7 +198,7 @@ fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
     });
 }
 
-/// A request that has been passed on as often as any may be is told that it goes round in circles.
+/// A request that has been passed on as often as any may be is refused: it goes round in circles.
 #[test]
 fn a_request_that_came_too_far_is_a_loop() {
     let Some(stage) = Stage::set() else { return };
@@ -240,7 +240,7 @@ fn a_chain_that_bites_its_tail_is_refused() {
     let _near = stage.start(&near);
     let listener = stage.listen(FAMILY);
     let client = stage.connect(listener.local_addr().expect("an address")).expect("a proxy");
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     for proxy in [middle, last, round] {
         until("nobody keeps a place", || proxy.admission().flows() == 0);
     }

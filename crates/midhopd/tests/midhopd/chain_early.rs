@@ -1,10 +1,11 @@
-//! What a client says at once goes through a chain at once: the next proxy has it before it has answered.
+//! What a client sends at once goes through a chain at once: the next proxy has it before it has answered.
 //!
 //! `client – gateway with the first – server's host with the second, and a third one of our own making`
 
 use crate::ends::{Authority, far_config, near_config};
+use crate::flows::read_until_error;
 use crate::host::Host;
-use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, Stage, noise, receive_all, send_all, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Field, Frame, Settings};
@@ -28,14 +29,14 @@ struct Chain {
     middle: DataPlane,
     authority: Authority,
     host: Host,
-    said: Vec<u8>,
+    opening: Vec<u8>,
 }
 
 impl Chain {
     /// `peer` adds to the second one's table of the third, `settings` are the third one's.
     fn start(stage: &Stage, otherwise: &str, peer: &str, settings: Settings) -> Self {
         let authority = Authority::new(&["near", "far", "last"]);
-        let (host, said) = Host::new(&stage.server, LAST, &authority, "last", settings);
+        let (host, opening) = Host::new(&stage.server, LAST, &authority, "last", settings);
         let onwards = format!(
             "[peers.last]\naddress = \"{LAST}\"\n{peer}[[rules]]\n\
              match.destination = \"10.0.2.0/24\"\ntunnel = \"last\"\notherwise = \"{otherwise}\"\n"
@@ -46,7 +47,7 @@ impl Chain {
         let form = "request = \"template\"\n";
         let near = near_config(FAMILY, &authority, EARLY, form, "otherwise = \"reject\"\n");
         let near = stage.start(&near);
-        Self { near, middle, authority, host, said }
+        Self { near, middle, authority, host, opening }
     }
 
     /// A count of both ledgers.
@@ -59,16 +60,6 @@ fn connect(stage: &Stage, listener: &TcpListener) -> TcpStream {
     stage.connect(listener.local_addr().expect("an address")).expect("a proxy")
 }
 
-fn hear_break(mut stream: &TcpStream) -> ErrorKind {
-    loop {
-        match stream.read_once(&mut [0; 1 << 16]) {
-            Ok(0) => panic!("a truncated stream ended as if it were whole"),
-            Ok(_) => {}
-            Err(error) => return error.kind(),
-        }
-    }
-}
-
 fn value<'a>(fields: &'a [Field], name: &str) -> Option<&'a str> {
     fields.iter().find(|it| it.name == name).map(|it| it.value.as_ref())
 }
@@ -77,47 +68,47 @@ fn value<'a>(fields: &'a [Field], name: &str) -> Option<&'a str> {
 fn the_first_bytes_are_there_before_the_next_proxy_has_answered() {
     let Some(stage) = Stage::set() else { return };
     let chain = Chain::start(&stage, "reject", "", Settings::default());
-    let guest = chain.host.welcome(&chain.said);
+    let guest = chain.host.welcome(&chain.opening);
     let listener = stage.listen(FAMILY);
     let client = connect(&stage, &listener);
     (&client).write_all(b"may I?").expect("writing");
     let mut asked = guest.asked();
     let target = listener.local_addr().expect("an address").to_string();
     assert_eq!(value(&asked.fields, ":authority"), Some(&*target));
-    assert_eq!(asked.hear(6), b"may I?");
-    // A long one goes on as well, and nothing is said of the flow to the client meanwhile.
+    assert_eq!(asked.receive_data(6), b"may I?");
+    // A long one goes on as well, and nothing of the flow is sent to the client meanwhile.
     let long = noise(1, 2_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&client, &long));
-        assert!(asked.hear(long.len()) == long, "what follows, before the answer");
+        scope.spawn(|| send_all(&client, &long));
+        assert!(asked.receive_data(long.len()) == long, "what follows, before the answer");
     });
-    assert_eq!(asked.hear(1), b"", "the end, before the answer");
+    assert_eq!(asked.receive_data(1), b"", "the end, before the answer");
     assert_eq!(chain.sums(|it| &it.bytes_up), [2_000_006, 0], "no flow yet: it was not granted");
     let reply = noise(2, 3_000_000);
     asked.answer(GRANTED);
     scope(|scope| {
-        let heard = scope.spawn(|| hear(&client));
-        reply.chunks(100_000).for_each(|part| asked.say_data(part));
+        let received = scope.spawn(|| receive_all(&client));
+        reply.chunks(100_000).for_each(|part| asked.send_data(part));
         asked.end();
-        assert!(heard.join().expect("the client") == reply, "the whole answer");
+        assert!(received.join().expect("the client") == reply, "the whole answer");
     });
     until("both have booked an end in order", || chain.sums(|it| &it.ended) == [1; 2]);
     assert_eq!(chain.sums(|it| &it.bytes_up), [2_000_006; 2]);
     assert_eq!(chain.sums(|it| &it.bytes_down), [3_000_000; 2]);
 }
 
-/// Who says no after it has heard bytes is told on as one that has heard none.
+/// A refusal after bytes have been received is passed on as one before any.
 #[test]
 fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
     let Some(stage) = Stage::set() else { return };
     let chain = Chain::start(&stage, "split", "", Settings::default());
-    let guest = chain.host.welcome(&chain.said);
+    let guest = chain.host.welcome(&chain.opening);
     let listener = stage.listen(FAMILY);
     listener.set_nonblocking(true).expect("a mode");
     let target = Target::Address(listener.local_addr().expect("an address"));
     let fields = Request { target, client: None, class: None, hops: 0 }.fields(Form::Classic);
     let (visitor, shown) = (Visitor::new(&stage.gateway), Shown::of(&chain.authority, "near"));
-    for (denial, status, told) in [
+    for (denial, status, expected) in [
         (
             &[(":status", "502"), ("proxy-status", "third; error=connection_refused")][..],
             "502",
@@ -133,13 +124,13 @@ fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
         let (answer, mut flow) = scope(|scope| {
             scope.spawn(|| {
                 let mut asked = guest.asked();
-                assert_eq!(asked.hear(5), b"early");
+                assert_eq!(asked.receive_data(5), b"early");
                 asked.deny(denial);
             });
-            visitor.ask_saying("far", &shown, &fields, b"early")
+            visitor.ask_with_data("far", &shown, &fields, b"early")
         });
         assert_eq!(value(&answer, ":status"), Some(status));
-        assert_eq!(value(&answer, "proxy-status"), Some(told));
+        assert_eq!(value(&answer, "proxy-status"), Some(expected));
         let rest = visitor.runtime.block_on(flow.frame());
         assert!(matches!(rest, Ok(None::<Frame>)), "{rest:?}");
     }
@@ -148,51 +139,51 @@ fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
     let client = connect(&stage, &listener);
     (&client).write_all(b"early").expect("writing");
     let mut asked = guest.asked();
-    assert_eq!(asked.hear(5), b"early");
+    assert_eq!(asked.receive_data(5), b"early");
     asked.deny(&[(":status", "502"), ("proxy-status", "third; error=connection_refused")]);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
 }
 
-/// The next proxy has reached nobody: what it heard is said to the server, once.
+/// The next proxy has reached nobody: what it received is sent to the server, once.
 #[test]
-fn what_a_proxy_without_room_has_heard_comes_to_the_server_without_it() {
+fn what_a_proxy_without_room_has_received_comes_to_the_server_without_it() {
     let Some(stage) = Stage::set() else { return };
     let chain = Chain::start(&stage, "split", "", Settings::default());
-    let guest = chain.host.welcome(&chain.said);
+    let guest = chain.host.welcome(&chain.opening);
     let listener = stage.listen(FAMILY);
     let (early, late, reply) = (noise(3, 100_000), noise(4, 1_000_000), noise(5, 2_000_000));
     for ended in [false, true] {
         let client = connect(&stage, &listener);
         (&client).write_all(&early).expect("writing");
         let mut asked = guest.asked();
-        assert!(asked.hear(early.len()) == early);
+        assert!(asked.receive_data(early.len()) == early);
         if ended {
             client.shutdown(Shutdown::Write).expect("the end");
-            assert_eq!(asked.hear(1), b"");
+            assert_eq!(asked.receive_data(1), b"");
         }
         asked.deny(FULL);
         let (server, _) = listener.accept().expect("the second one connects itself");
         scope(|scope| {
-            scope.spawn(|| say(&server, &reply));
+            scope.spawn(|| send_all(&server, &reply));
             if !ended {
-                scope.spawn(|| say(&client, &late));
+                scope.spawn(|| send_all(&client, &late));
             }
-            let heard = scope.spawn(|| hear(&server));
-            assert!(hear(&client) == reply, "what the server said");
-            let said = if ended { early.clone() } else { [&early[..], &late].concat() };
-            assert!(heard.join().expect("the server") == said, "what the client said");
+            let received = scope.spawn(|| receive_all(&server));
+            assert!(receive_all(&client) == reply, "what the server said");
+            let sent = if ended { early.clone() } else { [&early[..], &late].concat() };
+            assert!(received.join().expect("the server") == sent, "what the client said");
         });
     }
     until("both have booked ends in order", || chain.sums(|it| &it.ended) == [2; 2]);
 }
 
-/// Whether a proxy that is gone has said to a server what it heard, nobody knows: it is not said again.
+/// Whether a proxy that is gone has sent to a server what it received, nobody knows: it is not sent again.
 #[test]
-fn what_may_have_been_said_is_not_said_again() {
+fn what_may_have_been_sent_is_not_sent_again() {
     let Some(stage) = Stage::set() else { return };
     let chain = Chain::start(&stage, "split", "", Settings::default());
-    let guest = chain.host.welcome(&chain.said);
+    let guest = chain.host.welcome(&chain.opening);
     let listener = stage.listen(FAMILY);
     listener.set_nonblocking(true).expect("a mode");
     // Nor is what is too much to be kept.
@@ -200,15 +191,15 @@ fn what_may_have_been_said_is_not_said_again() {
     let client = connect(&stage, &listener);
     (&client).write_all(&much).expect("writing");
     let mut asked = guest.asked();
-    assert!(asked.hear(much.len()) == much);
+    assert!(asked.receive_data(much.len()) == much);
     asked.deny(FULL);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     let client = connect(&stage, &listener);
     (&client).write_all(b"once").expect("writing");
     let mut asked = guest.asked();
-    assert_eq!(asked.hear(4), b"once");
+    assert_eq!(asked.receive_data(4), b"once");
     guest.connection.close(0u32.into(), b"");
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     assert_eq!(listener.accept().expect_err("nobody").kind(), ErrorKind::WouldBlock);
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
 }
@@ -218,16 +209,16 @@ fn what_may_have_been_said_is_not_said_again() {
 fn a_client_that_leaves_before_the_answer_is_taken_back() {
     let Some(stage) = Stage::set() else { return };
     let chain = Chain::start(&stage, "reject", "", Settings::default());
-    let guest = chain.host.welcome(&chain.said);
+    let guest = chain.host.welcome(&chain.opening);
     let listener = stage.listen(FAMILY);
     let client = connect(&stage, &listener);
     (&client).write_all(b"never mind").expect("writing");
     let mut asked = guest.asked();
-    assert_eq!(asked.hear(10), b"never mind");
+    assert_eq!(asked.receive_data(10), b"never mind");
     socket2::SockRef::from(&client)
         .set_linger(Some(std::time::Duration::ZERO))
         .expect("a linger time");
     drop(client);
-    asked.hear_reset();
+    asked.receive_reset();
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
 }

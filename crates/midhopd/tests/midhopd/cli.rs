@@ -1,7 +1,7 @@
 //! The program's command line: bad input gives one clear error and the right exit code, and nothing
 //! is left half-configured behind.
 
-use crate::program::{self, Desk, Running, errors, hear_ready, midhopd, output_in, traces};
+use crate::program::{self, Desk, Running, errors, midhopd, output_in, traces, wait_for_ready};
 use crate::stage::{self, Stage};
 use caps::{CapSet, Capability};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ fn check(config: &str) -> Output {
     midhopd().arg("check").arg(desk.config()).output().expect("starting the program")
 }
 
-/// Runs a daemon that does not start, and checks how it says so.
+/// Runs a daemon that does not start, and checks how it reports that.
 fn refused(stage: &Stage, config: &str, code: i32, parts: &[&str]) {
     let desk = Desk::new(config);
     let output = output_in(&stage.gateway, &mut desk.command());
@@ -26,13 +26,13 @@ fn refused(stage: &Stage, config: &str, code: i32, parts: &[&str]) {
 
 /// One error, one hint at most, no panic.
 fn assert_error(output: &Output, code: i32, parts: &[&str]) {
-    let said = errors(output);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert_eq!(said.matches("error: ").count(), 1, "{said}");
-    assert!(!said.contains("panicked"), "{said}");
+    let stderr = errors(output);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.matches("error: ").count(), 1, "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
     assert!(output.stdout.is_empty(), "standard output is for data");
     for part in parts {
-        assert!(said.contains(part), "\"{part}\" is not in:\n{said}");
+        assert!(stderr.contains(part), "\"{part}\" is not in:\n{stderr}");
     }
 }
 
@@ -55,7 +55,7 @@ fn a_wrong_command_line_is_a_usage_error() {
     assert_error(&output, 64, &["/no/such/file cannot be read", "hint: "]);
 }
 
-/// Wherever addresses and networks are taken, what is wrong with one is said in our words, with what to write.
+/// Wherever addresses and networks are taken, what is wrong with one is reported in our words, with what to write.
 #[test]
 fn addresses_and_networks_are_refused_with_what_to_write() {
     for (config, key, message, hint) in [
@@ -151,7 +151,7 @@ fn check_prints_the_plan_with_every_default() {
 }
 
 #[test]
-fn a_wrong_configuration_is_told_by_file_line_and_key() {
+fn a_wrong_configuration_is_reported_by_file_line_and_key() {
     for (config, parts) in [
         ("[limits]\n\nflow = 3", &["midhopd.toml:3:1: limits.flow: unknown key", "`flows`"][..]),
         ("[legs.s]\nrate = \"0 bit/s\"", &["midhopd.toml:2:", "legs.s.rate", "not above zero"]),
@@ -164,7 +164,7 @@ fn a_wrong_configuration_is_told_by_file_line_and_key() {
     }
 }
 
-/// Such as ppp0 at boot: the daemon serves, says so, and takes its flows from when it is there.
+/// Such as ppp0 at boot: the daemon serves, reports it, and takes its flows from when it is there.
 #[test]
 fn an_interface_that_is_not_there_yet_is_waited_for() {
     let Some(stage) = Stage::set() else { return };
@@ -274,7 +274,7 @@ fn a_host_without_nft_is_one_clear_error() {
     refused_with_nft(None, &["nft", "install nftables"]);
 }
 
-/// What nft says on a kernel that has no such expression.
+/// What nft prints on a kernel that has no such expression.
 #[test]
 fn a_kernel_without_tproxy_is_one_clear_error() {
     let script = "#!/bin/sh\n\
@@ -303,10 +303,10 @@ fn an_explicit_proxy_needs_no_privilege() {
         command.spawn()
     });
     let mut child = child.expect("entering").expect("starting the program");
-    let heard = hear_ready(&socket);
+    let ready = wait_for_ready(&socket);
     child.kill().expect("ending it");
     child.wait().expect("ending it");
-    assert!(heard.is_ok(), "it did not get ready: {heard:?}");
+    assert!(ready.is_ok(), "it did not get ready: {ready:?}");
 }
 
 /// As systemd starts it: an ordinary user with the capabilities of the unit and no way to more.
@@ -344,7 +344,7 @@ fn the_units_privileges_are_enough() {
         .env("NOTIFY_SOCKET", &notify)
         .stderr(std::process::Stdio::piped());
     let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
-    let heard = hear_ready(&socket);
+    let ready = wait_for_ready(&socket);
     let there = traces(&stage.gateway);
     let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     let capabilities = ["midhopd-data", "midhopd-keeper"].map(|name| {
@@ -352,11 +352,11 @@ fn the_units_privileges_are_enough() {
         std::fs::read_to_string(format!("/proc/{part}/status")).ok()
     });
     let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM);
-    if heard.is_err() {
+    if ready.is_err() {
         let _ = child.kill();
     }
     let output = child.wait_with_output().expect("its end");
-    assert!(heard.is_ok(), "it did not get ready: {}", errors(&output));
+    assert!(ready.is_ok(), "it did not get ready: {}", errors(&output));
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     assert!(there.len() >= 3, "it intercepts nothing: {there:?}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");

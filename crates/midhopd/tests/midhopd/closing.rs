@@ -4,7 +4,7 @@
 //! Beyond `net.ipv4.tcp_max_orphans` the kernel resets orphans. That limit is the whole machine's, in whichever
 //! namespace they are, so that a test may not set it: it looks whether there are any.
 
-use crate::stage::{self, Family, Stage, hear, nft, noise, say, until};
+use crate::stage::{self, Family, Stage, nft, noise, receive_all, send_all, until};
 use midhop_testbed::namespace::Namespace;
 use midhopd::data_plane::DataPlane;
 use std::net::{Shutdown, TcpStream};
@@ -33,7 +33,7 @@ fn closing(inside: &Namespace, family: Family) -> (usize, usize) {
     found
 }
 
-/// From now on nothing that `host` says leaves it, and then it does again.
+/// From now on nothing that `host` sends leaves it, and then it does again.
 fn mute(host: &Namespace) {
     nft(
         host,
@@ -50,7 +50,7 @@ fn ended(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.ended.value()).sum()
 }
 
-/// One end has ended its stream; then it falls silent, and the other says its last and goes.
+/// One end has ended its stream; then it falls silent, and the other sends its last and goes.
 fn last_words(stage: &Stage, family: Family, to_client: bool) {
     let listener = stage.listen(family);
     let flows: Vec<(TcpStream, TcpStream)> = (0..FLOWS)
@@ -61,13 +61,13 @@ fn last_words(stage: &Stage, family: Family, to_client: bool) {
         .collect();
     for (last, first) in &flows {
         first.shutdown(Shutdown::Write).expect("the first end");
-        assert_eq!(hear(last), b"");
+        assert_eq!(receive_all(last), b"");
     }
     let silent = if to_client { &stage.client } else { &stage.server };
     mute(silent);
     let bytes = noise(4, 5_000);
     for (last, _) in &flows {
-        say(last, &bytes);
+        send_all(last, &bytes);
     }
     until("both ends have been told, and one has not acknowledged it", || {
         let (held, orphans) = closing(&stage.gateway, family);
@@ -76,7 +76,7 @@ fn last_words(stage: &Stage, family: Family, to_client: bool) {
     assert_eq!(closing(&stage.gateway, family), (FLOWS, 0), "orphans that the kernel may reset");
     unmute(silent);
     for (_, first) in &flows {
-        assert_eq!(hear(first), bytes);
+        assert_eq!(receive_all(first), bytes);
     }
     until("nothing is left", || closing(&stage.gateway, family) == (0, 0));
 }
@@ -112,13 +112,13 @@ fn many_ends_at_once_reach_their_slow_readers() {
     scope(|scope| {
         for (client, server) in &flows {
             client.shutdown(Shutdown::Write).expect("the client's end");
-            scope.spawn(|| say(server, &bytes));
+            scope.spawn(|| send_all(server, &bytes));
         }
         until("all wait for their readers", || {
             flows.iter().all(|(client, _)| stage::queued::unread(client) > 0)
         });
         for (client, _) in &flows {
-            assert!(hear(client) == bytes, "every byte, and the end");
+            assert!(receive_all(client) == bytes, "every byte, and the end");
         }
     });
     until("all have ended in order", || ended(&proxy) == flows.len() as u64);
@@ -131,14 +131,14 @@ fn given_up(family: Family) {
     let listener = stage.listen(family);
     let (client, server) = stage.flow(&listener);
     client.shutdown(Shutdown::Write).expect("the client's end");
-    assert_eq!(hear(&server), b"");
+    assert_eq!(receive_all(&server), b"");
     mute(&stage.client);
-    say(&server, b"farewell");
+    send_all(&server, b"farewell");
     until("the kernel has it", || closing(&stage.gateway, family) == (0, 1));
     until("its place is free", || proxy.admission().flows() == 0);
     assert_eq!(ended(&proxy), 1);
     unmute(&stage.client);
-    assert_eq!(hear(&client), b"farewell");
+    assert_eq!(receive_all(&client), b"farewell");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the running daemon may do, as the kernel sees it, and what becomes of who tries more.
 
 use crate::program::{Desk, Running};
-use crate::stage::{Family, Stage, hear, say, until};
+use crate::stage::{Family, Stage, receive_all, send_all, until};
 use midhop_process::confine;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n";
 /// Set for a copy of this program that is to try something: what.
 const TRY: &str = "MIDHOP_TEST_TRY";
 
-/// What the kernel says of the threads of a process, by their names.
+/// What the kernel reports of the threads of a process, by their names.
 fn threads(process: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
     // One that has ended since has no status.
@@ -38,7 +38,7 @@ fn whoever_reads_what_strangers_send_is_confined() {
     ));
     let running = Running::start(&stage, &desk);
     let names = ["midhopd-data", "worker-0", "worker-1", "explicit", "gate", "keeper"];
-    // Each gives itself its name, maybe after the daemon has said that it serves.
+    // Each gives itself its name, maybe after the daemon has reported that it serves.
     until("its threads", || {
         let threads = threads(running.id());
         names.iter().all(|name| threads.contains_key(*name))
@@ -54,8 +54,8 @@ fn whoever_reads_what_strangers_send_is_confined() {
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
-        say(&client, b"through a confined worker");
-        assert_eq!(hear(&server), b"through a confined worker", "{family:?}");
+        send_all(&client, b"through a confined worker");
+        assert_eq!(receive_all(&server), b"through a confined worker", "{family:?}");
     }
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.end(), Some(0));

@@ -2,7 +2,7 @@
 
 use crate::pages::{ADMIN, assert_published, json};
 use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhop_status::console::Rates;
 use midhop_status::control::answer::{DaemonStatus, FlowOutcome, Flows, Reload, Why};
 use nix::sys::signal::Signal;
@@ -44,9 +44,9 @@ fn live_flows_and_legs_are_shown() {
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     let bytes = noise(1, 100_000);
-    let mut heard = vec![0; bytes.len()];
+    let mut received = vec![0; bytes.len()];
     (&client).write_all(&bytes).expect("writing");
-    (&server).read_exact(&mut heard).expect("reading");
+    (&server).read_exact(&mut received).expect("reading");
     let status: DaemonStatus = answer(&stage, &desk, &["status"]);
     assert_eq!((status.flows, status.up_bytes_total, status.pid), (1, 100_000, running.id()));
     assert_eq!(status.legs["wan0"].rate_bit_per_s, Some(50_000_000));
@@ -80,7 +80,7 @@ fn live_flows_and_legs_are_shown() {
             let page = scope.spawn(|| text(&ask(&stage, &desk, &command)));
             while !page.is_finished() {
                 (&client).write_all(&bytes).expect("writing");
-                (&server).read_exact(&mut heard).expect("reading");
+                (&server).read_exact(&mut received).expect("reading");
                 std::thread::sleep(Duration::from_millis(20));
             }
             page.join().expect("a page")
@@ -97,9 +97,9 @@ fn live_flows_and_legs_are_shown() {
     let page = watched(&[]);
     assert!(page.contains(&from.to_string()) && page.contains("Mbit/s"), "{page}");
     assert!(!page.contains('\x1b'), "no screen is controlled where there is none");
-    say(&client, b"");
-    say(&server, b"");
-    assert!(hear(&client).is_empty());
+    send_all(&client, b"");
+    send_all(&server, b"");
+    assert!(receive_all(&client).is_empty());
     until("the flow is over", || answer::<DaemonStatus>(&stage, &desk, &["status"]).flows == 0);
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
@@ -151,8 +151,8 @@ fn a_daemon_that_idles_answers_that_nothing_is_configured() {
     assert_eq!((status.interfaces, status.passing), (vec!["lan0".to_owned()], None));
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
-    say(&client, b"carried");
-    assert_eq!(hear(&server), b"carried");
+    send_all(&client, b"carried");
+    assert_eq!(receive_all(&server), b"carried");
     running.signal(Signal::SIGTERM);
     drop((client, server));
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
@@ -310,7 +310,7 @@ fn the_control_socket_withstands_its_clients() {
     drop(idle);
     let listener = stage.listen(Family::V4);
     let (client, server): (TcpStream, TcpStream) = stage.flow(&listener);
-    say(&client, b"still carried");
-    assert_eq!(hear(&server), b"still carried");
+    send_all(&client, b"still carried");
+    assert_eq!(receive_all(&server), b"still carried");
     assert_eq!(answer::<DaemonStatus>(&stage, &desk, &["status"]).illness, None);
 }

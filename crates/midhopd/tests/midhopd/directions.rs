@@ -5,7 +5,7 @@
 
 use crate::ends::{Authority, PORT, TARGETS, far_config, near_tables};
 use crate::ground::{Ground, at};
-use crate::stage::{self, Family, hear, noise, say, start, until};
+use crate::stage::{self, Family, noise, receive_all, send_all, start, until};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
@@ -137,11 +137,11 @@ fn await_tunnel(proxy: &DataPlane, peer: &str) {
 fn carry(opener: &TcpStream, other: &TcpStream, (opened, answered): (usize, usize)) {
     let (opened, answered) = (noise(1, opened), noise(2, answered));
     scope(|scope| {
-        scope.spawn(|| say(opener, &opened));
-        scope.spawn(|| say(other, &answered));
-        let heard = scope.spawn(|| hear(other));
-        assert!(hear(opener) == answered, "what the other end sent");
-        assert!(heard.join().expect("the other end") == opened, "what the opener sent");
+        scope.spawn(|| send_all(opener, &opened));
+        scope.spawn(|| send_all(other, &answered));
+        let received = scope.spawn(|| receive_all(other));
+        assert!(receive_all(opener) == answered, "what the other end sent");
+        assert!(received.join().expect("the other end") == opened, "what the opener sent");
     });
 }
 

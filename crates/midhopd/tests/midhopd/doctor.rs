@@ -1,5 +1,5 @@
-//! The doctor tells the truth: where interception works it has proved it, and where it does not it
-//! says so.
+//! What the doctor reports is true: where interception works it has proved it, and where it does not it
+//! reports that.
 
 use crate::program::{copy_program, midhopd, write_script};
 use crate::stage::{Stage, nft};
@@ -88,19 +88,19 @@ fn it_is_proved_to_an_ordinary_user() {
 }
 
 #[test]
-fn the_table_says_the_same() {
+fn the_table_shows_the_same() {
     if Stage::set().is_none() {
         return;
     }
     let output = midhopd().arg("doctor").output().expect("starting the program");
-    let said = String::from_utf8(output.stdout).expect("text");
-    assert!(said.contains("✓ interception, IPv6 (after-connect)"), "{said}");
-    assert!(said.ends_with("Interception works on this host.\n"), "{said}");
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert!(stdout.contains("✓ interception, IPv6 (after-connect)"), "{stdout}");
+    assert!(stdout.ends_with("Interception works on this host.\n"), "{stdout}");
 }
 
 /// Puts another `nft` in the way, one that behaves as on a kernel without the expression.
 #[test]
-fn a_kernel_without_tproxy_is_told() {
+fn a_kernel_without_tproxy_is_reported() {
     if Stage::set().is_none() {
         return;
     }
@@ -125,17 +125,18 @@ fn a_kernel_without_tproxy_is_told() {
     );
 }
 
-/// What it says of the firewall of the stage's gateway, with what would do.
+/// What it reports of the firewall of the stage's gateway, with what would do.
 fn firewall(stage: &Stage) -> Vec<(String, Option<String>)> {
     let (_, report) = stage.gateway.run(|| examine_with(midhopd())).expect("entering");
     let findings = report["findings"].as_array().expect("findings").iter();
     let named = |it: &&Value| it["name"] == "firewall" || it["name"] == "SYN cookies";
-    let told = findings.filter(named).filter(|it| it["verdict"] != "yes");
-    told.map(|it| {
-        let detail = it["detail"].as_str().expect("a detail").to_owned();
-        (detail, it["hint"].as_str().map(str::to_owned))
-    })
-    .collect()
+    let found = findings.filter(named).filter(|it| it["verdict"] != "yes");
+    found
+        .map(|it| {
+            let detail = it["detail"].as_str().expect("a detail").to_owned();
+            (detail, it["hint"].as_str().map(str::to_owned))
+        })
+        .collect()
 }
 
 fn shell(stage: &Stage, line: &str) {
@@ -143,9 +144,9 @@ fn shell(stage: &Stage, line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Rules of the host that are in the way are told with the line that would do; and it does.
+/// Rules of the host that are in the way are reported with the line that would do; and it does.
 #[test]
-fn rules_in_the_way_are_told_with_the_line_that_would_do() {
+fn rules_in_the_way_are_reported_with_the_line_that_would_do() {
     let Some(stage) = Stage::set() else { return };
     assert_eq!(firewall(&stage), []);
     nft(
@@ -154,9 +155,9 @@ fn rules_in_the_way_are_told_with_the_line_that_would_do() {
         iifname lo accept; tcp dport 22 accept; }; \
         chain o { type filter hook output priority 0; policy drop; oifname lo accept; }; }",
     );
-    let told = firewall(&stage);
-    assert_eq!(told.len(), 2, "{told:?}");
-    for (detail, hint) in told {
+    let findings = firewall(&stage);
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    for (detail, hint) in findings {
         let hint = hint.expect("what would do");
         assert!(detail.contains("inet adm") && hint.starts_with("nft insert rule "), "{hint}");
         shell(&stage, &hint);
@@ -182,10 +183,11 @@ fn rules_in_the_way_are_told_with_the_line_that_would_do() {
         oifname wan0 masquerade; }; }",
     );
     shell(&stage, "sysctl -qw net.ipv4.tcp_syncookies=2");
-    let told = firewall(&stage);
+    let findings = firewall(&stage);
     for word in ["notrack", "drops packets", "firewall mark", "ip late p", "everybody"] {
-        assert!(told.iter().any(|(detail, _)| detail.contains(word)), "{word}: {told:#?}");
+        assert!(findings.iter().any(|(detail, _)| detail.contains(word)), "{word}: {findings:#?}");
     }
-    let late = told.iter().find(|(detail, _)| detail.contains("ip late p")).expect("it was told");
+    let late =
+        findings.iter().find(|(detail, _)| detail.contains("ip late p")).expect("it was told");
     assert_eq!(late.1.as_deref(), Some("[intercept] hooks = { hold = 201 }"));
 }

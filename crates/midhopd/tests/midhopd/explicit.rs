@@ -2,7 +2,7 @@
 
 use crate::flows::{self, duties};
 use crate::program::{Desk, Running, log_of};
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all};
 use crate::survival::kill_data_plane;
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
@@ -127,14 +127,17 @@ fn both_protocols_carry_every_byte_and_every_end() {
             assert_ne!(peer.ip(), family.client(), "the server sees the proxy");
             let bytes = noise(7, 500_000);
             std::thread::scope(|scope| {
-                let heard = scope.spawn(|| hear(&server));
-                say(&client, &bytes);
-                let heard = heard.join().expect("hearing");
-                assert!(heard.starts_with(b"early ") && heard[6..] == bytes, "other bytes arrived");
+                let received = scope.spawn(|| receive_all(&server));
+                send_all(&client, &bytes);
+                let received = received.join().expect("hearing");
+                assert!(
+                    received.starts_with(b"early ") && received[6..] == bytes,
+                    "other bytes arrived"
+                );
             });
             // The client has ended its half; the server's still flows.
-            say(&server, &bytes);
-            assert!(hear(&client) == bytes, "other bytes came back");
+            send_all(&server, &bytes);
+            assert!(receive_all(&client) == bytes, "other bytes came back");
         }
     }
 }
@@ -161,7 +164,7 @@ fn a_reset_comes_behind_what_was_acknowledged() {
 }
 
 #[test]
-fn refusals_are_told_in_each_protocols_words() {
+fn refusals_are_answered_in_each_protocols_words() {
     let Some(stage) = Stage::set() else { return };
     let (_desk, _running) =
         start(&stage, "[[rules]]\nmatch = { destination_port = 99 }\naction = \"reject\"\n");
@@ -193,10 +196,10 @@ fn refusals_are_told_in_each_protocols_words() {
             let (client, head) = connect(&stage, family, &target.to_string(), b"lost");
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {head}");
             assert!(head.contains(&format!("error={error}\r\n")), "{target}: {head}");
-            assert!(hear(&client).is_empty());
-            let (client, said) = socks(&stage, family, target, b"lost");
-            assert_eq!(said, code, "{target}");
-            assert!(hear(&client).is_empty());
+            assert!(receive_all(&client).is_empty());
+            let (client, reply) = socks(&stage, family, target, b"lost");
+            assert_eq!(reply, code, "{target}");
+            assert!(receive_all(&client).is_empty());
         }
     }
 }
@@ -212,7 +215,7 @@ fn strangers_and_names_are_refused_where_that_was_asked_for() {
     let strangers = "[explicit]\nhttp_connect = \"[::]:3128\"\nclients = \"192.0.2.0/24\"\n";
     desk.rewrite(strangers);
     let _running = Running::start(&stage, &desk);
-    // They are not even heard.
+    // Nothing of theirs is even read.
     let client = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP));
     // The reset may come before connecting has returned.
     let error = client.and_then(|mut client| client.read_once(&mut [0; 1])).expect_err("a reset");
@@ -236,7 +239,7 @@ fn idle_connections_of_some_keep_no_others_out() {
         };
         for _ in 0..40 {
             let stranger = stage.server.run(from_server).expect("entering");
-            // Some hear of it while they connect.
+            // Some receive the reset while they connect.
             let Ok(Ok(mut stranger)) = stranger else { continue };
             let error = stranger.read_once(&mut [0; 1]).expect_err("a reset");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -262,12 +265,12 @@ fn idle_connections_of_some_keep_no_others_out() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let mut other = open(3);
     other.write_all(b"nonsense\r\n\r\n").expect("asking");
-    assert!(hear(&other).starts_with(b"HTTP/1.1 4"), "it is heard");
+    assert!(receive_all(&other).starts_with(b"HTTP/1.1 4"), "it is heard");
     drop(idle);
 }
 
 #[test]
-fn one_flow_too_many_is_told_so() {
+fn one_flow_too_many_is_refused() {
     let Some(stage) = Stage::set() else { return };
     let (_desk, _running) = start(&stage, "[limits]\nflows = 1\n");
     let listener = stage.listen(Family::V4);
@@ -280,10 +283,10 @@ fn one_flow_too_many_is_told_so() {
 }
 
 #[test]
-fn a_client_that_says_nothing_is_shown_out() {
+fn a_client_that_sends_nothing_is_shown_out() {
     let Some(stage) = Stage::set() else { return };
     let (_desk, _running) = start(&stage, "request_timeout = \"100 ms\"\n");
     let stream = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP)).expect("the proxy");
-    let said = String::from_utf8(hear(&stream)).expect("text");
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    let answer = String::from_utf8(receive_all(&stream)).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
 }

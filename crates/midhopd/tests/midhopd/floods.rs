@@ -5,7 +5,7 @@
 
 use crate::flows;
 use crate::program::{Desk, Running, log_of};
-use crate::stage::{Family, PATIENCE, Stage, hear, nft, say, until};
+use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until};
 use crate::strangers::{Kind, PORT, Stranger, arrived, counter, invite, resident, sockets};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -21,7 +21,7 @@ use std::time::Duration;
 const PENDING: u64 = 1024;
 const ADMIN: ([u8; 4], u16) = ([127, 0, 0, 1], 9310);
 
-/// What the daemon tells about itself.
+/// What the daemon reports about itself.
 fn status(stage: &Stage) -> Value {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(SocketAddr::from(ADMIN))?;
@@ -91,7 +91,7 @@ fn flood(
     time: Duration,
     turn: &Mutex<()>,
 ) -> Option<Outcome> {
-    // Whose turn failed has said so itself.
+    // Whose turn failed has reported it itself.
     let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     let stage = Stage::set()?;
     invite(&stage, family);
@@ -110,10 +110,10 @@ fn flood(
             "one connection for one: {}",
             log_of(&desk)
         );
-        say(&client, b"question");
-        assert_eq!(hear(&server), b"question");
-        say(&server, b"answer");
-        assert_eq!(hear(&client), b"answer");
+        send_all(&client, b"question");
+        assert_eq!(receive_all(&server), b"question");
+        send_all(&server, b"answer");
+        assert_eq!(receive_all(&client), b"answer");
     };
     // The client has come before, as those that are there when a flood begins.
     talk();
@@ -234,7 +234,7 @@ fn leave_others_split(family: Family) {
                 judge(kind, &outcome);
                 assert_eq!(outcome.split, outcome.flows, "{}: {outcome:?}", kind.name());
             };
-            // Whatever fails says as whom.
+            // Whatever fails reports as whom.
             let name = format!("{}, {accept}, {family:?}", kind.name());
             std::thread::Builder::new().name(name).spawn_scoped(scope, short).expect("a thread");
         }

@@ -1,10 +1,10 @@
-//! What fails is told by `/healthz`, and is replaced.
+//! What fails is reported by `/healthz`, and is replaced.
 //!
 //! Sockets are made to fail by the kernel (`ss --kill`), as they are when their interface's driver gives up.
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::program::{Desk, Running, log_of, output_in, wording_of};
-use crate::stage::{Family, PATIENCE, Stage, hear, say, until};
+use crate::stage::{Family, PATIENCE, Stage, receive_all, send_all, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -34,7 +34,7 @@ fn destroy(namespace: &midhop_testbed::namespace::Namespace, which: &[&str]) -> 
     Some(())
 }
 
-fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
+fn a_socket_that_fails_is_reported_and_opened_again(family: Family, workers: u16) {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let quick = "keepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
@@ -49,10 +49,10 @@ fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
         let address = listener.local_addr().expect("an address");
         let Ok(client) = stage.connect(address) else { return false };
         let (mut server, _) = listener.accept().expect("the connection's other end");
-        say(&client, b"through the tunnel");
-        let mut heard = String::new();
-        server.read_to_string(&mut heard).expect("reading");
-        assert_eq!(heard, "through the tunnel");
+        send_all(&client, b"through the tunnel");
+        let mut received = String::new();
+        server.read_to_string(&mut received).expect("reading");
+        assert_eq!(received, "through the tunnel");
         true
     };
     assert!(passes());
@@ -75,18 +75,18 @@ fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
 }
 
 #[test]
-fn a_listener_s_socket_that_fails_is_told_and_opened_again_ipv4() {
-    a_socket_that_fails_is_told_and_opened_again(Family::V4, 1);
+fn a_listener_s_socket_that_fails_is_reported_and_opened_again_ipv4() {
+    a_socket_that_fails_is_reported_and_opened_again(Family::V4, 1);
 }
 
 #[test]
-fn a_listener_s_socket_that_fails_is_told_and_opened_again_ipv6() {
-    a_socket_that_fails_is_told_and_opened_again(Family::V6, 1);
+fn a_listener_s_socket_that_fails_is_reported_and_opened_again_ipv6() {
+    a_socket_that_fails_is_reported_and_opened_again(Family::V6, 1);
 }
 
 #[test]
-fn one_of_a_listener_s_sockets_that_fails_is_told_and_opened_again() {
-    a_socket_that_fails_is_told_and_opened_again(Family::V6, 3);
+fn one_of_a_listener_s_sockets_that_fails_is_reported_and_opened_again() {
+    a_socket_that_fails_is_reported_and_opened_again(Family::V6, 3);
 }
 
 /// A listener for peers that cannot use UDP.
@@ -107,16 +107,16 @@ fn a_listener_over_tcp(family: Family, workers: u16) {
     let _near = stage.start(&near);
     let listener = stage.listen(family);
     let (client, server) = stage.flow(&listener);
-    say(&client, b"through the tunnel");
-    assert_eq!(hear(&server), b"through the tunnel");
+    send_all(&client, b"through the tunnel");
+    assert_eq!(receive_all(&server), b"through the tunnel");
 }
 
 #[test]
-fn a_listener_over_tcp_that_fails_is_told_and_opened_again_ipv4() {
+fn a_listener_over_tcp_that_fails_is_reported_and_opened_again_ipv4() {
     a_listener_over_tcp(Family::V4, 1);
 }
 
 #[test]
-fn one_of_a_listener_s_sockets_over_tcp_that_fails_is_told_and_opened_again() {
+fn one_of_a_listener_s_sockets_over_tcp_that_fails_is_reported_and_opened_again() {
     a_listener_over_tcp(Family::V6, 3);
 }

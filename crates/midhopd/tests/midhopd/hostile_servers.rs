@@ -55,7 +55,7 @@ impl Scene {
         scope(|scope| {
             let acting = scope.spawn(move || {
                 server(&mut hand);
-                // It says no more, and its kernel never heard of it.
+                // It sends no more, and its kernel never knew of it.
                 hand
             });
             let talking = scope.spawn(|| client(self.connect(target)));
@@ -82,12 +82,12 @@ impl Scene {
     /// A word there and one back.
     fn pass(&self) {
         let (mut client, mut server) = (&self.sound.0, &self.sound.1);
-        let mut heard = [0; 4];
+        let mut received = [0; 4];
         client.write_all(b"ping").expect("writing");
-        server.read_exact(&mut heard).expect("reading");
+        server.read_exact(&mut received).expect("reading");
         server.write_all(b"pong").expect("writing");
-        client.read_exact(&mut heard).expect("reading");
-        assert_eq!(&heard, b"pong");
+        client.read_exact(&mut received).expect("reading");
+        assert_eq!(&received, b"pong");
     }
 }
 
@@ -105,35 +105,35 @@ fn is_reset(error: &io::Error) -> bool {
 }
 
 /// Reads to the end, whichever it is.
-fn hear(mut stream: &TcpStream) -> (Vec<u8>, io::Result<()>) {
-    let mut heard = Vec::new();
-    let ended = stream.read_to_end(&mut heard).map(drop);
-    (heard, ended)
+fn receive_to_end(mut stream: &TcpStream) -> (Vec<u8>, io::Result<()>) {
+    let mut received = Vec::new();
+    let ended = stream.read_to_end(&mut received).map(drop);
+    (received, ended)
 }
 
 /// It ends both halves in order.
 fn part(hand: &mut Hand) {
-    hand.hear_end();
+    hand.receive_end();
     hand.end();
 }
 
 /// Windows that take a few bytes, or none for long.
 fn windows(scene: &Scene) {
-    let said = noise(1, 3000);
+    let sent = noise(1, 3000);
     scene.play(
         "a window of a few bytes",
         |hand| {
             hand.window = 70;
             hand.accept();
             part(hand);
-            assert!(hand.heard == said, "other bytes came");
+            assert!(hand.received == sent, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
-            (&client).write_all(&said).expect("writing");
+            (&client).write_all(&sent).expect("writing");
             client.shutdown(Shutdown::Write).expect("an end");
-            let (heard, ended) = hear(&client);
-            assert!(heard.is_empty() && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received.is_empty() && ended.is_ok(), "{ended:?}");
         },
     );
     let much = noise(2, 1_500_000);
@@ -144,23 +144,23 @@ fn windows(scene: &Scene) {
             hand.accept();
             // Some probes of it are answered, and it stays closed.
             for _ in 0..3 {
-                if let Some(heard) = hand.listen(PATIENCE) {
-                    let inside = heard.sequence.wrapping_sub(hand.expected) == 0;
-                    assert!(!inside || heard.bytes.len() <= 1, "it was closed");
+                if let Some(segment) = hand.listen(PATIENCE) {
+                    let inside = segment.sequence.wrapping_sub(hand.expected) == 0;
+                    assert!(!inside || segment.bytes.len() <= 1, "it was closed");
                     hand.acknowledge();
                 }
             }
             hand.window = 60_000;
             hand.acknowledge();
             part(hand);
-            assert!(hand.heard == much, "other bytes came");
+            assert!(hand.received == much, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
             (&client).write_all(&much).expect("writing");
             client.shutdown(Shutdown::Write).expect("an end");
-            let (heard, ended) = hear(&client);
-            assert!(heard.is_empty() && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received.is_empty() && ended.is_ok(), "{ended:?}");
         },
     );
     scene.play(
@@ -168,7 +168,7 @@ fn windows(scene: &Scene) {
         |hand| {
             hand.window = 0;
             hand.accept();
-            hand.hear_reset();
+            hand.receive_reset();
         },
         |client| {
             let client = client.expect("a connection");
@@ -203,7 +203,7 @@ fn resets(scene: &Scene) {
             assert!(syn.bytes.is_empty());
         },
         |client| {
-            let outcome = client.and_then(|client| hear(&client).1);
+            let outcome = client.and_then(|client| receive_to_end(&client).1);
             assert!(outcome.is_err_and(|error| is_reset(&error)), "it was refused");
         },
     );
@@ -214,7 +214,7 @@ fn resets(scene: &Scene) {
             hand.reset();
         },
         |client| {
-            let outcome = client.and_then(|client| hear(&client).1);
+            let outcome = client.and_then(|client| receive_to_end(&client).1);
             assert!(outcome.is_err_and(|error| is_reset(&error)), "it was reset");
         },
     );
@@ -223,17 +223,17 @@ fn resets(scene: &Scene) {
         "a reset behind some bytes",
         |hand| {
             hand.accept();
-            hand.say(&down, &Odd::default());
-            hand.hear(5);
+            hand.send_data(&down, &Odd::default());
+            hand.receive_data(5);
             hand.reset();
         },
         |client| {
             let client = client.expect("a connection");
-            let mut heard = vec![0; down.len()];
-            (&client).read_exact(&mut heard).expect("bytes");
-            assert!(heard == down, "other bytes came");
+            let mut received = vec![0; down.len()];
+            (&client).read_exact(&mut received).expect("bytes");
+            assert!(received == down, "other bytes came");
             (&client).write_all(b"hello").expect("writing");
-            let (rest, ended) = hear(&client);
+            let (rest, ended) = receive_to_end(&client);
             assert!(rest.is_empty() && ended.is_err_and(|error| is_reset(&error)));
         },
     );
@@ -241,17 +241,17 @@ fn resets(scene: &Scene) {
         "a reset behind its own end",
         |hand| {
             hand.accept();
-            hand.say(b"that is all", &Odd::default());
+            hand.send_data(b"that is all", &Odd::default());
             hand.end();
-            hand.hear(5);
+            hand.receive_data(5);
             hand.reset();
         },
         |client| {
             let client = client.expect("a connection");
-            let (heard, ended) = hear(&client);
-            assert!(heard == b"that is all" && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received == b"that is all" && ended.is_ok(), "{ended:?}");
             (&client).write_all(b"hello").expect("writing");
-            // It has no half left in which to hear of the reset, but for what it says itself.
+            // It has no half left in which to receive the reset, but for what it sends itself.
             until("it is reset", || (&client).write_all(b"more").is_err());
         },
     );
@@ -262,14 +262,14 @@ fn resets(scene: &Scene) {
             let mss = Odd { options: vec![2, 4, 5, 0xb4], ..Odd::default() };
             hand.send(SYN | ACK, hand.next, b"", &mss);
             assert!(syn.bytes.is_empty());
-            hand.hear_reset();
+            hand.receive_reset();
         },
         |client| {
             let client = client.expect("a connection");
             (&client).write_all(b"hello").expect("writing");
-            // Nobody says a word; the client loses its patience.
+            // Nobody sends anything; the client loses its patience.
             client.set_read_timeout(Some(MOMENT)).expect("a timeout");
-            let kind = hear(&client).1.map_err(|error| error.kind());
+            let kind = receive_to_end(&client).1.map_err(|error| error.kind());
             assert_eq!(kind, Err(ErrorKind::WouldBlock), "nothing comes, and no end");
             reset(client);
         },
@@ -290,7 +290,7 @@ fn resets(scene: &Scene) {
         |client| {
             let client = client.expect("a connection");
             client.shutdown(Shutdown::Write).expect("an end");
-            assert!(hear(&client).1.is_ok());
+            assert!(receive_to_end(&client).1.is_ok());
         },
     );
 }
@@ -308,17 +308,17 @@ fn ends(scene: &Scene) {
             hand.accept();
             half(hand, 1200, FIN, 2400);
             half(hand, 1200, FIN, 2400);
-            hand.hear(5);
+            hand.receive_data(5);
             let begin = hand.next;
-            hand.say_at(begin, &down[..1200], &Odd::default());
+            hand.send_data_at(begin, &down[..1200], &Odd::default());
             hand.next = begin.wrapping_add(2401);
-            hand.hear_end();
+            hand.receive_end();
         },
         |client| {
             let client = client.expect("a connection");
             (&client).write_all(b"hello").expect("writing");
-            let (heard, ended) = hear(&client);
-            assert!(heard == down && ended.is_ok(), "{} bytes, {ended:?}", heard.len());
+            let (received, ended) = receive_to_end(&client);
+            assert!(received == down && ended.is_ok(), "{} bytes, {ended:?}", received.len());
         },
     );
     let up = noise(6, 400_000);
@@ -327,13 +327,13 @@ fn ends(scene: &Scene) {
         |hand| {
             hand.accept();
             hand.end();
-            hand.hear_end();
-            assert!(hand.heard == up, "other bytes came");
+            hand.receive_end();
+            assert!(hand.received == up, "other bytes came");
         },
         |client| {
             let client = client.expect("a connection");
-            let (heard, ended) = hear(&client);
-            assert!(heard.is_empty() && ended.is_ok(), "{ended:?}");
+            let (received, ended) = receive_to_end(&client);
+            assert!(received.is_empty() && ended.is_ok(), "{ended:?}");
             (&client).write_all(&up).expect("writing");
         },
     );
@@ -343,15 +343,15 @@ fn ends(scene: &Scene) {
             hand.accept();
             for (number, piece) in down.chunks(300).enumerate() {
                 let urgent = Odd { urgent: 1 + 40 * number as u16, ..Odd::default() };
-                hand.say(piece, &urgent);
+                hand.send_data(piece, &urgent);
             }
             hand.end();
-            hand.hear_end();
+            hand.receive_end();
         },
         |client| {
             let client = client.expect("a connection");
-            let (heard, ended) = hear(&client);
-            assert!(heard == down && ended.is_ok(), "{} bytes, {ended:?}", heard.len());
+            let (received, ended) = receive_to_end(&client);
+            assert!(received == down && ended.is_ok(), "{} bytes, {ended:?}", received.len());
         },
     );
 }

@@ -62,7 +62,7 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
             "start" | "restart" => {
                 machine.must("systemctl is-active midhopd");
                 let table = machine.must("nft list tables");
-                assert!(table.contains("midhop_main"), "{line}: {table}\n{}", machine.said());
+                assert!(table.contains("midhop_main"), "{line}: {table}\n{}", machine.log());
                 let user = machine
                     .must("cat /proc/$(systemctl show --property MainPID --value midhopd)/status");
                 assert!(!user.contains("Uid:\t0\t"), "it is no root: {user}");
@@ -71,7 +71,7 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
             "reload" => machine.wait_for("configuration reloaded"),
             "stop" => {
                 assert!(!machine.run("systemctl is-active midhopd").status.success());
-                assert_eq!(machine.must("nft list tables"), "", "{}", machine.said());
+                assert_eq!(machine.must("nft list tables"), "", "{}", machine.log());
             }
             _ => {}
         }
@@ -80,10 +80,10 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
     let expected = ["daemon-reload", "enable", "start", "reload", "stop"];
     assert_eq!(asked, expected, "what the guide has an operator do");
     assert!(upgraded, "the guide does not say how to upgrade");
-    let said = machine.said();
-    assert!(!said.contains("ERROR"), "{said}");
+    let log = machine.log();
+    assert!(!log.contains("ERROR"), "{log}");
     // The unit's own filter leaves the daemon what it confines its threads with.
-    assert!(!said.contains("not confined"), "{said}");
+    assert!(!log.contains("not confined"), "{log}");
 }
 
 /// Live flows' guide: neither the unit nor its main process notices.
@@ -108,8 +108,8 @@ fn the_guide_of_the_upgrade_holds_under_systemd() {
     let status = machine.must("midhopd status --json");
     assert!(status.contains("\"upgrades_total\": 1"), "{status}");
     machine.must("systemctl stop midhopd");
-    let said = machine.said();
-    assert!(!said.contains("ERROR"), "{said}");
+    let log = machine.log();
+    assert!(!log.contains("ERROR"), "{log}");
 }
 
 /// What is done to a host is followed on one; other documents may only repeat it.
@@ -140,11 +140,11 @@ fn the_guide_of_the_terminal_holds_under_systemd() {
     }
     machine.must("cd /etc/midhopd && cp authority/ca.pem authority/ground.* .");
     write(&machine, "/etc/midhopd.toml", &configuration("/terminal.md", "[peers.terminal]"));
-    // Root's key is nothing to the unit, which says what to do.
-    assert!(!machine.run("systemctl start midhopd").status.success(), "{}", machine.said());
-    let said = machine.said();
-    assert!(said.contains("/etc/midhopd/ground.key cannot be read: Permission denied"), "{said}");
-    assert!(said.contains("hint: give the file to the user that midhopd runs as"), "{said}");
+    // Root's key is nothing to the unit, which reports what to do.
+    assert!(!machine.run("systemctl start midhopd").status.success(), "{}", machine.log());
+    let log = machine.log();
+    assert!(log.contains("/etc/midhopd/ground.key cannot be read: Permission denied"), "{log}");
+    assert!(log.contains("hint: give the file to the user that midhopd runs as"), "{log}");
     let mut owned = 0;
     let own = ["useradd ", "chown ", "systemctl "];
     for line in commands.iter().filter(|line| own.iter().any(|start| line.starts_with(start))) {
@@ -157,6 +157,6 @@ fn the_guide_of_the_terminal_holds_under_systemd() {
     // New certificates are read by whom they belong to, without an end to flows.
     machine.must("systemctl reload midhopd");
     machine.wait_for("configuration reloaded");
-    let said = machine.said();
-    assert!(!said.contains("ERROR"), "{said}");
+    let log = machine.log();
+    assert!(!log.contains("ERROR"), "{log}");
 }

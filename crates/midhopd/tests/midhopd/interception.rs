@@ -1,6 +1,6 @@
 //! What a router's administrator, its interfaces and strangers do while the daemon serves.
 
-use crate::stage::{Family, PATIENCE, Stage, hear, nft, say, until};
+use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until};
 use midhop_pep::config::Plan;
 use midhop_testbed::namespace::{Namespace, veth};
 use midhopd::data_plane::DataPlane;
@@ -22,10 +22,10 @@ fn splits(proxy: &DataPlane) -> u64 {
 fn is_split(stage: &Stage, proxy: &DataPlane, listener: &TcpListener) -> bool {
     let before = splits(proxy);
     let (client, server) = stage.flow(listener);
-    say(&client, b"question");
-    assert_eq!(hear(&server), b"question");
-    say(&server, b"answer");
-    assert_eq!(hear(&client), b"answer");
+    send_all(&client, b"question");
+    assert_eq!(receive_all(&server), b"question");
+    send_all(&server, b"answer");
+    assert_eq!(receive_all(&client), b"answer");
     splits(proxy) > before
 }
 
@@ -113,8 +113,8 @@ fn a_flushed_ruleset_has_the_table_again() {
         shell(&stage.gateway, "nft list tables").contains("midhop_main")
     });
     until("flows are split again", || is_split(&stage, &proxy, &listener));
-    say(&client, b"through all of it");
-    assert_eq!(hear(&server), b"through all of it");
+    send_all(&client, b"through all of it");
+    assert_eq!(receive_all(&server), b"through all of it");
 }
 
 /// Rules that come later are followed: stateful ones, and routing rules for an interface.
@@ -223,8 +223,8 @@ fn taken_port(family: Family, accept: &str) {
     client.connect_timeout(&server.into(), PATIENCE).expect("a connection");
     let (server, _) = listener.accept().expect("its other end");
     let client: std::net::TcpStream = client.into();
-    say(&client, b"hello");
-    assert_eq!(hear(&server), b"hello");
+    send_all(&client, b"hello");
+    assert_eq!(receive_all(&server), b"hello");
     assert_eq!(splits(&proxy), 0, "it passed by");
     assert_eq!(sum(&proxy, |ledger| &ledger.bypassed_by_limit), 1);
 }
@@ -248,7 +248,7 @@ fn a_port_that_is_taken_here_lets_the_flow_pass_ipv6() {
 fn abandoned(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("[limits]\npending = 64\n");
-    // Addresses behind the server at which nobody is, and nothing says so.
+    // Addresses behind the server at which nobody is, and nothing reports that.
     nft(&stage.server, "add table inet hole");
     nft(&stage.server, "add chain inet hole i { type filter hook prerouting priority -300; }");
     nft(&stage.server, "add rule inet hole i tcp dport 9 drop");
@@ -275,8 +275,8 @@ fn abandoned(family: Family) {
     let target = listener.local_addr().expect("an address");
     socket.connect_timeout(&target.into(), PATIENCE).expect("a connection");
     let (server, _) = listener.accept().expect("its other end");
-    say(&socket.into(), b"hello");
-    assert_eq!(hear(&server), b"hello");
+    send_all(&socket.into(), b"hello");
+    assert_eq!(receive_all(&server), b"hello");
     assert_eq!(splits(&proxy), before + 1, "another client's flow to another server is split");
     drop(attempts);
 }
@@ -327,9 +327,9 @@ fn fast_open(family: Family, accept: &str) {
         let client: std::net::TcpStream = client.into();
         client.shutdown(std::net::Shutdown::Write).expect("an end");
         let (server, _) = listener.accept().expect("its other end");
-        assert_eq!(hear(&server), b"early data");
-        say(&server, b"answer");
-        assert_eq!(hear(&client), b"answer");
+        assert_eq!(receive_all(&server), b"early data");
+        send_all(&server, b"answer");
+        assert_eq!(receive_all(&client), b"answer");
     }
     assert_eq!(splits(&proxy), 2);
 }
@@ -359,9 +359,9 @@ fn learned(family: Family) {
     nft(&stage.server, &format!("add rule inet t c tcp sport {} drop", address.port()));
     let client = stage.connect(address).expect("it is answered early");
     nft(&stage.server, "delete table inet t");
-    say(&client, b"hello");
+    send_all(&client, b"hello");
     let (server, _) = listener.accept().expect("a connection at last");
-    assert_eq!(hear(&server), b"hello");
+    assert_eq!(receive_all(&server), b"hello");
     let closed = SocketAddr::new(family.server(), 9);
     let error = stage.connect(closed).expect_err("nobody listens there");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);

@@ -16,7 +16,7 @@ use std::time::Duration;
 const EARLY: &str = "accept = \"early\"\n";
 const AFTER_CONNECT: &str = "accept = \"after-connect\"\n";
 
-/// It says that it serves extended CONNECT, and knows of no template: it is asked as every proxy is.
+/// It announces extended CONNECT, and knows of no template: it is asked as every proxy is.
 #[test]
 fn quic_go_is_a_far_end() {
     is_a_far_end(Program::QuicGo, &[EARLY, AFTER_CONNECT], &[], "");
@@ -93,10 +93,10 @@ fn envoy_is_a_far_end() {
     assert!(refused.is_err(), "{refused:?}");
 }
 
-/// A far end may stop listening once it has said all (RFC 9114 §4.1): what it said is heard to its end,
-/// however late, and who says more is reset.
+/// A far end may stop reading once it has sent all (RFC 9114 §4.1): what it sent is read to its end,
+/// however late, and who sends more is reset.
 #[test]
-fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
+fn a_far_end_that_wants_no_more_is_read_to_its_end() {
     let (Some(stage), Some(_)) = (Stage::set(), Program::Aioquic.words()) else { return };
     let authority = Authority::new(&["near", "far"]);
     let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
@@ -108,12 +108,12 @@ fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
     let listener = stage.listen(Family::V4);
     duties::late_readers(&mut || stage.flow(&listener), true, false);
     let (mut client, server) = stage.flow(&listener);
-    stage::say(&server, b"that is all");
-    assert_eq!(stage::hear(&client), b"that is all");
+    stage::send_all(&server, b"that is all");
+    assert_eq!(stage::receive_all(&client), b"that is all");
     until("the client is reset", || client.write(b"and more").is_err());
 }
 
-/// `more` is told to the program, `peer` to the near midhopd.
+/// `more` is given to the program, `peer` to the near midhopd.
 fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
     let (Some(stage), Some(_)) = (Stage::set(), program.words()) else { return };
     let authority = Authority::new(&["near", "far"]);
@@ -168,16 +168,16 @@ fn is_a_near_end(program: Program, how: &[&str]) {
 
 #[test]
 fn libcurl_is_a_near_end() {
-    libcurl("http3", |said| said.starts_with("code=18 ") && said.contains("error 0x10f"));
+    libcurl("http3", |outcome| outcome.starts_with("code=18 ") && outcome.contains("error 0x10f"));
 }
 
 /// As where UDP does not pass.
 #[test]
 fn libcurl_is_a_near_end_over_http2() {
-    libcurl("http2", |said| !said.starts_with("code=0 "));
+    libcurl("http2", |outcome| !outcome.starts_with("code=0 "));
 }
 
-/// Asks the far end over HTTP/3 or HTTP/2; `is_broken` knows what it says of a reset.
+/// Asks the far end over HTTP/3 or HTTP/2; `is_broken` knows what it prints of a reset.
 fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
     let (Some(stage), Some(_)) = (Stage::set(), curl::words()) else { return };
     let authority = Authority::new(&["near", "far"]);
@@ -191,7 +191,7 @@ fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
     let origin = listener.local_addr().expect("an address");
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("file");
-    // What libcurl says, and what the origin made of its connection.
+    // What libcurl prints, and what the origin made of its connection.
     let ask = |authority: &Authority, action: &str, more: &[&str]| {
         let more = [&["-over", over][..], more].concat();
         curl::exchange(&stage, authority, (proxy, origin), action, &file, &more)
@@ -210,47 +210,47 @@ fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
                 impatient(&stream);
                 serve(stream);
             });
-            let said = ask(&authority, action, more);
+            let outcome = ask(&authority, action, more);
             served.join().expect("the origin");
-            said
+            outcome
         })
     };
     let bytes = noise(4, 20_000_000);
     let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", bytes.len());
-    let say = |mut stream: &TcpStream, head: &str, bytes: &[u8]| {
-        hear_head(stream);
+    let respond = |mut stream: &TcpStream, head: &str, bytes: &[u8]| {
+        read_head(stream);
         stream.write_all(head.as_bytes()).expect("a head");
         stream.write_all(bytes).expect("a body");
     };
 
     std::fs::write(&file, &bytes).expect("a file");
-    let said = exchange("put", &[], &|mut stream| {
-        assert_eq!(hear_head(&stream), Some(bytes.len()));
-        let mut heard = vec![0; bytes.len()];
-        stream.read_exact(&mut heard).expect("a body");
-        assert!(heard == bytes, "every byte came");
+    let outcome = exchange("put", &[], &|mut stream| {
+        assert_eq!(read_head(&stream), Some(bytes.len()));
+        let mut body = vec![0; bytes.len()];
+        stream.read_exact(&mut body).expect("a body");
+        assert!(body == bytes, "every byte came");
         stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").expect("an answer");
     });
-    assert_eq!(said, "code=0 status=201");
+    assert_eq!(outcome, "code=0 status=201");
 
     // The origin closes first, whether the reader is late or not.
     for late in ["0", "0.5"] {
-        let said = exchange("get", &["-wait", late], &|stream| say(&stream, &whole, &bytes));
-        assert_eq!(said, "code=0 status=200");
+        let outcome = exchange("get", &["-wait", late], &|stream| respond(&stream, &whole, &bytes));
+        assert_eq!(outcome, "code=0 status=200");
         assert!(std::fs::read(&file).expect("a file") == bytes, "every byte came before the end");
     }
 
     // A reset in the middle is not taken for an end.
-    let said = exchange("get", &[], &|stream| {
-        say(&stream, &whole, &bytes[..100_000]);
+    let outcome = exchange("get", &[], &|stream| {
+        respond(&stream, &whole, &bytes[..100_000]);
         sleep(Duration::from_millis(200));
         reset(stream);
     });
-    assert!(is_broken(&said), "{said}");
+    assert!(is_broken(&outcome), "{outcome}");
 
-    // libcurl breaks off, and the origin hears it.
-    let said = exchange("get", &["-stop", "1000000"], &|mut stream| {
-        hear_head(&stream);
+    // libcurl breaks off, and the origin is reset.
+    let outcome = exchange("get", &["-stop", "1000000"], &|mut stream| {
+        read_head(&stream);
         stream.write_all(whole.as_bytes()).expect("a head");
         let error = loop {
             if let Err(error) = stream.write_all(&bytes) {
@@ -260,22 +260,22 @@ fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
         let broken = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
         assert!(broken.contains(&error.kind()), "{error}");
     });
-    assert!(said.starts_with("code=23 "), "{said}");
+    assert!(outcome.starts_with("code=23 "), "{outcome}");
 
     // Nobody listens any more.
     drop(listener);
-    let said = ask(&authority, "get", &[]);
-    assert!(said.starts_with("code=7 "), "{said}");
+    let outcome = ask(&authority, "get", &[]);
+    assert!(outcome.starts_with("code=7 "), "{outcome}");
 
     // A stranger gets nothing.
     let other = Authority::new(&["near"]);
     std::fs::copy(authority.path().join("ca.pem"), other.path().join("ca.pem")).expect("a copy");
-    let said = ask(&other, "get", &[]);
-    assert!(said.starts_with("code=") && !said.starts_with("code=0 "), "{said}");
+    let outcome = ask(&other, "get", &[]);
+    assert!(outcome.starts_with("code=") && !outcome.starts_with("code=0 "), "{outcome}");
 }
 
 /// Reads a request's head; gives the length of what follows.
-fn hear_head(mut stream: &TcpStream) -> Option<usize> {
+fn read_head(mut stream: &TcpStream) -> Option<usize> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -4,7 +4,7 @@ use crate::ends::{Authority, PORT, near_config, start_far};
 use crate::flows::duties::{self, Flow};
 use crate::flows::{block, impatient};
 use crate::partners::{Peer, Program};
-use crate::stage::{Family, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::scope;
@@ -22,24 +22,24 @@ fn does_what_go_can(flow: Flow<'_>) {
     }
 }
 
-/// Both say much at a time, and the server ends once it has heard the client's end: Go cancels a request (RST_STREAM) whose
+/// Both send much at a time, and the server ends once it has read the client's end: Go cancels a request (RST_STREAM) whose
 /// response ends first.
 fn exchange_until_the_client_ends(mut client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     scope(|scope| {
-        scope.spawn(|| say(client, &up));
-        let heard = scope.spawn(|| hear(server));
-        let said = scope.spawn(|| {
+        scope.spawn(|| send_all(client, &up));
+        let received = scope.spawn(|| receive_all(server));
+        let sent = scope.spawn(|| {
             let mut server = server;
             server.write_all(&down).expect("writing");
         });
         let mut came = vec![0; bytes];
         client.read_exact(&mut came).expect("what the server said");
         assert!(came == down, "what the server said");
-        said.join().expect("the server");
-        assert!(heard.join().expect("the server") == up, "what the client said");
+        sent.join().expect("the server");
+        assert!(received.join().expect("the server") == up, "what the client said");
         server.shutdown(Shutdown::Write).expect("the server's end");
-        assert_eq!(hear(client), b"");
+        assert_eq!(receive_all(client), b"");
     });
 }
 

@@ -1,7 +1,7 @@
 //! The two processes: what each may do, and what becomes of the one when the other dies.
 
 use crate::program::{self, Desk, Running, log_of, output_in, traces, wording_of};
-use crate::stage::{self, Family, Stage, hear, say, until};
+use crate::stage::{self, Family, Stage, receive_all, send_all, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
 
-/// What the kernel says of a process under a key.
+/// What the kernel reports of a process under a key.
 fn status(process: Pid, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
     let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(":\t"));
@@ -26,8 +26,8 @@ fn works(stage: &Stage) {
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
-        say(&client, b"through whatever there is");
-        assert_eq!(hear(&server), b"through whatever there is", "{family:?}");
+        send_all(&client, b"through whatever there is");
+        assert_eq!(receive_all(&server), b"through whatever there is", "{family:?}");
     }
 }
 
@@ -142,18 +142,18 @@ fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
     command.arg(&program).arg("run").arg("--config").arg(desk.config());
     command.env("NOTIFY_SOCKET", &path).stderr(Stdio::piped()).stdin(Stdio::null());
     let child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
-    let heard = program::hear_ready(&socket);
-    let capabilities = heard.is_ok().then(|| {
+    let ready = program::wait_for_ready(&socket);
+    let capabilities = ready.is_ok().then(|| {
         status(program::part_of(child.id(), "midhopd-data").expect("a data plane"), "CapEff")
     });
     let process = Pid::from_raw(i32::try_from(child.id()).expect("a process"));
-    kill(process, if heard.is_ok() { Signal::SIGTERM } else { Signal::SIGKILL }).expect("a signal");
+    kill(process, if ready.is_ok() { Signal::SIGTERM } else { Signal::SIGKILL }).expect("a signal");
     let output = child.wait_with_output().expect("its end");
     let errors = program::errors(&output);
     if errors.contains("unshare failed") {
         return midhop_testkit::skipped("ordinary users may make no namespaces here");
     }
-    assert!(heard.is_ok(), "{errors}");
+    assert!(ready.is_ok(), "{errors}");
     assert_eq!(capabilities.as_deref(), Some("0000000000000000"));
     assert_eq!(output.status.code(), Some(0), "{errors}");
 }
@@ -175,8 +175,8 @@ fn a_reload_brings_a_leg_and_its_settings() {
         let (client, server) = stage.flow(&listener);
         let sides = far_sides(&stage, family, &listener);
         assert!(sides.contains(&format!(" {congestion} ")), "{sides}");
-        say(&client, b"by another leg");
-        assert_eq!(hear(&server), b"by another leg", "{family:?}");
+        send_all(&client, b"by another leg");
+        assert_eq!(receive_all(&server), b"by another leg", "{family:?}");
     }
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
@@ -206,12 +206,12 @@ fn flow_from(stage: &Stage, family: Family, listener: &TcpListener, port: u16) -
 type Flow = (TcpStream, TcpStream);
 
 /// So many bytes of what comes.
-fn hear_some(mut stream: &TcpStream, length: usize) -> std::io::Result<Vec<u8>> {
+fn receive_exactly(mut stream: &TcpStream, length: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).map(|()| bytes)
 }
 
-/// What `ss` says of the daemon's sockets towards the server.
+/// What `ss` prints of the daemon's sockets towards the server.
 fn far_sides(stage: &Stage, family: Family, listener: &TcpListener) -> String {
     let port = listener.local_addr().expect("an address").port();
     let mut ss = Command::new("ss");
@@ -263,9 +263,9 @@ fn what_takes_privileges_is_had_without_any() {
             ports.map(|port| flow_from(&stage, family, &listener, port)).collect();
         for (client, server) in &flows {
             (&*client).write_all(b"with a keeper's help").expect("room");
-            let heard = hear_some(server, 20);
-            let heard = heard.unwrap_or_else(|error| panic!("{error}:\n{}", log_of(&desk)));
-            assert_eq!(heard, b"with a keeper's help");
+            let received = receive_exactly(server, 20);
+            let received = received.unwrap_or_else(|error| panic!("{error}:\n{}", log_of(&desk)));
+            assert_eq!(received, b"with a keeper's help");
             let (seen, own) = (server.peer_addr(), client.local_addr());
             assert_eq!(seen.expect("an address"), own.expect("an address"));
         }
@@ -286,10 +286,10 @@ fn what_takes_privileges_is_had_without_any() {
 /// A keeper that this test asks, as a data plane would that somebody has taken over.
 fn asked(stage: &Stage, requests: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut near, far) = UnixStream::pair().expect("sockets");
-    let (_news, told) = UnixStream::pair().expect("sockets");
+    let (_news, reports) = UnixStream::pair().expect("sockets");
     near.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
     let mut command = program::midhopd();
-    command.arg("keeper").stdin(OwnedFd::from(far)).stdout(OwnedFd::from(told));
+    command.arg("keeper").stdin(OwnedFd::from(far)).stdout(OwnedFd::from(reports));
     command.stderr(Stdio::null());
     let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
     drop(command);

@@ -36,13 +36,13 @@ fn the_check_and_the_start_refuse_a_key_that_others_can_read() {
         let checked = midhopd().arg("check").arg(desk.config()).output().expect("starting");
         let started = output_in(&stage.gateway, &mut desk.command());
         for output in [checked, started] {
-            let said = errors(&output);
-            assert_eq!(output.status.code(), Some(1), "{said}");
+            let stderr = errors(&output);
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
             let expected = format!("near.key: others than its owner can use it (mode {mode:04o}");
             for part in [expected.as_str(), "hint: `chmod 600 FILE`"] {
-                assert!(said.contains(part), "\"{part}\" is not in:\n{said}");
+                assert!(stderr.contains(part), "\"{part}\" is not in:\n{stderr}");
             }
-            assert!(!said.contains("PRIVATE KEY"), "{said}");
+            assert!(!stderr.contains("PRIVATE KEY"), "{stderr}");
         }
     }
     let sound = desk(0o600);

@@ -2,7 +2,7 @@
 //! Those of flows that were split already do not.
 
 use crate::program::{Desk, Running, traces};
-use crate::stage::{self, Family, Stage, hear, nft, say, until};
+use crate::stage::{self, Family, Stage, nft, receive_all, send_all, until};
 use crate::strangers::counter;
 use nix::sys::signal::Signal;
 use socket2::{Domain, Socket, Type};
@@ -14,7 +14,7 @@ const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\
 const CLIENTS: usize = 24;
 
 /// Counts the SYNs that clients send, and those of them that come to the server's host. What the gateway sends
-/// itself has not lost a hop by then: where it is `refused`, the server never hears of it.
+/// itself has not lost a hop by then: where it is `refused`, the server never receives it.
 fn count(stage: &Stage, family: Family, port: u16, refused: bool) {
     let syn = format!("tcp flags & (fin|syn|rst|ack) == syn tcp dport {port}");
     nft(
@@ -43,7 +43,7 @@ fn sent(stage: &Stage) -> u64 {
     counter(&stage.client, "seen", "sent")
 }
 
-/// SYNs that wait in the kernel for the gateway's daemon to say what becomes of them.
+/// SYNs that wait in the kernel for the gateway's daemon to decide what becomes of them.
 fn waiting(stage: &Stage) -> usize {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
     let text = stage.gateway.run(read).expect("entering").expect("the kernel's list of queues");
@@ -99,10 +99,10 @@ fn are_connected(clients: Vec<Socket>, listener: &TcpListener) {
         for end in [&client, &server] {
             end.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
         }
-        say(&client, own.to_string().as_bytes());
-        assert_eq!(hear(&server), own.to_string().as_bytes());
-        say(&server, b"heard");
-        assert_eq!(hear(&client), b"heard");
+        send_all(&client, own.to_string().as_bytes());
+        assert_eq!(receive_all(&server), own.to_string().as_bytes());
+        send_all(&server, b"heard");
+        assert_eq!(receive_all(&client), b"heard");
     }
 }
 

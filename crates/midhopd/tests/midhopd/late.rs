@@ -3,7 +3,7 @@
 //!
 //! The simulator's proxy does the same: `crates/sim/src/pep/tests.rs`.
 
-use crate::stage::{Family, Stage, hear, say, until};
+use crate::stage::{Family, Stage, receive_all, send_all, until};
 use midhop_testbed::namespace::Namespace;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Write;
@@ -97,10 +97,10 @@ fn late_segments_go_to_the_socket_that_waits_or_to_the_far_end() {
     // In order, the client first: the proxy's socket towards the server waits for what is late.
     let (client, server) = stage.flow(&listener);
     let (near, far) = ends(&client);
-    say(&client, b"question");
-    assert_eq!(hear(&server), b"question");
-    say(&server, b"answer");
-    assert_eq!(hear(&client), b"answer");
+    send_all(&client, b"question");
+    assert_eq!(receive_all(&server), b"question");
+    send_all(&server, b"answer");
+    assert_eq!(receive_all(&client), b"answer");
     until("only that is left", || sockets(&stage.gateway) == [WAITING]);
     send_late(&stage.server, far, near);
     until("it passes to the server", || {

@@ -1,7 +1,7 @@
 //! The daemon's life as a process: ready, reload, drain, the second signal, and sudden death.
 
 use crate::program::{Desk, Running, log_of, output_in, traces, wording_of};
-use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,15 +9,15 @@ use std::process::Command;
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n[legs.lan0]\n";
 
-/// Says something from one end of a live flow and hears it at the other.
+/// Sends something from one end of a live flow and receives it at the other.
 fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
     from.write_all(bytes).expect("writing");
-    let mut heard = vec![0; bytes.len()];
-    to.read_exact(&mut heard).expect("reading");
-    assert_eq!(heard, bytes);
+    let mut received = vec![0; bytes.len()];
+    to.read_exact(&mut received).expect("reading");
+    assert_eq!(received, bytes);
 }
 
-/// What the admin server says, asked from the gateway itself.
+/// What the admin server answers, asked from the gateway itself.
 fn status(stage: &Stage, path: &str) -> String {
     stage
         .gateway
@@ -51,12 +51,12 @@ fn it_takes_flows_while_it_serves_and_leaves_nothing() {
         let (client, server) = stage.flow(&listener);
         let bytes = noise(1, 300_000);
         std::thread::scope(|scope| {
-            let heard = scope.spawn(|| hear(&server));
-            say(&client, &bytes);
-            assert!(heard.join().expect("hearing") == bytes, "other bytes arrived");
+            let received = scope.spawn(|| receive_all(&server));
+            send_all(&client, &bytes);
+            assert!(received.join().expect("hearing") == bytes, "other bytes arrived");
         });
-        say(&server, b"done");
-        assert_eq!(hear(&client), b"done");
+        send_all(&server, b"done");
+        assert_eq!(receive_all(&client), b"done");
     }
     until("both flows are booked", || metric(&stage, "midhop_flows") == 0.0);
     assert_eq!(metric(&stage, "midhop_flows_started_total{action=\"split\"}"), 2.0);
@@ -96,8 +96,8 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
             {
                 assert!(page.contains(part), "{part} is not in {page}");
             }
-            say(&client, b"");
-            say(&server, b"");
+            send_all(&client, b"");
+            send_all(&server, b"");
             until("the flow is over", || metric(&stage, "midhop_flows") == 0.0);
         }
     }
@@ -168,8 +168,8 @@ fn what_the_firewall_refuses_leaves_all_as_it_was() {
         running.signal(Signal::SIGHUP);
         until("it is told", || desk.reloads() == [0, 1]);
     }
-    let told = desk.status().reload.and_then(|reload| reload.error).expect("an error");
-    assert!(told.error.contains("not today"), "{told:?}");
+    let failure = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    assert!(failure.error.contains("not today"), "{failure:?}");
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"as before");
     let page = status(&stage, "/status.json");
@@ -261,8 +261,8 @@ fn drain(accept: &str) {
         assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken");
     }
     assert!(!running.has_ended());
-    say(&client, b"last");
-    assert_eq!(hear(&server), b"last");
+    send_all(&client, b"last");
+    assert_eq!(receive_all(&server), b"last");
     drop((client, server));
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");

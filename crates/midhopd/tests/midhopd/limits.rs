@@ -1,6 +1,6 @@
 //! At its limits the proxy lets flows pass by or closes windows; it never resets.
 
-use crate::stage::{Family, ReadOnce, Stage, hear, noise, queued, say, until};
+use crate::stage::{Family, ReadOnce, Stage, noise, queued, receive_all, send_all, until};
 use midhop_status::snapshot::FlowSnapshot;
 use midhopd::data_plane::DataPlane;
 use midhopd::snapshot::Source;
@@ -14,10 +14,10 @@ fn beyond(family: Family, accept: &str) {
     let split = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum() };
     let listener = stage.listen(family);
     let talk = |(client, server): (TcpStream, TcpStream)| {
-        say(&client, b"question");
-        assert_eq!(hear(&server), b"question");
-        say(&server, b"answer");
-        assert_eq!(hear(&client), b"answer");
+        send_all(&client, b"question");
+        assert_eq!(receive_all(&server), b"question");
+        send_all(&server, b"answer");
+        assert_eq!(receive_all(&client), b"answer");
     };
     let open = |listener: &TcpListener| stage.flow(listener);
     let first = open(&listener);
@@ -77,8 +77,8 @@ fn beyond_of_a_source(family: Family, accept: &str) {
     let second = stage.flow(&listener);
     until("both are split", || split() == 2 && live(own) == 2);
     let (client, server) = stage.flow(&listener);
-    say(&client, b"question");
-    assert_eq!(hear(&server), b"question");
+    send_all(&client, b"question");
+    assert_eq!(receive_all(&server), b"question");
     assert_eq!(split(), 2, "the third flow passed by");
     assert_eq!(snapshots.take().limits_reached_total["source"], 1);
     drop(first);
@@ -152,8 +152,8 @@ fn stalled(family: Family) {
     // And then it reads on, as if nothing had been.
     server.set_nonblocking(false).expect("a mode");
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&server, &bytes[written..]));
-        assert!(hear(&client) == bytes, "every byte arrives");
+        scope.spawn(|| send_all(&server, &bytes[written..]));
+        assert!(receive_all(&client) == bytes, "every byte arrives");
     });
 }
 
@@ -185,7 +185,7 @@ fn memory(family: Family) {
     let noises: Vec<_> = (0..FLOWS).map(|seed| noise(seed, 3 << 20)).collect();
     std::thread::scope(|scope| {
         for ((_, server), bytes) in flows.iter().zip(&noises) {
-            scope.spawn(|| say(server, bytes));
+            scope.spawn(|| send_all(server, bytes));
         }
         until("the limit on memory is met", || waits(&proxy) > 0);
         until("each flow that waits for memory is reported so", || {
@@ -199,7 +199,7 @@ fn memory(family: Family) {
         assert!(held <= LIMIT + FLOWS * (1 << 20), "{held} bytes are held");
         // Now the clients read, all at once: nobody was reset, nothing was lost.
         for ((client, _), bytes) in flows.iter().zip(&noises) {
-            scope.spawn(move || assert!(hear(client) == *bytes, "every byte arrives"));
+            scope.spawn(move || assert!(receive_all(client) == *bytes, "every byte arrives"));
         }
     });
     until("everything is given back", || {
@@ -266,8 +266,8 @@ fn unread(family: Family) {
         for ((client, server), written) in flows.iter().zip(&written) {
             client.set_nonblocking(false).expect("a mode");
             let bytes = &bytes[..*written + (64 << 10)];
-            scope.spawn(move || say(client, &bytes[*written..]));
-            scope.spawn(move || assert!(hear(server) == bytes, "every byte arrives"));
+            scope.spawn(move || send_all(client, &bytes[*written..]));
+            scope.spawn(move || assert!(receive_all(server) == bytes, "every byte arrives"));
         }
     });
     drop(flows);
@@ -294,8 +294,8 @@ fn a_fast_flow_is_left_to_the_kernel_while_memory_is_free() {
     let (client, server) = stage.flow(&listener);
     let bytes = noise(8, 48 << 20);
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&client, &bytes));
-        assert!(hear(&server) == bytes, "every byte arrives");
+        scope.spawn(|| send_all(&client, &bytes));
+        assert!(receive_all(&server) == bytes, "every byte arrives");
     });
     let bounded: u64 = proxy.ledgers().iter().map(|it| it.windows_bounded.value()).sum();
     assert_eq!(bounded, 0, "the kernel alone sizes its window");

@@ -1,4 +1,4 @@
-//! What strangers and peers say reaches the log, and is nothing but text there: one line stays one line, and no
+//! What strangers and peers send reaches the log, and is nothing but text there: one line stays one line, and no
 //! terminal obeys it.
 
 use crate::ends::{Authority, far_config};

@@ -104,6 +104,6 @@ mod tunnel_tcp_strangers;
 mod tunnel_tcp_workers;
 mod tunnel_throttled;
 mod tunnel_transparent;
-mod tunnel_unsaid;
+mod tunnel_unannounced;
 mod turns;
 mod upgrade;

@@ -107,9 +107,9 @@ impl Crowd {
                     let connecting = endpoint.connect_with(config, address, "far");
                     let connecting = connecting.expect("a handshake begins");
                     let connection = connecting.await.expect("a peer gets in");
-                    // What the daemon says to a peer it says to those that it knows.
-                    let said = tokio::time::timeout(PATIENCE, connection.accept_uni()).await;
-                    let _ = said.expect("in time").expect("the daemon's control stream");
+                    // What the daemon sends to a peer it sends to those that it knows.
+                    let control = tokio::time::timeout(PATIENCE, connection.accept_uni()).await;
+                    let _ = control.expect("in time").expect("the daemon's control stream");
                     Guest { endpoint, connection }
                 });
             }
@@ -125,7 +125,7 @@ impl Crowd {
         of_workers(&page(&self.stage.server, "/metrics"), &format!("midhop_worker_{of}"))
     }
 
-    /// A server on the daemon's host that says what it hears.
+    /// A server on the daemon's host that sends back what it receives.
     fn echo(&self) -> SocketAddr {
         let listener: TcpListener = self.stage.listen(self.family);
         // All peers open their flows at once.
@@ -160,20 +160,20 @@ async fn open(connection: quinn::Connection, to: SocketAddr) -> Flow {
     flow
 }
 
-/// Says so much that nobody else says, and hears it again.
+/// Sends so much that nobody else sends, and receives it again.
 async fn carry(flow: &mut Flow, seed: usize) {
-    let said = noise(seed as u64 + 1, SIZE);
+    let sent = noise(seed as u64 + 1, SIZE);
     let mut framed = Vec::new();
-    frame::write(frame::DATA, &said, &mut framed);
+    frame::write(frame::DATA, &sent, &mut framed);
     flow.send.write_all(&framed).await.expect("a flow");
-    let mut heard = Vec::with_capacity(SIZE);
-    while heard.len() < SIZE {
+    let mut received = Vec::with_capacity(SIZE);
+    while received.len() < SIZE {
         match flow.frame().await.expect("a flow") {
-            Some(Frame::Data(bytes)) => heard.extend_from_slice(&bytes),
-            other => panic!("{other:?} after {} bytes", heard.len()),
+            Some(Frame::Data(bytes)) => received.extend_from_slice(&bytes),
+            other => panic!("{other:?} after {} bytes", received.len()),
         }
     }
-    assert!(heard == said, "bytes of peer {seed} are others");
+    assert!(received == sent, "bytes of peer {seed} are others");
 }
 
 fn are_served(family: Family, count: usize) {
@@ -295,8 +295,8 @@ fn flows_beyond_those_that_a_peer_may_have_at_first_find_room() {
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
     for (number, (client, server)) in flows.into_iter().enumerate() {
-        stage::say(&client, &noise(number as u64, 100));
-        assert_eq!(stage::hear(&server), noise(number as u64, 100));
+        stage::send_all(&client, &noise(number as u64, 100));
+        assert_eq!(stage::receive_all(&server), noise(number as u64, 100));
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::ends::Ends;
 use crate::hand::{ACK, CWR, ECE, Hand, Odd, PSH, Place, RST, SYN, prepare};
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -34,7 +34,7 @@ fn segments() -> Vec<Shape> {
     let plain = Odd::default;
     let mss = || Odd { options: MSS.into(), ..Odd::default() };
     let options = |options: &[u8]| Odd { options: options.into(), ..Odd::default() };
-    // Options of experiments, of nobody, and one that says that it is longer than the header.
+    // Options of experiments, of nobody, and one that claims to be longer than the header.
     let unknown = [254, 4, 0xde, 0xad, 77, 2, 1, 1];
     // The first fragment has to have the whole header but for its options (RFC 7112).
     let long = [&MSS[..], &[1; 20]].concat();
@@ -109,18 +109,18 @@ fn exchange(stage: &Stage, family: Family, listener: &TcpListener, port: u16, sh
     let mut server = accepted(listener, hand.own);
     let (up, down) = (noise(u64::from(port), 900), noise(7, 5000));
     for piece in up.chunks(300) {
-        hand.say(piece, &shape.data);
+        hand.send_data(piece, &shape.data);
     }
-    let mut heard = vec![0; up.len()];
-    server.read_exact(&mut heard).expect(shape.name);
-    assert!(heard == up, "{}: other bytes came", shape.name);
+    let mut received = vec![0; up.len()];
+    server.read_exact(&mut received).expect(shape.name);
+    assert!(received == up, "{}: other bytes came", shape.name);
     server.write_all(&down).expect("writing");
-    hand.hear(down.len());
-    assert!(hand.heard == down, "{}: other bytes came back", shape.name);
+    hand.receive_data(down.len());
+    assert!(hand.received == down, "{}: other bytes came back", shape.name);
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0, "{}", shape.name);
     drop(server);
-    hand.hear_end();
+    hand.receive_end();
 }
 
 fn splits(proxy: &DataPlane) -> u64 {
@@ -184,17 +184,17 @@ fn answer(stage: &Stage, family: Family, port: u16, shape: &Shape) {
             // ECN is what its client asked for, or not; it does not answer with it.
             hand.accept_oddly(&Odd { flags: 0, ..shape.syn.clone() });
             for piece in down.chunks(300) {
-                hand.say(piece, &shape.data);
+                hand.send_data(piece, &shape.data);
             }
-            hand.hear(up.len());
-            assert!(hand.heard == up, "{}: other bytes came", shape.name);
+            hand.receive_data(up.len());
+            assert!(hand.received == up, "{}: other bytes came", shape.name);
             hand.end();
-            hand.hear_end();
+            hand.receive_end();
         });
         let mut client = stage.connect(target).expect(shape.name);
-        let mut heard = vec![0; down.len()];
-        client.read_exact(&mut heard).expect(shape.name);
-        assert!(heard == down, "{}: other bytes came back", shape.name);
+        let mut received = vec![0; down.len()];
+        client.read_exact(&mut received).expect(shape.name);
+        assert!(received == down, "{}: other bytes came back", shape.name);
         client.write_all(&up).expect("writing");
         assert_eq!(client.read_once(&mut [0]).expect("an end"), 0, "{}", shape.name);
         drop(client);
@@ -232,7 +232,7 @@ fn odd_answers_are_carried_as_without_it_ipv6() {
     all_from_servers(Family::V6, "after-connect");
 }
 
-/// A SYN whose checksum is wrong opens nothing: what the next one says counts.
+/// A SYN whose checksum is wrong opens nothing: what the next one carries counts.
 fn broken_syn(family: Family) {
     let Some(stage) = Stage::set() else { return };
     prepare(&stage);
@@ -249,13 +249,13 @@ fn broken_syn(family: Family) {
         hand.connect(target(&listener), &Odd { bad_checksum: false, ..odd.clone() });
         let mut server = accepted(&listener, hand.own);
         hand.send(ACK | PSH, hand.next, b"evil", &Odd { options: Vec::new(), ..odd });
-        hand.say(b"good", &Odd::default());
-        let mut heard = [0; 4];
-        server.read_exact(&mut heard).expect("bytes");
-        assert_eq!(&heard, b"good", "{accept:?}");
+        hand.send_data(b"good", &Odd::default());
+        let mut received = [0; 4];
+        server.read_exact(&mut received).expect("bytes");
+        assert_eq!(&received, b"good", "{accept:?}");
         hand.end();
         drop(server);
-        hand.hear_end();
+        hand.receive_end();
         if let Some(proxy) = proxy {
             settled(&proxy);
         }
@@ -279,12 +279,12 @@ fn overlapping(family: Family, accept: &str) {
     let listener = stage.listen(family);
     let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
     let mut hand = Hand::new(&stage, Place::Client, family, 32_000);
-    let said = noise(3, 4000);
+    let sent = noise(3, 4000);
     hand.other = target(&listener);
     let odd = Odd { options: MSS.into(), ..Odd::default() };
     let first = hand.next;
-    // Nobody has a cookie for it: it is to be said again.
-    hand.send(SYN, first, &said[..400], &odd);
+    // Nobody has a cookie for it: it is to be sent again.
+    hand.send(SYN, first, &sent[..400], &odd);
     hand.connect(target(&listener), &odd);
     let mut server = accepted(&listener, hand.own);
     let begin = hand.next;
@@ -292,17 +292,17 @@ fn overlapping(family: Family, accept: &str) {
     let none = Odd::default();
     // Out of order, twice, and over each other.
     for (from, to) in [(3000, 4000), (500, 1500), (1000, 2000), (500, 1200), (1900, 3100)] {
-        hand.send(ACK | PSH, at(from), &said[from..to], &none);
+        hand.send(ACK | PSH, at(from), &sent[from..to], &none);
     }
-    hand.say_at(begin, &said[..600], &none);
-    hand.next = at(said.len());
-    let mut heard = vec![0; said.len()];
-    server.read_exact(&mut heard).expect("bytes");
-    assert!(heard == said, "other bytes came");
+    hand.send_data_at(begin, &sent[..600], &none);
+    hand.next = at(sent.len());
+    let mut received = vec![0; sent.len()];
+    server.read_exact(&mut received).expect("bytes");
+    assert!(received == sent, "other bytes came");
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
-    hand.hear_end();
+    hand.receive_end();
     assert_eq!(splits(&proxy), 1);
     settled(&proxy);
 }
@@ -323,27 +323,27 @@ fn urgent(family: Family, bytes: usize) {
     let proxy = stage.proxy("");
     let listener = stage.listen(family);
     let flow = stage.flow(&listener);
-    say_urgently(&flow, bytes);
+    send_urgently(&flow, bytes);
     assert_eq!(splits(&proxy), 1);
     drop(flow);
     settled(&proxy);
 }
 
-fn say_urgently((client, server): &(TcpStream, TcpStream), bytes: usize) {
+fn send_urgently((client, server): &(TcpStream, TcpStream), bytes: usize) {
     for (from, to) in [(client, server), (server, client)] {
-        let said = noise(5, bytes);
+        let sent = noise(5, bytes);
         std::thread::scope(|scope| {
-            let heard = scope.spawn(|| hear(to));
+            let received = scope.spawn(|| receive_all(to));
             let mut from = from;
-            let (first, second) = said.split_at(bytes / 2);
+            let (first, second) = sent.split_at(bytes / 2);
             from.write_all(first).expect("writing");
             let socket = socket2::SockRef::from(&from);
             assert_eq!(socket.send_out_of_band(b"!").expect("an urgent byte"), 1);
-            say(from, second);
-            let heard = heard.join().expect("hearing");
+            send_all(from, second);
+            let received = received.join().expect("hearing");
             let whole = [first, b"!", second].concat();
-            assert_eq!(heard.len(), whole.len(), "bytes are missing");
-            assert!(heard == whole, "other bytes came");
+            assert_eq!(received.len(), whole.len(), "bytes are missing");
+            assert!(received == whole, "other bytes came");
         });
     }
 }
@@ -355,7 +355,7 @@ fn urgent_bytes_stay_in_the_stream_of_a_tunnel() {
     let ends = Ends::start(&stage, Family::V4, "");
     let listener = stage.listen(Family::V4);
     for bytes in [1000, 5_000_000] {
-        say_urgently(&stage.flow(&listener), bytes);
+        send_urgently(&stage.flow(&listener), bytes);
     }
     assert_eq!(ends.sums(|ledger| &ledger.flows)[1], 2, "they went by the tunnel");
     settled(&ends.near);
@@ -400,27 +400,27 @@ fn at_once(family: Family, accept: &str) {
             far.send(SYN, far.next, b"", &odd);
             let first = far.next;
             loop {
-                let heard = far.listen(PATIENCE).expect("an answer to its SYN");
-                assert!(!heard.has(RST), "a reset");
-                if heard.has(ACK) && heard.acknowledged == first.wrapping_add(1) {
+                let segment = far.listen(PATIENCE).expect("an answer to its SYN");
+                assert!(!segment.has(RST), "a reset");
+                if segment.has(ACK) && segment.acknowledged == first.wrapping_add(1) {
                     break;
                 }
             }
             far.send(SYN | ACK, first, b"", &odd);
             far.next = first.wrapping_add(1);
             far.acknowledge();
-            far.hear(4);
-            assert_eq!(far.heard, b"ping");
-            far.say(b"pong", &Odd::default());
-            far.hear_end();
+            far.receive_data(4);
+            assert_eq!(far.received, b"ping");
+            far.send_data(b"pong", &Odd::default());
+            far.receive_end();
             far.end();
         });
         near.connect(near.other, &odd);
-        near.say(b"ping", &Odd::default());
-        near.hear(4);
-        assert_eq!(near.heard, b"pong");
+        near.send_data(b"ping", &Odd::default());
+        near.receive_data(4);
+        assert_eq!(near.received, b"pong");
         near.end();
-        near.hear_end();
+        near.receive_end();
         far.join().expect("the far end");
     });
     settled(&proxy);

@@ -156,7 +156,7 @@ fn a_package_is_installed_reloaded_upgraded_removed_and_purged() {
 
     machine.must(&page.remove);
     assert!(!machine.run("systemctl is-active midhopd").status.success());
-    assert_eq!(machine.must("nft list tables"), "", "{}", machine.said());
+    assert_eq!(machine.must("nft list tables"), "", "{}", machine.log());
     assert!(!machine.run("command -v midhopd").status.success());
     assert_eq!(machine.must("cat /etc/midhopd.toml"), CONFIGURATION);
 
@@ -170,6 +170,6 @@ fn a_package_is_installed_reloaded_upgraded_removed_and_purged() {
     machine.must(&page.purge);
     assert_eq!(machine.must("stat -c %U /etc/midhopd/ground.key"), "midhopd\n", "it is not ours");
     assert!(!machine.run("test -e /etc/midhopd.toml").status.success());
-    let said = machine.said();
-    assert!(!said.contains("ERROR") && !said.contains("not confined"), "{said}");
+    let log = machine.log();
+    assert!(!log.contains("ERROR") && !log.contains("not confined"), "{log}");
 }

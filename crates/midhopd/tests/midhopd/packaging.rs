@@ -1,4 +1,4 @@
-//! What is shipped beside the program says what the program means.
+//! What is shipped beside the program agrees with the program.
 
 use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
@@ -243,7 +243,7 @@ fn the_data_plane_leaves_less_exposed() {
     expose_at_most(unit.to_str().expect("a name"), DATA_PLANE_EXPOSURE_MAX);
 }
 
-/// Compares what `systemd-analyze security` says of a unit.
+/// Compares what `systemd-analyze security` reports of a unit.
 fn expose_at_most(unit: &str, most: f64) {
     let mut analyze = Command::new("systemd-analyze");
     let Ok(analyzed) = analyze.args(["security", "--offline=true", "--no-pager", unit]).output()

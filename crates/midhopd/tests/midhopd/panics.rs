@@ -5,7 +5,7 @@
 //! kernel does, and a worker's event loop takes that for the end of the world.
 
 use crate::program::{Desk, Running, log_of, traces, wording_of};
-use crate::stage::{self, Family, ReadOnce, Stage, hear, nft, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, nft, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
@@ -28,7 +28,7 @@ pub fn thread(process: u32, name: &str) -> u32 {
     found.unwrap_or_else(|| panic!("no thread {name}")).parse().expect("a number")
 }
 
-/// Lets each call by which a thread waits fail from now on, as `fails` says; none where this host cannot.
+/// Lets each call by which a thread waits fail from now on, as `fails` has it; none where this host cannot.
 fn break_waiting(thread: u32, fails: &str) -> Option<Tracer> {
     let mut strace = Command::new("strace");
     strace.args(["--quiet=all", "-e", fails, "--output=/dev/null", "-p", &thread.to_string()]);
@@ -77,7 +77,7 @@ fn a_worker_that_panics(family: Family) {
     let log = wording_of(&desk);
     assert!(log.contains("worker 1 has panicked"), "{log}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {log}");
-    // Both ends of what was split hear of its end.
+    // Both ends of what was split receive its end.
     for (name, end) in [("client", &mut client), ("server", &mut server)] {
         match end.read_once(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
@@ -87,8 +87,8 @@ fn a_worker_that_panics(family: Family) {
     // New flows pass, and another daemon finds nothing in its way.
     let talk = || {
         let (client, server) = stage.flow(&listener);
-        say(&client, b"without it");
-        assert_eq!(hear(&server), b"without it");
+        send_all(&client, b"without it");
+        assert_eq!(receive_all(&server), b"without it");
     };
     talk();
     let next = Running::start(&stage, &desk);

@@ -4,7 +4,7 @@
 
 use crate::ends::Authority;
 use crate::host;
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all};
 use crate::visitor;
 use midhop_testbed::namespace::Namespace;
 use midhop_tunnel::http3::ALPN;
@@ -57,10 +57,10 @@ fn connected(
 }
 
 fn talk((client, server): &(TcpStream, TcpStream)) {
-    say(client, b"question");
-    assert_eq!(hear(server), b"question");
-    say(server, b"answer");
-    assert_eq!(hear(client), b"answer");
+    send_all(client, b"question");
+    assert_eq!(receive_all(server), b"question");
+    send_all(server, b"answer");
+    assert_eq!(receive_all(client), b"answer");
 }
 
 fn mptcp(family: Family) {
@@ -102,7 +102,7 @@ fn mptcp_passes_untouched_ipv6() {
 fn sign(socket: &Socket, far: &SockAddr) {
     const KEY: &[u8] = b"a shared secret";
     let mut option = [0u8; 216];
-    // SAFETY: an address is plain bytes, of the length that it says.
+    // SAFETY: an address is plain bytes, of the length that it gives.
     let address =
         unsafe { std::slice::from_raw_parts(far.as_ptr().cast::<u8>(), far.len() as usize) };
     option[..address.len()].copy_from_slice(address);
@@ -150,18 +150,18 @@ fn udp(family: Family) {
     let client = bind(&stage.client, family.client());
     client.send_to(b"ping", server.local_addr().expect("an address")).expect("sending");
     let mut buffer = [0; 4];
-    let mut hear_one = |socket: &UdpSocket| loop {
+    let mut receive_one = |socket: &UdpSocket| loop {
         // A wait with a timeout is not restarted after the process was stopped and continued (`ReadOnce`).
         match socket.recv_from(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            heard => break (heard.expect("a datagram").1, buffer),
+            received => break (received.expect("a datagram").1, buffer),
         }
     };
-    let (from, asked) = hear_one(&server);
+    let (from, asked) = receive_one(&server);
     assert_eq!(&asked, b"ping");
     assert_eq!(from, client.local_addr().expect("an address"));
     server.send_to(b"pong", from).expect("sending");
-    assert_eq!(&hear_one(&client).1, b"pong");
+    assert_eq!(&receive_one(&client).1, b"pong");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn esp_socket(inside: &Namespace, own: IpAddr, other: IpAddr) -> Socket {
     let open = || Socket::new(Domain::for_address(own), Type::RAW, Some(Protocol::from(ESP)));
     let socket = inside.run(open).expect("entering").expect("a raw socket");
     socket.bind(&own.into()).expect("an address");
-    // From now on it hears nobody else.
+    // From now on it receives from nobody else.
     socket.connect(&other.into()).expect("a partner");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
@@ -226,11 +226,11 @@ fn esp(family: Family) {
         packet.extend(noise(u64::from(number), length));
         for (mut from, mut to) in [(&client, &server), (&server, &client)] {
             from.write_all(&packet).expect("sending");
-            let mut heard = [0; 1500];
-            let count = to.read_once(&mut heard).expect("a packet");
+            let mut received = [0; 1500];
+            let count = to.read_once(&mut received).expect("a packet");
             // A raw socket of IPv4 has the header in front, which is 20 bytes without options.
             let header = if family == Family::V4 { 20 } else { 0 };
-            assert!(heard[header..count] == packet, "{number}: {count} bytes");
+            assert!(received[header..count] == packet, "{number}: {count} bytes");
         }
     }
     takes_tcp_only(&stage, family, &proxy);
@@ -271,8 +271,8 @@ fn quic(family: Family) {
             let connection = server.accept().await.expect("somebody").await.expect("a client");
             assert_eq!(connection.remote_address(), client_itself);
             let (mut send, mut receive) = connection.accept_bi().await.expect("a stream");
-            let heard = receive.read_to_end(question.len()).await.expect("a question");
-            assert!(heard == question, "what the client said");
+            let received = receive.read_to_end(question.len()).await.expect("a question");
+            assert!(received == question, "what the client said");
             send.write_all(&answer).await.expect("answering");
             send.finish().expect("the end");
             connection.closed().await;
@@ -286,8 +286,8 @@ fn quic(family: Family) {
             let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
             send.write_all(&question).await.expect("asking");
             send.finish().expect("the end");
-            let heard = receive.read_to_end(answer.len()).await.expect("an answer");
-            assert!(heard == answer, "what the server said");
+            let received = receive.read_to_end(answer.len()).await.expect("an answer");
+            assert!(received == answer, "what the server said");
             connection.close(quinn::VarInt::from_u32(0), b"");
         };
         tokio::join!(serve, ask);

@@ -101,7 +101,7 @@ fn a_peer_has_so_many_connections_and_no_more() {
     assert!(refused());
     let other = Visitor::new(&stage.gateway);
     let other = other.visit("far", Some(&Shown::of(&authority, "second")), &to(&listener));
-    assert!(other.heard, "others have their own: {other:?}");
+    assert!(other.received, "others have their own: {other:?}");
     drop(kept.pop());
     until("there is room again", || !refused());
 }
@@ -159,7 +159,7 @@ fn a_dead_family_delays_no_name() {
     }
 }
 
-/// Seven hundred names of one peer, of which no server says anything.
+/// Seven hundred names of one peer, of which no server answers anything.
 #[test]
 fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
     const NAMES: usize = 700;
@@ -176,10 +176,10 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
     let (connection, mut answers, _control) = visitor.runtime.block_on(async {
         let connection = connecting.await.expect("a peer gets in");
         let mut control = connection.open_uni().await.expect("a stream");
-        let mut said = Vec::new();
-        varint::write(StreamKind::CONTROL, &mut said);
-        said.extend(Settings::own().encode());
-        control.write_all(&said).await.expect("settings");
+        let mut settings = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut settings);
+        settings.extend(Settings::own().encode());
+        control.write_all(&settings).await.expect("settings");
         let mut answers = Vec::new();
         for number in 0..NAMES {
             let target = Target::parse(&format!("n{number}.test:80")).expect("a target");
@@ -190,12 +190,12 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
         }
         (connection, answers, control)
     });
-    // All but the first of them are told that there is no room: the others are being looked up then.
+    // All but the first of them are answered that there is no room: the others are being looked up then.
     let mut denied = 0;
     visitor.runtime.block_on(async {
         for (_, receive) in answers.iter_mut().rev().take(NAMES / 2) {
-            let said = timeout(PATIENCE, receive.read_chunk(1, true)).await.expect("an answer");
-            denied += usize::from(said.expect("no reset").is_some());
+            let chunk = timeout(PATIENCE, receive.read_chunk(1, true)).await.expect("an answer");
+            denied += usize::from(chunk.expect("no reset").is_some());
         }
     });
     assert_eq!(denied, NAMES / 2);
@@ -214,8 +214,8 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
     let waiting = visitor.runtime.block_on(async {
         let mut waiting = 0;
         for (_, receive) in answers.iter_mut().take(32) {
-            let said = timeout(std::time::Duration::ZERO, receive.read_chunk(1, true)).await;
-            waiting += usize::from(said.is_err());
+            let chunk = timeout(std::time::Duration::ZERO, receive.read_chunk(1, true)).await;
+            waiting += usize::from(chunk.is_err());
         }
         waiting
     });

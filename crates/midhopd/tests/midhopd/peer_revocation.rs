@@ -34,7 +34,7 @@ impl Pair {
                         let authority = Authority::new(&["near", "far", "second"]);
                         test(&Self { stage, authority, family, carrier });
                     };
-                    // Whatever fails says as whom.
+                    // Whatever fails reports as whom.
                     let name = format!("{family:?} {carrier}");
                     let pair = thread::Builder::new().name(name).spawn_scoped(scope, pair);
                     pair.expect("a thread");
@@ -87,8 +87,8 @@ impl Pair {
         client.set_nonblocking(true).expect("a mode");
         until("the client hears something, or the server", || {
             passed = listener.accept().is_ok();
-            let heard = client.read_once(&mut [0; 1]);
-            passed || !matches!(heard, Err(error) if error.kind() == ErrorKind::WouldBlock)
+            let received = client.read_once(&mut [0; 1]);
+            passed || !matches!(received, Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
         listener.set_nonblocking(false).expect("a mode");
         !passed
@@ -98,7 +98,7 @@ impl Pair {
     fn is_shut(&self, listener: &TcpListener) -> bool {
         let address = listener.local_addr().expect("an address");
         let Ok(mut client) = self.stage.connect(address) else { return true };
-        // Early, the client is accepted, and hears of it then.
+        // Early, the client is accepted, and is reset then.
         matches!(client.read_once(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
     }
 }

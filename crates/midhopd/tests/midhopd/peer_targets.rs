@@ -182,7 +182,7 @@ fn a_claim_is_believed_only_of_the_peer_s_own_clients() {
 }
 
 #[test]
-fn rules_tell_peers_apart() {
+fn rules_distinguish_peers() {
     let Some(scene) = Scene::set() else { return };
     let rules = "[[rules]]\nmatch.peer = \"second\"\naction = \"reject\"\n";
     let far = scene.far(ends::TARGETS, rules);

@@ -1,10 +1,10 @@
 //! Paths that take smaller packets than the interfaces at their ends, on either leg.
 //!
-//! The router before the narrow link says so, by ICMP to whoever sent the packet: on the client's leg that is
-//! the server's address, which is not the proxy's own. Or it says nothing: then only the kernel's own probing
+//! The router before the narrow link reports it, by ICMP to whoever sent the packet: on the client's leg that is
+//! the server's address, which is not the proxy's own. Or it reports nothing: then only the kernel's own probing
 //! finds it out, which `midhopd doctor` asks for.
 
-use crate::stage::{Family, PATIENCE, Stage, hear, nft, noise, say};
+use crate::stage::{Family, PATIENCE, Stage, nft, noise, receive_all, send_all};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhopd::data_plane::DataPlane;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -67,7 +67,7 @@ fn dig(stage: &Stage, family: Family, deep: Deep) -> Namespace {
     host
 }
 
-/// Connects, and has the end on the broad side say much to the one on the narrow side.
+/// Connects, and has the end on the broad side send much to the one on the narrow side.
 fn pass(stage: &Stage, family: Family, deep: Deep, host: &Namespace, proxy: &DataPlane) {
     let server = if deep == Deep::Server { host } else { &stage.server };
     let client = if deep == Deep::Client { host } else { &stage.client };
@@ -88,14 +88,14 @@ fn pass(stage: &Stage, family: Family, deep: Deep, host: &Namespace, proxy: &Dat
     let (broad, narrow) = if deep == Deep::Server { (client, server) } else { (server, client) };
     let bytes = noise(5, BYTES);
     scope(|scope| {
-        scope.spawn(|| say(&broad, &bytes));
-        assert!(hear(&narrow) == bytes, "every byte came");
+        scope.spawn(|| send_all(&broad, &bytes));
+        assert!(receive_all(&narrow) == bytes, "every byte came");
     });
     let flows: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
     assert_eq!(flows, 1, "the flow was split");
 }
 
-/// The router says that a packet is too big.
+/// The router reports that a packet is too big.
 fn announced(family: Family) {
     for deep in [Deep::Client, Deep::Server] {
         let Some(stage) = Stage::set() else { return };
@@ -106,12 +106,12 @@ fn announced(family: Family) {
 }
 
 #[test]
-fn packets_that_are_said_to_be_too_big_are_sent_smaller_ipv4() {
+fn packets_that_are_reported_too_big_are_sent_smaller_ipv4() {
     announced(Family::V4);
 }
 
 #[test]
-fn packets_that_are_said_to_be_too_big_are_sent_smaller_ipv6() {
+fn packets_that_are_reported_too_big_are_sent_smaller_ipv6() {
     announced(Family::V6);
 }
 
@@ -127,7 +127,7 @@ fn black_hole(family: Family) {
              add chain inet mute output { type filter hook output priority 0; }; \
              add rule inet mute output meta l4proto { icmp, ipv6-icmp } drop",
         );
-        // What `midhopd doctor` says.
+        // What `midhopd doctor` reports.
         stage.gateway.set_sysctl("net.ipv4.tcp_mtu_probing", "1").expect("a parameter");
         let proxy = stage.proxy(EARLY);
         pass(&stage, family, deep, &host, &proxy);

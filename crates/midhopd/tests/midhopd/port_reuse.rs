@@ -3,7 +3,7 @@
 //! Who ends a connection first keeps it for a minute. A client whose system keeps it for less, or a translator
 //! with many clients behind it, comes again before the proxy's minute is over.
 
-use crate::stage::{Family, PATIENCE, Stage, hear, say, until};
+use crate::stage::{Family, PATIENCE, Stage, receive_all, send_all, until};
 use midhop_testbed::namespace::Namespace;
 use midhopd::data_plane::DataPlane;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -47,10 +47,10 @@ fn live(stage: &Stage, family: Family, listener: &TcpListener, client_first: boo
     server.set_nonblocking(false).expect("a mode");
     server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let (first, second) = if client_first { (&client, &server) } else { (&server, &client) };
-    say(first, b"goodbye");
-    assert_eq!(hear(second), b"goodbye");
-    say(second, b"farewell");
-    assert_eq!(hear(first), b"farewell");
+    send_all(first, b"goodbye");
+    assert_eq!(receive_all(second), b"goodbye");
+    send_all(second, b"farewell");
+    assert_eq!(receive_all(first), b"farewell");
 }
 
 fn flows(proxy: &DataPlane) -> u64 {

@@ -1,5 +1,4 @@
-//! The book's pages of commands and of the configuration, and the schemas that the program prints, say what the code
-//! says.
+//! The book's pages of commands and of the configuration, and the schemas that the program prints, match the code.
 
 use midhop_pep::config::Config;
 use midhop_status::admin;

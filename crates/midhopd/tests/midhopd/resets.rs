@@ -1,7 +1,7 @@
 //! What an end had sent before it broke reaches the other end, and the reset comes after it.
 
 use crate::ends::Ends;
-use crate::flows::{self, duties, hear_break, reset};
+use crate::flows::{self, duties, read_until_error, reset};
 use crate::stage::{Family, Stage, noise, queued, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
@@ -55,10 +55,10 @@ fn answer_and_reset(family: Family, config: &str) {
     answers.write_all(&bytes).expect("it fits");
     until("all of it is acknowledged", || queued::unacknowledged(&answers) == 0);
     reset(answers);
-    let mut heard = vec![0; ANSWER];
-    asks.read_exact(&mut heard).expect("all that was acknowledged");
-    assert!(heard == bytes, "other bytes came");
-    assert_eq!(hear_break(&asks), ErrorKind::ConnectionReset);
+    let mut received = vec![0; ANSWER];
+    asks.read_exact(&mut received).expect("all that was acknowledged");
+    assert!(received == bytes, "other bytes came");
+    assert_eq!(read_until_error(&asks), ErrorKind::ConnectionReset);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn an_answer_outlives_the_server_that_resets_on_a_slow_leg_ipv6() {
     answer_and_reset(Family::V6, "accept = \"after-connect\"\n");
 }
 
-/// An end that writes all it has to say before it reads is given what it is owed, too.
+/// An end that writes all it has to send before it reads is given what it is owed, too.
 #[test]
 fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     let Some(stage) = Stage::set() else { return };
@@ -86,8 +86,8 @@ fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     for _ in 0..64 {
         client.write_all(&bytes).expect("somebody takes it");
     }
-    let (heard, kind) = duties::hear_all(&client);
-    assert!(heard >= acknowledged, "{heard} of {acknowledged} came");
+    let (received, kind) = duties::count_until_error(&client);
+    assert!(received >= acknowledged, "{received} of {acknowledged} came");
     assert_eq!(kind, ErrorKind::ConnectionReset);
 }
 

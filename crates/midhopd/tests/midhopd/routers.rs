@@ -1,5 +1,5 @@
 //! The daemon on routers as people have them: with it, every connection fares as it does without, but
-//! is split, or assisted where a rule says so.
+//! is split, or assisted where a rule requires it.
 //!
 //! `make routers` tries every set-up and prints a table; the tests here try some, and the odd packets.
 

@@ -1,6 +1,6 @@
 //! Flows with a backlog are counted on the leg whose rate they divide, and no others.
 
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 
 fn counted(family: Family) {
     const BYTES: usize = 4 << 20;
@@ -10,23 +10,23 @@ fn counted(family: Family) {
     let listener = stage.listen(family);
     let flows: Vec<_> = (0..4).map(|_| stage.flow(&listener)).collect();
     for (client, server) in &flows {
-        say(client, b"question");
-        assert_eq!(hear(server), b"question");
+        send_all(client, b"question");
+        assert_eq!(receive_all(server), b"question");
     }
     assert_eq!(senders(), Some(0), "whose data goes to the leg \"other\" has no part in this one");
     let noises: Vec<_> = (0..4).map(|seed| noise(seed, BYTES)).collect();
     std::thread::scope(|scope| {
         for ((_, server), bytes) in flows.iter().zip(&noises) {
-            scope.spawn(|| say(server, bytes));
+            scope.spawn(|| send_all(server, bytes));
         }
         // Nobody reads: what is more than the clients' windows waits in the proxy.
         until("four have a backlog", || senders() == Some(4));
         for ((client, _), bytes) in flows[..2].iter().zip(&noises) {
-            assert!(hear(client) == *bytes, "every byte arrives");
+            assert!(receive_all(client) == *bytes, "every byte arrives");
         }
         until("two have ended, two have not", || senders() == Some(2));
         for ((client, _), bytes) in flows[2..].iter().zip(&noises[2..]) {
-            assert!(hear(client) == *bytes, "every byte arrives");
+            assert!(receive_all(client) == *bytes, "every byte arrives");
         }
         until("nobody has a backlog", || senders() == Some(0));
     });

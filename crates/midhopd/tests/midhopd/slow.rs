@@ -1,7 +1,7 @@
 //! Ends that are slow, silent or gone.
 
 use crate::flows;
-use crate::stage::{self, Family, ReadOnce, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
 use midhop_linux::tcp_info::TcpInfo;
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-fn say_slowly(mut stream: &TcpStream, bytes: &[u8], dice: &mut Dice) {
+fn send_slowly(mut stream: &TcpStream, bytes: &[u8], dice: &mut Dice) {
     let mut rest = bytes;
     while !rest.is_empty() {
         let (now, later) = rest.split_at(dice.size().min(rest.len()));
@@ -45,36 +45,39 @@ fn say_slowly(mut stream: &TcpStream, bytes: &[u8], dice: &mut Dice) {
     stream.shutdown(Shutdown::Write).expect("ending the stream");
 }
 
-fn hear_slowly(mut stream: &TcpStream, dice: &mut Dice) -> Vec<u8> {
-    let mut heard = Vec::new();
+fn receive_slowly(mut stream: &TcpStream, dice: &mut Dice) -> Vec<u8> {
+    let mut received = Vec::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
         let size = dice.size().min(buffer.len());
         match stream.read_once(&mut buffer[..size]).expect("reading") {
-            0 => return heard,
-            count => heard.extend_from_slice(&buffer[..count]),
+            0 => return received,
+            count => received.extend_from_slice(&buffer[..count]),
         }
         dice.pause();
     }
 }
 
-/// The client's end of a flow: says its seed and some noise, then hears other noise.
+/// The client's end of a flow: sends its seed and some noise, then receives other noise.
 fn client(stream: &TcpStream, seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut said = seed.to_be_bytes().to_vec();
-    said.extend(noise(seed, dice.size()));
-    say_slowly(stream, &said, &mut dice);
-    let heard = hear_slowly(stream, &mut dice);
-    assert!(heard == noise(seed ^ u64::MAX, heard.len()), "seed {seed}: other bytes came back");
-    assert_eq!(heard.len(), Dice(seed | 1).size(), "seed {seed}: bytes are missing");
+    let mut sent = seed.to_be_bytes().to_vec();
+    sent.extend(noise(seed, dice.size()));
+    send_slowly(stream, &sent, &mut dice);
+    let received = receive_slowly(stream, &mut dice);
+    assert!(
+        received == noise(seed ^ u64::MAX, received.len()),
+        "seed {seed}: other bytes came back"
+    );
+    assert_eq!(received.len(), Dice(seed | 1).size(), "seed {seed}: bytes are missing");
 }
 
 fn server(stream: &TcpStream) {
     let mut dice = Dice(7);
-    let heard = hear_slowly(stream, &mut dice);
-    let seed = u64::from_be_bytes(heard[..8].try_into().expect("eight bytes"));
-    assert!(heard[8..] == noise(seed, heard.len() - 8), "seed {seed}: other bytes arrived");
-    say_slowly(stream, &noise(seed ^ u64::MAX, Dice(seed | 1).size()), &mut dice);
+    let received = receive_slowly(stream, &mut dice);
+    let seed = u64::from_be_bytes(received[..8].try_into().expect("eight bytes"));
+    assert!(received[8..] == noise(seed, received.len() - 8), "seed {seed}: other bytes arrived");
+    send_slowly(stream, &noise(seed ^ u64::MAX, Dice(seed | 1).size()), &mut dice);
 }
 
 fn many(family: Family, accept: &str) {
@@ -82,7 +85,7 @@ fn many(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
     let listener = stage.listen(family);
-    // All are open before the first says a word.
+    // All are open before the first sends anything.
     let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
     thread::scope(|scope| {
         for (seed, (near, far)) in (1..).zip(&flows) {
@@ -114,18 +117,18 @@ fn late_reader(family: Family) {
     let proxy = stage.proxy("accept = \"early\"\n");
     let listener = stage.listen(family);
     let (client, server) = stage.flow(&listener);
-    client.shutdown(Shutdown::Write).expect("the client has nothing to say");
+    client.shutdown(Shutdown::Write).expect("the client has nothing to send");
     let bytes = noise(8, 12 << 20);
     thread::scope(|scope| {
         scope.spawn(|| {
-            say(&server, &bytes);
-            assert_eq!(hear(&server), b"");
+            send_all(&server, &bytes);
+            assert_eq!(receive_all(&server), b"");
         });
         until("the flow has both ends of its streams, but not its bytes", || {
             stage::queued::unread(&client) > 0
         });
         sleep(Duration::from_millis(300));
-        assert!(hear(&client) == bytes, "every byte arrives before the end does");
+        assert!(receive_all(&client) == bytes, "every byte arrives before the end does");
     });
     drop(server);
     until("the flow has ended in order", || count(&proxy) == 1);
@@ -149,7 +152,7 @@ fn dead_end(family: Family) {
     let listener = stage.listen(family);
     let (client, mut server) = stage.flow(&listener);
     server.write_all(b"are you there?").expect("writing");
-    until("the client has heard it", || stage::queued::unread(&client) == 14);
+    until("the client has received it", || stage::queued::unread(&client) == 14);
     silence(&stage);
     let error = server.read_once(&mut [0; 1]).expect_err("a reset, not an end");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -195,20 +198,20 @@ fn dead_in_flight(family: Family) {
     silence(&stage);
     server.write_all(b"are you there?").expect("writing");
     until("the proxy has given up on the client", || connections(&stage, family) == 1);
-    let heard = flows::duties::hear_all(&server);
-    assert!(heard.0 >= acknowledged, "{} of {acknowledged} bytes came", heard.0);
-    assert_eq!(heard.1, ErrorKind::ConnectionReset);
+    let (received, kind) = flows::duties::count_until_error(&server);
+    assert!(received >= acknowledged, "{received} of {acknowledged} bytes came");
+    assert_eq!(kind, ErrorKind::ConnectionReset);
     let dead = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.dead.value()).sum() };
     until("it is booked as dead", || dead() == 1);
 }
 
 #[test]
-fn what_a_dead_end_had_sent_arrives_and_the_other_is_told_ipv4() {
+fn what_a_dead_end_had_sent_arrives_and_the_other_is_reset_ipv4() {
     dead_in_flight(Family::V4);
 }
 
 #[test]
-fn what_a_dead_end_had_sent_arrives_and_the_other_is_told_ipv6() {
+fn what_a_dead_end_had_sent_arrives_and_the_other_is_reset_ipv6() {
     dead_in_flight(Family::V6);
 }
 

@@ -1,4 +1,4 @@
-//! How far the sources of a tunnel's flows are is measured and told.
+//! How far the sources of a tunnel's flows are is measured and reported.
 //!
 //! `gateway with a source – link – server's host with the far end of a tunnel, its near end, and a source`
 
@@ -13,12 +13,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 #[test]
-fn a_near_source_is_told_from_a_far_one() {
+fn a_near_source_is_distinguished_from_a_far_one() {
     let link = "rate = \"100 Mbit/s\"\ndelay = \"50 ms\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
     let authority = Authority::new(&["near", "far"]);
-    let told = "rtt = \"540 ms\"\nrate = \"10 Mbit/s\"\n";
-    let far = start_far(&stage, Family::V4, &authority, told);
+    let leg = "rtt = \"540 ms\"\nrate = \"10 Mbit/s\"\n";
+    let far = start_far(&stage, Family::V4, &authority, leg);
     let visitor = Visitor::new(&stage.server);
     let shown = Shown::of(&authority, "near");
     let listen = |namespace: &midhop_testbed::namespace::Namespace, address: [u8; 4]| {
@@ -35,7 +35,7 @@ fn a_near_source_is_told_from_a_far_one() {
         assert_eq!(answer, Response::Granted);
         let (mut server, _) = listener.accept().expect("the far side");
         server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        server.write_all(&[1; 100_000]).expect("a source says something");
+        server.write_all(&[1; 100_000]).expect("a source sends something");
         ask(&visitor, &mut flow, &mut server);
         flows.push((flow, server));
     }

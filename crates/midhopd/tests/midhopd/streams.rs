@@ -1,6 +1,6 @@
-//! What a flow's ends say reaches the other end, and so does how they end.
+//! What a flow's ends send reaches the other end, and so does how they end.
 
-use crate::stage::{Family, ReadOnce, Stage, hear, noise, say};
+use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -16,11 +16,11 @@ fn talk(family: Family) {
     assert_eq!(server.peer_addr().expect("a peer"), client.local_addr().expect("an address"));
     let (up, down) = (noise(1, 3_000_000), noise(2, 5_000_000));
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&client, &up));
-        scope.spawn(|| say(&server, &down));
-        let heard = scope.spawn(|| hear(&server));
-        assert!(hear(&client) == down, "what the server said");
-        assert!(heard.join().expect("the server") == up, "what the client said");
+        scope.spawn(|| send_all(&client, &up));
+        scope.spawn(|| send_all(&server, &down));
+        let received = scope.spawn(|| receive_all(&server));
+        assert!(receive_all(&client) == down, "what the server sent");
+        assert!(received.join().expect("the server") == up, "what the client sent");
     });
     let flows: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
     assert_eq!(flows, 1, "the flow was split");
@@ -43,12 +43,12 @@ fn half_close(family: Family) {
     let listener = stage.listen(family);
     let reply = noise(3, 4_000_000);
     let exchange = |first: &TcpStream, second: &TcpStream| {
-        say(first, b"that is all");
-        assert_eq!(hear(second), b"that is all");
-        // Only after the end has been heard does the answer begin.
+        send_all(first, b"that is all");
+        assert_eq!(receive_all(second), b"that is all");
+        // Only after the end has been received does the answer begin.
         std::thread::scope(|scope| {
-            scope.spawn(|| say(second, &reply));
-            assert!(hear(first) == reply, "the whole answer after the half-close");
+            scope.spawn(|| send_all(second, &reply));
+            assert!(receive_all(first) == reply, "the whole answer after the half-close");
         });
     };
     let (client, server) = stage.flow(&listener);
@@ -84,10 +84,10 @@ fn rst(family: Family) {
     for from_server in [false, true] {
         let (mut resetting, mut other) = swap(stage.flow(&listener), from_server);
         resetting.write_all(b"so far").expect("writing");
-        let mut heard = [0; 6];
-        other.read_exact(&mut heard).expect("what came before the reset");
+        let mut buffer = [0; 6];
+        other.read_exact(&mut buffer).expect("what came before the reset");
         reset(resetting);
-        let error = other.read_once(&mut heard).expect_err("a reset, not an end");
+        let error = other.read_once(&mut buffer).expect_err("a reset, not an end");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
 }
@@ -150,7 +150,7 @@ fn refused_early(family: Family) {
     let listener = stage.listen(family);
     let address = listener.local_addr().expect("an address");
     drop(listener);
-    // The kernel may tell of the reset at once or at the first read: both say that nobody is there.
+    // The kernel may report the reset at once or at the first read: both mean that nobody is there.
     let error = match stage.connect(address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a reset, not an end"),
         Err(error) => error,
@@ -175,7 +175,7 @@ fn server_first(family: Family) {
     let (mut client, mut server) = stage.flow(&listener);
     server.write_all(b"220 ready\r\n").expect("a greeting");
     let mut greeting = [0; 11];
-    client.read_exact(&mut greeting).expect("the greeting, before the client said anything");
+    client.read_exact(&mut greeting).expect("the greeting, before the client sent anything");
     assert_eq!(&greeting, b"220 ready\r\n");
 }
 

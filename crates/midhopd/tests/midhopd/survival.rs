@@ -1,11 +1,13 @@
 //! Flows outlive the process that relays them.
 
-use crate::flows::duties::hear_all;
+use crate::flows::duties::count_until_error;
 use crate::flows::{exchange, fill, reset};
 use crate::pages::wait_until_served;
 use crate::panics::thread;
 use crate::program::{Desk, Running, log_of, traces};
-use crate::stage::{self, Family, PATIENCE, ReadOnce, Stage, hear, noise, queued, say, until};
+use crate::stage::{
+    self, Family, PATIENCE, ReadOnce, Stage, noise, queued, receive_all, send_all, until,
+};
 use midhop_process::privileges::HOLDING;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
@@ -45,8 +47,8 @@ fn no_byte_is_lost(family: Family, mode: &str) {
     let listener = stage.listen(family);
     let mut idle = relayed(&stage, &listener);
     let (asking, mut answering) = stage.flow(&listener);
-    say(&asking, b"a question");
-    assert_eq!(hear(&answering), b"a question");
+    send_all(&asking, b"a question");
+    assert_eq!(receive_all(&answering), b"a question");
     let flows: Vec<_> = (0..6).map(|_| relayed(&stage, &listener)).collect();
     scope(|scope| {
         for (n, (client, server)) in flows.iter().enumerate() {
@@ -61,7 +63,7 @@ fn no_byte_is_lost(family: Family, mode: &str) {
     // An end that was passed on before stays one, and is not passed on again.
     answering.write_all(b"the answer").expect("writing");
     answering.shutdown(Shutdown::Write).expect("ending");
-    assert_eq!(hear(&asking), b"the answer");
+    assert_eq!(receive_all(&asking), b"the answer");
     let (client, server) = stage.flow(&listener);
     exchange(&client, &server, 1_000_000);
     reset(idle.0);
@@ -113,7 +115,7 @@ impl Traced {
         self.wait(over)
     }
 
-    /// Takes note of its end, so that its parent is told.
+    /// Takes note of its end, so that its parent is informed.
     pub fn reap(&self) {
         while waitpid(self.0, Some(WaitPidFlag::__WALL)).is_ok() {}
     }
@@ -134,10 +136,10 @@ fn conversation(mut client: &TcpStream, mut server: &TcpStream, answer: &[u8]) {
     assert_eq!(&asked, b"how many?");
     client.shutdown(Shutdown::Write).expect("ending");
     scope(|scope| {
-        scope.spawn(|| say(server, answer));
-        assert!(hear(client) == answer, "every byte of the answer, once");
+        scope.spawn(|| send_all(server, answer));
+        assert!(receive_all(client) == answer, "every byte of the answer, once");
     });
-    assert_eq!(hear(server), b"", "nothing behind the question");
+    assert_eq!(receive_all(server), b"", "nothing behind the question");
 }
 
 /// Deaths after which a daemon is started anew: it gives up at one more, as it would in the field.
@@ -209,22 +211,25 @@ fn ends_are_passed_on(from_server: bool) {
     let all_written = AtomicBool::new(false);
     scope(|scope| {
         scope.spawn(|| {
-            say(&ending, &bytes);
+            send_all(&ending, &bytes);
             drop(ending);
             all_written.store(true, Relaxed);
         });
         // One that has all of its bytes in some kernel, and is gone.
-        say(&leaving, b"all that there is");
+        send_all(&leaving, b"all that there is");
         drop(leaving);
         until("bytes wait at the reader", || queued::unread(&late) > 0);
         sleep(Duration::from_millis(300));
         kill_data_plane(&running);
         wait_until_it_serves(&stage);
-        let (heard, kind) = hear_all(&broken);
-        assert_eq!(kind, ErrorKind::ConnectionReset, "after {heard} of {acknowledged} bytes");
-        assert!(heard >= acknowledged, "{heard} of {acknowledged} bytes came before the reset");
-        assert!(hear(&late) == bytes, "every byte arrives before the end does");
-        assert_eq!(hear(&left), b"all that there is");
+        let (received, kind) = count_until_error(&broken);
+        assert_eq!(kind, ErrorKind::ConnectionReset, "after {received} of {acknowledged} bytes");
+        assert!(
+            received >= acknowledged,
+            "{received} of {acknowledged} bytes came before the reset"
+        );
+        assert!(receive_all(&late) == bytes, "every byte arrives before the end does");
+        assert_eq!(receive_all(&left), b"all that there is");
     });
     assert!(all_written.load(Relaxed));
     let totals = desk.status().orphaned_flows_total;
@@ -334,7 +339,7 @@ fn a_daemon_that_fails_by_faults_ends_sooner() {
     until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
 }
 
-/// What a reload has changed holds after a death: the keeper has the text, whatever the file says by then.
+/// What a reload has changed holds after a death: the keeper has the text, whatever the file holds by then.
 #[test]
 fn the_next_data_plane_follows_what_was_reloaded() {
     let Some(stage) = Stage::set() else { return };

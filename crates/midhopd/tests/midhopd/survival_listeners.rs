@@ -141,14 +141,14 @@ enum Opened {
     Silence,
 }
 
-/// Opens a connection, and says a word there and one back.
+/// Opens a connection, and sends a word there and one back.
 fn open(stage: &Stage, listener: &TcpListener) -> Opened {
     let word = || {
         let mut client = stage.connect(listener.local_addr().expect("an address"))?;
         client.write_all(b"ping")?;
-        let mut heard = [0; 4];
-        client.read_exact(&mut heard)?;
-        assert_eq!(&heard, b"pong");
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer)?;
+        assert_eq!(&answer, b"pong");
         Ok(())
     };
     match word() {

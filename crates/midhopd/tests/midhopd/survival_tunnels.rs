@@ -3,11 +3,11 @@
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
 use crate::flows::lasting::{assert_ended, lasting_flow, none_is_left, outcomes, outlive, patient};
-use crate::flows::{exchange, hear_break, reset};
+use crate::flows::{exchange, read_until_error, reset};
 use crate::pages::wait_until_served;
 use crate::pair::{Pair, REJECT};
 use crate::program::{Desk, Running, log_of, traces};
-use crate::stage::{Family, Stage, hear, queued, say, until};
+use crate::stage::{Family, Stage, queued, receive_all, send_all, until};
 use crate::survival::kill_data_plane;
 use crate::upgrade::{another, assert_done, upgrade};
 use midhop_testbed::namespace::Namespace;
@@ -162,7 +162,7 @@ impl Place {
     }
 }
 
-/// What the system says that a process does.
+/// What a process does, as the system reports it.
 fn state(process: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -328,17 +328,17 @@ fn breaks_are_passed_on(carrier: &str, dead: End, breaking: End) {
     broken.0.write_all(b"last words").expect("writing");
     until("its kernel knows that they have arrived", || queued::unacknowledged(&broken.0) == 0);
     reset(broken.0);
-    say(&left.0, b"all that there is");
+    send_all(&left.0, b"all that there is");
     place.revive(dead);
-    let mut heard = [0; 10];
-    broken.1.read_exact(&mut heard).expect("the last words");
-    assert_eq!(&heard, b"last words");
-    assert_eq!(hear_break(&broken.1), ErrorKind::ConnectionReset);
-    assert_eq!(hear(&left.1), b"all that there is");
+    let mut received = [0; 10];
+    broken.1.read_exact(&mut received).expect("the last words");
+    assert_eq!(&received, b"last words");
+    assert_eq!(read_until_error(&broken.1), ErrorKind::ConnectionReset);
+    assert_eq!(receive_all(&left.1), b"all that there is");
     left.1.write_all(b"well").expect("writing");
     let mut answer = [0; 4];
     left.0.read_exact(&mut answer).expect("an answer behind the end");
-    say(&left.1, b"");
+    send_all(&left.1, b"");
     none_is_left(&place.stage);
     assert_ended(&left);
     place.close();
@@ -377,7 +377,7 @@ enum Turn {
 /// An end follows another configuration from now on, in which a flow of before has no place: it breaks at both ends, and
 /// ends in order at neither.
 fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
-    // The other end is not told, and keeps the flow for its time.
+    // The other end is not informed, and keeps the flow for its time.
     let short = format!("{QUIC}resume = \"5 s\"\n");
     let Some(stage) = Stage::set() else { return };
     let place = Place::on(stage, Family::V4, [&short; 2], "");
@@ -398,8 +398,8 @@ fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
             until("it has read the file", || desk.reloads() == [1, 0]);
         }
     }
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     none_is_left(&place.stage);
 }
 
@@ -454,8 +454,8 @@ fn where_one_end_keeps_no_flows_they_break_with_a_data_plane() {
             let place = Place::on(stage, Family::V4, peers, "");
             let (client, server) = place.lasting_flow();
             place.kill(dead);
-            assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-            assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+            assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+            assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
             none_is_left(&place.stage);
         }
     }

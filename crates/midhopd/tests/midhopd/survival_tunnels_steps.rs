@@ -1,7 +1,7 @@
 //! A data plane at an end of a tunnel may die before and after each of its system calls.
 
 use crate::flows::lasting::patient;
-use crate::flows::{exchange, hear_break, pass};
+use crate::flows::{exchange, pass, read_until_error};
 use crate::panics::thread;
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage};
 use crate::survival::{DEATHS, Traced};
@@ -39,7 +39,7 @@ enum Outcome {
 /// A server's connection, and what has come on it.
 struct Orphan {
     server: TcpStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
 /// An end of a tunnel whose data plane dies again and again.
@@ -143,10 +143,13 @@ fn is_broken(orphan: &Orphan) -> bool {
     let mut stream = &orphan.server;
     match stream.read_once(&mut [0; 8]) {
         Ok(0) => {
-            assert!(orphan.heard.is_empty(), "a question ended in order, and its client was reset");
+            assert!(
+                orphan.received.is_empty(),
+                "a question ended in order, and its client was reset"
+            );
             false
         }
-        Ok(_) => hear_break(stream) == ErrorKind::ConnectionReset,
+        Ok(_) => read_until_error(stream) == ErrorKind::ConnectionReset,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
             true
@@ -182,20 +185,20 @@ fn opening(place: &Place, listener: &TcpListener) -> (Outcome, Vec<Orphan>) {
             (Err(error), server) => {
                 let kinds = [ErrorKind::ConnectionReset, ErrorKind::ConnectionRefused];
                 assert!(kinds.contains(&error.kind()), "{error}");
-                let server = server.map(|server| Orphan { server, heard: b"ping".to_vec() });
+                let server = server.map(|server| Orphan { server, received: b"ping".to_vec() });
                 (Outcome::Reset, orphans.into_iter().chain(server).collect())
             }
         }
     })
 }
 
-/// A client that has heard an answer.
+/// A client that has received an answer.
 fn ask(place: &Place, listener: &TcpListener) -> std::io::Result<TcpStream> {
     let mut client = place.stage.connect(listener.local_addr().expect("an address"))?;
     client.write_all(b"ping")?;
-    let mut heard = [0; 4];
-    client.read_exact(&mut heard)?;
-    if heard != *b"pong" { Err(std::io::Error::other("another answer")) } else { Ok(client) }
+    let mut received = [0; 4];
+    client.read_exact(&mut received)?;
+    if received != *b"pong" { Err(std::io::Error::other("another answer")) } else { Ok(client) }
 }
 
 /// The connection on which a question came, which is answered, and those on which nothing did. A client that asks again
@@ -207,15 +210,15 @@ fn answer(listener: &TcpListener, refused: &AtomicBool) -> (Option<TcpStream>, V
         let is_last = refused.load(Relaxed);
         while let Ok((server, _)) = listener.accept() {
             server.set_nonblocking(true).expect("a mode");
-            waiting.push(Orphan { server, heard: Vec::new() });
+            waiting.push(Orphan { server, received: Vec::new() });
         }
         let mut asked = None;
-        for (n, Orphan { server, heard }) in waiting.iter_mut().enumerate() {
+        for (n, Orphan { server, received }) in waiting.iter_mut().enumerate() {
             let mut buffer = [0; 8];
             let count = server.read(&mut buffer).unwrap_or_default();
-            heard.extend(&buffer[..count]);
-            assert!(b"ping".starts_with(heard), "{heard:?}");
-            if heard == b"ping" {
+            received.extend(&buffer[..count]);
+            assert!(b"ping".starts_with(received), "{received:?}");
+            if received == b"ping" {
                 asked = Some(n);
             }
         }

@@ -1,7 +1,7 @@
 //! A SYN between ends that have a flow: one that was sent twice, or that of a client which has forgotten its flow.
-//! RFC 9293 §3.10.7.4 and RFC 5961 §4 say what a server answers; through midhopd it is the same.
+//! RFC 9293 §3.10.7.4 and RFC 5961 §4 define what a server answers; through midhopd it is the same.
 
-use crate::hand::{ACK, Hand, Heard, Odd, Place, RST, SYN, prepare};
+use crate::hand::{ACK, Hand, Odd, Place, RST, SYN, Segment, prepare};
 use crate::pair::{Pair, REJECT};
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage, nft, until};
 use midhopd::data_plane::DataPlane;
@@ -50,22 +50,22 @@ fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
 
 /// Bytes there and back.
 fn exchange(hand: &mut Hand, server: &mut TcpStream) {
-    let before = hand.heard.len();
-    hand.say(b"ping", &Odd::default());
-    let mut heard = [0; 4];
-    server.read_exact(&mut heard).expect("bytes");
-    assert_eq!(&heard, b"ping");
+    let before = hand.received.len();
+    hand.send_data(b"ping", &Odd::default());
+    let mut received = [0; 4];
+    server.read_exact(&mut received).expect("bytes");
+    assert_eq!(&received, b"ping");
     server.write_all(b"pong").expect("writing");
-    hand.hear(before + 4);
-    assert_eq!(&hand.heard[before..], b"pong");
+    hand.receive_data(before + 4);
+    assert_eq!(&hand.received[before..], b"pong");
 }
 
 /// What comes in answer to a SYN that is not the first.
-fn answer(hand: &Hand) -> Heard {
+fn answer(hand: &Hand) -> Segment {
     let mut found = None;
     until("the SYN is answered", || {
-        let heard = hand.listen(Duration::from_millis(50));
-        found = heard.filter(|heard| heard.has(ACK) && heard.bytes.is_empty());
+        let segment = hand.listen(Duration::from_millis(50));
+        found = segment.filter(|segment| segment.has(ACK) && segment.bytes.is_empty());
         found.is_some()
     });
     found.expect("it came")
@@ -88,14 +88,18 @@ fn twice(family: Family, accept: Option<&str>) {
     let mut server = accepted(&listener, hand.own);
     exchange(&mut hand, &mut server);
     hand.send(SYN, first, b"", &syn());
-    let heard = answer(&hand);
-    assert!(!heard.has(SYN) && !heard.has(RST), "{heard:?}");
-    assert_eq!((heard.sequence, heard.acknowledged), (hand.expected, hand.next), "where it stands");
+    let segment = answer(&hand);
+    assert!(!segment.has(SYN) && !segment.has(RST), "{segment:?}");
+    assert_eq!(
+        (segment.sequence, segment.acknowledged),
+        (hand.expected, hand.next),
+        "where it stands"
+    );
     exchange(&mut hand, &mut server);
     hand.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
-    hand.hear_end();
+    hand.receive_end();
     if let Some(proxy) = proxy {
         settled(&proxy, 1);
     }
@@ -126,7 +130,7 @@ fn flows_of_many_syns(stage: &Stage, listener: &TcpListener, accept: impl Fn(&Ha
         hand.end();
         assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
         drop(server);
-        hand.hear_end();
+        hand.receive_end();
     }
 }
 
@@ -153,11 +157,11 @@ fn anew(family: Family, accept: Option<&str>) {
     again.other = hand.other;
     again.next = 70_000_000;
     again.send(SYN, again.next, b"", &syn());
-    let heard = answer(&again);
-    assert!(!heard.has(SYN) && !heard.has(RST), "{heard:?}");
-    assert_eq!(heard.acknowledged, hand.next, "where the old one stands");
+    let segment = answer(&again);
+    assert!(!segment.has(SYN) && !segment.has(RST), "{segment:?}");
+    assert_eq!(segment.acknowledged, hand.next, "where the old one stands");
     // What it does not know of it resets.
-    again.send(RST, heard.acknowledged, b"", &Odd::default());
+    again.send(RST, segment.acknowledged, b"", &Odd::default());
     let ended = server.read_once(&mut [0]).expect_err("it is reset");
     assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
     again.connect(target(&listener), &syn());
@@ -166,7 +170,7 @@ fn anew(family: Family, accept: Option<&str>) {
     again.end();
     assert_eq!(server.read_once(&mut [0]).expect("an end"), 0);
     drop(server);
-    again.hear_end();
+    again.receive_end();
     if let Some(proxy) = proxy {
         settled(&proxy, 2);
     }

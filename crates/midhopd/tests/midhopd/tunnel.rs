@@ -4,21 +4,21 @@
 
 use crate::ends::{Authority, Ends, far_config, near_tables};
 use crate::program::{Desk, Running};
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhopd::ledger::{Counter, Ledger};
 use midhopd::snapshot::Source;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// What both ends say arrives, and so does how they end.
+/// What both ends send arrives, and so does how they end.
 fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     std::thread::scope(|scope| {
-        scope.spawn(|| say(client, &up));
-        scope.spawn(|| say(server, &down));
-        let heard = scope.spawn(|| hear(server));
-        assert!(hear(client) == down, "what the server said");
-        assert!(heard.join().expect("the server") == up, "what the client said");
+        scope.spawn(|| send_all(client, &up));
+        scope.spawn(|| send_all(server, &down));
+        let received = scope.spawn(|| receive_all(server));
+        assert!(receive_all(client) == down, "what the server sent");
+        assert!(received.join().expect("the server") == up, "what the client sent");
     });
 }
 
@@ -36,9 +36,9 @@ fn whole(family: Family, accept: &str) {
     assert_eq!(sum(|ledger| &ledger.bytes_down), [20_000_000; 2]);
     for (end, peer) in [(&ends.near, "far"), (&ends.far, "near")] {
         let snapshots = Source::of(end);
-        until("a tunnel is told of", || {
-            let told = snapshots.take().peers[peer].clone();
-            told.tunnels == 1 && told.sent_packets_total > 1000 && told.rtt.is_some()
+        until("a tunnel is reported", || {
+            let snapshot = snapshots.take().peers[peer].clone();
+            snapshot.tunnels == 1 && snapshot.sent_packets_total > 1000 && snapshot.rtt.is_some()
         });
     }
 }
@@ -58,7 +58,7 @@ fn twenty_megabytes_pass_both_ways_early_ipv6() {
     whole(Family::V6, "early");
 }
 
-/// What a tunnel knows of a geostationary leg: its near end, and its far end, which says a rate.
+/// What a tunnel knows of a geostationary leg: its near end, and its far end, which sends at this rate.
 fn geostationary(rate: &str) -> [String; 2] {
     [
         format!("rtt = \"600 ms\"\nrate = \"10 Mbit/s\"\nrate_in = \"{rate}\"\n"),
@@ -66,23 +66,23 @@ fn geostationary(rate: &str) -> [String; 2] {
     ]
 }
 
-/// A server says so much over a link, while another flow of the tunnel is silent; both are whole.
-fn bulk_over(down: &str, told: &str, bytes: usize) {
+/// A server sends so much over a link, while another flow of the tunnel is silent; both are whole.
+fn bulk_over(down: &str, rate: &str, bytes: usize) {
     let up = "rate = \"10 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"1 %\"\n";
     let Some(stage) = Stage::set_over(down, up, "600 ms") else { return };
-    let [near, far] = geostationary(told);
+    let [near, far] = geostationary(rate);
     let ends = Ends::start_with(&stage, Family::V4, "", [&near, &far]);
     let listener = stage.listen(Family::V4);
     let silent = stage.flow(&listener);
     let bulk = stage.flow(&listener);
-    let said = noise(3, bytes);
+    let sent = noise(3, bytes);
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&bulk.1, &said));
-        assert!(hear(&bulk.0) == said, "what the server said");
+        scope.spawn(|| send_all(&bulk.1, &sent));
+        assert!(receive_all(&bulk.0) == sent, "what the server sent");
     });
     // The tunnel is the same, or this flow would be dead.
     exchange(&silent.0, &silent.1, 1000);
-    say(&bulk.0, b"");
+    send_all(&bulk.0, b"");
     assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [bytes as u64 + 1000; 2]);
     assert_eq!(ends.sums(|ledger| &ledger.reset_by_server), [0; 2]);
 }
@@ -95,7 +95,7 @@ fn a_long_lossy_link_is_crossed() {
 
 /// Every second datagram is dropped at first: more gaps in one stream than quinn would bear.
 #[test]
-fn a_link_that_carries_half_of_what_was_said_breaks_no_tunnel() {
+fn a_link_that_carries_half_of_the_configured_rate_breaks_no_tunnel() {
     let down = "rate = \"60 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"200 KB\"\n";
     bulk_over(down, "120 Mbit/s", 40_000_000);
 }

@@ -1,9 +1,9 @@
 //! Flows that are asked for by a template, whose bytes and end are in capsules: what a far end makes of
-//! whatever a peer says there.
+//! whatever a peer sends there.
 
 use crate::ends::{Authority, Ends, far_config, near_config};
 use crate::program::{Desk, Running, wording_of};
-use crate::stage::{self, Family, PATIENCE, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, PATIENCE, Stage, noise, receive_all, send_all, until};
 use crate::visitor::{Flow, Shown, Visitor};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Form, Request, Response};
@@ -60,8 +60,8 @@ impl Place {
         (flow, server)
     }
 
-    /// Says some capsules, each byte in a frame of its own where they are few, and ends the stream or not.
-    pub(crate) fn say(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
+    /// Sends some capsules, each byte in a frame of its own where they are few, and ends the stream or not.
+    pub(crate) fn send_all(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
         let size = if capsules.len() < 100 { 1 } else { 16_000 };
         let mut stream = Vec::new();
         capsules.chunks(size).for_each(|piece| frame::write(frame::DATA, piece, &mut stream));
@@ -73,8 +73,8 @@ impl Place {
         });
     }
 
-    /// What the far end says up to the end of its stream.
-    pub(crate) fn hear(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
+    /// What the far end sends up to the end of its stream.
+    pub(crate) fn receive_all(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
         let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         while let Some(frame) = self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
             let Frame::Data(mut data) = frame else { panic!("{frame:?}") };
@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// The code with which the far end breaks off, whatever comes before.
-    pub(crate) fn hear_reset(&self, flow: &mut Flow) -> Code {
+    pub(crate) fn receive_reset(&self, flow: &mut Flow) -> Code {
         loop {
             match self.visitor.runtime.block_on(flow.frame()) {
                 Ok(Some(_)) => {}
@@ -97,11 +97,11 @@ impl Place {
     }
 }
 
-/// What a server hears: all of it, or that it was broken off.
+/// What a server receives: all of it, or that it was broken off.
 fn outcome(mut server: &TcpStream) -> (Vec<u8>, Result<(), ErrorKind>) {
-    let mut heard = Vec::new();
-    let end = server.read_to_end(&mut heard).map(drop).map_err(|error| error.kind());
-    (heard, end)
+    let mut received = Vec::new();
+    let end = server.read_to_end(&mut received).map(drop).map_err(|error| error.kind());
+    (received, end)
 }
 
 /// Wherever a peer's stream is cut, in order by its carrier's measure: only what is whole ends as a whole.
@@ -118,22 +118,22 @@ fn a_stream_that_ends_anywhere_but_after_its_last_capsule_is_a_reset() {
     let stream = stream.concat();
     for cut in 0..=stream.len() {
         let (mut flow, server) = place.flow();
-        place.say(&mut flow, &stream[..cut], true);
+        place.send_all(&mut flow, &stream[..cut], true);
         if cut == whole || cut == stream.len() {
             assert_eq!(outcome(&server), (b"so far!".to_vec(), Ok(())), "cut at {cut}");
-            say(&server, b"an answer");
-            assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
+            send_all(&server, b"an answer");
+            assert_eq!(place.receive_all(&mut flow), (b"an answer".to_vec(), true));
             continue;
         }
-        // Within the capsule behind the last one the server may have heard of the flow's end already.
-        let (heard, end) = outcome(&server);
+        // Within the capsule behind the last one the server may have received the flow's end already.
+        let (received, end) = outcome(&server);
         let ended = cut > whole && end == Ok(());
-        assert!(b"so far!".starts_with(&heard[..]), "cut at {cut}: {heard:?}");
+        assert!(b"so far!".starts_with(&received[..]), "cut at {cut}: {received:?}");
         assert!(ended || end == Err(ErrorKind::ConnectionReset), "cut at {cut}: {end:?}");
         // Nothing is wrong with a stream between two capsules: the flow's end is not there, that is all.
         let between = [0, capsule(DATA, b"so far").len(), whole - capsule(FINAL_DATA, b"!").len()];
         let code = if between.contains(&cut) { Code::CONNECT_ERROR } else { Code::MESSAGE_ERROR };
-        assert_eq!(place.hear_reset(&mut flow), code, "cut at {cut}");
+        assert_eq!(place.receive_reset(&mut flow), code, "cut at {cut}");
     }
 }
 
@@ -143,8 +143,8 @@ fn more_of_a_flow_after_its_end_is_refused() {
     for kind in [DATA, FINAL_DATA] {
         let (mut flow, _server) = place.flow();
         let stream = [capsule(FINAL_DATA, b"the end"), capsule(kind, b"")].concat();
-        place.say(&mut flow, &stream, false);
-        assert_eq!(place.hear_reset(&mut flow), Code::MESSAGE_ERROR);
+        place.send_all(&mut flow, &stream, false);
+        assert_eq!(place.receive_reset(&mut flow), Code::MESSAGE_ERROR);
         // It concerns that flow alone.
         assert!(flow.connection.close_reason().is_none());
     }
@@ -155,24 +155,24 @@ fn more_of_a_flow_after_its_end_is_refused() {
 fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     let Some(place) = Place::set() else { return };
     let (mut flow, server) = place.flow();
-    place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
-    assert_eq!(hear(&server), b"a question");
-    place.say(&mut flow, &capsule(0x21, b"something else"), false);
-    say(&server, b"an answer");
-    assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
-    place.say(&mut flow, b"", true);
+    place.send_all(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
+    assert_eq!(receive_all(&server), b"a question");
+    place.send_all(&mut flow, &capsule(0x21, b"something else"), false);
+    send_all(&server, b"an answer");
+    assert_eq!(place.receive_all(&mut flow), (b"an answer".to_vec(), true));
+    place.send_all(&mut flow, b"", true);
     until("it is booked as ended in order", || place.ends.sums(|it| &it.ended)[1] == 1);
-    // Until its stream has ended, what breaks is told.
+    // Until its stream has ended, what breaks is reported.
     let (mut flow, server) = place.flow();
-    place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
-    assert_eq!(hear(&server), b"a question");
+    place.send_all(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
+    assert_eq!(receive_all(&server), b"a question");
     flow.send.reset(quinn::VarInt::from_u32(0x10f)).expect("a reset");
-    until("the server hears of it", || {
+    until("the server learns of it", || {
         socket2::SockRef::from(&server).take_error().expect("a state").is_some()
     });
 }
 
-/// A reset is said in the order of the flow: the stream ends, and the flow has not.
+/// A reset is sent in the order of the flow: the stream ends, and the flow has not.
 #[test]
 fn a_reset_of_the_server_is_a_stream_that_ends_before_its_flow() {
     let Some(place) = Place::set() else { return };
@@ -181,7 +181,7 @@ fn a_reset_of_the_server_is_a_stream_that_ends_before_its_flow() {
     until("it is acknowledged", || stage::queued::unacknowledged(&server) == 0);
     socket2::SockRef::from(&server).set_linger(Some(std::time::Duration::ZERO)).expect("a linger");
     drop(server);
-    assert_eq!(place.hear(&mut flow), (b"so far".to_vec(), false));
+    assert_eq!(place.receive_all(&mut flow), (b"so far".to_vec(), false));
     let stopped = place.visitor.runtime.block_on(flow.send.stopped()).expect("a connection");
     let code = quinn::VarInt::from_u64(Code::CONNECT_ERROR.0).expect("a code");
     assert_eq!(stopped, Some(code), "and it takes no more");
@@ -195,19 +195,19 @@ fn a_capsule_larger_than_anything_is_passed_on_as_it_comes() {
     let mut head = capsule(0x21, &noise(1, 300_000));
     varint::write(DATA, &mut head);
     varint::write(varint::MAX, &mut head);
-    place.say(&mut flow, &head, false);
+    place.send_all(&mut flow, &head, false);
     for seed in 0..8 {
         let bytes = noise(seed, 200_000);
-        place.say(&mut flow, &bytes, false);
-        let mut heard = vec![0; bytes.len()];
-        server.read_exact(&mut heard).expect("reading");
-        assert!(heard == bytes, "what was said is heard");
+        place.send_all(&mut flow, &bytes, false);
+        let mut received = vec![0; bytes.len()];
+        server.read_exact(&mut received).expect("reading");
+        assert!(received == bytes, "what was sent is received");
     }
-    place.say(&mut flow, b"", true);
+    place.send_all(&mut flow, b"", true);
     assert_eq!(outcome(&server), (Vec::new(), Err(ErrorKind::ConnectionReset)));
 }
 
-/// Any bytes at all: the flow may break, but nothing else does, and none that were not said are heard.
+/// Any bytes at all: the flow may break, but nothing else does, and none that were not sent are received.
 #[test]
 fn garbage_in_capsules_harms_nobody() {
     let Some(place) = Place::set() else { return };
@@ -218,13 +218,13 @@ fn garbage_in_capsules_harms_nobody() {
             let head = [capsule(DATA, b"well"), capsule(FINAL_DATA, b"")];
             bytes.splice(0..0, head[..(seed % 2) as usize + 1].concat());
         }
-        place.say(&mut flow, &bytes, true);
-        let (heard, _) = outcome(&server);
-        assert!(heard.len() <= bytes.len());
+        place.send_all(&mut flow, &bytes, true);
+        let (received, _) = outcome(&server);
+        assert!(received.len() <= bytes.len());
         assert!(flow.connection.close_reason().is_none(), "{seed}");
     }
     let (mut flow, server) = place.flow();
-    place.say(&mut flow, &capsule(FINAL_DATA, b"fine"), true);
+    place.send_all(&mut flow, &capsule(FINAL_DATA, b"fine"), true);
     assert_eq!(outcome(&server), (b"fine".to_vec(), Ok(())));
 }
 
@@ -301,11 +301,11 @@ fn a_target_of_ipv6_is_reached_by_its_template() {
     assert!(fields.iter().any(|it| it.value.contains("%3A")), "{fields:?}");
     let (_, mut flow) = place.visitor.ask_with("far", &place.shown, &fields);
     let (server, _) = listener.accept().expect("the far side");
-    place.say(&mut flow, &capsule(FINAL_DATA, b"hello"), true);
-    assert_eq!(hear(&server), b"hello");
+    place.send_all(&mut flow, &capsule(FINAL_DATA, b"hello"), true);
+    assert_eq!(receive_all(&server), b"hello");
 }
 
-/// Nobody has to configure it: once the far end has said what it serves, flows are asked for by templates.
+/// Nobody has to configure it: once the far end has announced what it serves, flows are asked for by templates.
 #[test]
 fn two_of_ours_find_it_by_themselves() {
     let Some(stage) = Stage::set() else { return };
@@ -318,10 +318,10 @@ fn two_of_ours_find_it_by_themselves() {
     let listener = stage.listen(Family::V4);
     let exchange = || {
         let (client, server) = stage.flow(&listener);
-        say(&client, b"a question");
-        assert_eq!(hear(&server), b"a question");
-        say(&server, b"an answer");
-        assert_eq!(hear(&client), b"an answer");
+        send_all(&client, b"a question");
+        assert_eq!(receive_all(&server), b"a question");
+        send_all(&server, b"an answer");
+        assert_eq!(receive_all(&client), b"an answer");
     };
     until("a flow is asked for by a template", || {
         exchange();

@@ -4,9 +4,9 @@
 
 use crate::ends::{Authority, Ends, far_config, near_config, near_tables, start_far};
 use crate::flows::duties::{self, Flow};
-use crate::flows::{KNOWN_LINK, hear_break};
+use crate::flows::{KNOWN_LINK, read_until_error};
 use crate::program::{Desk, Running};
-use crate::stage::{Family, Stage, hear, nft, until};
+use crate::stage::{Family, Stage, nft, receive_all, until};
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
 use std::io::{ErrorKind, Write};
@@ -131,7 +131,7 @@ fn refused_stays_refused() {
         let ends = Ends::start(&stage, family, &accepting(BOTH[mode]));
         let address = SocketAddr::new(family.server(), 9);
         let kind = match stage.connect(address) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         let expected = [ErrorKind::ConnectionReset, ErrorKind::ConnectionRefused][mode];
@@ -152,7 +152,7 @@ fn unreachable_stays_unreachable() {
         for mode in BOTH {
             let ends = Ends::start(&stage, family, &accepting(mode));
             let kind = match stage.connect(SocketAddr::new(family.server(), 9)) {
-                Ok(client) => hear_break(&client),
+                Ok(client) => read_until_error(&client),
                 Err(error) => error.kind(),
             };
             if mode == "after-connect" {
@@ -179,7 +179,7 @@ fn silence_stays_silence() {
     for mode in BOTH {
         let ends = Ends::start(&stage, Family::V4, &accepting(mode));
         let kind = match stage.connect(SocketAddr::new(Family::V4.server(), 9)) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         let expected =
@@ -189,9 +189,9 @@ fn silence_stays_silence() {
     }
 }
 
-/// A client that asked is told in the words of its protocol.
+/// A client that asked is answered in the words of its protocol.
 #[test]
-fn clients_that_ask_are_told_why_not() {
+fn clients_that_ask_are_answered_why_not() {
     let Some(stage) = Stage::set() else { return };
     nft(&stage.server, "add table inet t");
     nft(&stage.server, "add chain inet t c { type filter hook input priority 0; }");
@@ -216,9 +216,9 @@ fn clients_that_ask_are_told_why_not() {
     ] {
         let mut client = stage.connect("10.0.1.1:3128".parse().expect("an address")).expect("it");
         write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").expect("asking");
-        let said = String::from_utf8(hear(&client)).expect("text");
-        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {said}");
-        assert!(said.contains(&format!("error={error}\r\n")), "{target}: {said}");
+        let answer = String::from_utf8(receive_all(&client)).expect("text");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+        assert!(answer.contains(&format!("error={error}\r\n")), "{target}: {answer}");
         let target: SocketAddr = target.parse().expect("an address");
         let SocketAddr::V4(target) = target else { panic!("{target}") };
         let mut client = stage.connect("10.0.1.1:1080".parse().expect("an address")).expect("it");
@@ -226,8 +226,8 @@ fn clients_that_ask_are_told_why_not() {
         request.extend(target.ip().octets());
         request.extend(target.port().to_be_bytes());
         client.write_all(&request).expect("asking");
-        let said = hear(&client);
-        assert_eq!(said[..4], [5, 0, 5, code], "{target}");
+        let answer = receive_all(&client);
+        assert_eq!(answer[..4], [5, 0, 5, code], "{target}");
     }
 }
 

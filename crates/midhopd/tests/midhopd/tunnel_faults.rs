@@ -1,10 +1,10 @@
 //! What survives when a daemon dies, goes or comes again, and when the link between two is cut.
 
 use crate::ends;
-use crate::flows::{hear_break, pass};
+use crate::flows::{pass, read_until_error};
 use crate::pair::{Pair, REJECT};
 use crate::program::{Desk, log_of};
-use crate::stage::{Family, Stage, hear, nft, noise, say, until};
+use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn is_tunnelled(server: &TcpStream) -> bool {
     server.peer_addr().expect("a peer").ip() == Family::V4.server()
 }
 
-/// A new flow, of which each end has heard the other; whether it went through the tunnel.
+/// A new flow, of which each end has received from the other; whether it went through the tunnel.
 fn try_flow(stage: &Stage, listener: &TcpListener) -> bool {
     let (client, server) = stage.flow(listener);
     pass(&client, &server);
@@ -44,7 +44,7 @@ fn mend(stage: &Stage) {
 #[test]
 fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
     let Some(stage) = Stage::set() else { return };
-    // The tunnel is not taken for broken within this test: its flows hear of it from the successor.
+    // The tunnel is not taken for broken within this test: its flows learn of it from the successor.
     let pair = Pair::new("keepalive = \"1 s\"\n", "", REJECT);
     let far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
@@ -52,10 +52,10 @@ fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
     let (client, server) = stage.flow(&listener);
     pass(&client, &server);
     far.signal(Signal::SIGKILL);
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     assert_ne!(far.end(), Some(0));
     let _far = pair.start_far(&stage);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     assert!(try_flow(&stage, &listener));
 }
 
@@ -69,12 +69,12 @@ fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     let (client, server) = stage.flow(&listener);
     pass(&client, &server);
     near.signal(Signal::SIGKILL);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     assert_ne!(near.end(), Some(0));
     let _near = pair.start_near(&stage);
     assert!(try_flow(&stage, &listener));
-    // Nobody says anything for it any more, and that is found out: its connection would live for a minute.
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    // Nobody sends anything for it any more, and that is found out: its connection would live for a minute.
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
     sleep(Duration::from_millis(2500));
     let bytes = noise(3, 2_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&server, &bytes));
-        assert!(hear(&client) == bytes);
+        scope.spawn(|| send_all(&server, &bytes));
+        assert!(receive_all(&client) == bytes);
     });
     client.shutdown(Shutdown::Write).expect("the end");
-    assert_eq!(hear(&server), b"");
+    assert_eq!(receive_all(&server), b"");
     assert_eq!(far.end(), Some(0), "{}", log_of(&pair.far));
     let _far = pair.start_far(&stage);
     until("there is a tunnel again", || try_flow(&stage, &listener));
 }
 
 #[test]
-fn an_end_that_goes_at_once_says_so() {
+fn an_end_that_goes_at_once_announces_it() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new("", "", REJECT);
     let drain = |desk: &Desk| {
@@ -126,8 +126,8 @@ fn an_end_that_goes_at_once_says_so() {
         } else {
             near.signal(Signal::SIGTERM);
         }
-        assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
         if far_goes {
             until("it has gone", || far.has_ended());
             far = pair.start_far(&stage);
@@ -150,7 +150,7 @@ fn outlive(seconds: u64) {
     let idle = stage.flow(&listener);
     let bytes = noise(6, 30_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&server, &bytes));
+        scope.spawn(|| send_all(&server, &bytes));
         let mut head = vec![0; 1 << 20];
         (&client).read_exact(&mut head).expect("it begins");
         cut(&stage);
@@ -161,7 +161,7 @@ fn outlive(seconds: u64) {
         let (other, _) = listener.accept().expect("a flow that began meanwhile");
         pass(&young, &other);
         assert!(is_tunnelled(&other));
-        assert!(hear(&client) == bytes[head.len()..], "every byte arrives");
+        assert!(receive_all(&client) == bytes[head.len()..], "every byte arrives");
     });
     pass(&idle.0, &idle.1);
     // TCP may have been tried beside it.
@@ -209,8 +209,8 @@ fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back()
     pass(&client, &server);
     assert!(is_tunnelled(&server));
     cut(&stage);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     for _ in 0..30 {
         assert!(!try_flow(&stage, &listener));
     }
@@ -232,7 +232,7 @@ fn flows_outlive_a_change_of_the_near_end_s_address() {
     let (client, server) = stage.flow(&listener);
     let bytes = noise(6, 30_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&server, &bytes));
+        scope.spawn(|| send_all(&server, &bytes));
         let mut head = vec![0; 1 << 20];
         (&client).read_exact(&mut head).expect("it begins");
         for change in ["del 10.0.2.1/24", "add 10.0.2.3/24"] {
@@ -240,7 +240,7 @@ fn flows_outlive_a_change_of_the_near_end_s_address() {
             command.args(["addr"]).args(change.split(' ')).args(["dev", "wan0"]);
             assert!(command.status().expect("ip starts").success());
         }
-        assert!(hear(&client) == bytes[head.len()..], "every byte arrives");
+        assert!(receive_all(&client) == bytes[head.len()..], "every byte arrives");
     });
     let (client, server) = stage.flow(&listener);
     pass(&client, &server);
@@ -268,7 +268,7 @@ fn an_idle_flow_is_kept() {
 
 /// QUIC settles how long a silence may be before it is known who has come.
 #[test]
-fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
+fn a_peer_is_asked_and_given_up_by_its_own_table() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new("", &format!("{QUICK}resume = \"0 s\"\n[peers.another]\n"), REJECT);
     let _far = pair.start_far(&stage);
@@ -276,11 +276,11 @@ fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
     let (_client, server) = idle_flow(&stage);
     cut(&stage);
     // By the other's table after a minute, for which nobody waits here.
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
 #[test]
-fn without_a_far_end_flows_go_as_their_rule_says() {
+fn without_a_far_end_flows_go_by_their_rule() {
     let Some(stage) = Stage::set() else { return };
     let listener = stage.listen(Family::V4);
     for (rule, expected) in [("", Some(false)), (REJECT, None)] {
@@ -291,8 +291,9 @@ fn without_a_far_end_flows_go_as_their_rule_says() {
         } else {
             let address = listener.local_addr().expect("an address");
             // It is accepted early; on a busy machine the reset comes before its client has noticed.
-            let broken =
-                stage.connect(address).map_or_else(|error| error.kind(), |it| hear_break(&it));
+            let broken = stage
+                .connect(address)
+                .map_or_else(|error| error.kind(), |it| read_until_error(&it));
             assert_eq!(broken, ErrorKind::ConnectionReset);
         }
     }

@@ -1,4 +1,4 @@
-//! A peer that asks for flows through a chain and lets no answer be said: what its flows held is given back.
+//! A peer that asks for flows through a chain and lets no answer be sent: what its flows held is given back.
 //!
 //! `gateway with the peer – server's host with the second proxy, the last, and the server`
 
@@ -11,12 +11,12 @@ use midhop_tunnel::target::Target;
 use std::net::SocketAddr;
 
 const FLOWS: usize = 60;
-/// Enough for what the second proxy says of itself, and for a few answers. Unit: bytes.
+/// Enough for what the second proxy announces of itself, and for a few answers. Unit: bytes.
 const WINDOW: u32 = 100;
-/// What a flow says behind its request. Unit: bytes.
+/// What a flow sends behind its request. Unit: bytes.
 const FIRST: usize = 9_700;
 
-fn nothing_is_kept_of_grants_that_could_not_be_said(family: Family) {
+fn nothing_is_kept_of_grants_that_could_not_be_sent(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far", "last"]);
     let at = SocketAddr::new(family.server(), 4434);
@@ -38,7 +38,7 @@ fn nothing_is_kept_of_grants_that_could_not_be_said(family: Family) {
     let asked = Request { target, client: None, class: None, hops: 0 };
     let first = noise(1, FIRST);
     let flows: Vec<_> = (0..FLOWS).map(|_| peer.begin(&asked, &first)).collect();
-    // All are connected, and what they say goes on to the server, though nobody can be told.
+    // All are connected, and what they send goes on to the server, though nobody can be answered.
     let servers: Vec<_> = (0..FLOWS).map(|_| listener.accept().expect("a flow").0).collect();
     // Of some it is counted before their answer comes.
     until("what they hold is counted", || middle.budget().held() > 2 * FIRST as u64);
@@ -52,11 +52,11 @@ fn nothing_is_kept_of_grants_that_could_not_be_said(family: Family) {
 }
 
 #[test]
-fn nothing_is_kept_of_grants_that_could_not_be_said_ipv4() {
-    nothing_is_kept_of_grants_that_could_not_be_said(Family::V4);
+fn nothing_is_kept_of_grants_that_could_not_be_sent_ipv4() {
+    nothing_is_kept_of_grants_that_could_not_be_sent(Family::V4);
 }
 
 #[test]
-fn nothing_is_kept_of_grants_that_could_not_be_said_ipv6() {
-    nothing_is_kept_of_grants_that_could_not_be_said(Family::V6);
+fn nothing_is_kept_of_grants_that_could_not_be_sent_ipv6() {
+    nothing_is_kept_of_grants_that_could_not_be_sent(Family::V6);
 }

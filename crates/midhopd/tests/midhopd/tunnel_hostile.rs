@@ -72,18 +72,18 @@ impl Sound {
     }
 
     fn pass(&mut self) {
-        assert_eq!(self.peer.say(&mut self.flow, b"ping"), Some(4));
-        let mut heard = [0; 4];
-        self.server.read_exact(&mut heard).expect("reading");
-        assert_eq!(&heard, b"ping");
+        assert_eq!(self.peer.send_some(&mut self.flow, b"ping"), Some(4));
+        let mut received = [0; 4];
+        self.server.read_exact(&mut received).expect("reading");
+        assert_eq!(&received, b"ping");
         self.server.write_all(b"pong").expect("writing");
         let read = self.flow.receive.read_chunk(64, true);
         self.peer.runtime.block_on(read).expect("no fault").expect("no end");
     }
 }
 
-/// Says what fits into each flow up to `each` bytes, until `enough` holds and a sound flow has gone on for some
-/// rounds after that, or the connection is gone. Gives what was said.
+/// Sends what fits into each flow up to `each` bytes, until `enough` holds and a sound flow has gone on for some
+/// rounds after that, or the connection is gone. Returns how much was sent.
 fn pour(
     scene: &Scene,
     peer: &Hostile,
@@ -94,19 +94,19 @@ fn pour(
 ) -> u64 {
     let piece = noise(1, 64 << 10);
     let mut rounds = 0;
-    let mut said = 0;
-    until("enough is said", || {
+    let mut sent = 0;
+    until("enough is sent", || {
         for flow in flows.iter_mut() {
-            while flow.said < each && peer.say(flow, &piece).is_some_and(|count| count > 0) {}
+            while flow.sent < each && peer.send_some(flow, &piece).is_some_and(|count| count > 0) {}
         }
         sound.pass();
         let held = scene.far.budget().held();
         assert!(held <= ROOM + SLACK, "{held} bytes are held");
-        said = flows.iter().map(|flow| flow.said).sum();
+        sent = flows.iter().map(|flow| flow.sent).sum();
         rounds += u32::from(enough(held));
         rounds > 200 || peer.connection.close_reason().is_some()
     });
-    said
+    sent
 }
 
 /// One byte of a stream never comes, and whatever is behind it does.
@@ -118,10 +118,10 @@ fn a_gap(family: Family) {
     peer.withhold_next(&flow);
     // Whoever lets go of a flow ends it.
     let mut flows = [flow];
-    let said = pour(&scene, &peer, &mut flows, 200_000_000, &mut sound, |held| held > 1 << 20);
+    let sent = pour(&scene, &peer, &mut flows, 200_000_000, &mut sound, |held| held > 1 << 20);
     assert!(peer.has_withheld());
     // What QUIC's window has beside what is held.
-    assert!(said <= ROOM + SLACK, "{said} bytes were taken of one stream");
+    assert!(sent <= ROOM + SLACK, "{sent} bytes were taken of one stream");
     peer.connection.close(0_u32.into(), b"");
     // It was not for want of a server that reads.
     let error = server.read_once(&mut [0; 1]).expect_err("a reset, and no byte before it");
@@ -149,9 +149,9 @@ fn bytes_withheld_of_many_streams_cost_no_more_than_their_peer_s_room() {
     let (mut flows, servers): (Vec<_>, Vec<_>) = (0..120).map(|_| scene.ask(&peer)).unzip();
     flows.iter().for_each(|flow| peer.withhold_next(flow));
     let full = |held| held > ROOM - SLACK;
-    let said = pour(&scene, &peer, &mut flows, 900 << 10, &mut sound, full);
+    let sent = pour(&scene, &peer, &mut flows, 900 << 10, &mut sound, full);
     assert_eq!(peer.connection.close_reason(), None);
-    assert!(said <= 2 * ROOM + SLACK, "{said} bytes were taken");
+    assert!(sent <= 2 * ROOM + SLACK, "{sent} bytes were taken");
     peer.connection.close(0_u32.into(), b"");
     drop(servers);
     until("all is given back", || scene.far.budget().held() == 0);
@@ -159,19 +159,19 @@ fn bytes_withheld_of_many_streams_cost_no_more_than_their_peer_s_room() {
     sound.pass();
 }
 
-/// A peer that says that it heeds credit, knows of it, and does not.
+/// A peer that announces that it heeds credit, knows of it, and does not.
 fn beyond(family: Family) {
     let Some(scene) = Scene::set(family) else { return };
     let mut sound = Sound::new(&scene);
     let peer = scene.enter(true);
-    // By the time that this has an answer, the far end has heard that the peer knows.
+    // By the time that this has an answer, the far end has learned that the peer knows.
     let _first = scene.ask(&peer);
     (0..10).for_each(|_| sound.pass());
     let (flow, _server) = scene.ask(&peer);
     peer.withhold_next(&flow);
     let mut flows = [flow];
-    let said = pour(&scene, &peer, &mut flows, 200_000_000, &mut sound, |_| false);
-    assert!(said < ROOM, "{said}");
+    let sent = pour(&scene, &peer, &mut flows, 200_000_000, &mut sound, |_| false);
+    assert!(sent < ROOM, "{sent}");
     match peer.ended() {
         quinn::ConnectionError::ApplicationClosed(close) => {
             assert_eq!(close.error_code.into_inner(), Code::GENERAL_PROTOCOL_ERROR.0);

@@ -23,12 +23,12 @@ const LIMIT: u64 = 64 << 20;
 const SLACK: u64 = 2 << 20;
 
 fn pass(client: &mut TcpStream, server: &mut TcpStream) {
-    let mut heard = [0; 4];
+    let mut received = [0; 4];
     client.write_all(b"ping").expect("writing");
-    server.read_exact(&mut heard).expect("reading");
+    server.read_exact(&mut received).expect("reading");
     server.write_all(b"pong").expect("writing");
-    client.read_exact(&mut heard).expect("reading");
-    assert_eq!(&heard, b"pong");
+    client.read_exact(&mut received).expect("reading");
+    assert_eq!(&received, b"pong");
 }
 
 /// Serves whatever the far end opens for the hostile peer, until the end: some is sent back, and much to those
@@ -103,11 +103,11 @@ fn a_peer_of_others_that_turned_harms_nobody_and_leaves_nothing() {
         stop.store(true, Relaxed);
         output
     });
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    println!("{said}{errors}");
+    println!("{printed}{errors}");
     assert!(output.status.success(), "{}", output.status);
-    assert!(said.starts_with("sessions ") && said.contains(" failed 0 "), "{said}");
+    assert!(printed.starts_with("sessions ") && printed.contains(" failed 0 "), "{printed}");
     // It was not kept out of everything.
     let [_, granted] = ends.sums(|ledger| &ledger.flows);
     assert!(granted > 10, "{granted} flows were granted");

@@ -1,6 +1,6 @@
-//! A peer that turned: it has a certificate, and says what dice tell it to, over whole sessions.
+//! A peer that turned: it has a certificate, and sends what dice choose, over whole sessions.
 //!
-//! Streams of all kinds, requests and frames that are changed, cut, said twice or never ended; resets,
+//! Streams of all kinds, requests and frames that are changed, cut, sent twice or never ended; resets,
 //! stops and silence; connections that are closed at any moment with any words. Beside it a peer's flow
 //! goes on, and when the hostile one is gone, nothing of it is left.
 //!
@@ -69,23 +69,23 @@ impl Dice {
     }
 }
 
-/// What a control stream, or another of one direction, says.
+/// What a control stream, or another of one direction, carries.
 fn announcement(dice: &mut Dice) -> Vec<u8> {
     let kinds = [StreamKind::CONTROL, 1, 2, 3, 0x21, 0x21, 0x54, dice.below(1 << 20) as u64];
-    let mut said = Vec::new();
-    varint::write(kinds[dice.below(kinds.len())], &mut said);
+    let mut bytes = Vec::new();
+    varint::write(kinds[dice.below(kinds.len())], &mut bytes);
     if !dice.one_in(4) {
-        said.extend(Settings::own().encode());
+        bytes.extend(Settings::own().encode());
     }
     for _ in 0..dice.below(4) {
         let kinds = [frame::SETTINGS, frame::GOAWAY, frame::BACKLOG, frame::DATA, 0x0d, 0x21];
         let payload = dice.bytes(40);
-        frame::write(kinds[dice.below(kinds.len())], &payload, &mut said);
+        frame::write(kinds[dice.below(kinds.len())], &payload, &mut bytes);
     }
-    dice.changed(said)
+    dice.changed(bytes)
 }
 
-/// What a stream of two directions says: a request, or something like it, and some of a flow.
+/// What a stream of two directions carries: a request, or something like it, and some of a flow.
 fn request(dice: &mut Dice, open: SocketAddr) -> Vec<u8> {
     let targets = [
         Target::Address(open),
@@ -100,22 +100,22 @@ fn request(dice: &mut Dice, open: SocketAddr) -> Vec<u8> {
     let request = Request { target, client, class, hops: dice.below(4) as u8 };
     let forms = [Form::Classic, Form::Template { authority: "far:443" }];
     let form = forms[dice.below(forms.len())];
-    let mut said = Vec::new();
+    let mut bytes = Vec::new();
     let fields = dice.changed(field::encode(&request.fields(form)));
-    frame::write(frame::HEADERS, &fields, &mut said);
+    frame::write(frame::HEADERS, &fields, &mut bytes);
     for _ in 0..dice.below(5) {
         match dice.below(4) {
-            0 => frame::write(dice.below(1 << 14) as u64, &dice.bytes(100), &mut said),
-            1 => said.extend(Payload::Capsules.head(dice.below(1 << 12))),
-            _ => frame::write(frame::DATA, &dice.bytes(2000), &mut said),
+            0 => frame::write(dice.below(1 << 14) as u64, &dice.bytes(100), &mut bytes),
+            1 => bytes.extend(Payload::Capsules.head(dice.below(1 << 12))),
+            _ => frame::write(frame::DATA, &dice.bytes(2000), &mut bytes),
         }
     }
     // A frame that is longer than all that comes.
     if dice.one_in(4) {
-        frame::write_head(frame::DATA, dice.below(1 << 30), &mut said);
-        said.extend(dice.bytes(1000));
+        frame::write_head(frame::DATA, dice.below(1 << 30), &mut bytes);
+        bytes.extend(dice.bytes(1000));
     }
-    dice.changed(said)
+    dice.changed(bytes)
 }
 
 /// One connection, from its handshake to its end.
@@ -126,10 +126,10 @@ async fn session(connecting: quinn::Connecting, dice: &mut Dice, open: SocketAdd
     if !dice.one_in(4)
         && let Ok(mut control) = connection.open_uni().await
     {
-        let mut said = Vec::new();
-        varint::write(StreamKind::CONTROL, &mut said);
-        said.extend(Settings::own().encode());
-        let _ = control.write_all(&said).await;
+        let mut bytes = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut bytes);
+        bytes.extend(Settings::own().encode());
+        let _ = control.write_all(&bytes).await;
         one_way.push(control);
     }
     for _ in 0..dice.below(ACTS) {
@@ -143,8 +143,8 @@ async fn session(connecting: quinn::Connecting, dice: &mut Dice, open: SocketAdd
             1..=9 => {
                 let opened = tokio::time::timeout(LISTENS, connection.open_bi()).await;
                 let Ok(Ok((mut send, receive))) = opened else { continue };
-                let said = request(dice, open);
-                for piece in said.chunks(1 + dice.below(said.len().max(1))) {
+                let bytes = request(dice, open);
+                for piece in bytes.chunks(1 + dice.below(bytes.len().max(1))) {
                     let _ = tokio::time::timeout(LISTENS, send.write_all(piece)).await;
                 }
                 both_ways.push((send, receive));
@@ -179,7 +179,7 @@ async fn session(connecting: quinn::Connecting, dice: &mut Dice, open: SocketAdd
     }
 }
 
-/// Takes whatever the far end opens for the hostile peer, until told to stop.
+/// Takes whatever the far end opens for the hostile peer, until it is to stop.
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
     listener.set_nonblocking(true).expect("a mode");
     thread::scope(|scope| {
@@ -229,7 +229,7 @@ fn a_peer_that_turned_harms_nobody_and_leaves_nothing() {
             }
             assert!(number < 20 * SESSIONS, "{granted} flows were granted in {number} sessions");
             let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) << 8 | 0x5a);
-            // With its endpoint goes the connection of a peer that said no word of leaving.
+            // With its endpoint goes the connection of a peer that did not announce its leaving.
             let visitor = Visitor::new(&stage.gateway);
             let (connecting, _) = visitor.knock("far", Some(&shown));
             visitor.runtime.block_on(session(connecting, &mut dice, open));

@@ -23,7 +23,7 @@ const WINDOW: u64 = MEMORY / 2;
 const LEAST: u64 = 64 << 10;
 /// What the first connection has, with the halves behind it, and what waits outside of QUIC.
 const GRANTED: u64 = 2 * WINDOW + CONNECTIONS as u64 * LEAST + WINDOW;
-/// What is said before what is withheld, which is read: requests, and as much of each stream as one datagram has.
+/// What is sent before what is withheld, which is read: requests, and as much of each stream as one datagram has.
 const SLACK: u64 = (CONNECTIONS * STREAMS) as u64 * 2048;
 /// Rounds in which nothing more is taken, until it is believed that nothing more will be.
 const STILL: u32 = 200;
@@ -55,13 +55,13 @@ impl Crowd {
         Self { connections, _servers: servers }
     }
 
-    /// Says what is taken; how much that was. Unit: bytes.
-    fn say(&mut self, piece: &[u8]) -> u64 {
+    /// Sends what is taken; how much that was. Unit: bytes.
+    fn send(&mut self, piece: &[u8]) -> u64 {
         let mut more = 0;
         for (peer, flows) in &mut self.connections {
             assert_eq!(peer.connection.close_reason(), None, "it is let stay");
             for flow in flows {
-                more += peer.say(flow, piece).expect("a stream that is open") as u64;
+                more += peer.send_some(flow, piece).expect("a stream that is open") as u64;
             }
         }
         more
@@ -86,10 +86,10 @@ impl Sound {
     }
 
     fn pass(&mut self) {
-        assert_eq!(self.peer.say(&mut self.flow, b"ping"), Some(4));
-        let mut heard = [0; 4];
-        self.server.read_exact(&mut heard).expect("reading");
-        assert_eq!(&heard, b"ping");
+        assert_eq!(self.peer.send_some(&mut self.flow, b"ping"), Some(4));
+        let mut received = [0; 4];
+        self.server.read_exact(&mut received).expect("reading");
+        assert_eq!(&received, b"ping");
     }
 }
 
@@ -105,20 +105,20 @@ fn several_connections(family: Family) {
     let mut crowd = Crowd::enter(&stage, family, &shown, &listener);
     let mut sound = Sound::new(&stage, family, &shown, &listener);
     let before = resident(running.id());
-    let (piece, mut said, mut still) = (noise(1, 64 << 10), 0, 0);
+    let (piece, mut sent, mut still) = (noise(1, 64 << 10), 0, 0);
     until("no more is taken", || {
-        let more = crowd.say(&piece);
-        said += more;
+        let more = crowd.send(&piece);
+        sent += more;
         still = if more > 0 { 0 } else { still + 1 };
-        assert!(said <= GRANTED + SLACK, "{said} bytes were taken");
+        assert!(sent <= GRANTED + SLACK, "{sent} bytes were taken");
         sound.pass();
         still > STILL
     });
     let grown = resident(running.id()).saturating_sub(before) << 10;
-    println!("{said} bytes of {GRANTED} were taken, and {grown} of memory");
-    assert!(said > 2 * WINDOW, "{said} bytes: not all of it was asked for");
+    println!("{sent} bytes of {GRANTED} were taken, and {grown} of memory");
+    assert!(sent > 2 * WINDOW, "{sent} bytes: not all of it was asked for");
     // With as many windows as connections it would be more.
-    assert!(grown <= 2 * GRANTED, "memory grew by {grown} bytes for {said}");
+    assert!(grown <= 2 * GRANTED, "memory grew by {grown} bytes for {sent}");
     for (peer, _) in &crowd.connections {
         peer.connection.close(0_u32.into(), b"");
     }

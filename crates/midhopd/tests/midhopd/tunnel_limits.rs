@@ -1,7 +1,7 @@
 //! What flows of a tunnel hold is counted and bounded, and nobody is reset for it.
 
 use crate::ends::{Authority, Ends, far_config, near_config, start_far};
-use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use crate::stage::{self, Family, Stage, noise, receive_all, send_all, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -44,7 +44,7 @@ fn clients_that_do_not_read_fill_the_memory_and_no_more() {
     const LIMIT: u64 = 256 << 10;
     // What moves until a flow is counted again: some 30 to 190 kB were seen, and 900 kB where nobody waits.
     const UNCOUNTED: u64 = 512 << 10;
-    // What the far end may say of a flow beyond what its client took, up to three times over.
+    // What the far end may send of a flow beyond what its client took, up to three times over.
     const WINDOW: u64 = 1 << 20;
     let Some(stage) = Stage::set() else { return };
     let (near, _far, _authority) = pair_with(&stage, &format!("window = \"{WINDOW} B\"\n"));
@@ -55,19 +55,19 @@ fn clients_that_do_not_read_fill_the_memory_and_no_more() {
     let noises: Vec<_> = (0..FLOWS).map(|seed| noise(seed, 8 << 20)).collect();
     scope(|scope| {
         for ((_, server), bytes) in flows.iter().zip(&noises) {
-            scope.spawn(|| say(server, bytes));
+            scope.spawn(|| send_all(server, bytes));
         }
         until("the limit on memory is met", || waits(&near) > 0);
         until_unmoved(|| near.budget().held());
         let held = near.budget().held();
         assert!(held <= LIMIT + FLOWS * (UNCOUNTED + 3 * WINDOW), "{held} bytes are held");
         for ((client, _), bytes) in flows.iter().zip(&noises) {
-            scope.spawn(move || assert!(hear(client) == *bytes, "every byte arrives"));
+            scope.spawn(move || assert!(receive_all(client) == *bytes, "every byte arrives"));
         }
     });
     for (client, server) in &flows {
-        say(client, b"");
-        assert_eq!(hear(server), b"");
+        send_all(client, b"");
+        assert_eq!(receive_all(server), b"");
     }
     until("everything is given back", || near.budget().held() == 0);
 }
@@ -80,8 +80,8 @@ fn what_nobody_acknowledges_is_counted() {
     let (client, server) = stage.flow(&listener);
     let bytes = noise(1, 2_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&client, &bytes));
-        assert!(hear(&server) == bytes, "every byte arrives");
+        scope.spawn(|| send_all(&client, &bytes));
+        assert!(receive_all(&server) == bytes, "every byte arrives");
     });
     drop((client, server));
     until("everything is given back", || near.budget().held() + far.budget().held() == 0);
@@ -108,8 +108,8 @@ fn fill(mut stream: &TcpStream) -> usize {
 #[test]
 fn twenty_readers_that_stand_still_hold_up_nobody_else() {
     let Some(stage) = Stage::set() else { return };
-    let told = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
+    let leg = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
+    let _ends = Ends::start_with(&stage, Family::V4, "", [leg, leg]);
     let listener = stage.listen(Family::V4);
     let stuck: Vec<_> = (0..20).map(|_| stage.flow(&listener)).collect();
     let written: Vec<_> = scope(|scope| {
@@ -120,13 +120,13 @@ fn twenty_readers_that_stand_still_hold_up_nobody_else() {
     let (client, server) = stage.flow(&listener);
     let bytes = noise(2, 5_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&server, &bytes));
-        assert!(hear(&client) == bytes, "the other flow's bytes");
+        scope.spawn(|| send_all(&server, &bytes));
+        assert!(receive_all(&client) == bytes, "the other flow's bytes");
     });
     scope(|scope| {
         for ((client, server), written) in stuck.iter().zip(&written) {
-            scope.spawn(|| say(server, b""));
-            scope.spawn(move || assert_eq!(hear(client).len(), *written));
+            scope.spawn(|| send_all(server, b""));
+            scope.spawn(move || assert_eq!(receive_all(client).len(), *written));
         }
     });
 }
@@ -137,10 +137,10 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
     const TOGETHER: u64 = 8;
     const ROUNDS: u64 = 6;
     let Some(stage) = Stage::set() else { return };
-    let told = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
+    let leg = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
     let authority = Authority::new(&["near", "far"]);
-    let _far = start_far(&stage, Family::V4, &authority, told);
-    let near = near_config(Family::V4, &authority, "", told, "");
+    let _far = start_far(&stage, Family::V4, &authority, leg);
+    let near = near_config(Family::V4, &authority, "", leg, "");
     // What is read out of the tunnel for those that pause counts as well.
     let near = stage.start(&format!("[limits]\nmemory = \"128 MiB\"\n{near}"));
     let listener = stage.listen(Family::V4);
@@ -152,7 +152,7 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
                 scope.spawn(|| (&*server).write_all(&watched).expect("writing"));
                 scope.spawn(|| {
                     let mut seen = vec![0; watched.len()];
-                    (&*client).read_exact(&mut seen).expect("what was said");
+                    (&*client).read_exact(&mut seen).expect("what was sent");
                     assert!(seen == watched, "what is watched");
                 });
             }
@@ -162,8 +162,8 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
     let (client, server) = stage.flow(&listener);
     let bytes = noise(2, 5_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&server, &bytes));
-        assert!(hear(&client) == bytes, "the other flow's bytes");
+        scope.spawn(|| send_all(&server, &bytes));
+        assert!(receive_all(&client) == bytes, "the other flow's bytes");
     });
     assert_eq!(waits(&near), 0, "the memory was not what held anybody up");
 }
@@ -186,10 +186,10 @@ fn a_flood_of_flows_goes_beside_a_tunnel_that_is_full() {
     assert_eq!(inside, PLACES);
     for (seed, (client, server)) in flows.iter().enumerate() {
         let bytes = noise(seed as u64, 1000);
-        say(client, &bytes);
-        assert!(hear(server) == bytes);
-        say(server, &bytes);
-        assert!(hear(client) == bytes);
+        send_all(client, &bytes);
+        assert!(receive_all(server) == bytes);
+        send_all(server, &bytes);
+        assert!(receive_all(client) == bytes);
     }
     drop(flows);
     until("places are free again", || !far.admission().is_full());

@@ -1,7 +1,7 @@
 //! What a tunnel repairs of its link's losses before anybody asks again, and with whom.
 
 use crate::ends::Ends;
-use crate::stage::{Family, PATIENCE, Stage, hear, noise, say, until};
+use crate::stage::{Family, PATIENCE, Stage, noise, receive_all, send_all, until};
 use midhop_status::snapshot::PeerSnapshot;
 use midhopd::snapshot::Source;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 const LOSSY: &str = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"2 %\"\n";
 const CLEAN: &str = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\n";
 /// What both ends know of it.
-const TOLD: &str = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
+const LEG: &str = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
 
 const AUTO: &str = "repair = \"auto\"\n";
 
@@ -18,31 +18,31 @@ const AUTO: &str = "repair = \"auto\"\n";
 ///
 /// Reports come some time after the losses. And a busy machine lets a queue grow, which counts as congestion: for ten
 /// seconds an end that repairs by itself does not. So there is traffic until it is enough.
-fn told_after(
+fn reported_after(
     link: &str,
     keys: [&str; 2],
     enough: fn(&PeerSnapshot) -> bool,
 ) -> Option<[PeerSnapshot; 2]> {
     let stage = Stage::set_over(link, link, "100 ms")?;
-    let [near, far] = keys.map(|keys| format!("{TOLD}{keys}"));
+    let [near, far] = keys.map(|keys| format!("{LEG}{keys}"));
     let ends = Ends::start_with(&stage, Family::V4, "", [&near, &far]);
     let listener = stage.listen(Family::V4);
     let carry = |up_bytes: usize, down_bytes: usize| {
         let (client, server) = stage.flow(&listener);
         let (up, down) = (noise(1, up_bytes), noise(2, down_bytes));
         std::thread::scope(|scope| {
-            scope.spawn(|| say(&client, &up));
-            scope.spawn(|| say(&server, &down));
-            let heard = scope.spawn(|| hear(&server));
-            assert!(hear(&client) == down, "what the server said");
-            assert!(heard.join().expect("the server") == up, "what the client said");
+            scope.spawn(|| send_all(&client, &up));
+            scope.spawn(|| send_all(&server, &down));
+            let received = scope.spawn(|| receive_all(&server));
+            assert!(receive_all(&client) == down, "what the server sent");
+            assert!(received.join().expect("the server") == up, "what the client sent");
         });
     };
     let sources = [(Source::of(&ends.near), "far"), (Source::of(&ends.far), "near")];
     let reports = || sources.each_ref().map(|(source, peer)| source.take().peers[*peer].clone());
     carry(4_000_000, 10_000_000);
     for (source, peer) in &sources {
-        until("a tunnel is told of", || source.take().peers[*peer].sent_packets_total > 1000);
+        until("a tunnel is reported", || source.take().peers[*peer].sent_packets_total > 1000);
     }
     let begun = Instant::now();
     while !reports().iter().all(enough) {
@@ -54,35 +54,35 @@ fn told_after(
 
 #[test]
 fn losses_are_repaired_by_two_ends_that_agree() {
-    let repaired = |told: &PeerSnapshot| told.repaired_total > 0 && told.repairs_sent_total > 0;
+    let repaired = |peer: &PeerSnapshot| peer.repaired_total > 0 && peer.repairs_sent_total > 0;
     let keys = [AUTO, "repair = \"always\"\n"];
-    let Some([near, far]) = told_after(LOSSY, keys, repaired) else { return };
-    for told in [&near, &far] {
-        assert!(told.repairs_sent_total > 0 && told.repaired_total > 0, "{told:?}");
-        assert!(told.loss.is_some_and(|loss| loss > 0.0), "{told:?}");
-        let overhead = told.repair_overhead();
+    let Some([near, far]) = reported_after(LOSSY, keys, repaired) else { return };
+    for peer in [&near, &far] {
+        assert!(peer.repairs_sent_total > 0 && peer.repaired_total > 0, "{peer:?}");
+        assert!(peer.loss.is_some_and(|loss| loss > 0.0), "{peer:?}");
+        let overhead = peer.repair_overhead();
         // A set part, ends of bursts and reports apart.
-        assert!(overhead.is_some_and(|part| part > 0.0 && part < 0.4), "{overhead:?} of {told:?}");
+        assert!(overhead.is_some_and(|part| part > 0.0 && part < 0.4), "{overhead:?} of {peer:?}");
     }
 }
 
 #[test]
 fn without_loss_nothing_is_repaired() {
-    let Some(told) = told_after(CLEAN, [AUTO, AUTO], |_| true) else { return };
-    for told in told {
+    let Some(reported) = reported_after(CLEAN, [AUTO, AUTO], |_| true) else { return };
+    for peer in reported {
         // The path's queue is long enough for whatever a busy machine does.
-        assert_eq!((told.repairs_sent_total, told.repaired_total), (0, 0), "{told:?}");
-        assert_eq!(told.loss.unwrap_or(0.0), 0.0, "{told:?}");
+        assert_eq!((peer.repairs_sent_total, peer.repaired_total), (0, 0), "{peer:?}");
+        assert_eq!(peer.loss.unwrap_or(0.0), 0.0, "{peer:?}");
     }
 }
 
 #[test]
-fn an_end_that_is_told_not_to_neither_repairs_nor_is_sent_repairs() {
+fn an_end_that_is_configured_not_to_neither_repairs_nor_is_sent_repairs() {
     for keys in [["repair = \"off\"\n", AUTO], [AUTO, "repair = \"off\"\n"]] {
-        let Some(told) = told_after(LOSSY, keys, |_| true) else { return };
-        for told in told {
-            assert_eq!((told.repairs_sent_total, told.repaired_total), (0, 0), "{told:?}");
-            assert_eq!((told.protected_total.get(), told.loss), (0, None), "{told:?}");
+        let Some(reported) = reported_after(LOSSY, keys, |_| true) else { return };
+        for peer in reported {
+            assert_eq!((peer.repairs_sent_total, peer.repaired_total), (0, 0), "{peer:?}");
+            assert_eq!((peer.protected_total.get(), peer.loss), (0, None), "{peer:?}");
         }
     }
 }

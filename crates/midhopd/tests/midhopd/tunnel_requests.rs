@@ -56,10 +56,10 @@ impl Client {
             let connecting = endpoint.connect_with(config, address, "far").expect("a handshake");
             let connection = connecting.await.expect("a peer gets in");
             let mut control = connection.open_uni().await.expect("a stream");
-            let mut said = Vec::new();
-            varint::write(StreamKind::CONTROL, &mut said);
-            said.extend(Settings::own().encode());
-            control.write_all(&said).await.expect("settings");
+            let mut bytes = Vec::new();
+            varint::write(StreamKind::CONTROL, &mut bytes);
+            bytes.extend(Settings::own().encode());
+            control.write_all(&bytes).await.expect("settings");
             (endpoint, connection, control)
         });
         Self { runtime, connection, _endpoint: endpoint, _control: control }
@@ -67,16 +67,16 @@ impl Client {
 
     /// Sends a request, and as much of a body as is taken. The request does not end.
     fn ask(&self, fields: &[Field], body: usize) -> Asked {
-        let mut said = Vec::new();
-        frame::write(frame::HEADERS, &field::encode(fields), &mut said);
+        let mut bytes = Vec::new();
+        frame::write(frame::HEADERS, &field::encode(fields), &mut bytes);
         if body > 0 {
-            frame::write(frame::DATA, &vec![7; body], &mut said);
+            frame::write(frame::DATA, &vec![7; body], &mut bytes);
         }
         self.runtime.block_on(async {
             let opened = timeout(PATIENCE, self.connection.open_bi()).await;
             let (mut send, receive) = opened.expect("a stream in time").expect("a stream");
             // It may be stopped before all of it has left.
-            let _ = send.write_all(&said).await;
+            let _ = send.write_all(&bytes).await;
             Asked { send, receive }
         })
     }

@@ -4,11 +4,11 @@
 
 use crate::ends::PORT;
 use crate::flows::lasting::{cut, lasting_flow, mend, outcomes, outlive};
-use crate::flows::{block, hear_break, pass, reset, say_on, unblock};
+use crate::flows::{block, pass, read_until_error, reset, send_endlessly, unblock};
 use crate::pages::{metric, page};
 use crate::pair::{Pair, REJECT};
 use crate::program::log_of;
-use crate::stage::{Family, Stage, hear, nft, noise, say, until};
+use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread::{scope, sleep};
@@ -81,8 +81,8 @@ fn flows_that_nobody_reads_hold_up_no_others() {
     let (up, down) = (noise(1, 8_000_000), noise(2, 8_000_000));
     scope(|scope| {
         for (client, server) in &flows {
-            scope.spawn(|| say(client, &up));
-            scope.spawn(|| say(server, &down));
+            scope.spawn(|| send_all(client, &up));
+            scope.spawn(|| send_all(server, &down));
         }
         until("they fill what they may", || {
             let before = stalled(&stage);
@@ -91,9 +91,10 @@ fn flows_that_nobody_reads_hold_up_no_others() {
         });
         for (client, server) in &flows {
             let (up, down) = (&up, &down);
-            let other = scope.spawn(move || assert!(hear(server) == *up, "what the client sent"));
-            assert!(hear(client) == *down, "what the server sent");
-            other.join().expect("heard");
+            let other =
+                scope.spawn(move || assert!(receive_all(server) == *up, "what the client sent"));
+            assert!(receive_all(client) == *down, "what the server sent");
+            other.join().expect("received");
         }
     });
 }
@@ -188,8 +189,8 @@ fn a_flow_that_is_not_resumed_in_time_breaks() {
     let _running = pair.start(&stage);
     let (client, server) = lasting_flow(&stage, Family::V4);
     cut(&stage);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     for host in [&stage.gateway, &stage.server] {
         until("it is counted", || outcomes(host, "lost") == 1);
     }
@@ -197,16 +198,16 @@ fn a_flow_that_is_not_resumed_in_time_breaks() {
 
 /// A far end that has started again knows nothing of the flows before: they break at once, and do not wait.
 #[test]
-fn a_far_end_that_knows_no_flow_says_so() {
+fn a_far_end_that_knows_no_flow_reports_it() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let [_near, far] = pair.start(&stage);
     let (client, server) = lasting_flow(&stage, Family::V4);
     far.signal(nix::sys::signal::Signal::SIGKILL);
     assert_ne!(far.end(), Some(0));
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     let _far = pair.start_far(&stage);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
     until("it is counted", || outcomes(&stage.server, "refused") >= 1);
 }
 
@@ -224,10 +225,10 @@ fn a_client_that_breaks_meanwhile_breaks_the_flow_when_it_goes_on() {
     });
     reset(client);
     mend(&stage);
-    let mut heard = [0; 10];
-    server.read_exact(&mut heard).expect("the last words");
-    assert_eq!(&heard, b"last words");
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    let mut received = [0; 10];
+    server.read_exact(&mut received).expect("the last words");
+    assert_eq!(&received, b"last words");
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
 #[test]
@@ -239,8 +240,8 @@ fn where_one_end_keeps_no_flows_they_end_with_their_tunnel() {
         let _running = pair.start(&stage);
         let (client, server) = lasting_flow(&stage, Family::V4);
         cut(&stage);
-        assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
         mend(&stage);
     }
 }
@@ -257,7 +258,7 @@ fn who_leaves_in_the_middle_leaves_no_flow() {
         let (client, server) = stage.flow(&listener);
         pass(&client, &server);
         scope(|scope| {
-            scope.spawn(|| say_on(&server));
+            scope.spawn(|| send_endlessly(&server));
             (&client).read_exact(&mut [0; 100_000]).expect("it begins");
             match ends {
                 0 => client.shutdown(Shutdown::Both).expect("the end"),

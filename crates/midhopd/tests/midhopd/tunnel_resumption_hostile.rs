@@ -1,7 +1,7 @@
 //! Peers that resume what is not theirs, or from where nobody stopped: nothing breaks but the flow that they name.
 
-use crate::flows::hear_break;
-use crate::stage::{PATIENCE, hear, noise, say, until};
+use crate::flows::read_until_error;
+use crate::stage::{PATIENCE, noise, receive_all, send_all, until};
 use crate::tunnel_capsules::{Place, TEMPLATE, capsule};
 use crate::visitor::Flow;
 use midhop_tunnel::connect::{Request, Response};
@@ -17,10 +17,10 @@ const ID: FlowId = FlowId::new(*b"a flow of a peer");
 
 impl Place {
     /// Requests something, and gives the fields of the response.
-    fn request(&self, said: Resumption) -> (Vec<Field>, Flow) {
+    fn request(&self, asked: Resumption) -> (Vec<Field>, Flow) {
         let request = Request { target: self.target(), client: None, class: None, hops: 0 };
         let mut fields = request.fields(TEMPLATE);
-        fields.extend(said.fields());
+        fields.extend(asked.fields());
         self.visitor.ask_with("far", &self.shown, &fields)
     }
 
@@ -49,15 +49,15 @@ impl Place {
 
     /// Reads so many bytes of a flow.
     fn read(&self, flow: &mut Flow, bytes: usize) -> Vec<u8> {
-        let (mut reader, mut heard) = (PayloadReader::new(Payload::Capsules), Vec::new());
-        while heard.len() < bytes {
+        let (mut reader, mut received) = (PayloadReader::new(Payload::Capsules), Vec::new());
+        while received.len() < bytes {
             let frame = self.visitor.runtime.block_on(flow.frame()).expect("no reset");
             let Some(Frame::Data(mut data)) = frame else { panic!("{frame:?}") };
             while let Some(more) = reader.read(&mut data).expect("capsules") {
-                heard.extend_from_slice(&more);
+                received.extend_from_slice(&more);
             }
         }
-        heard
+        received
     }
 }
 
@@ -80,9 +80,9 @@ fn what_nobody_knows_is_not_resumed_and_opens_nothing() {
     let opened = place.listener.accept().map(drop).map_err(|error| error.kind());
     assert_eq!(opened, Err(ErrorKind::WouldBlock), "a server was connected");
     // The flow beside them knows nothing of it.
-    place.say(&mut flow, &capsule(DATA, b"ping"), false);
-    let mut heard = [0; 4];
-    server.read_exact(&mut heard).expect("reading");
+    place.send_all(&mut flow, &capsule(DATA, b"ping"), false);
+    let mut received = [0; 4];
+    server.read_exact(&mut received).expect("reading");
     server.write_all(b"pong").expect("writing");
     assert_eq!(place.read(&mut flow, 4), b"pong");
 }
@@ -92,18 +92,18 @@ fn what_nobody_knows_is_not_resumed_and_opens_nothing() {
 fn a_false_offset_breaks_the_flow_and_no_other() {
     let Some(place) = Place::set() else { return };
     let (_other, other_server) = place.lasting(FlowId::new([9; 16]));
-    for (said, offset) in [("", 4), ("word", 5), ("word", u64::MAX), ("word", 2)] {
+    for (sent, offset) in [("", 4), ("word", 5), ("word", u64::MAX), ("word", 2)] {
         let (mut flow, mut server) = place.lasting(ID);
-        server.write_all(said.as_bytes()).expect("writing");
-        assert_eq!(place.read(&mut flow, said.len()), said.as_bytes());
-        if offset < said.len() as u64 {
-            place.say(&mut flow, &confirmation(said.len() as u64), false);
+        server.write_all(sent.as_bytes()).expect("writing");
+        assert_eq!(place.read(&mut flow, sent.len()), sent.as_bytes());
+        if offset < sent.len() as u64 {
+            place.send_all(&mut flow, &confirmation(sent.len() as u64), false);
             // What was sent behind it arrives: it has been read.
-            place.say(&mut flow, &capsule(DATA, b"ping"), false);
+            place.send_all(&mut flow, &capsule(DATA, b"ping"), false);
             server.read_exact(&mut [0; 4]).expect("reading");
         }
-        assert_eq!(place.refused(ID, offset), "410", "{said} {offset}");
-        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset, "{said} {offset}");
+        assert_eq!(place.refused(ID, offset), "410", "{sent} {offset}");
+        assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset, "{sent} {offset}");
     }
     (&other_server).write_all(b"still there").expect("writing");
     until("the flows are counted", || {
@@ -116,9 +116,9 @@ fn who_confirms_what_was_never_sent_breaks_a_rule() {
     let Some(place) = Place::set() else { return };
     for offset in [1, varint::MAX] {
         let (mut flow, server) = place.lasting(ID);
-        place.say(&mut flow, &confirmation(offset), false);
-        assert_eq!(place.hear_reset(&mut flow), Code::MESSAGE_ERROR);
-        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+        place.send_all(&mut flow, &confirmation(offset), false);
+        assert_eq!(place.receive_reset(&mut flow), Code::MESSAGE_ERROR);
+        assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     }
 }
 
@@ -129,25 +129,25 @@ fn the_last_one_to_go_on_counts() {
     let Some(place) = Place::set() else { return };
     let (mut flow, server) = place.lasting(ID);
     let down = noise(4, 200_000);
-    let mut heard = Vec::new();
-    say(&server, &down);
+    let mut read = Vec::new();
+    send_all(&server, &down);
     for turn in 0..30_usize {
-        heard.extend(place.read(&mut flow, 1));
+        read.extend(place.read(&mut flow, 1));
         // It names what it received, which is all of it or any part that was not confirmed.
-        heard.truncate(heard.len() - heard.len().min(turn * 7));
-        let (next, received) = place.go_on(ID, heard.len() as u64);
+        read.truncate(read.len() - read.len().min(turn * 7));
+        let (next, received) = place.go_on(ID, read.len() as u64);
         assert_eq!(received, turn as u64);
         flow = next;
-        place.say(&mut flow, &capsule(DATA, &[turn as u8]), false);
+        place.send_all(&mut flow, &capsule(DATA, &[turn as u8]), false);
         let mut byte = [0];
         (&server).read_exact(&mut byte).expect("the byte of this turn");
         assert_eq!(byte, [turn as u8]);
     }
-    let rest = place.read(&mut flow, down.len() - heard.len());
-    heard.extend(rest);
-    assert!(heard == down, "what the server sent");
-    place.say(&mut flow, &Payload::Capsules.end(), true);
-    assert_eq!(hear(&server), b"");
+    let rest = place.read(&mut flow, down.len() - read.len());
+    read.extend(rest);
+    assert!(read == down, "what the server sent");
+    place.send_all(&mut flow, &Payload::Capsules.end(), true);
+    assert_eq!(receive_all(&server), b"");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A flow that nobody reads holds up no other, and comes whole at last, on a link that loses much.
 
 use crate::ends::Ends;
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhop_status::snapshot::FlowSnapshot;
 use midhopd::snapshot::Source;
 use std::net::TcpStream;
@@ -9,15 +9,15 @@ use std::thread::scope;
 
 const LINK: &str = "rate = \"50 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"20 %\"\n";
 /// What both ends know of it. Nothing repairs its losses but QUIC.
-const TOLD: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known-rate\"\nrepair = \"off\"\n\
+const LEG: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known-rate\"\nrepair = \"off\"\n\
                     window = \"1 MiB\"\n";
 
-/// One end of a flow says more than the other's windows hold, and that one does not read until another flow
+/// One end of a flow sends more than the other's windows hold, and that one does not read until another flow
 /// has come and gone.
 fn stall(request: &str, downwards: bool) {
     let Some(stage) = Stage::set_over(LINK, LINK, "100 ms") else { return };
-    let told = format!("{TOLD}{request}");
-    let ends = Ends::start_with(&stage, Family::V4, "", [&told, TOLD]);
+    let near = format!("{LEG}{request}");
+    let ends = Ends::start_with(&stage, Family::V4, "", [&near, LEG]);
     let listener = stage.listen(Family::V4);
     let turned = |(client, server): (TcpStream, TcpStream)| {
         if downwards { (server, client) } else { (client, server) }
@@ -25,10 +25,10 @@ fn stall(request: &str, downwards: bool) {
     let stalled = turned(stage.flow(&listener));
     let (long, short) = (noise(1, 12_000_000), noise(2, 1_000_000));
     scope(|scope| {
-        scope.spawn(|| say(&stalled.0, &long));
+        scope.spawn(|| send_all(&stalled.0, &long));
         let other = turned(stage.flow(&listener));
-        scope.spawn(move || say(&other.0, &short));
-        assert!(hear(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
+        scope.spawn(move || send_all(&other.0, &short));
+        assert!(receive_all(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
         // The end that the sender is at has what the tunnel does not take yet.
         let sender = if downwards { &ends.far } else { &ends.near };
         until("it is reported to wait for the tunnel", || {
@@ -40,7 +40,7 @@ fn stall(request: &str, downwards: bool) {
             snapshot.busiest.iter().any(|flow| waits(flow) == Some("tunnel"))
                 && snapshot.waiting["tunnel"] > 0
         });
-        assert!(hear(&stalled.1) == long, "every byte arrives, however late");
+        assert!(receive_all(&stalled.1) == long, "every byte arrives, however late");
     });
 }
 

@@ -42,12 +42,12 @@ fn strangers_get_nothing_and_learn_nothing() {
     ] {
         let visitor = Visitor::new(&stage.gateway);
         let seen = visitor.visit("far", shown.as_ref(), &asked);
-        assert!(!seen.heard && seen.ended.is_some(), "{who}: {seen:?}");
+        assert!(!seen.received && seen.ended.is_some(), "{who}: {seen:?}");
         assert!(listener.accept().is_err(), "{who}: a flow was opened");
-        // Who does not even know whom it looks for is not told whom it found.
+        // Who does not even know whom it looks for does not learn whom it found.
         for name in ["other.example", "near"] {
             let seen = Visitor::new(&stage.gateway).visit(name, shown.as_ref(), &asked);
-            assert!(!seen.heard && seen.ended.is_some(), "{who}: {seen:?}");
+            assert!(!seen.received && seen.ended.is_some(), "{who}: {seen:?}");
             assert_eq!(seen.certificate, None, "{who}");
         }
         pass(&mut client, &mut server);
@@ -74,7 +74,7 @@ fn an_expired_name_that_is_known_is_a_stranger_s() {
         again.issue("near", from, to);
         let shown = Shown::of(&again, "near");
         let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &request(&listener));
-        assert_eq!(seen.heard, welcome, "{from} {to}: {seen:?}");
+        assert_eq!(seen.received, welcome, "{from} {to}: {seen:?}");
     }
 }
 
@@ -96,8 +96,11 @@ fn a_second_peer_of_a_name_takes_nothing_from_the_first() {
     std::thread::sleep(std::time::Duration::from_secs(7));
     for (visitor, (mut flow, mut server)) in visitors.iter().zip(flows) {
         server.write_all(b"still").expect("writing");
-        let heard = visitor.runtime.block_on(flow.frame());
-        assert!(matches!(&heard, Ok(Some(Frame::Data(bytes))) if bytes == "still"), "{heard:?}");
+        let received = visitor.runtime.block_on(flow.frame());
+        assert!(
+            matches!(&received, Ok(Some(Frame::Data(bytes))) if bytes == "still"),
+            "{received:?}"
+        );
     }
 }
 
@@ -126,8 +129,8 @@ fn a_peer_is_answered_in_http_s_words() {
     assert_eq!(response, Response::Granted);
     let (mut server, _) = listener.accept().expect("the far side");
     server.write_all(b"so far").expect("writing");
-    let heard = visitor.runtime.block_on(flow.frame()).expect("what came before the reset");
-    assert_eq!(heard, Some(Frame::Data("so far".into())));
+    let received = visitor.runtime.block_on(flow.frame()).expect("what came before the reset");
+    assert_eq!(received, Some(Frame::Data("so far".into())));
     socket2::SockRef::from(&server).set_linger(Some(std::time::Duration::ZERO)).expect("a linger");
     drop(server);
     match visitor.runtime.block_on(flow.frame()) {
@@ -210,7 +213,7 @@ fn a_flood_of_handshakes_keeps_no_peer_out() {
     drop(knocking);
 }
 
-/// What may be replayed would open flows once more: nobody is offered to say anything early.
+/// What may be replayed would open flows once more: nobody is offered to send anything early.
 #[test]
 fn nothing_is_taken_that_might_be_replayed() {
     let Some(stage) = Stage::set() else { return };
@@ -250,43 +253,43 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     assert_eq!(near.peer("far").opened_total, 1, "{}", log_of(&near));
     let now = Shown::of(&others, "near");
     let after = Visitor::new(&stage.gateway).visit("far", Some(&now), &asked);
-    assert!(after.heard && after.certificate != before, "{after:?}");
+    assert!(after.received && after.certificate != before, "{after:?}");
     let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &asked);
-    assert!(!seen.heard, "who was known by the old authority is a stranger now");
+    assert!(!seen.received, "who was known by the old authority is a stranger now");
     // A file that is broken changes nothing, and nothing else of the same configuration is followed.
     std::fs::write(authority.path().join("far.pem"), "nonsense").expect("writing");
     far.rewrite(&far_config(Family::V4, &authority, "[log]\nlevel = \"off\"\n"));
     running_far.signal(Signal::SIGHUP);
-    until("it has told", || far.reloads() == [1, 1]);
-    let told = far.status().reload.and_then(|reload| reload.error).expect("an error");
-    assert!(told.error.contains("far.pem"), "{told:?}");
-    assert!(told.hint.as_ref().is_some_and(|hint| hint.contains("midhopd pki show")), "{told:?}");
+    until("it has reported", || far.reloads() == [1, 1]);
+    let fault = far.status().reload.and_then(|reload| reload.error).expect("an error");
+    assert!(fault.error.contains("far.pem"), "{fault:?}");
+    assert!(fault.hint.as_ref().is_some_and(|hint| hint.contains("midhopd pki show")), "{fault:?}");
     let after = Visitor::new(&stage.gateway).visit("far", Some(&now), &asked);
-    assert!(after.heard, "{after:?}");
+    assert!(after.received, "{after:?}");
     pass(&mut client, &mut server);
 }
 
 #[test]
-fn a_certificate_of_one_s_own_that_nobody_takes_is_told() {
+fn a_certificate_of_one_s_own_that_nobody_takes_is_reported() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near"]);
     let far = Desk::new(&far_config(Family::V4, &authority, ""));
-    let check = |code: i32, said: &str| {
+    let check = |code: i32, message: &str| {
         let output = midhopd().arg("check").arg(far.config()).output().expect("midhopd");
         assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
-        assert!(errors(&output).contains(said), "{said}: {}", errors(&output));
+        assert!(errors(&output).contains(message), "{message}: {}", errors(&output));
         assert!(!output.stdout.is_empty(), "the plan is printed all the same");
     };
     check(1, "far.pem");
-    for (from, to, code, said) in [
+    for (from, to, code, message) in [
         (-3, -1, 1, "far.pem has expired"),
         (1, 3, 1, "far.pem is not valid before"),
         (-300, 2, 0, "far.pem expires soon"),
         (-1, 90, 0, ""),
     ] {
         authority.issue("far", from, to);
-        check(code, said);
+        check(code, message);
         let _running = Running::start_in(&stage.server, &far);
-        assert!(wording_of(&far).contains(said), "{said}: {}", log_of(&far));
+        assert!(wording_of(&far).contains(message), "{message}: {}", log_of(&far));
     }
 }

@@ -12,8 +12,8 @@ use midhopd::snapshot::Source;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// What an end tells of its tunnels.
-fn told(end: &midhopd::data_plane::DataPlane, peer: &str) -> PeerSnapshot {
+/// What an end reports of its tunnels.
+fn reported(end: &midhopd::data_plane::DataPlane, peer: &str) -> PeerSnapshot {
     Source::of(end).take().peers[peer].clone()
 }
 
@@ -30,9 +30,9 @@ fn whole(family: Family, accept: &str) {
     assert_eq!(ends.sums(|ledger| &ledger.bytes_up), [20_000_000; 2]);
     assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [20_000_000; 2]);
     for (end, peer) in [(&ends.near, "far"), (&ends.far, "near")] {
-        until("a tunnel over TCP is told of", || {
-            let told = told(end, peer);
-            (told.tunnels, told.tcp_tunnels) == (1, 1) && told.sent_packets_total > 100
+        until("a tunnel over TCP is reported", || {
+            let snapshot = reported(end, peer);
+            (snapshot.tunnels, snapshot.tcp_tunnels) == (1, 1) && snapshot.sent_packets_total > 100
         });
     }
 }
@@ -58,7 +58,7 @@ fn dropped(stage: &Stage) -> u64 {
 /// A tunnel that is soon taken for broken.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
 
-/// A new flow through the tunnel, of which each end has heard the other.
+/// A new flow through the tunnel, of which each end has received from the other.
 fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let (client, server) = stage.flow(listener);
     assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.server(), "by the tunnel");
@@ -102,9 +102,9 @@ fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
     until("QUIC is doubted", || pair.goes_by(&stage, "tcp-silent"));
     let new = flow(&stage, &listener);
     unblock(&stage);
-    let mut heard = [0; 4];
-    (&old.1).read_exact(&mut heard).expect("what was said before has come");
-    until("QUIC is heard again", || pair.goes_by(&stage, "quic"));
+    let mut received = [0; 4];
+    (&old.1).read_exact(&mut received).expect("what was sent before has come");
+    until("QUIC answers again", || pair.goes_by(&stage, "quic"));
     pass(&old.0, &old.1);
     exchange(&new.0, &new.1, 1_000_000);
     until("TCP is closed", || pair.tunnels_of_near(&stage) == [1, 0]);
@@ -121,14 +121,14 @@ fn tcp_is_not_tried_where_udp_passes() {
     let listener = stage.listen(Family::V4);
     let _flow = flow(&stage, &listener);
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    let told = told(&ends.far, "near");
-    assert_eq!((told.tunnels, told.tcp_tunnels), (1, 0));
+    let snapshot = reported(&ends.far, "near");
+    assert_eq!((snapshot.tunnels, snapshot.tcp_tunnels), (1, 0));
 }
 
-/// Who comes before the far end is there is on QUIC as soon as it is, not on TCP: QUIC would say again what it said
+/// Who comes before the far end is there is on QUIC as soon as it is, not on TCP: QUIC would send again what it sent
 /// to nobody only after TCP's turn has come.
 #[test]
-fn what_was_said_before_the_far_end_was_there_is_said_anew() {
+fn what_was_sent_before_the_far_end_was_there_is_sent_anew() {
     let Some(stage) = Stage::set() else { return };
     nft(&stage.server, "add table inet early");
     nft(&stage.server, "add chain inet early input { type filter hook input priority 0; }");
@@ -188,8 +188,8 @@ fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
         (&down.0).read_exact(&mut chunk).expect("the download begins");
         (&up.1).read_exact(&mut chunk).expect("the upload begins");
         far.signal(nix::sys::signal::Signal::SIGKILL);
-        assert_eq!(flows::hear_break(&down.0), ErrorKind::ConnectionReset);
-        assert_eq!(flows::hear_break(&up.1), ErrorKind::ConnectionReset);
+        assert_eq!(flows::read_until_error(&down.0), ErrorKind::ConnectionReset);
+        assert_eq!(flows::read_until_error(&up.1), ErrorKind::ConnectionReset);
     });
 }
 
@@ -204,8 +204,8 @@ fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
     let (client, server) = flow(&stage, &listener);
     nft(&stage.server, "add chain inet block cutoff { type filter hook input priority 0; }");
     nft(&stage.server, &format!("add rule inet block cutoff tcp dport {PORT} drop"));
-    assert_eq!(flows::hear_break(&client), ErrorKind::ConnectionReset);
-    assert_eq!(flows::hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(flows::read_until_error(&client), ErrorKind::ConnectionReset);
+    assert_eq!(flows::read_until_error(&server), ErrorKind::ConnectionReset);
     nft(&stage.server, "flush chain inet block cutoff");
     until("the tunnel is there again", || pair.far_seen().tcp_opened_total == 2);
     flow(&stage, &listener);

@@ -4,7 +4,7 @@
 
 use crate::ends::Ends;
 use crate::flows::duties::{self, Flow};
-use crate::flows::{self, block, hear_break, reset};
+use crate::flows::{self, block, read_until_error, reset};
 use crate::stage::{Family, Stage, nft, noise, until};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -90,7 +90,7 @@ fn a_reader_that_stands_still_holds_up_nobody_else() {
 }
 
 #[test]
-fn what_the_server_said_is_what_the_client_sees() {
+fn what_the_server_answered_is_what_the_client_sees() {
     let Some(stage) = set() else { return };
     nft(&stage.server, "add chain inet block refuse { type filter hook input priority 0; }");
     let reject = "add rule inet block refuse tcp dport 10 reject with icmp type host-unreachable";
@@ -103,12 +103,12 @@ fn what_the_server_said_is_what_the_client_sees() {
     ] {
         let ends = start(&stage, mode);
         let kind = match stage.connect(SocketAddr::new(Family::V4.server(), port)) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         assert_eq!(kind, expected, "{mode} {port}");
         let sum = ends.sums(if port == 9 { |it| &it.refused } else { |it| &it.unreachable });
-        assert_eq!(sum[1], 1, "the server itself said so");
+        assert_eq!(sum[1], 1, "the server itself answered so");
     }
 }
 
@@ -128,7 +128,7 @@ fn a_hundred_flows_that_break_at_once_harm_no_other() {
         let (clients, servers): (Vec<_>, Vec<_>) = flows.into_iter().unzip();
         clients.into_iter().for_each(reset);
         for server in &servers {
-            assert_eq!(hear_break(server), ErrorKind::ConnectionReset);
+            assert_eq!(read_until_error(server), ErrorKind::ConnectionReset);
         }
     }
     until("they are booked", || ends.sums(|it| &it.reset_by_client) == [300, 300]);

@@ -1,7 +1,7 @@
 //! What becomes of the flows of a near end that dies while its tunnel is over TCP.
 
 use crate::ends::PORT;
-use crate::flows::{block, hear_break, pass};
+use crate::flows::{block, pass, read_until_error};
 use crate::pair::{Pair, REJECT};
 use crate::program::output_in;
 use crate::stage::{Family, Stage, nft};
@@ -12,7 +12,7 @@ use std::process::Command;
 /// Neither end takes the tunnel for broken within a test.
 const PATIENT: &str = "rtt = \"20 ms\"\ntimeout = \"300 s\"\nkeepalive = \"100 s\"\n";
 
-/// The host of a process that was killed says so.
+/// The host of a process that was killed reports its end.
 #[test]
 fn a_near_end_that_is_killed_is_gone_at_once() {
     let Some(stage) = Stage::set() else { return };
@@ -23,11 +23,11 @@ fn a_near_end_that_is_killed_is_gone_at_once() {
     let (client, server) = stage.flow(&listener);
     pass(&client, &server);
     near.signal(Signal::SIGKILL);
-    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
-/// The far end's host hears nothing of the near end's death, as when that one's host loses its power. Once it
+/// The far end's host learns nothing of the near end's death, as when that one's host loses its power. Once it
 /// has come again the flows of its earlier life end.
 #[test]
 fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
@@ -57,7 +57,7 @@ fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
     let _near = pair.start_near(&stage);
     let (client, others_server) = stage.flow(&listener);
     pass(&client, &others_server);
-    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
     // Those of its new life live.
     pass(&client, &others_server);
 }

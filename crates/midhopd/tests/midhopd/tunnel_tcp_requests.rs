@@ -34,10 +34,10 @@ fn requests(flows: &[(TcpStream, TcpStream)]) -> f64 {
 #[test]
 fn requests_are_answered_on_a_tunnel_over_tcp_that_is_full() {
     let link = "rate = \"20 Mbit/s\"\ndelay = \"150 ms\"\n";
-    let told = "rtt = \"300 ms\"\nrate = \"20 Mbit/s\"\n";
+    let leg = "rtt = \"300 ms\"\nrate = \"20 Mbit/s\"\n";
     let Some(stage) = Stage::set_over(link, link, "300 ms") else { return };
     block(&stage);
-    let pair = Pair::new(told, told, "");
+    let pair = Pair::new(leg, leg, "");
     let _daemons = pair.start(&stage);
     until("there is a tunnel", || pair.tunnels_of_near(&stage) == [1, 1]);
     let listener = stage.listen(Family::V4);

@@ -1,9 +1,9 @@
 //! How the flows of a tunnel over TCP share it, how it fills a long link, and what it has beside QUIC.
 
 use crate::ends::Ends;
-use crate::flows::{await_bytes, block, count_on, jain, say_on, unblock, with_bulk};
+use crate::flows::{await_bytes, block, count_on, jain, send_endlessly, unblock, with_bulk};
 use crate::pair::Pair;
-use crate::stage::{Family, Stage, hear, noise, say, until};
+use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[test]
@@ -11,8 +11,8 @@ fn bulk_flows_get_equal_parts_of_a_tunnel_over_tcp() {
     let link = "rate = \"40 Mbit/s\"\ndelay = \"50 ms\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
     block(&stage);
-    let told = "rtt = \"100 ms\"\nrate = \"40 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
+    let leg = "rtt = \"100 ms\"\nrate = \"40 Mbit/s\"\n";
+    let _ends = Ends::start_with(&stage, Family::V4, "", [leg, leg]);
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 32, false, |counts| {
         await_bytes(counts, 5_000_000);
@@ -25,35 +25,35 @@ fn bulk_flows_get_equal_parts_of_a_tunnel_over_tcp() {
     });
 }
 
-/// A server says much over a long link that loses little; every byte arrives.
+/// A server sends much over a long link that loses little; every byte arrives.
 #[test]
 fn a_long_link_is_crossed_over_tcp() {
     let down = "rate = \"20 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"0.01 %\"\n";
     let Some(stage) = Stage::set_over(down, down, "600 ms") else { return };
     block(&stage);
-    let told = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
-    let pair = Pair::new(told, told, "");
+    let leg = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
+    let pair = Pair::new(leg, leg, "");
     let _daemons = pair.start(&stage);
     until("there is a tunnel", || pair.tunnels_of_near(&stage) == [1, 1]);
     let listener = stage.listen(Family::V4);
     let bulk = stage.flow(&listener);
-    let said = noise(3, 20_000_000);
+    let sent = noise(3, 20_000_000);
     let start = std::time::Instant::now();
     std::thread::scope(|scope| {
-        scope.spawn(|| say(&bulk.1, &said));
-        assert!(hear(&bulk.0) == said, "what the server said");
+        scope.spawn(|| send_all(&bulk.1, &sent));
+        assert!(receive_all(&bulk.0) == sent, "what the server sent");
     });
-    println!("{:.1} Mbit/s", said.len() as f64 * 8e-6 / start.elapsed().as_secs_f64());
+    println!("{:.1} Mbit/s", sent.len() as f64 * 8e-6 / start.elapsed().as_secs_f64());
 }
 
-/// A flow on TCP goes on while a new one is on QUIC: both together send no faster than the link is said to carry.
+/// A flow on TCP goes on while a new one is on QUIC: both together send no faster than the link is configured to carry.
 #[test]
 fn both_carriers_of_a_tunnel_divide_its_rate() {
     let link = "rate = \"80 Mbit/s\"\ndelay = \"10 ms\"\n";
     let Some(stage) = Stage::set_over(link, link, "20 ms") else { return };
     block(&stage);
-    let told = "rtt = \"20 ms\"\nrate = \"20 Mbit/s\"\n";
-    let pair = Pair::new(told, told, "");
+    let leg = "rtt = \"20 ms\"\nrate = \"20 Mbit/s\"\n";
+    let pair = Pair::new(leg, leg, "");
     let _daemons = pair.start(&stage);
     until("there is a tunnel", || pair.tunnels_of_near(&stage) == [1, 1]);
     let listener = stage.listen(Family::V4);
@@ -65,7 +65,7 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
     let come = || [0, 1].map(|at: usize| counts[at].load(Relaxed));
     std::thread::scope(|scope| {
         for ((client, server), count) in [&old, &new].into_iter().zip(&counts) {
-            scope.spawn(|| say_on(server));
+            scope.spawn(|| send_endlessly(server));
             scope.spawn(|| count_on(client, count));
         }
         // Each had all of it while the other was silent: two seconds of it pass first, then five are looked at.

@@ -20,8 +20,8 @@ const QUICK: &str = "rtt = \"20 ms\"\n";
 struct Seen {
     /// The certificate that was shown.
     certificate: Option<Vec<u8>>,
-    /// What was said within TLS.
-    heard: Vec<u8>,
+    /// What was received within TLS.
+    received: Vec<u8>,
     /// Unit: bytes. What came over the wire.
     answered: usize,
 }
@@ -57,25 +57,25 @@ impl Write for Counted<'_> {
 /// HTTP/2's preface and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Comes in, says `said` at once, and hears until the other end goes, or says something.
-fn visit(place: &Namespace, name: &str, shown: Option<&Shown>, said: &[u8]) -> Seen {
+/// Comes in, sends `sent` at once, and reads until the other end goes, or sends something.
+fn visit(place: &Namespace, name: &str, shown: Option<&Shown>, sent: &[u8]) -> Seen {
     let (config, certificates) = visitor::tls(shown, b"h2");
     let name = rustls::pki_types::ServerName::try_from(name.to_owned()).expect("a name");
     let mut tls = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
     let stream = connect(place);
     let mut counted = Counted(&stream, 0);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut buffer = [0; 4096];
     // To itself it looks as if it were in before the other end has looked at its certificate.
     let mut tls = rustls::Stream::new(&mut tls, &mut counted);
-    if tls.write_all(said).is_ok() {
+    if tls.write_all(sent).is_ok() {
         match tls.read(&mut buffer) {
-            Ok(count) => heard.extend(&buffer[..count]),
-            Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "nobody said anything"),
+            Ok(count) => received.extend(&buffer[..count]),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "nobody sent anything"),
         }
     }
     let certificate = certificates.lock().expect("no panic").first().cloned();
-    Seen { certificate, heard, answered: counted.1 }
+    Seen { certificate, received, answered: counted.1 }
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn strangers_get_nothing_over_tcp_and_learn_nothing() {
         ("our authority, but a name that nobody knows", Some(own("unknown"))),
     ] {
         let seen = visit(&stage.gateway, "far", shown.as_ref(), PREFACE);
-        assert!(seen.heard.is_empty(), "{who}: {seen:?}");
-        // Who does not even know whom it looks for is not told whom it found.
+        assert!(seen.received.is_empty(), "{who}: {seen:?}");
+        // Who does not even know whom it looks for does not learn whom it found.
         for name in ["other.example", "near"] {
             let seen = visit(&stage.gateway, name, shown.as_ref(), PREFACE);
-            assert!(seen.heard.is_empty() && seen.certificate.is_none(), "{who}: {seen:?}");
+            assert!(seen.received.is_empty() && seen.certificate.is_none(), "{who}: {seen:?}");
             assert!(seen.answered <= 7, "{who}: more than an alert: {seen:?}");
         }
         pass(&mut client, &mut server);
     }
     // The same visit by a peer is answered: it was not for want of trying.
     let seen = visit(&stage.gateway, "far", Some(&own("near")), PREFACE);
-    assert!(!seen.heard.is_empty() && seen.certificate.is_some(), "{seen:?}");
+    assert!(!seen.received.is_empty() && seen.certificate.is_some(), "{seen:?}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn an_expired_name_that_is_known_is_a_stranger_s_over_tcp() {
         again.issue("near", from, to);
         let shown = Shown::of(&again, "near");
         let seen = visit(&stage.gateway, "far", Some(&shown), PREFACE);
-        assert_eq!(!seen.heard.is_empty(), welcome, "{from} {to}: {seen:?}");
+        assert_eq!(!seen.received.is_empty(), welcome, "{from} {to}: {seen:?}");
     }
 }
 
@@ -132,26 +132,26 @@ fn garbage_over_tcp_harms_nobody() {
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = stage.flow(&listener);
     for seed in 0..200 {
-        let mut said = noise(seed + 1, (seed * 37 % 1400) as usize + 1);
+        let mut sent = noise(seed + 1, (seed * 37 % 1400) as usize + 1);
         // By turns: anything; a handshake of TLS that begins well.
         if seed % 2 == 0 {
             let head = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
-            let length = head.len().min(said.len());
-            said[..length].copy_from_slice(&head[..length]);
+            let length = head.len().min(sent.len());
+            sent[..length].copy_from_slice(&head[..length]);
         }
         let mut stream = connect(&stage.client);
-        let _ = stream.write_all(&said);
+        let _ = stream.write_all(&sent);
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard);
-        assert!(heard.len() <= said.len().max(7), "{} for {}", heard.len(), said.len());
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        assert!(received.len() <= sent.len().max(7), "{} for {}", received.len(), sent.len());
     }
     // A peer that goes mad ends its own tunnel and no other.
     let shown = Shown::of(&ends.authority, "near");
     for seed in 0..50 {
-        let mut said = PREFACE.to_vec();
-        said.extend(noise(seed, 2000));
-        visit(&stage.gateway, "far", Some(&shown), &said);
+        let mut sent = PREFACE.to_vec();
+        sent.extend(noise(seed, 2000));
+        visit(&stage.gateway, "far", Some(&shown), &sent);
         visit(&stage.gateway, "far", Some(&shown), &noise(seed, 100));
     }
     pass(&mut client, &mut server);
@@ -159,7 +159,7 @@ fn garbage_over_tcp_harms_nobody() {
     pass(&mut client, &mut server);
 }
 
-/// Those who come and say nothing take their network's part of the places, and no peer's.
+/// Those who come and send nothing take their network's part of the places, and no peer's.
 #[test]
 fn a_flood_of_connections_keeps_no_peer_out() {
     let Some(stage) = Stage::set() else { return };
@@ -208,6 +208,6 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel_over_tcp() {
     pass(&mut client, &mut server);
     assert_eq!(near.peer("far").opened_total, 1, "{}", log_of(&near));
     let now = Shown::of(&others, "near");
-    assert!(!visit(&stage.gateway, "far", Some(&now), PREFACE).heard.is_empty());
-    assert!(visit(&stage.gateway, "far", Some(&shown), PREFACE).heard.is_empty());
+    assert!(!visit(&stage.gateway, "far", Some(&now), PREFACE).received.is_empty());
+    assert!(visit(&stage.gateway, "far", Some(&shown), PREFACE).received.is_empty());
 }

@@ -3,7 +3,7 @@
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
 use crate::ends::PORT;
-use crate::flows::{self, EndedFlow, await_bytes, count_on, say_on, with_bulk};
+use crate::flows::{self, EndedFlow, await_bytes, count_on, send_endlessly, with_bulk};
 use crate::pair::{Pair, REJECT};
 use crate::program::log_of;
 use crate::stage::{Family, Stage, nft};
@@ -15,7 +15,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 const LINK: &str = "rate = \"20 Mbit/s\"\ndelay = \"20 ms\"\n";
-const TOLD: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
+const LEG: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
 /// Longer than a suspicion and a trial take together, on a machine with so much else to do that a suspicion lapses at times.
 const PATIENCE: Duration = Duration::from_secs(540);
 
@@ -26,14 +26,14 @@ const GONE: Holds = |seen| seen.carrier.as_deref() == Some("tcp-throttled");
 const KEPT: Holds = |seen| seen.vain_tcp_trials_total > 0;
 const BACK: Holds = |seen| seen.carrier.as_deref() == Some("quic");
 
-/// Who says without an end.
+/// Who sends without an end.
 #[derive(Clone, Copy, PartialEq)]
 enum Talker {
     Client,
     Server,
 }
 
-/// New flows come, of which one end says without an end, until something holds of the near proxy's carriers.
+/// New flows come, of which one end sends without an end, until something holds of the near proxy's carriers.
 fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker, holds: Holds) {
     let start = Instant::now();
     scope(|scope| {
@@ -43,7 +43,7 @@ fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker
             let [own, other] = [&client, &server].map(|it| it.try_clone().expect("another"));
             flows.push_back(EndedFlow((client, server)));
             let (from, to) = if talker == Talker::Client { (own, other) } else { (other, own) };
-            scope.spawn(move || say_on(&from));
+            scope.spawn(move || send_endlessly(&from));
             scope.spawn(move || count_on(&to, &AtomicU64::new(0)));
             // No more than a handful at a time: each of them has two threads here. A trial, whenever it begins, has new ones.
             if flows.len() > 20 {
@@ -79,7 +79,7 @@ fn police(stage: &Stage, talker: Talker) {
 fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Server);
-    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     come_until(&stage, &listener, &pair, Talker::Server, GONE);
@@ -93,7 +93,7 @@ fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
 fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Client);
-    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 1, true, |_| {
@@ -108,7 +108,7 @@ fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
 fn a_full_link_that_loses_much_is_not_suspected() {
     let lossy = format!("{LINK}loss = \"5 %\"\n");
     let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
-    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     // More than the link carries while a suspicion grows, twice.
@@ -116,13 +116,13 @@ fn a_full_link_that_loses_much_is_not_suspected() {
     assert_untried(&pair);
 }
 
-/// It carries far less than was said, and loses much: TCP is tried, and carries no more.
+/// It carries far less than was configured, and loses much: TCP is tried, and carries no more.
 #[test]
-fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
+fn a_lossy_link_that_is_slower_than_configured_stays_on_quic() {
     let lossy = format!("{}loss = \"5 %\"\n", LINK.replace("20 Mbit/s", "5 Mbit/s"));
     let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
-    let told = "rtt = \"40 ms\"\nrate = \"40 Mbit/s\"\n";
-    let pair = Pair::new(told, told, REJECT);
+    let leg = "rtt = \"40 ms\"\nrate = \"40 Mbit/s\"\n";
+    let pair = Pair::new(leg, leg, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 1, false, |_| {
@@ -138,7 +138,7 @@ fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
 fn a_tunnel_that_wants_no_tcp_tries_none() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Server);
-    let pair = Pair::new(&format!("{TOLD}fallback = \"off\"\n"), TOLD, REJECT);
+    let pair = Pair::new(&format!("{LEG}fallback = \"off\"\n"), LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     // More than the policer lets pass while a suspicion grows.

@@ -7,7 +7,7 @@ use crate::flows::{duties, exchange};
 use crate::ground::{Ground, at};
 use crate::pages::{ADMIN, metric, page};
 use crate::program::{Desk, Running, errors, log_of, traces, wording_of};
-use crate::stage::{Family, Stage, hear, say, until};
+use crate::stage::{Family, Stage, receive_all, send_all, until};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -63,7 +63,7 @@ fn the_server_sees_the_client_ipv6() {
     client_is_seen(Family::V6);
 }
 
-/// What a refusing or silent server does is told as if its client had asked itself.
+/// What a refusing or silent server does is reported as if its client had asked itself.
 #[test]
 fn refusals_pass_as_ever() {
     let Some(ground) = Ground::set() else { return };
@@ -96,8 +96,8 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
         let listener = ground.listen(Family::V4);
         let (client, server, seen) = ground.flow(&listener);
         assert_eq!(seen.ip(), at(Family::V4, 3, 1), "{allowed}");
-        say(&client, b"a question");
-        assert_eq!(hear(&server), b"a question");
+        send_all(&client, b"a question");
+        assert_eq!(receive_all(&server), b"a question");
         let page = page(&ground.stage.server, "/metrics");
         assert_eq!(metric(&page, "midhop_claims_ignored_total{of=\"client\"}"), 1, "{allowed}");
         // Whose it is, is known all the same.
@@ -108,7 +108,7 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
 
 /// Without the privilege the daemon does not start, instead of failing each flow.
 #[test]
-fn want_of_privilege_is_told_at_the_start() {
+fn want_of_privilege_is_reported_at_the_start() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let far = far_desk(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
@@ -126,7 +126,10 @@ fn want_of_privilege_is_told_at_the_start() {
         Err(error) => return midhop_testkit::skipped(format!("there is no setpriv: {error}")),
     };
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-    let said = errors(&output);
-    assert!(said.contains("CAP_NET_ADMIN") && said.contains("peers.NAME.transparent"), "{said}");
+    let message = errors(&output);
+    assert!(
+        message.contains("CAP_NET_ADMIN") && message.contains("peers.NAME.transparent"),
+        "{message}"
+    );
     assert_eq!(traces(&stage.server), [""; 0], "left behind");
 }

@@ -10,8 +10,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Says without an end until the other end is gone.
-fn say_on(mut stream: &TcpStream) {
+/// Sends without an end until the other end is gone.
+fn send_on(mut stream: &TcpStream) {
     let piece = noise(4, 64 << 10);
     while stream.write_all(&piece).is_ok() {}
 }
@@ -29,7 +29,7 @@ fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
 /// What of each flow has come to its client, and to its server.
 type Counts = [Vec<AtomicU64>; 2];
 
-/// Flows of which the server says without an end where `down`, and the client where `up`.
+/// Flows of which the server sends without an end where `down`, and the client where `up`.
 fn with_bulk(flows: &[(TcpStream, TcpStream)], [down, up]: [bool; 2], what: impl FnOnce(&Counts)) {
     let counts: Counts = [(); 2].map(|()| flows.iter().map(|_| AtomicU64::new(0)).collect());
     std::thread::scope(|scope| {
@@ -39,7 +39,7 @@ fn with_bulk(flows: &[(TcpStream, TcpStream)], [down, up]: [bool; 2], what: impl
                 (up, client, server, &counts[1][number]),
             ] {
                 if wanted {
-                    scope.spawn(|| say_on(from));
+                    scope.spawn(|| send_on(from));
                     scope.spawn(|| count_on(to, count));
                 }
             }
@@ -92,8 +92,8 @@ fn flows(stage: &Stage, listener: &TcpListener, count: usize) -> Vec<(TcpStream,
 fn bulk_flows_get_equal_parts_of_a_tunnel() {
     let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
-    let told = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
+    let leg = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
+    let _ends = Ends::start_with(&stage, Family::V4, "", [leg, leg]);
     let listener = stage.listen(Family::V4);
     with_bulk(&flows(&stage, &listener, 32), [true, false], |counts| {
         let parts = parts(&counts[0], 5_000_000, 25_000_000);
@@ -106,18 +106,18 @@ fn bulk_flows_get_equal_parts_of_a_tunnel() {
 
 /// Both ends of a tunnel over a link of 40 Mbit/s; flows to one port are of class "own".
 fn with_class(stage: &Stage, port: u16, class: &str) -> [DataPlane; 2] {
-    let told = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
+    let leg = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
     let authority = Authority::new(&["near", "far"]);
     let class = format!("[classes.own]\n{class}");
-    let far = start_far(stage, Family::V4, &authority, &format!("{told}{class}"));
+    let far = start_far(stage, Family::V4, &authority, &format!("{leg}{class}"));
     let rule = format!(
         "match.destination_port = {port}\nclass = \"own\"\n[[rules]]\ntunnel = \"far\"\n{class}"
     );
-    let config = near_config(Family::V4, &authority, "accept = \"early\"\n", told, &rule);
+    let config = near_config(Family::V4, &authority, "accept = \"early\"\n", leg, &rule);
     [far, stage.start(&config)]
 }
 
-/// Uploads are weighed by the near end's rule, downloads by the class that it told the far end.
+/// Uploads are weighed by the near end's rule, downloads by the class that it announced to the far end.
 fn weighed(ways: [bool; 2]) {
     let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
@@ -145,7 +145,7 @@ fn parts_of_a_tunnel_follow_the_weights_of_classes_up() {
     weighed([false, true]);
 }
 
-/// One that says without an end what is to go ahead of all others leaves them their part.
+/// One that sends without an end what is to go ahead of all others leaves them their part.
 #[test]
 fn a_class_that_goes_ahead_starves_nobody() {
     let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\n";
@@ -167,11 +167,11 @@ fn a_class_that_goes_ahead_starves_nobody() {
 /// What a request of a hundred bytes and its answer take.
 fn asked(client: &mut TcpStream, server: &mut TcpStream) -> Duration {
     let start = Instant::now();
-    let mut heard = [0; 100];
+    let mut buffer = [0; 100];
     client.write_all(&[1; 100]).expect("asking");
-    server.read_exact(&mut heard).expect("a request");
+    server.read_exact(&mut buffer).expect("a request");
     server.write_all(&[2; 100]).expect("answering");
-    client.read_exact(&mut heard).expect("an answer");
+    client.read_exact(&mut buffer).expect("an answer");
     start.elapsed()
 }
 
@@ -184,8 +184,8 @@ const TRIES: usize = 8;
 fn a_request_overtakes_the_bulk_of_its_tunnel() {
     let link = "rate = \"2 Mbit/s\"\ndelay = \"300 ms\"\n";
     let Some(stage) = Stage::set_over(link, link, "600 ms") else { return };
-    let told = "rtt = \"600 ms\"\nrate = \"2 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", [told, told]);
+    let leg = "rtt = \"600 ms\"\nrate = \"2 Mbit/s\"\n";
+    let _ends = Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", [leg, leg]);
     let listener = stage.listen(Family::V4);
     let mut known = stage.flow(&listener);
     let idle = asked(&mut known.0, &mut known.1);

@@ -98,7 +98,7 @@ fn every_byte_passes_an_upgrade_ipv6() {
     every_byte_passes(Family::V6);
 }
 
-/// The next program follows what the file says by then, as a reload would.
+/// The next program follows what the file holds by then, as a reload would.
 #[test]
 fn the_next_program_follows_another_configuration() {
     let Some(stage) = Stage::set() else { return };
@@ -142,7 +142,7 @@ fn programs_that_cannot_take_over_harm_no_flow() {
     desk.rewrite("this is no configuration");
     assert!(!upgrade(&stage, &desk, &program).status.success());
     assert_eq!(running.data_plane(), before, "nothing has ended");
-    // No file says that this kernel has no such congestion control: the start does.
+    // No file shows that this kernel has no such congestion control: the start does.
     desk.rewrite(&CONFIG.replace("[legs.wan0]\n", "[legs.wan0]\ncongestion = \"nosuch\"\n"));
     for _ in 0..2 {
         let output = upgrade(&stage, &desk, &program);

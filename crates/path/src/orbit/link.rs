@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_says_itself_wins_and_a_second_delay_is_refused() {
+    fn a_link_s_own_keys_win_and_a_second_delay_is_refused() {
         let second = Duration::from_s(1);
         let mut journeys = Journeys::default();
         let (flown, _) = link("outages = []").with_orbit(second, &mut journeys).expect("it flies");

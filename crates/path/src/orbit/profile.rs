@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_between_satellites_is_told_from_one_at_the_ends() {
+    fn a_change_between_satellites_is_distinguished_from_one_at_the_ends() {
         let hops: Vec<_> = journey().handovers.iter().map(Handover::hops).collect();
         let both = vec![Hop::User, Hop::Feeder];
         assert_eq!(hops, [both.clone(), vec![Hop::User], vec![Hop::Feeder], vec![Hop::Isl], both]);

@@ -31,7 +31,7 @@ fn preset(name: &str) -> Constellation {
 }
 
 #[test]
-fn every_preset_flies_and_says_where_it_comes_from() {
+fn every_preset_flies_and_names_its_source() {
     for preset in presets::all() {
         let constellation = preset.constellation();
         assert_eq!(constellation.len(), preset.satellites() as usize);
@@ -280,7 +280,7 @@ fn a_kept_satellite_is_left_when_it_sinks_below_the_mask() {
 }
 
 #[test]
-fn choices_differ_as_they_say() {
+fn choices_differ_as_documented() {
     let journey = |choice| {
         let spec = between("iridium", GERMANY, NEW_YORK);
         follow(&OrbitSpec { choice: Some(choice), ..spec }, 900).expect("a journey")

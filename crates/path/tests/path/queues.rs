@@ -70,7 +70,7 @@ struct Flow {
     expected: u64,
     /// No second halving for losses of packets sent before this one.
     recover: u64,
-    heard_ns: u64,
+    timer_start_ns: u64,
 }
 
 const ONE_WAY: Duration = Duration::from_ms(20);
@@ -82,7 +82,7 @@ impl Senders {
         let plan = plan(&format!(
             "rate = \"10 Mbit/s\"\ndelay = \"20 ms\"\nqueue = \"1 MB\"\naqm = {aqm}"
         ));
-        let flow = || Flow { window: 2.0, next: 0, expected: 0, recover: 0, heard_ns: 0 };
+        let flow = || Flow { window: 2.0, next: 0, expected: 0, recover: 0, timer_start_ns: 0 };
         let mut own = Self {
             driven: Driven::new(&plan, 1),
             flows: (0..flows).map(|_| flow()).collect(),
@@ -134,19 +134,19 @@ impl Senders {
             flow.window += 1.0 / flow.window;
         }
         flow.expected = place + 1;
-        flow.heard_ns = self.driven.now.as_ns();
+        flow.timer_start_ns = self.driven.now.as_ns();
         self.fill_window(index);
         for flow in 0..self.flows.len() {
             self.time_out(flow);
         }
     }
 
-    /// A flow that has heard nothing for a second takes everything for lost and begins anew.
+    /// A flow that has received no acknowledgement for a second takes everything for lost and begins anew.
     fn time_out(&mut self, index: usize) {
         let now = self.driven.now.as_ns();
         let flow = &mut self.flows[index];
-        if now > flow.heard_ns + 1_000_000_000 {
-            flow.heard_ns = now;
+        if now > flow.timer_start_ns + 1_000_000_000 {
+            flow.timer_start_ns = now;
             flow.expected = flow.next;
             flow.window = 2.0;
             self.fill_window(index);

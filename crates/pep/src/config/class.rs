@@ -173,13 +173,13 @@ mod tests {
             "[classes.interactive]\nweight = 40\n[classes.background]\ndscp = []\n\
              [classes.other]\nahead = \"never\"\n[classes.bulk]\ndscp = \"le\"\n",
         );
-        let said: Vec<_> = plan
+        let classes: Vec<_> = plan
             .classes
             .iter()
             .map(|it| (it.name.as_str(), it.weight, it.ahead, it.dscp.len()))
             .collect();
         assert_eq!(
-            said,
+            classes,
             [
                 ("bulk", 10, Ahead::AtFirst, 1),
                 ("background", 1, Ahead::Never, 0),

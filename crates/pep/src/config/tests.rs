@@ -50,7 +50,7 @@ fn defaults_are_visible_when_printed_and_survive_it() {
 }
 
 #[test]
-fn a_leg_is_the_interface_of_its_name_unless_told() {
+fn a_leg_is_the_interface_of_its_name_unless_configured() {
     let plan = plan(
         r#"
         [legs.sat0]
@@ -99,7 +99,7 @@ fn a_near_source_is_offered_what_keeps_the_far_leg_full_and_no_more() {
 }
 
 #[test]
-fn a_known_leg_is_shared_and_hybla_starts_at_its_share_unless_told() {
+fn a_known_leg_is_shared_and_hybla_starts_at_its_share_unless_configured() {
     let of = |text: &str| {
         let plan = plan(&format!("[legs.s]\nrate = \"20 Mbit/s\"\n{text}"));
         (plan.legs[0].share, plan.legs[0].start)
@@ -107,9 +107,9 @@ fn a_known_leg_is_shared_and_hybla_starts_at_its_share_unless_told() {
     assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"hybla-plus\""), (true, Start::Rate));
     assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"bbr\""), (true, Start::Slow));
     assert_eq!(of("congestion = \"hybla-plus\""), (true, Start::Slow), "no round trip is known");
-    let told = "rtt = \"600 ms\"\ncongestion = \"hybla-plus\"\n";
-    assert_eq!(of(&format!("{told}start = \"slow\"")), (true, Start::Slow));
-    assert_eq!(of(&format!("{told}share = false")), (false, Start::Slow));
+    let leg = "rtt = \"600 ms\"\ncongestion = \"hybla-plus\"\n";
+    assert_eq!(of(&format!("{leg}start = \"slow\"")), (true, Start::Slow));
+    assert_eq!(of(&format!("{leg}share = false")), (false, Start::Slow));
     assert_eq!(plan("[legs.s]\nrtt = \"600 ms\"").legs[0].start, Start::Slow);
     let plan = plan(
         "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\ncongestion = \"hybla-plus\"\n\

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_host_with_one_interface_the_routers_tell_sides_apart() {
+    fn on_a_host_with_one_interface_the_routers_distinguish_the_sides() {
         let one = ["eth0", "eth0"];
         let (own, other, far) = ("192.168.0.7", "192.168.0.8", "203.0.113.9");
         for peer in ["203.0.113.1", "192.168.0.1"] {

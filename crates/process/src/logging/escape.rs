@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_says_the_same_as_before() {
-        let said = serde_json::json!({"why": "\n\u{7f}\u{9b}1m\u{1b}\u{2028}\u{202e} fine"});
-        let line = escape(&format!("{said}\n"), Form::Json);
+    fn a_line_of_json_keeps_its_value() {
+        let value = serde_json::json!({"why": "\n\u{7f}\u{9b}1m\u{1b}\u{2028}\u{202e} fine"});
+        let line = escape(&format!("{value}\n"), Form::Json);
         assert!(line.trim_end_matches('\n').chars().all(|char| !misleads(char)), "{line:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).expect("JSON"), said);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).expect("JSON"), value);
     }
 
     #[test]
@@ -147,8 +147,8 @@ mod tests {
         let long = "\u{20ac}".repeat(LINE_BYTES);
         let line = escape(&long, Form::Text);
         assert!(line.len() < LINE_BYTES + 16 && line.ends_with(" [...]\n"));
-        let said = serde_json::json!({"level": "INFO", "more": {"why": long}});
-        let line = escape(&said.to_string(), Form::Json);
+        let event = serde_json::json!({"level": "INFO", "more": {"why": long}});
+        let line = escape(&event.to_string(), Form::Json);
         let read: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert!(line.len() < LINE_BYTES && read["level"] == "INFO");
         assert!(read["more"]["why"].as_str().is_some_and(|why| why.ends_with(" [...]")));
@@ -156,8 +156,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_said_is_one_line(said: String) {
-            let line = escape(&said, Form::Text);
+        fn any_text_becomes_one_line(text: String) {
+            let line = escape(&text, Form::Text);
             prop_assert!(line.strip_suffix('\n').expect("an end").chars().all(|it| !misleads(it)));
         }
     }

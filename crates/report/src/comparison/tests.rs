@@ -73,7 +73,7 @@ fn cells_meet_by_their_labels_and_seeds_make_intervals() {
 }
 
 #[test]
-fn what_tells_the_sides_apart_does_not_part_their_cells() {
+fn what_distinguishes_the_sides_does_not_part_their_cells() {
     let a = [
         seeds(&[("cc", "bbr"), ("loss", "0")], &[9000]),
         seeds(&[("cc", "bbr"), ("loss", "1")], &[8000]),
@@ -141,10 +141,10 @@ fn simulator_and_laboratory_meet_where_each_side_is_of_one_and_are_never_average
     // Yesterday and today, each of both places.
     let both = [sim.clone(), lab.clone()].concat();
     let kinds = compare(&both, &both);
-    let told: Vec<_> =
+    let means: Vec<_> =
         kinds.lines.iter().map(|it| (it.place.map(Runner::name), it.goodput.means[0])).collect();
     assert_eq!(
-        told,
+        means,
         [(Some("sim"), 8.0), (Some("sim"), 4.0), (Some("lab"), 4.0), (Some("lab"), 2.0)]
     );
     assert_eq!(ratios(&kinds), [Some(1.0); 4]);
@@ -166,9 +166,9 @@ fn cells_of_several_scenarios_meet_their_own_only() {
         .map(|(title, kbit)| titled(title, seeds(&cell, &[kbit, kbit])));
     let both = [one.clone(), two.clone()].concat();
     let found = compare(&both, &both);
-    let told: Vec<_> =
+    let means: Vec<_> =
         found.lines.iter().map(|it| (it.scenario.as_deref(), it.goodput.means)).collect();
-    assert_eq!(told, [(Some("one"), [8.0, 8.0]), (Some("two"), [1.0, 1.0])]);
+    assert_eq!(means, [(Some("one"), [8.0, 8.0]), (Some("two"), [1.0, 1.0])]);
     let part = compare(&two, &both);
     assert_eq!((part.lines.len(), part.lines[0].goodput.means), (1, [1.0, 1.0]));
     assert_eq!(part.alone[1], ["file, of \"one\""]);

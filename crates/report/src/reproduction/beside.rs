@@ -115,10 +115,10 @@ pub(super) fn section(run: &Reproduction<'_>) -> String {
 
 /// Of how many the interval leaves out 1.
 fn apart(ratios: &[Estimate]) -> String {
-    let told: Vec<bool> =
+    let decided: Vec<bool> =
         ratios.iter().filter_map(|it| Some((it.mean - 1.0).abs() > it.margin?)).collect();
-    let real = told.iter().filter(|it| **it).count();
-    match told.len() {
+    let real = decided.iter().filter(|it| **it).count();
+    match decided.len() {
         0 => "cannot be told from one seed".to_owned(),
         all if all == ratios.len() => format!("{real} of {all}"),
         all => format!("{real} of {}", count(all, "cell") + " with several seeds"),

@@ -40,10 +40,10 @@ pub(super) fn of_cells(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -
     }
     let ours = rows.iter().map(|(_, cell)| run.study.is_ours(&cell.cell)).collect();
     columns.push("ours", Values::Flag(ours));
-    let said =
+    let published =
         |figure: &Figure, cell: &CellValue| table::published(figure, cell).map(|it| it.value);
-    columns.push("published", number(&said));
-    columns.push("allowed", number(&|figure, cell| figure.allowance(said(figure, cell)?)));
+    columns.push("published", number(&published));
+    columns.push("allowed", number(&|figure, cell| figure.allowance(published(figure, cell)?)));
     columns.push("mean", number(&|_, cell| cell.estimate(level).map(|it| it.mean)));
     columns.push("margin", number(&|_, cell| cell.estimate(level)?.margin));
     columns.push("confidence", number(&|_, _| Some(level)));

@@ -126,7 +126,7 @@ pub(super) fn plots(
         let axis = layout.groups.remove(place);
         parts = parts.into_iter().flat_map(|part| axis.divided(run, part)).collect();
     }
-    let parts = layout.told_apart(run, parts);
+    let parts = layout.distinct(run, parts);
     let several = parts.len() > 1;
     let made = parts.into_iter().enumerate().map(|(part, (title, values))| {
         let along = layout.along(run, &values);

@@ -98,7 +98,7 @@ fn shown(seeds: Option<&CellSeeds>) -> Vec<String> {
 
 /// What is set in `cell` of `scenario`: by its cases, and from outside, which wins.
 fn settings(scenario: &Scenario, cell: &Cell) -> Vec<String> {
-    // Seeds are told on their own.
+    // Seeds are reported on their own.
     let fixed = || scenario.fixed().iter().filter(|(path, _)| path.keys() != ["seeds"]);
     let cases = scenario.axes().iter().flat_map(|axis| {
         let label = cell.get(&axis.name);

@@ -102,14 +102,14 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
             let label = value.cell.get(axis).map_or("–", String::as_str);
             let _ = write!(page, "<td>{}</td>", text(run.study.label_name(axis, label)));
         }
-        let said = published(figure, value);
+        let theirs = published(figure, value);
         let here = shown(value, level, digits);
         let mut number = |there: bool, words: &str| {
             if there {
                 let _ = write!(page, "<td class=\"n\">{words}</td>");
             }
         };
-        number(any_published, &said.map_or_else(String::new, |it| printed(it, figure)));
+        number(any_published, &theirs.map_or_else(String::new, |it| printed(it, figure)));
         number(any_other, if ours(value) { "" } else { &here });
         number(any_ours, if ours(value) { &here } else { "" });
         let there = other.map_or_else(String::new, |it| shown(it.value, level, digits));
@@ -118,12 +118,12 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
         number(place.is_some(), &ratio);
         let limit = mean(&value.limits);
         number(any_limit, &limit.map_or_else(dash, |it| format!("{it:.digits$}")));
-        let ratio = said.filter(|it| it.value != 0.0).zip(value.estimate(level));
-        let ratio =
-            ratio.map_or_else(String::new, |(said, here)| format!("{:.2}", here.mean / said.value));
+        let ratio = theirs.filter(|it| it.value != 0.0).zip(value.estimate(level));
+        let ratio = ratio
+            .map_or_else(String::new, |(theirs, here)| format!("{:.2}", here.mean / theirs.value));
         number(any_published, &ratio);
         if any_published {
-            let judged = said.and_then(|it| figure.judge(it, run.measured, judged_at));
+            let judged = theirs.and_then(|it| figure.judge(it, run.measured, judged_at));
             let _ = write!(page, "<td>{}</td>", judged.map_or_else(String::new, verdict::mark));
         }
         page.push_str("</tr>\n");
@@ -159,8 +159,8 @@ fn remarks(page: &mut String, run: &Reproduction<'_>, figure: &Figure) {
         let _ =
             writeln!(page, "<p class=\"note\">± of what is published: {}.</p>", text(tolerance));
     }
-    for told in crate::study::told(figure, run.measured, run.level_of_points()) {
-        let places: Vec<String> = told
+    for explanation in crate::study::explanations(figure, run.measured, run.level_of_points()) {
+        let places: Vec<String> = explanation
             .places
             .iter()
             .map(|at| {
@@ -171,9 +171,9 @@ fn remarks(page: &mut String, run: &Reproduction<'_>, figure: &Figure) {
         let _ = writeln!(
             page,
             "<p class=\"note\">{} {}: {}.</p>",
-            verdict::mark(told.verdict),
+            verdict::mark(explanation.verdict),
             text(&places.join("; ")),
-            text(told.why)
+            text(explanation.why)
         );
     }
 }

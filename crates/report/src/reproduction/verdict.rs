@@ -5,7 +5,7 @@ use crate::escape::html as text;
 use midhop_study::{CellValue, Figure, Judgement, Measured, Missed, Study, Verdict, Whose};
 use std::fmt::Write as _;
 
-/// All verdicts in the order in which they are told.
+/// All verdicts in the order in which they are listed.
 pub(super) const ALL: [Verdict; 5] =
     [Verdict::Holds, Verdict::Fails, Verdict::Departs, Verdict::Open, Verdict::Calibrated];
 
@@ -81,8 +81,9 @@ pub(super) fn tally(runs: &[Reproduction<'_>]) -> String {
         ("What the studies claim", claims(Whose::Study)),
         ("What we claim", claims(Whose::Ours)),
     ];
-    let told = groups.iter().filter(|(_, verdicts)| !verdicts.is_empty());
-    told.map(|(what, verdicts)| format!("<p class=\"of\">{what}</p>\n{}", counts(verdicts)))
+    let nonempty = groups.iter().filter(|(_, verdicts)| !verdicts.is_empty());
+    nonempty
+        .map(|(what, verdicts)| format!("<p class=\"of\">{what}</p>\n{}", counts(verdicts)))
         .collect()
 }
 
@@ -98,7 +99,7 @@ pub(super) fn levels(run: &Reproduction<'_>) -> String {
     )
 }
 
-/// Who says so, and where.
+/// Who claims it, and where.
 pub(super) fn place(judgement: &Judgement) -> String {
     match (&judgement.claim.by, &judgement.claim.place) {
         (Whose::Ours, _) => "ours".to_owned(),
@@ -161,17 +162,17 @@ fn ordered(axis: Option<&str>, wanted: &str, study: &Study) -> String {
 
 /// Every claim with its verdict and the reason, as a list; what has not run at all is folded away.
 pub(super) fn list(judgements: &[Judgement], study: &Study, measured: &Measured) -> String {
-    let (mut told, mut idle, mut left_out) = (String::new(), String::new(), 0);
+    let (mut listed, mut idle, mut left_out) = (String::new(), String::new(), 0);
     for judgement in judgements {
-        let is_told =
+        let is_listed =
             judgement.claim.untold.is_some() || looked_at(judgement, measured).next().is_some();
-        left_out += usize::from(!is_told);
-        let list = if is_told { &mut told } else { &mut idle };
+        left_out += usize::from(!is_listed);
+        let list = if is_listed { &mut listed } else { &mut idle };
         item(list, judgement, study, measured);
     }
     let mut page = String::new();
-    if !told.is_empty() {
-        let _ = write!(page, "<ol class=\"claims\">\n{told}</ol>\n");
+    if !listed.is_empty() {
+        let _ = write!(page, "<ol class=\"claims\">\n{listed}</ol>\n");
     }
     if !idle.is_empty() {
         let _ = write!(

@@ -1,6 +1,6 @@
 //! The page in a real browser: it draws every picture, complains about nothing, fits a telephone.
 //!
-//! Needs headless Chromium (Debian package `chromium`); without one the tests say that they are
+//! Needs headless Chromium (Debian package `chromium`); without one the tests report that they are
 //! skipped. The pages and pictures stay in the build directory's `tmp` for a look.
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
@@ -61,7 +61,7 @@ fn desktop_dark_one_seed() {
 }
 
 /// Headless windows are never narrower than 500 pixels, so the page sits in a frame of a telephone's
-/// width and tells its parent what it looks like.
+/// width and reports to its parent what it looks like.
 #[test]
 fn a_telephone_shows_everything_without_scrolling_sideways() {
     let Some(browser) = browser() else { return };

@@ -1,6 +1,6 @@
 //! Runs over time: those of each choice laid over each other, in a real browser.
 //!
-//! The browser needs headless Chromium (Debian package `chromium`); without one its tests say that they are
+//! The browser needs headless Chromium (Debian package `chromium`); without one its tests report that they are
 //! skipped. The figures are synthetic: nothing here was measured.
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
@@ -14,7 +14,7 @@ use midhop_study::Measured;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lays all setups over each other and tells what then is drawn: names of curves; colours, dashes and markers
+/// Lays all setups over each other and reports what then is drawn: names of curves; colours, dashes and markers
 /// that two of them share; names in the legend; commands; words that are cut off; whether the page is wider than
 /// its window; and of a proxied setup how great its round trip is by each choice of the sender.
 const LOOK: &str = "<script>document.addEventListener('drawn', () => {\
@@ -72,23 +72,23 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
         let found = open(browser, page, width, height, &["--dump-dom"]);
         assert_eq!(found.console, Vec::<String>::new());
         // Of a frame the last to be written is the outer page's.
-        let told = found.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
-        let told = told.expect("an answer").replace("&quot;", "\"").replace("&amp;", "&");
-        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let answer = found.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
+        let answer = answer.expect("an answer").replace("&quot;", "\"").replace("&amp;", "&");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
         let names = ["CUBIC end to end", "bbr", "midhop-hybla-plus", "midhopd, BBR"];
-        assert_eq!(told["names"], json!(names), "{told}");
+        assert_eq!(answer["names"], json!(names), "{answer}");
         for name in names {
             assert!(
-                told["legend"].as_array().is_some_and(|it| it.contains(&json!(name))),
-                "{told}"
+                answer["legend"].as_array().is_some_and(|it| it.contains(&json!(name))),
+                "{answer}"
             );
         }
-        assert_eq!((&told["alike"], &told["cut"]), (&json!([]), &json!([])), "{told}");
+        assert_eq!((&answer["alike"], &answer["cut"]), (&json!([]), &json!([])), "{answer}");
         for what in ["longer", "saved", "fits"] {
-            assert_eq!(told[what], true, "{what}: {told}");
+            assert_eq!(answer[what], true, "{what}: {answer}");
         }
-        assert_eq!(told["commands"], 4, "{told}");
-        let title = told["title"].as_str().expect("a title");
+        assert_eq!(answer["commands"], 4, "{answer}");
+        let title = answer["title"].as_str().expect("a title");
         assert!(title.ends_with("each configuration, seed 1"), "{title}");
         let picture = folder().join(format!("along-{width}.png"));
         let shot = format!("--screenshot={}", picture.display());

@@ -56,7 +56,7 @@ fn a_page_of_two_places_keeps_them_apart_and_sets_them_side_by_side() {
 }
 
 #[test]
-fn a_page_says_what_its_figures_are() {
+fn a_page_names_what_its_figures_are() {
     let mut record = synthetic::one();
     record.cell.clear();
     "sim".clone_into(&mut record.environment.runner);

@@ -1,6 +1,6 @@
 //! Pages of studies: complete, harmless, and in a real browser.
 //!
-//! The browser needs headless Chromium (Debian package `chromium`); without one its tests say that they are
+//! The browser needs headless Chromium (Debian package `chromium`); without one its tests report that they are
 //! skipped. The figures are synthetic: nothing here was measured.
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
@@ -26,7 +26,7 @@ fn markup(page: &str) -> String {
 }
 
 #[test]
-fn verdicts_are_told_by_signs_and_words_with_their_reasons() {
+fn verdicts_are_shown_by_signs_and_words_with_their_reasons() {
     let page = markup(&Ran::of(STUDY).page());
     for (class, sign, name) in [
         ("holds", "✓", "holds"),
@@ -49,7 +49,7 @@ fn verdicts_are_told_by_signs_and_words_with_their_reasons() {
 }
 
 #[test]
-fn a_terminal_tells_why_a_claim_cannot_be_told() {
+fn a_terminal_shows_why_a_claim_cannot_be_decided() {
     let ran = Ran::of(STUDY);
     let text = midhop_report::study(&ran.study, &ran.measured, &ran.judgements, 80);
     let at = text.find("cannot be told  Users are happier (Sec. 7)\n").expect("the claim");
@@ -89,9 +89,9 @@ fn pages_lead_to_their_own_files_and_nowhere_else() {
     }
 }
 
-/// What runs on kernels beside the simulator is told apart, and so is what could not run there.
+/// What runs on kernels beside the simulator is shown apart, and so is what could not run there.
 #[test]
-fn what_the_laboratory_ran_and_left_out_is_said() {
+fn what_the_laboratory_ran_and_left_out_is_shown() {
     let ran = Ran::of(STUDY);
     let left_out = ["geo-demo proxy=small: 3 runs left out: no kernel has <that>".to_owned()];
     let lab = Reproduction { place: Place::Lab, left_out: &left_out, ..ran.shown() };
@@ -260,9 +260,9 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Every cell of a picture tells its own plan, though only the first cell's is on the page.
+/// Every cell of a picture has its own plan, though only the first cell's is on the page.
 #[test]
-fn a_picture_tells_the_whole_plan_of_each_cell() {
+fn a_picture_has_the_whole_plan_of_each_cell() {
     let Some(browser) = browser() else { return };
     let ran = Ran::of(STUDY);
     let page = append(
@@ -283,15 +283,15 @@ fn a_picture_tells_the_whole_plan_of_each_cell() {
     );
     let found = open(browser, &page, 1200, 2000, &["--dump-dom"]);
     assert_eq!(found.console, Vec::<String>::new());
-    let told = seen(&found.dom).expect("plans").replace("&quot;", "\"").replace("&amp;", "&");
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    let told = told.as_object().expect("plans");
-    assert_eq!(told.len(), 12, "{told:?}");
+    let plans = seen(&found.dom).expect("plans").replace("&quot;", "\"").replace("&amp;", "&");
+    let plans: Value = serde_json::from_str(&plans).expect("JSON");
+    let plans = plans.as_object().expect("plans");
+    assert_eq!(plans.len(), 12, "{plans:?}");
     for ((_, cell), plan) in ran.plans.iter().filter(|((_, cell), _)| cell["load"] == "file") {
         let at: Vec<String> = cell.iter().map(|(axis, label)| format!("{axis}={label}")).collect();
         let at = format!("--cell 'geo-demo:{}'", at.join(","));
-        let found = told.iter().find(|(command, _)| command.ends_with(&at));
-        let (_, found) = found.unwrap_or_else(|| panic!("{at}: {told:?}"));
+        let found = plans.iter().find(|(command, _)| command.ends_with(&at));
+        let (_, found) = found.unwrap_or_else(|| panic!("{at}: {plans:?}"));
         let mut plan = plan.clone();
         plan.as_object_mut().expect("a plan").remove("seed");
         assert!(same(&plan, found), "{at}: {found}");

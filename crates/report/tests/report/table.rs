@@ -127,7 +127,7 @@ fn invalid_runs_leave_the_mean_and_are_named() {
 }
 
 #[test]
-fn a_run_faster_than_physics_or_with_changed_bytes_is_invalid_whatever_it_says() {
+fn a_run_faster_than_physics_or_with_changed_bytes_is_invalid_whatever_it_reports() {
     let mut record = synthetic::one();
     record.transfers[0].limit.as_mut().expect("a limit").efficiency = 1.02;
     assert!(table(&[record.clone()]).contains("faster than physics allows"));
@@ -138,7 +138,7 @@ fn a_run_faster_than_physics_or_with_changed_bytes_is_invalid_whatever_it_says()
 }
 
 #[test]
-fn cells_without_a_record_and_missing_runs_are_told() {
+fn cells_without_a_record_and_missing_runs_are_listed() {
     let whole = synthetic::records(2);
     assert!(!table(&whole).contains("Not the whole experiment"));
     let mut part = whole;

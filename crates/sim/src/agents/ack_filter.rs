@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_of_congestion_goes_only_for_what_says_the_same() {
+    fn what_reports_congestion_goes_only_for_what_reports_the_same() {
         let all = [Flags::default(), Flags::ECE, Flags::CWR, Flags::ECE | Flags::CWR];
         let flagged = |flags, number| Segment { flags: Flags::ACK | flags, ..ack(number) };
         for older in all {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn sack_blocks_go_only_when_all_of_them_are_said_again() {
+    fn sack_blocks_go_only_when_all_of_them_are_reported_again() {
         let older = with_sack(1000, &[(3000, 4000), (6000, 7000)]);
         assert!(goes(&with_sack(1000, &[(8000, 9000), (3000, 4500), (6000, 7000)]), &older));
         assert!(!goes(&with_sack(1000, &[(8000, 9000), (3000, 4500)]), &older));

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_more_than_a_name_and_the_leg_fills_in_what_it_says() {
+    fn a_table_sets_more_than_a_name_and_the_leg_fills_in_what_it_has() {
         let text = "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\nrtt0 = \"50 ms\"\n\
                     congestion = { algorithm = \"hybla-plus\", loss_tolerance = 0.1 }\n\
                     [legs.t]\ncongestion = { algorithm = \"cubic\", slow_start = \"search\", \
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leg_lacks_is_said() {
+    fn what_a_leg_lacks_is_reported() {
         for (text, why) in [
             ("[legs.s]\ncongestion = \"known-rate\"", "the leg has no rate that could be known"),
             ("[legs.s]\ncongestion = \"xcp\"", "no router on the way"),

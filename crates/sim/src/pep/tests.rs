@@ -152,13 +152,13 @@ impl Rig {
         }
     }
 
-    fn told(&self, side: usize, event: Event) -> bool {
+    fn reported(&self, side: usize, event: Event) -> bool {
         self.events[side / 2].contains(&event)
     }
 
     fn connect(&mut self) {
         self.until("the handshakes", |rig| {
-            rig.told(CLIENT, Event::Connected) && rig.told(SERVER, Event::Connected)
+            rig.reported(CLIENT, Event::Connected) && rig.reported(SERVER, Event::Connected)
         });
     }
 
@@ -170,13 +170,13 @@ impl Rig {
 #[test]
 fn the_client_is_accepted_once_the_server_has_or_at_once() {
     let mut patient = Rig::new("");
-    patient.until("the client", |rig| rig.told(CLIENT, Event::Connected));
+    patient.until("the client", |rig| rig.reported(CLIENT, Event::Connected));
     // Four wires: to the server and back, and to the client and back.
     assert_eq!(patient.now, Instant::START + DELAY * 4);
     let mut early = Rig::new("intercept.accept = \"early\"");
-    early.until("the client", |rig| rig.told(CLIENT, Event::Connected));
+    early.until("the client", |rig| rig.reported(CLIENT, Event::Connected));
     assert_eq!(early.now, Instant::START + DELAY * 2);
-    assert!(!early.told(SERVER, Event::Connected));
+    assert!(!early.reported(SERVER, Event::Connected));
     early.connect();
 }
 
@@ -194,7 +194,7 @@ fn a_client_waits_only_for_servers_that_have_not_accepted_lately() {
     };
     for (accepted, wires) in [(None, 4), (Some(30), 4), (Some(29), 2)] {
         let mut rig = rig(accepted);
-        rig.until("the client", |rig| rig.told(CLIENT, Event::Connected));
+        rig.until("the client", |rig| rig.reported(CLIENT, Event::Connected));
         assert_eq!(rig.now, start + DELAY * wires, "{accepted:?}");
         rig.connect();
         let answered = &rig.proxy.shared.answered;
@@ -213,13 +213,15 @@ fn a_half_closed_flow_goes_on_the_other_way_and_ends_in_order() {
     rig.connect();
     rig.ends[0].write(100_000);
     rig.ends[0].close();
-    rig.until("the request", |rig| rig.told(SERVER, Event::PeerClosed));
+    rig.until("the request", |rig| rig.reported(SERVER, Event::PeerClosed));
     assert_eq!((rig.read[1], rig.ends[1].state()), (100_000, State::CloseWait));
     rig.ends[1].write(300_000);
     rig.until("the answer", |rig| rig.read[0] == 300_000);
-    assert!(!rig.told(CLIENT, Event::PeerClosed));
+    assert!(!rig.reported(CLIENT, Event::PeerClosed));
     rig.ends[1].close();
-    rig.until("the end", |rig| rig.told(CLIENT, Event::Closed) && rig.told(SERVER, Event::Closed));
+    rig.until("the end", |rig| {
+        rig.reported(CLIENT, Event::Closed) && rig.reported(SERVER, Event::Closed)
+    });
     rig.until("the books", |rig| rig.count("flows-ended") == 1);
     assert_eq!((rig.resets, rig.count("flows-ended"), rig.count("flows-reset")), (0, 1, 0));
     assert_eq!((rig.count("bytes-up"), rig.count("bytes-down")), (100_000, 300_000));
@@ -234,7 +236,7 @@ fn a_reset_is_carried_to_the_other_end() {
         rig.until("some data", |rig| rig.read[0] > 0);
         rig.ends[side / 2].abort();
         let other = SERVER - side;
-        rig.until("the reset", |rig| rig.told(other, Event::Reset(Cause::Peer)));
+        rig.until("the reset", |rig| rig.reported(other, Event::Reset(Cause::Peer)));
         assert_eq!(rig.count("flows-reset"), 1);
         assert!(rig.proxy.flows[0].is_none(), "both legs are gone");
     }
@@ -272,7 +274,7 @@ fn late_segments_go_to_the_leg_that_waits_or_to_the_far_end() {
     let mut rig = Rig::new("");
     rig.connect();
     rig.ends[1].abort();
-    rig.until("the reset", |rig| rig.told(CLIENT, Event::Reset(Cause::Peer)));
+    rig.until("the reset", |rig| rig.reported(CLIENT, Event::Reset(Cause::Peer)));
     for side in [CLIENT, SERVER] {
         assert_eq!(meets(&mut rig, side), [Action::Send(late(side))]);
     }
@@ -280,9 +282,11 @@ fn late_segments_go_to_the_leg_that_waits_or_to_the_far_end() {
     let mut rig = Rig::new("");
     rig.connect();
     rig.ends[0].close();
-    rig.until("the client's end", |rig| rig.told(SERVER, Event::PeerClosed));
+    rig.until("the client's end", |rig| rig.reported(SERVER, Event::PeerClosed));
     rig.ends[1].close();
-    rig.until("the end", |rig| rig.told(CLIENT, Event::Closed) && rig.told(SERVER, Event::Closed));
+    rig.until("the end", |rig| {
+        rig.reported(CLIENT, Event::Closed) && rig.reported(SERVER, Event::Closed)
+    });
     rig.until("the books", |rig| rig.count("flows-ended") == 1);
     rig.until("the last acknowledgement", |rig| rig.wire.is_empty());
     assert!(rig.proxy.flows[0].is_some(), "one leg waits");
@@ -296,11 +300,11 @@ fn late_segments_go_to_the_leg_that_waits_or_to_the_far_end() {
 fn what_the_far_side_refuses_is_refused() {
     let mut rig = Rig::new("");
     rig.ends[1].close();
-    rig.until("the refusal", |rig| rig.told(CLIENT, Event::Reset(Cause::Refused)));
+    rig.until("the refusal", |rig| rig.reported(CLIENT, Event::Reset(Cause::Refused)));
     assert_eq!(rig.count("flows-refused"), 1);
     assert!(rig.proxy.flows[0].is_none());
     let mut ruled = Rig::new("[[rules]]\naction = \"reject\"\nmatch.destination_port = 7000\n");
-    ruled.until("the refusal", |rig| rig.told(CLIENT, Event::Reset(Cause::Refused)));
+    ruled.until("the refusal", |rig| rig.reported(CLIENT, Event::Reset(Cause::Refused)));
     assert_eq!((ruled.count("flows-rejected"), ruled.dropped), (1, 1));
 }
 
@@ -377,7 +381,7 @@ fn a_naive_proxy_acknowledges_what_it_holds_until_its_store_is_full() {
     rig.connect();
     rig.ends[1].write(80 << 20);
     let mut windows = BTreeSet::new();
-    while !rig.told(SERVER, Event::Reset(Cause::Peer)) {
+    while !rig.reported(SERVER, Event::Reset(Cause::Peer)) {
         let (now, before) = (rig.now, rig.ends[1].acknowledged());
         rig.until("time", |rig| rig.now > now);
         if rig.ends[1].acknowledged() > before {
@@ -387,7 +391,7 @@ fn a_naive_proxy_acknowledges_what_it_holds_until_its_store_is_full() {
     // An acknowledgement leaves before the acknowledged data is read.
     assert!(windows.first() >= Some(&(20_000 - 2 * 1448)), "never less: {windows:?}");
     let acknowledged = rig.ends[1].acknowledged();
-    rig.until("the client's end", |rig| rig.told(CLIENT, Event::Reset(Cause::Peer)));
+    rig.until("the client's end", |rig| rig.reported(CLIENT, Event::Reset(Cause::Peer)));
     let arrived = rig.ends[0].readable();
     // Data that the client has is in the store too, until the client has acknowledged it.
     assert!(acknowledged > arrived + buffer / 2, "{acknowledged} acknowledged, {arrived} arrived");
@@ -408,7 +412,7 @@ fn a_store_that_is_large_enough_resets_nobody() {
     assert!(rig.ends[0].readable() < total, "long before all has arrived");
     rig.reads[0] = true;
     rig.read[0] += rig.ends[0].read(rig.now, u64::MAX);
-    rig.until("the end", |rig| rig.told(CLIENT, Event::PeerClosed));
+    rig.until("the end", |rig| rig.reported(CLIENT, Event::PeerClosed));
     assert_eq!((rig.read[0], rig.resets), (total, 0));
     assert_eq!(rig.count("flows-reset-store-full"), 0);
 }

@@ -1,4 +1,4 @@
-//! What a scenario says of congestion control reaches the senders, and shows in what they send.
+//! What a scenario configures of congestion control reaches the senders, and shows in what they send.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::congestion::{OpeningPlan, Own};
@@ -40,7 +40,7 @@ fn queue_max(record: &Record) -> u64 {
 }
 
 #[test]
-fn a_plan_shows_all_that_an_algorithm_is_told() {
+fn a_plan_shows_all_that_an_algorithm_is_given() {
     let tuning = |congestion: &str| {
         let set = congestion_of("file", congestion);
         plan(FILE, &[&set]).transfers[0].tuning.clone()
@@ -69,7 +69,7 @@ fn a_larger_initial_window_is_quicker() {
 }
 
 #[test]
-fn a_connection_begins_as_it_is_told() {
+fn a_connection_begins_as_it_is_configured() {
     let geo = ["links.satellite.delay=290 ms", "transfers.file.bytes=1 MB"];
     let burst = file("cubic", &geo);
     let resumed = file(
@@ -130,13 +130,16 @@ fn a_first_window_that_is_spread_leaves_over_a_round_trip() {
         (true, 10, "satellite", 50.4),
     ] {
         let left = |opening: &str| {
-            let told = format!(
+            let congestion = format!(
                 "{{ algorithm = \"reno\", opening = \"{opening}\", initial_window = {window} }}"
             );
             let (leg, set) = if proxy {
-                (format!("[peps.gw]\nlegs.satellite.congestion = {told}\n"), "nodes.gateway.pep=gw")
+                (
+                    format!("[peps.gw]\nlegs.satellite.congestion = {congestion}\n"),
+                    "nodes.gateway.pep=gw",
+                )
             } else {
-                (String::new(), &*congestion_of("file", &told))
+                (String::new(), &*congestion_of("file", &congestion))
             };
             departures(link, &format!("{FILE}{leg}"), &[set])
         };
@@ -157,13 +160,13 @@ fn a_first_window_that_is_spread_leaves_over_a_round_trip() {
 #[test]
 fn what_ends_slow_start_decides_what_is_lost() {
     let lost = |slow_start: &str| {
-        let told = format!("{{ algorithm = \"reno\", slow_start = \"{slow_start}\" }}");
+        let congestion = format!("{{ algorithm = \"reno\", slow_start = \"{slow_start}\" }}");
         let set = ["links.satellite.delay=290 ms", "transfers.file.bytes=12 MB"];
-        let file = file(&told, &set);
+        let file = file(&congestion, &set);
         file.flows[0].retransmissions as f64 * 1500.0 / (20e6 / 8.0 * 0.6004)
     };
     // In products of the link's rate and round-trip time. The queue holds one: doubling goes on for the
-    // two round trips that a full path takes until the first loss is heard of.
+    // two round trips that a full path takes until the first loss is reported.
     let classic = lost("classic");
     assert!((1.8..2.2).contains(&classic), "{classic} products are lost");
     // SEARCH compares over windows of 3.5 round trips: the loss comes first.
@@ -247,7 +250,7 @@ fn an_xcp_flow_learns_its_window_in_a_few_round_trips() {
 }
 
 #[test]
-fn dvegas_told_of_its_terminals_queue_never_fills_it() {
+fn dvegas_with_reports_of_its_terminals_queue_never_fills_it() {
     let text = "[transfers.push]\nfrom = \"terminal\"\nto = \"server\"\nseconds = 10\n";
     let run = |congestion: &str| {
         let set = congestion_of("push", congestion);

@@ -47,14 +47,14 @@ fn uploaded(set: &[&str]) -> TransferResult {
 }
 
 /// Whatever the rate: two products and a second of a flow's share, which takes two round trips and a second, is all
-/// that is delivered after its sender has stopped. Then the last bytes arrive, and that is heard.
+/// that is delivered after its sender has stopped. Then the last bytes arrive and are acknowledged.
 #[test]
 fn what_was_accepted_is_delivered_within_two_products_and_a_second() {
-    for (rate, told) in [("1 Mbit/s", "0.95 Mbit/s"), ("8 Mbit/s", "7.6 Mbit/s")] {
+    for (rate, configured) in [("1 Mbit/s", "0.95 Mbit/s"), ("8 Mbit/s", "7.6 Mbit/s")] {
         for seed in 1..=2 {
             let set = [
                 format!("links.satellite.rate={rate}"),
-                format!("peps.near.peers.far.rate={told}"),
+                format!("peps.near.peers.far.rate={configured}"),
                 format!("seed={seed}"),
             ];
             let set: Vec<_> = set.iter().map(String::as_str).collect();

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// One flow's marks, as a receiver of RFC 3168 §6.1.3 takes them: from the first that it must echo until
-/// the sender says that it has reduced its window.
+/// the sender announces that it has reduced its window.
 #[derive(Debug, Default)]
 struct Book {
     open: Option<Echo>,
@@ -22,8 +22,8 @@ struct Echo {
     marked: Instant,
     /// The acknowledgment number of the first that echoed it.
     first: Option<u32>,
-    /// When the sender heard of it.
-    heard: Option<Instant>,
+    /// When the sender received an echo of it.
+    received: Option<Instant>,
 }
 
 /// Writes the book where it stands and lets everything pass.
@@ -44,7 +44,7 @@ impl Witness {
                 book.closed.extend(open);
             }
             if segment.ecn == Ecn::Congested {
-                book.open.get_or_insert(Echo { marked: now, first: None, heard: None });
+                book.open.get_or_insert(Echo { marked: now, first: None, received: None });
             }
         }
         let Some(open) = &mut book.open else { return };
@@ -53,7 +53,7 @@ impl Witness {
         }
         let answers = |first: u32| segment.acknowledgment.wrapping_sub(first) < 1 << 31;
         if !self.at_receiver && echoes && open.first.is_some_and(answers) {
-            open.heard.get_or_insert(now);
+            open.received.get_or_insert(now);
         }
     }
 }
@@ -89,7 +89,7 @@ rebuild = "2896 B"
 links = ["satellite"]
 "#;
 
-/// What a file of 20 MB tells of its marks, over a wide link that marks and a narrow way back.
+/// What the segments of a file of 20 MB report of its marks, over a wide link that marks and a narrow way back.
 fn echoes(terminal: &str, gateway: &str) -> Vec<Echo> {
     let set = [
         "tcp.ecn=true",
@@ -133,8 +133,8 @@ fn an_echo_waits_for_no_more_than_a_few_others() {
     let most = CABLES + SLOT + SLOT + SLOT + SLOT;
     for (terminal, gateway) in [("[\"thin\"]", "[]"), ("[\"thin\"]", "[\"even\"]")] {
         for echo in echoes(terminal, gateway) {
-            let heard = echo.heard.expect("the sender reduced its window for it");
-            let took = heard.saturating_since(echo.marked);
+            let received = echo.received.expect("the sender reduced its window for it");
+            let took = received.saturating_since(echo.marked);
             assert!(took <= most, "{terminal} {gateway}: {took}, at most {most}");
         }
     }
@@ -146,8 +146,8 @@ fn decimation_leaves_out_no_first_echo() {
     // that come the first of each kind, and what was held before it.
     let most = CABLES + SLOT + SLOT + SLOT + SLOT;
     for echo in echoes("[\"few\"]", "[]") {
-        let heard = echo.heard.expect("the sender reduced its window for it");
-        let took = heard.saturating_since(echo.marked);
+        let received = echo.received.expect("the sender reduced its window for it");
+        let took = received.saturating_since(echo.marked);
         assert!(took <= most, "{took}, at most {most}");
     }
 }

@@ -125,19 +125,19 @@ fn flows_divide_the_rate_of_their_leg() {
     assert!(transfer.goodput.mbit_per_s() > 15.0, "{}", transfer.goodput);
 }
 
-/// A pair of proxies around a geostationary link of 20 Mbit/s, and what the nearer one is told of it.
-fn between_proxies(told: &str, set: &[&str]) -> Record {
+/// A pair of proxies around a geostationary link of 20 Mbit/s, and the congestion control of the nearer one.
+fn between_proxies(congestion: &str, set: &[&str]) -> Record {
     let peps = "[peps.gw]\nlegs.satellite = { rate = \"20 Mbit/s\", rtt = \"580.4 ms\" }\n\
                 [peps.far]\nlegs.satellite = { rate = \"20 Mbit/s\", rtt = \"580.4 ms\" }\n";
-    let told = format!("peps.gw.legs.satellite.congestion={told}");
+    let congestion = format!("peps.gw.legs.satellite.congestion={congestion}");
     let all = [
         "nodes.gateway.pep=gw",
         "nodes.terminal.pep=far",
         "links.satellite.delay=290 ms",
-        told.as_str(),
+        congestion.as_str(),
     ];
     let record = record(&format!("{FILE}{peps}"), &[&all[..], set].concat(), false);
-    assert!(record.transfers[0].complete, "{told}: {:?}", record.transfers[0]);
+    assert!(record.transfers[0].complete, "{congestion}: {:?}", record.transfers[0]);
     record
 }
 
@@ -153,7 +153,7 @@ const FIRST_BYTE_S: f64 = 2.0 * 0.6004;
 fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
     // Of the 260 segments that a flow has in its last round, 2.6 are lost at 1 %, and one of their repairs
     // in one flow of forty; at 5 % 13 are lost, and one of their repairs in every second flow.
-    for (told, loss, repairs) in [
+    for (congestion, loss, repairs) in [
         ("known-rate", 0.0, 1.0),
         ("known-rate", 0.01, 1.0),
         ("{ algorithm = \"known-rate\", window = 3, loss_max = 0.3 }", 0.05, 2.0),
@@ -163,7 +163,7 @@ fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
             "transfers.file.bytes=6 MB",
             &format!("links.satellite.down.loss={loss}"),
         ];
-        let record = between_proxies(told, &set);
+        let record = between_proxies(congestion, &set);
         // 1448 of 1500 bytes are payload.
         let ideal_s = 24e6 * 8.0 / (20e6 * 1448.0 / 1500.0 * (1.0 - loss)) + FIRST_BYTE_S;
         let mut ends: Vec<_> = record.transfers[0].flows.iter().map(|flow| flow.end).collect();
@@ -172,15 +172,15 @@ fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
         let end_s = ends[2].as_s_f64();
         // A repair takes a round trip and the quarter of one that RACK waits for what is late.
         let late_s = (0.25 + 1.25 * repairs) * 0.6;
-        assert!(end_s < ideal_s + late_s, "{told}, {loss}: {ends:?} of {ideal_s} s");
+        assert!(end_s < ideal_s + late_s, "{congestion}, {loss}: {ends:?} of {ideal_s} s");
         // The first ten segments of each flow leave at once, as Linux' fq lets them.
         let queue = satellite(&record).queue_bytes_max;
-        assert!(queue <= 4 * 10 * 1500, "{told}, {loss}: a queue of {queue} bytes");
+        assert!(queue <= 4 * 10 * 1500, "{congestion}, {loss}: a queue of {queue} bytes");
     }
 }
 
 #[test]
-fn an_open_loop_fills_what_carries_less_than_was_said_and_loses_the_rest() {
+fn an_open_loop_fills_what_carries_less_than_was_configured_and_loses_the_rest() {
     let congestion = "{ algorithm = \"known-rate\", open_loop = true }";
     // Buffers are all that bounds it: here they hold the whole file.
     let set = [
@@ -202,8 +202,8 @@ fn an_open_loop_fills_what_carries_less_than_was_said_and_loses_the_rest() {
 
 #[test]
 fn a_table_at_a_leg_reaches_its_connections() {
-    let lossless = |told: &str| between_proxies(told, &["transfers.file.bytes=1 MB"]);
-    let took = |told: &str| lossless(told).transfers[0].took;
+    let lossless = |congestion: &str| between_proxies(congestion, &["transfers.file.bytes=1 MB"]);
+    let took = |congestion: &str| lossless(congestion).transfers[0].took;
     let burst = took("cubic");
     let resumed = took(
         "{ algorithm = \"cubic\", opening = \"careful-resume\", saved_window = \"1.5 MB\", \
@@ -254,7 +254,7 @@ fn a_table_that_means_nothing_is_refused_on_its_line() {
         ("{ congestion = { algorithm = \"cubic\", slow = \"search\" } }", "unknown key"),
         ("{ congestion = { algorithm = \"cubik\" } }", "no algorithm of ours"),
     ] {
-        let said = refused(leg);
-        assert!(said.contains(message), "{leg}: {said}");
+        let refusal = refused(leg);
+        assert!(refusal.contains(message), "{leg}: {refusal}");
     }
 }

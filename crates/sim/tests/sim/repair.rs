@@ -193,7 +193,7 @@ fn without_losses_agents_change_nothing() {
         assert!(plain.complete && snooped.complete);
         assert_eq!(plain.flows[0].retransmissions, snooped.flows[0].retransmissions);
         assert_eq!(plain.goodput, snooped.goodput, "{congestion:?}");
-        // Of congestion the source hears one round trip of the user link later: 20 of 220 ms, and hybla-plus has
+        // Congestion is reported to the source one round trip of the user link later: 20 of 220 ms, and hybla-plus has
         // 0.908 of it for the 0.909 which that leaves.
         let paired =
             Cast::pair().run(&[&USER, &small, &congestion], false).transfers.swap_remove(0);
@@ -202,10 +202,10 @@ fn without_losses_agents_change_nothing() {
     }
 }
 
-/// BBR lets four segments out while it measures the shortest round trip. A source that has not been told what has arrived
+/// BBR lets four segments out while it measures the shortest round trip. A source to which what has arrived was not reported
 /// takes it for under way, and waits for it: in one run of five until its timer ran, again and again.
 #[test]
-fn a_source_whose_window_is_full_is_told_what_it_waits_for() {
+fn what_a_source_with_a_full_window_waits_for_is_reported_to_it() {
     let lossy = ["links.satellite.down.loss=1 %", "transfers.file.congestion=bbr"];
     for seed in 1..=10 {
         let seed = [&format!("seed={seed}")[..]];

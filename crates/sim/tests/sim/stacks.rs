@@ -29,7 +29,7 @@ fn packets_have_the_size_that_is_asked_for() {
     let (small, _) = downlink(&checked(FILE, &["tcp.packet=1024 B"]));
     assert!((1_480..=1_500).contains(&usual), "{usual}");
     assert!((1_010..=1_024).contains(&small), "{small}");
-    // One end is enough: it says so in its SYN.
+    // One end is enough: it announces it in its SYN.
     let (small, _) = downlink(&checked(FILE, &["nodes.client.tcp={ packet = \"576 B\" }"]));
     assert!((570..=576).contains(&small), "{small}");
 }
@@ -139,7 +139,7 @@ fn phases_add_up_to_the_time_with_data_on_its_way() {
 }
 
 #[test]
-fn a_proxy_tells_how_long_its_legs_were_in_which_phase() {
+fn a_proxy_reports_how_long_its_legs_were_in_which_phase() {
     let pep = "[peps.gw]\nlegs.satellite = { congestion = \"hybla-plus\" }\n";
     let more = format!("{FILE}{pep}");
     let set = ["nodes.gateway.pep=gw", "links.satellite.down.loss=0.01"];

@@ -140,7 +140,7 @@ impl Receiver {
             if self.readable() == 0 {
                 self.reassembly.release();
             }
-            if self.room.is_worth_telling(self.nxt(), self.segment, self.shift) {
+            if self.room.is_worth_announcing(self.nxt(), self.segment, self.shift) {
                 self.owed.at_once();
             }
         }
@@ -153,8 +153,8 @@ impl Receiver {
         let edge = self.room.offer(nxt, self.segment, self.shift);
         // An edge that the field cannot express is rounded up where there is room. Otherwise the edge would move
         // back by less than a unit with every other segment received (RFC 7323 §2.4).
-        let said = nxt + ((edge - nxt).div_ceil(unit) * unit).min(u64::from(u16::MAX) * unit);
-        self.room.edge = if said <= self.room.read + self.room.buffer { said } else { edge };
+        let rounded = nxt + ((edge - nxt).div_ceil(unit) * unit).min(u64::from(u16::MAX) * unit);
+        self.room.edge = if rounded <= self.room.read + self.room.buffer { rounded } else { edge };
         self.room.edge
     }
 

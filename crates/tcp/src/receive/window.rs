@@ -66,7 +66,7 @@ impl Room {
     }
 
     /// Whether to send a window update.
-    pub fn is_worth_telling(&self, nxt: u64, mss: u64, shift: u8) -> bool {
+    pub fn is_worth_announcing(&self, nxt: u64, mss: u64, shift: u8) -> bool {
         let now = self.edge.saturating_sub(nxt);
         let then = self.offer(nxt, mss, shift).saturating_sub(nxt);
         2 * now <= self.buffer && then > now && then >= 2 * now

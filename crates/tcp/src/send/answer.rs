@@ -98,12 +98,12 @@ impl Sender {
             let outstanding = u32::try_from(before.outstanding).unwrap_or(u32::MAX);
             prr.from = outstanding.saturating_sub(before.sacked).max(1);
         }
-        let arrived = self.tell_duplicates(duplicate);
+        let arrived = self.report_duplicates(duplicate);
         if delivery.bytes > 0 || arrived > 0 {
-            let told = u64::from(counted.told) * u64::from(self.mss);
+            let reported = u64::from(counted.reported) * u64::from(self.mss);
             self.control.on_ack(&Ack {
                 now,
-                acked: Bytes::new(delivery.bytes.saturating_sub(told) + arrived),
+                acked: Bytes::new(delivery.bytes.saturating_sub(reported) + arrived),
                 lost: Bytes::new(newly_lost),
                 rtt,
                 delivery_rate: sample.and_then(|sample| sample.rate),
@@ -212,14 +212,14 @@ impl Sender {
         let covered = delivery.segments.saturating_sub(1);
         let counted = Counted {
             segments: covered.min(recovery.duplicates),
-            told: covered.min(recovery.duplicates_told),
+            reported: covered.min(recovery.duplicates_reported),
         };
         if self.una >= recovery.point {
-            (recovery.duplicates, recovery.duplicates_told) = (0, 0);
+            (recovery.duplicates, recovery.duplicates_reported) = (0, 0);
         } else {
             let left = recovery.duplicates.saturating_sub(covered);
             recovery.duplicates = left.min(self.board.segments_in_flight());
-            recovery.duplicates_told -= counted.told;
+            recovery.duplicates_reported -= counted.reported;
         }
         counted
     }
@@ -229,13 +229,13 @@ impl Sender {
     /// Only during a recovery, in which no window grows. If it were reported when the hole is filled, the window
     /// would grow by a whole flight at the end of the recovery. Duplicates that lead to no
     /// recovery are never reported: the data that they stood for counts when it is acknowledged.
-    fn tell_duplicates(&mut self, duplicate: bool) -> u64 {
+    fn report_duplicates(&mut self, duplicate: bool) -> u64 {
         let recovery = &mut self.recovery;
         if self.sack || !duplicate || recovery.mode != Mode::Recovery {
             return 0;
         }
-        let more = recovery.duplicates.saturating_sub(recovery.duplicates_told);
-        recovery.duplicates_told += more;
+        let more = recovery.duplicates.saturating_sub(recovery.duplicates_reported);
+        recovery.duplicates_reported += more;
         u64::from(more) * u64::from(self.mss)
     }
 
@@ -280,13 +280,13 @@ impl Sender {
             && self.recovery.mode == Mode::Open
             && self.recovery.duplicates >= 3
             && (self.una > self.recovery.point || !settings.newreno);
-        let mut told = losses(now, &mut self.control, &mut self.sampler);
+        let mut report = losses(now, &mut self.control, &mut self.sampler);
         let found = if !self.sack {
             // RFC 6582: the first segment is lost at the third duplicate, if data beyond the last recovery
             // is acknowledged: earlier duplicates may respond to needless retransmissions.
-            if by_duplicates { self.board.lose(0, &mut told) } else { Found::default() }
+            if by_duplicates { self.board.lose(0, &mut report) } else { Found::default() }
         } else if settings.loss_detection.is_rack() {
-            let (found, again) = self.rack.detect(now, &mut self.board, with, &mut told);
+            let (found, again) = self.rack.detect(now, &mut self.board, with, &mut report);
             self.reorder_at = again;
             found
         } else {
@@ -294,7 +294,7 @@ impl Sender {
             let below = self.board.below_sacked(2 * u64::from(self.mss), 3);
             let from = self.recovery.judged.max(self.una);
             self.recovery.judged = below.unwrap_or(0).max(from);
-            self.board.lose_first_sent(from, self.recovery.judged, &mut told)
+            self.board.lose_first_sent(from, self.recovery.judged, &mut report)
         };
         self.found.add(found);
     }
@@ -330,8 +330,8 @@ impl Sender {
             }
             Mode::Recovery if !self.sack && advanced => {
                 // A partial acknowledgement: the next hole (RFC 6582 §3.2).
-                let mut told = losses(now, &mut self.control, &mut self.sampler);
-                let found = self.board.lose(0, &mut told);
+                let mut report = losses(now, &mut self.control, &mut self.sampler);
+                let found = self.board.lose(0, &mut report);
                 self.found.add(found);
             }
             Mode::Loss => {
@@ -481,7 +481,7 @@ struct Counted {
     /// Taken out of the data in flight.
     segments: u32,
     /// Reported to the congestion control.
-    told: u32,
+    reported: u32,
 }
 
 /// The state before the acknowledgement.

@@ -106,14 +106,15 @@ impl Rack {
         now: Instant,
         board: &mut Scoreboard,
         with: Surroundings,
-        told: &mut impl FnMut(&Sent),
+        report: &mut impl FnMut(&Sent),
     ) -> (Found, Instant) {
         let Some(latest) = self.latest else { return (Found::default(), Instant::NEVER) };
         let patience = latest.rtt + self.window(board, with);
         let Some(until) = now.as_ns().checked_sub(patience.as_ns()) else {
             return (Found::default(), latest.sent_at + patience);
         };
-        let (found, waiting) = board.lose_sent_before(latest.order, Instant::from_ns(until), told);
+        let (found, waiting) =
+            board.lose_sent_before(latest.order, Instant::from_ns(until), report);
         (found, if waiting { latest.sent_at + patience } else { Instant::NEVER })
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Recovery {
     /// Duplicate acknowledgements since the last new one, where there are no selective ones.
     pub duplicates: u32,
     /// The part of the unacknowledged data behind duplicates that is reported to the congestion control.
-    pub duplicates_told: u32,
+    pub duplicates_reported: u32,
     pub undo: Undo,
     /// Whether the last timeout may still turn out to have been spurious (RFC 5682).
     pub frto: bool,

@@ -240,8 +240,8 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the segment at `index` as lost, if it is in flight; calls `told` with each one.
-    pub fn lose(&mut self, index: usize, told: &mut impl FnMut(&Sent)) -> Found {
+    /// Marks the segment at `index` as lost, if it is in flight; calls `report` with each one.
+    pub fn lose(&mut self, index: usize, report: &mut impl FnMut(&Sent)) -> Found {
         let Some(sent) = self.ring.get(index).copied() else { return Found::default() };
         if sent.state != SegmentState::InFlight {
             return Found::default();
@@ -252,7 +252,7 @@ impl Scoreboard {
         self.ring[index].state = SegmentState::Lost;
         self.lost_bytes += u64::from(sent.length);
         self.trouble.get_or_insert_default().lost.push(Reverse(sent.start));
-        told(&sent);
+        report(&sent);
         Found {
             bytes: u64::from(sent.length),
             in_flight_at_send: Some(sent.rate().in_flight.into()),
@@ -266,7 +266,7 @@ impl Scoreboard {
         &mut self,
         order: Order,
         until: Instant,
-        told: &mut impl FnMut(&Sent),
+        report: &mut impl FnMut(&Sent),
     ) -> (Found, bool) {
         let mut found = Found::default();
         while let Some(index) = self.oldest() {
@@ -277,18 +277,18 @@ impl Scoreboard {
             if sent.sent_at > until {
                 return (found, true);
             }
-            found.add(self.lose(index, told));
+            found.add(self.lose(index, report));
         }
         (found, false)
     }
 
     /// Marks as lost every segment from `from` to `to` that was sent only once.
-    pub fn lose_first_sent(&mut self, from: u64, to: u64, told: &mut impl FnMut(&Sent)) -> Found {
+    pub fn lose_first_sent(&mut self, from: u64, to: u64, report: &mut impl FnMut(&Sent)) -> Found {
         let mut found = Found::default();
         let mut index = self.at_or_after(from);
         while let Some(sent) = self.ring.get(index).filter(|sent| sent.end() <= to) {
             if !sent.retransmitted {
-                found.add(self.lose(index, told));
+                found.add(self.lose(index, report));
             }
             index += 1;
         }
@@ -296,9 +296,9 @@ impl Scoreboard {
     }
 
     /// Marks every segment in flight as lost.
-    pub fn lose_all(&mut self, told: &mut impl FnMut(&Sent)) {
+    pub fn lose_all(&mut self, report: &mut impl FnMut(&Sent)) {
         while let Some(index) = self.oldest() {
-            self.lose(index, told);
+            self.lose(index, report);
         }
     }
 

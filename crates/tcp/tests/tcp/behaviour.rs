@@ -22,7 +22,7 @@ fn a_lost_window_update_does_not_stall_for_ever() {
     pair.read_limit = [None, Some(0)];
     pair.run_to(at(5_000));
     assert_eq!(pair.ends[1].readable(), 20_000);
-    // The reader goes on, but what tells of it is lost.
+    // The reader goes on, but what announces it is lost.
     pair.read_limit = [None, None];
     let lost_until = pair.now;
     let mut lost = 0;
@@ -155,7 +155,7 @@ fn an_abort_resets_the_peer() {
 }
 
 #[test]
-fn a_refused_connection_says_so() {
+fn a_refused_connection_is_reported() {
     let settings = Settings::default();
     let mut client = Endpoint::connect(settings.clone(), PlainReno::control(&settings, 10), 7);
     let syn = client.poll_transmit(at(0)).expect("a SYN");
@@ -235,7 +235,7 @@ fn a_marked_path_slows_the_sender_once_a_round_trip() {
 }
 
 #[test]
-fn an_idle_sender_starts_over_where_it_is_told_to() {
+fn an_idle_sender_starts_over_where_it_is_configured_to() {
     for slow_start_after_idle in [true, false] {
         let settings = Settings { slow_start_after_idle, ..Settings::default() };
         let mut pair = Pair::with(&settings, PlainReno::control(&settings, 10), path(50));

@@ -200,7 +200,7 @@ fn the_timer_doubles_each_time_that_nobody_answers() {
     assert_eq!(pair.ends[0].phase().map(midhop_tcp::SenderPhase::name), Some("loss"));
 }
 
-/// Of four segments the first is lost; three duplicates tell of it, and nobody listens.
+/// Of four segments the first is lost; three duplicates report it, and nobody listens.
 #[test]
 fn where_nothing_but_the_timer_repairs_duplicates_mean_nothing() {
     let sent = |fast_retransmit| {

@@ -151,7 +151,7 @@ fn sack_repairs_all_holes_in_one_round_trip() {
     }
 }
 
-/// How many segments each acknowledgement lets out, from the third on that tells of a loss.
+/// How many segments each acknowledgement lets out, from the third on that reports a loss.
 fn prr_course(window_after: u32) -> Vec<usize> {
     let settings = strict();
     let control =

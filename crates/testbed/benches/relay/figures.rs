@@ -46,7 +46,7 @@ pub struct Figures {
     pub handshake_us: Option<f64>,
     /// Unit: bytes of user memory. Less is better.
     pub idle_flow_bytes: Option<f64>,
-    /// Connections of which nothing was heard for 10 s, in all rounds. Those that were served are counted without them.
+    /// Connections of which nothing was received for 10 s, in all rounds. Those that were served are counted without them.
     pub stuck: u64,
 }
 

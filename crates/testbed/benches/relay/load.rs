@@ -1,7 +1,7 @@
 //! The loads: bulk, short connections, ping-pong, idle flows; and the server they all talk to.
 //!
-//! The first byte that a client sends says what it wants: `D` bytes without end, `U` to be read to
-//! the end and told how much that was, `E` an echo of each 100 bytes, `G` and `P` the bytes of
+//! The first byte that a client sends selects what it wants: `D` bytes without end, `U` to be read to
+//! the end and answered with how much that was, `E` an echo of each 100 bytes, `G` and `P` the bytes of
 //! [`whole`], from the server and to it.
 
 use crate::Result;
@@ -81,7 +81,7 @@ pub struct Work {
     /// Connections that were made and served.
     pub count: u64,
     pub took: Duration,
-    /// Connections of which nothing was heard for long: nobody waited for them any more.
+    /// Connections of which nothing was received for long: nobody waited for them any more.
     pub stuck: u64,
     /// All bytes that arrived at the server, before and after it was timed too.
     pub up: u64,
@@ -437,7 +437,7 @@ async fn connect_again(first: u16, until: Instant) -> Result<Served> {
     Ok(served)
 }
 
-/// Connects, says a word and hears it again.
+/// Connects, sends a message and receives it again.
 async fn ask(port: u16) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut request = [0x5a; MESSAGE + 1];
@@ -448,7 +448,7 @@ async fn ask(port: u16) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Opens up to `count` flows, says one word on each, and gives them back held open: fewer where the
+/// Opens up to `count` flows, sends one message on each, and gives them back held open: fewer where the
 /// relay takes no more.
 pub fn hold_idle(path: &Path, count: u32) -> Result<Vec<TcpStream>> {
     let mut flows = Vec::with_capacity(count as usize);

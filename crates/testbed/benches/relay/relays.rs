@@ -144,7 +144,7 @@ impl Relay {
         std::env::var_os(variable).map_or_else(|| name.into(), PathBuf::from)
     }
 
-    /// The first line of what the program says of itself.
+    /// The first line of what the program prints of itself.
     ///
     /// # Errors
     /// Why it cannot be had.
@@ -214,7 +214,7 @@ impl Relay {
             }
         }
         // A peer is there when it listens: what leads to it was set up before. midhopd brings its own
-        // interception, and says when that stands.
+        // interception, and logs when that stands.
         processes.start(command, |log| match self {
             Self::Midhopd | Self::Before | Self::AfterConnect => Ok(log.contains(SERVING)),
             _ => listens(&path.gateway),
@@ -262,7 +262,7 @@ impl Processes {
         }
     }
 
-    /// Does some work and tells what it cost the relay.
+    /// Does some work and reports what it cost the relay.
     pub fn cost_of(&self, work: impl FnOnce() -> Result<Work>) -> Result<Costed> {
         let before = self.sum(cost::processor_time)?;
         let work = work()?;

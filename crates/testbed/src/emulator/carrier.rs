@@ -96,7 +96,7 @@ impl Carrier {
         }
     }
 
-    /// Carries frames until told to stop, before all other work of the machine: not so what comes before
+    /// Carries frames until asked to stop, before all other work of the machine: not so what comes before
     /// and after, since to make and to free a ring takes milliseconds, which other links would miss.
     pub(super) fn run(mut self, stop: &EventFd) -> io::Result<WireReport> {
         let policy = scheduling::be_punctual();
@@ -105,7 +105,7 @@ impl Carrier {
         self.report(result?, policy)
     }
 
-    /// Carries frames until told to stop. Gives the processor time that it took.
+    /// Carries frames until asked to stop. Gives the processor time that it took.
     fn carry(&mut self, stop: &EventFd) -> io::Result<Duration> {
         let cpu_at_start = scheduling::thread_cpu();
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

@@ -209,7 +209,7 @@ impl Network {
     }
 
     /// Starts what carries the frames. The clock of traces and outages begins [`START_AHEAD`] from now, when all
-    /// who are to begin have heard of it.
+    /// who are to begin know of it.
     ///
     /// # Errors
     /// When sockets or threads are refused.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Between two looks at whether a daemon that is starting still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What it says when it serves, in the manner of `sd_notify`.
+/// What it announces when it serves, in the manner of `sd_notify`.
 const READY: &str = "READY=1";
 /// What of a log is worth showing in an error. Unit: bytes.
 const LOG_TAIL: u64 = 2000;
@@ -38,7 +38,7 @@ pub enum ProxyError {
         node: String,
         /// What was tried.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// It ended or never served.

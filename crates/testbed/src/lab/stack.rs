@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_host_is_told_so() {
+    fn an_old_host_is_configured_so() {
         let old = TcpPlan {
             sack: false,
             timestamps: false,

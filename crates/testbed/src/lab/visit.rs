@@ -25,7 +25,7 @@ pub enum VisitError {
     Enter {
         /// Which namespace.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The lab has no such node.
@@ -41,7 +41,7 @@ pub enum VisitError {
     Program {
         /// The program asked for.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A node could not be shown.
@@ -49,7 +49,7 @@ pub enum VisitError {
     Publish {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

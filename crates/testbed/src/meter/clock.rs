@@ -1,7 +1,7 @@
 //! The one clock of the meter: `CLOCK_MONOTONIC`, and a name for it.
 //!
 //! Two processes on one machine read the same clock, also from different network namespaces; two
-//! machines do not. Each end tells the other the name of its clock, and moments of the far end are
+//! machines do not. Each end announces the name of its clock, and moments of the far end are
 //! placed exactly when the names agree, else relative to something that both ends saw.
 
 use midhop_units::Instant;
@@ -27,7 +27,7 @@ pub(super) fn name() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/time")
         .map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned());
-    // Hashed: a server need not tell strangers the boot's identifier.
+    // Hashed: a server need not show strangers the boot's identifier.
     Some(format!("{:016x}", xxh3_64(format!("{boot}/{namespace}").as_bytes())))
 }
 

@@ -62,7 +62,7 @@ pub(super) struct Connection {
     /// Bytes that were read but not yet looked at. Those before `looked` are used up.
     pending: Vec<u8>,
     looked: usize,
-    /// Whether the peer will say no more.
+    /// Whether the peer will send no more.
     ended: bool,
     /// Frames that were looked at before anybody asked for them.
     inbox: VecDeque<ControlFrame>,
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Sends `amount` of `payload`, which goes on where the last request of this connection ended,
-    /// and the [`End`] behind it. `sent` hears of every write.
+    /// and the [`End`] behind it. `sent` is called for every write.
     pub(super) async fn send(
         &mut self,
         payload: Payload,
@@ -211,7 +211,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    // A peer that refuses says so before it closes.
+                    // A peer that refuses sends that before it closes.
                     if self.listening() && self.listen().is_ok() {
                         self.heed_refusal()?;
                     }
@@ -242,7 +242,7 @@ impl Connection {
         !self.ended && self.pending.len() - self.looked < PENDING_MAX
     }
 
-    /// Takes in what the peer says while this end sends, without looking at it.
+    /// Takes in what the peer sends while this end sends, without looking at it.
     fn listen(&mut self) -> Result<(), FlowError> {
         let mut bytes = [0; 2048];
         match self.stream.try_read(&mut bytes) {
@@ -254,7 +254,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks through what the peer said while this end was sending.
+    /// Looks through what the peer sent while this end was sending.
     fn heed_refusal(&mut self) -> Result<(), FlowError> {
         while self.refusable {
             match self.pending_frame()? {
@@ -266,8 +266,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the peer says exactly `expected` next; takes it off if so.
-    pub(super) async fn hears(&mut self, expected: &[u8]) -> Result<bool, FlowError> {
+    /// Whether the peer sends exactly `expected` next; takes it off if so.
+    pub(super) async fn receives(&mut self, expected: &[u8]) -> Result<bool, FlowError> {
         loop {
             let there = &self.pending[self.looked..];
             let compared = there.len().min(expected.len());
@@ -320,7 +320,7 @@ impl Connection {
 
     /// Receives payload until the sender's [`End`], and compares what was sent with what arrived.
     ///
-    /// `arrived` hears of every read: when, and how much payload there was in it. Other frames in
+    /// `arrived` is called for every read: when, and how much payload there was in it. Other frames in
     /// front of or between payload go to `control`.
     pub(super) async fn receive(
         &mut self,

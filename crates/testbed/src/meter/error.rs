@@ -14,7 +14,7 @@ pub enum FlowError {
     Connect {
         /// The last address tried.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel gave up the connection while this end sent.
@@ -59,7 +59,7 @@ pub enum FlowError {
     /// Not the amount that was asked for.
     #[error("{asked} bytes were asked for, the other end sent {received}")]
     Amount {
-        /// What the request said.
+        /// What the request asked for.
         asked: u64,
         /// What came.
         received: u64,
@@ -73,13 +73,13 @@ pub enum FlowError {
         /// What came.
         what: &'static str,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
     /// The run's time was up.
     #[error("not finished when the time limit was reached")]
     TimeLimit,
-    /// The peer said nothing for too long.
+    /// The peer sent nothing for too long.
     #[error("the other end said nothing for {seconds} s")]
     Silent {
         /// How long this end waited.
@@ -90,7 +90,7 @@ pub enum FlowError {
     Socket {
         /// What was tried.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -119,7 +119,7 @@ pub enum MeterError {
     Resolve {
         /// The name as given.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// The server's name has no address that fits `--bind`.
@@ -137,10 +137,10 @@ pub enum MeterError {
         name: String,
         /// What the kernel has.
         available: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
     /// Options that contradict each other.
@@ -151,7 +151,7 @@ pub enum MeterError {
     Local {
         /// What was tried.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -165,7 +165,7 @@ pub enum ServeError {
     Listen {
         /// The address as given.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

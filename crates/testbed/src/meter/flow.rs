@@ -364,15 +364,15 @@ impl Run {
 
 /// When first and last byte arrived, on this end's clock.
 ///
-/// With a clock of its own, the receiver's last byte is taken to have come when its word of it came
-/// here: too late by the time that word was under way, never too early.
-fn on_this_clock(received: &Received, clock_shared: bool, heard: Instant) -> (Instant, Instant) {
+/// With a clock of its own, the receiver's last byte is taken to have come when its report of it came
+/// here: too late by the time that the report was under way, never too early.
+fn on_this_clock(received: &Received, clock_shared: bool, reported: Instant) -> (Instant, Instant) {
     if clock_shared {
-        let at = |ns| Instant::from_ns(ns).min(heard);
+        let at = |ns| Instant::from_ns(ns).min(reported);
         (at(received.first_byte_ns), at(received.last_byte_ns))
     } else {
         let span = received.last_byte_ns.saturating_sub(received.first_byte_ns);
-        (Instant::from_ns(heard.as_ns().saturating_sub(span)), heard)
+        (Instant::from_ns(reported.as_ns().saturating_sub(span)), reported)
     }
 }
 

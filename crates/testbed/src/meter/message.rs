@@ -1,4 +1,4 @@
-//! What the two ends of a meter say to each other besides payload.
+//! What the two ends of a meter send each other besides payload.
 
 use super::series::{Arrivals, Samples};
 use serde::{Deserialize, Serialize};

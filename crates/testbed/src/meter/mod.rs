@@ -45,5 +45,5 @@ pub use server::{Limits, OnFlow, Resolve, ServedFlow, Server, ServerOptions};
 pub use traffic::{Part, TrafficError, TrafficOptions, TrafficReport, run_traffic};
 pub use wire::WireError;
 
-/// The port that a server takes when it is not told another.
+/// The port that a server takes when no other is given.
 pub const PORT: u16 = 5201;

@@ -218,7 +218,7 @@ mod tests {
         rtt.time_s[0]
     }
 
-    /// A client that is cut off while it sends has read nothing of what the server says first.
+    /// A client that is cut off while it sends has read nothing of what the server sends first.
     #[test]
     fn what_arrives_after_an_upload_broke_off_has_its_own_end() {
         let (mut outcome, mut far) = download(false);

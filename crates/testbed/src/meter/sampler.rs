@@ -36,9 +36,9 @@ impl SharedLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the kernel says of the connection now; a sample too when `interval_ns` is given.
+    /// Notes what the kernel reports of the connection now; a sample too when `interval_ns` is given.
     pub(super) fn look(&self, stream: &TcpStream, interval_ns: Option<u64>) {
-        // A socket that is gone has said all it had to say.
+        // A socket that is gone has reported all it had to report.
         let Ok(info) = TcpSample::of(stream) else { return };
         let now = clock::now().as_ns();
         let mut log = self.lock();

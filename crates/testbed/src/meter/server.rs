@@ -1,4 +1,4 @@
-//! The serving end: any number of clients at once, until told to stop.
+//! The serving end: any number of clients at once, until asked to stop.
 //!
 //! A server gives nothing to a peer that has not spoken the meter's preface, and within its
 //! [`Limits`] only; it remembers what its sockets did until the client fetches it.
@@ -24,7 +24,7 @@ use std::time::Duration as StdDuration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long a new connection may take to say what it wants.
+/// How long a new connection may take to send what it wants.
 const HELLO: StdDuration = StdDuration::from_secs(10);
 /// How long a connection may lie idle between two requests.
 const IDLE: StdDuration = StdDuration::from_secs(600);
@@ -55,7 +55,7 @@ impl Default for Limits {
 /// Makes the name of a congestion control, as a user writes it, into one that the kernel here knows.
 pub type Resolve = dyn Fn(&str) -> Result<String, String> + Send + Sync;
 
-/// What hears of each connection that carried payload, when it is over.
+/// What is called for each connection that carried payload, when it is over.
 pub type OnFlow = dyn Fn(&ServedFlow) + Send + Sync;
 
 /// How a server is to be.
@@ -68,7 +68,7 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// How to find congestion controls; none takes names as they are.
     pub resolve: Option<Box<Resolve>>,
-    /// Whom to tell of finished flows.
+    /// Whom to report finished flows to.
     pub on_flow: Option<Box<OnFlow>>,
     /// Where to count payload that arrives.
     pub arrived: Option<Arc<Progress>>,
@@ -234,7 +234,7 @@ impl Host {
         socket::prepare(&stream);
         let mut connection = Connection::of_server(stream);
         let hello = async {
-            if !connection.hears(PREFACE).await? {
+            if !connection.receives(PREFACE).await? {
                 return Err(FlowError::Unexpected { what: "no preface of a meter" });
             }
             connection.frame().await
@@ -308,7 +308,7 @@ impl Host {
                 error: log.error.clone(),
             }
         };
-        // First told, then closed: who has fetched a run knows that all its flows were told.
+        // First reported, then closed: who has fetched a run knows that all its flows were reported.
         if let Some(on_flow) = &self.options.on_flow {
             on_flow(&served);
         }
@@ -396,7 +396,7 @@ impl Host {
         connection.send(payload, request.amount, |bytes| log.lock().sent += bytes).await
     }
 
-    /// Receives what the client has announced, and tells it what arrived.
+    /// Receives what the client has announced, and reports to it what arrived.
     async fn pull(
         &self,
         connection: &mut Connection,

@@ -90,7 +90,7 @@ pub(super) fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // With the lower limit, most runs work as well; one that does not says why.
+        // With the lower limit, most runs work as well; one that does not reports why.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

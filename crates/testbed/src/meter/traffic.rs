@@ -1,4 +1,4 @@
-//! Cross traffic: one line of a plan's, from its two ends, until somebody says that the run is over.
+//! Cross traffic: one line of a plan's, from its two ends, until the run is over.
 //!
 //! What begins when, and how large it is, comes from the same draws as in the simulator
 //! ([`midhop_experiment::traffic`]): a seed has the same flows, pages and datagrams in both. Connections
@@ -89,7 +89,7 @@ pub enum TrafficError {
     Local {
         /// What was tried.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -126,7 +126,7 @@ fn local(doing: &'static str) -> impl FnOnce(io::Error) -> TrafficError {
     move |source| TrafficError::Local { doing, source }
 }
 
-/// Waits until `stop` says so, for `pause` at most; whether it has.
+/// Waits until `stop` is readable, for `pause` at most; whether it has.
 fn stopped(stop: BorrowedFd<'_>, pause: Option<Duration>) -> io::Result<bool> {
     let mut watched = [watch(stop)];
     scheduling::wait(&mut watched, pause)?;

@@ -20,7 +20,7 @@ use super::link::LinkMessage;
 use super::message::{Accept, End, Fetch, Log, Received, Refusal, Request};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What a client says first. The digit is the version.
+/// What a client sends first. The digit is the version.
 pub(super) const PREFACE: &[u8; 15] = b"midhop-meter/2\n";
 /// Longest control frame that a server reads.
 pub(super) const CONTROL_MAX_SERVER: u64 = 1 << 10;

@@ -148,7 +148,7 @@ impl Queue {
         self.parts.is_empty()
     }
 
-    /// Writes as much as the socket takes, and tells how much that was.
+    /// Writes as much as the socket takes, and returns how much that was.
     fn write(&mut self, to: &TcpStream) -> io::Result<u64> {
         let mut written = 0;
         while let Some(part) = self.parts.front() {

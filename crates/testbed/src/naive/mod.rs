@@ -72,7 +72,7 @@ pub enum NaiveError {
     Listen {
         /// Its link.
         link: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The system refused something else.
@@ -99,7 +99,7 @@ struct Living {
     task: Option<AbortHandle>,
 }
 
-/// Proxies until `stop` is there. `ready` hears when connections are taken.
+/// Proxies until `stop` is there. `ready` is called when connections are taken.
 ///
 /// # Errors
 /// When it cannot begin.

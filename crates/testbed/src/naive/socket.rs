@@ -77,7 +77,7 @@ pub(super) fn release(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Bounds the window. The kernel's own idea of how much fits into a buffer changes with the segments that
-/// come, and with it what it offers: to be said again after each.
+/// come, and with it what it offers: to be set again after each.
 pub(super) fn offer(socket: &impl AsFd, window: Bytes) -> io::Result<()> {
     sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
 }

@@ -21,9 +21,9 @@ pub(super) struct Measured {
     /// One report per transfer, in the plan's order.
     pub(super) reports: Vec<MeterReport>,
     pub(super) network: NetworkReport,
-    /// What the proxies' kernels saw, or why they told nothing.
+    /// What the proxies' kernels saw, or why they reported nothing.
     pub(super) probe: Result<ProbeReport, ProbeError>,
-    /// What went by tunnels, as the proxies tell it.
+    /// What went by tunnels, as the proxies report it.
     pub(super) tunnels: Vec<LegResult>,
     /// What went over the links beside the transfers.
     pub(super) traffic: TrafficOutcome,
@@ -49,7 +49,9 @@ pub(super) fn assemble(
     for report in reports {
         let transfer = report.transfer;
         faults.extend(transfer_faults(&transfer));
-        faults.extend(report.warnings.into_iter().map(|said| format!("{}: {said}", transfer.name)));
+        faults.extend(
+            report.warnings.into_iter().map(|warning| format!("{}: {warning}", transfer.name)),
+        );
         transfers.push(transfer);
         series.extend(report.series);
     }

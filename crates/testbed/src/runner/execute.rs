@@ -72,7 +72,7 @@ pub fn execute(
     let traffic = traffic.finish(plan, options, ended)?;
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
     let dug = tunnels::legs(plan, &network, &before)?;
-    // The far ends have told all by now; what a proxy says of its end is part of the run's result.
+    // The far ends have reported all by now; what a proxy reports of its end is part of the run's result.
     for proxy in &mut proxies {
         proxy.check()?;
     }

@@ -68,14 +68,14 @@ impl Meter {
         Ok(Self { node: node.to_owned(), child, errors })
     }
 
-    /// What it says, once.
+    /// Its standard output, once.
     pub(super) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
     pub(super) fn failed(&self, what: &str) -> RunError {
-        let said = fs::read_to_string(&self.errors).unwrap_or_default();
-        RunError::Meter { node: self.node.clone(), what: format!("{what}: {}", said.trim()) }
+        let errors = fs::read_to_string(&self.errors).unwrap_or_default();
+        RunError::Meter { node: self.node.clone(), what: format!("{what}: {}", errors.trim()) }
     }
 }
 
@@ -114,7 +114,7 @@ impl MeterServer {
         command.args(["serve", "--json", "--listen", &address.to_string()]);
         let name = format!("serve-{node}-{}", address.port());
         let mut meter = Meter::start(command, node, &name, directory)?;
-        // Its first line says that it is ready; what it says of flows, the clients report too.
+        // Its first line reports that it is ready; what it reports of flows, the clients report too.
         let Some(stdout) = meter.child.stdout.take() else {
             return Err(meter.failed("has no output"));
         };

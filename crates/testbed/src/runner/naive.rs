@@ -45,7 +45,7 @@ pub fn start_naive_proxies(
 }
 
 impl NaiveProxies {
-    /// Ends them, and tells what each did.
+    /// Ends them, and reports what each did.
     pub(super) fn finish(self) -> Result<Vec<NodeResult>, RunError> {
         let result = |(node, worker): (String, Worker)| {
             let counts: NaiveReport = worker.finish()?;

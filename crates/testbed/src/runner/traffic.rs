@@ -72,7 +72,7 @@ impl Traffic {
         })
     }
 
-    /// Ends all of it, `ended` after the run's start, and tells what it did.
+    /// Ends all of it, `ended` after the run's start, and reports what it did.
     pub(super) fn finish(
         self,
         plan: &Plan,
@@ -86,8 +86,8 @@ impl Traffic {
             let listened: TrafficReport = line.listens.finish()?;
             let name = &line.plan.name;
             let reports = [&opened, &listened];
-            let said = reports.iter().flat_map(|report| &report.faults);
-            outcome.faults.extend(said.map(|said| format!("traffic {name}: {said}")));
+            let faults = reports.iter().flat_map(|report| &report.faults);
+            outcome.faults.extend(faults.map(|fault| format!("traffic {name}: {fault}")));
             outcome.faults.extend(late(&line.plan, plan, options, &opened));
             outcome.results.push(result(&line.plan, &opened, &listened, ended));
             outcome.series.extend(opened.goodput.into_iter().chain(listened.goodput));
@@ -96,7 +96,7 @@ impl Traffic {
     }
 }
 
-/// What both ends of a line say of it.
+/// What both ends of a line report of it.
 fn result(
     plan: &TrafficPlan,
     opened: &TrafficReport,

@@ -1,6 +1,6 @@
 //! Tunnels between the proxies of a run: their certificates, and what they carried.
 //!
-//! A proxy tells how its tunnels are doing where it tells everything else: at its admin listener, which is
+//! A proxy reports how its tunnels are doing where it reports everything else: at its admin listener, which is
 //! asked from inside its node. No TCP connection runs where a tunnel does, so the probe sees nothing of it.
 
 use super::RunError;
@@ -20,7 +20,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{self, Instant};
 
-/// Where a proxy tells of itself when its table does not say.
+/// Where a proxy reports its status when its table names no other place.
 const ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9310);
 /// How long a proxy may take to answer. Generous: machines may be busy.
@@ -31,12 +31,12 @@ const OPEN_WITHIN: time::Duration = time::Duration::from_secs(60);
 const LOOK_EVERY: time::Duration = time::Duration::from_millis(100);
 /// Round trips that an open tunnel gets to find the size of the packets that pass.
 const SETTLE_RTTS: u64 = 6;
-/// How often a proxy books what QUIC tells it, and a little more.
+/// How often a proxy books what QUIC reports, and a little more.
 const BOOKED_WITHIN: time::Duration = time::Duration::from_millis(1100);
 /// The longest that a certificate is of use. Unit: days.
 const DAYS: &str = "2";
 
-/// Makes an authority in `directory` with a certificate for each node that has tunnels, and tells where
+/// Makes an authority in `directory` with a certificate for each node that has tunnels, and returns where
 /// it is.
 pub(super) fn authority(plan: &Plan, directory: &Path) -> Result<String, RunError> {
     let place = directory.join("authority");
@@ -84,8 +84,8 @@ pub(super) fn open(
     network.rehearse(plan.seed.derive("rehearsal"), || {
         let deadline = Instant::now() + OPEN_WITHIN;
         for (node, peer) in waited {
-            let unopened = |legs: &BTreeMap<String, Told>| {
-                legs.get(&peer.name).is_none_or(|told| told.rtt.is_none())
+            let unopened = |legs: &BTreeMap<String, LegStatus>| {
+                legs.get(&peer.name).is_none_or(|leg| leg.rtt.is_none())
             };
             while unopened(&legs_of(plan, network, node)?) {
                 pause(LOOK_EVERY, interrupted)?;
@@ -99,9 +99,9 @@ pub(super) fn open(
     })?;
     let mut before = Before::new();
     for (node, _) in tunnels(plan) {
-        let told = legs_of(plan, network, node)?.into_iter();
+        let legs = legs_of(plan, network, node)?.into_iter();
         before
-            .extend(told.map(|(leg, told)| ((node.name.clone(), leg), told.retransmissions_total)));
+            .extend(legs.map(|(name, leg)| ((node.name.clone(), name), leg.retransmissions_total)));
     }
     Ok(before)
 }
@@ -120,7 +120,7 @@ fn pause(length: time::Duration, interrupted: &AtomicBool) -> Result<(), RunErro
     }
 }
 
-/// What each end of each tunnel sent since `before`, of which the other end tells what arrived.
+/// What each end of each tunnel sent since `before`, of which the other end reports what arrived.
 pub(super) fn legs(
     plan: &Plan,
     network: &Network,
@@ -130,18 +130,18 @@ pub(super) fn legs(
         // What was lost at the very end is booked by then.
         std::thread::sleep(BOOKED_WITHIN);
     }
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     for (node, _) in tunnels(plan) {
-        told.insert(node.name.as_str(), legs_of(plan, network, node)?);
+        reported.insert(node.name.as_str(), legs_of(plan, network, node)?);
     }
     let mut legs = Vec::new();
     for (node, tunnels) in tunnels(plan) {
         for peer in &tunnels.peers {
-            let Some(own) = told[node.name.as_str()].get(&peer.name) else { continue };
+            let Some(own) = reported[node.name.as_str()].get(&peer.name) else { continue };
             let early = before.get(&(node.name.clone(), peer.name.clone())).copied();
             let far = plan.node(&peer.node).and_then(|far| far.tunnels.as_ref());
             let back = far.and_then(|far| far.peers.iter().find(|it| it.node == node.name));
-            let arrived = back.and_then(|back| told.get(peer.node.as_str())?.get(&back.name));
+            let arrived = back.and_then(|back| reported.get(peer.node.as_str())?.get(&back.name));
             legs.push(LegResult {
                 node: node.name.clone(),
                 link: peer.link.clone(),
@@ -164,7 +164,7 @@ fn tunnels(plan: &Plan) -> impl Iterator<Item = (&PlannedNode, &NodeTunnels)> {
     plan.nodes.iter().filter_map(|node| Some((node, node.tunnels.as_ref()?)))
 }
 
-/// What a proxy tells of itself, as far as it is of interest here.
+/// What a proxy reports of itself, as far as it is of interest here.
 #[derive(Debug, Deserialize)]
 struct Status {
     data_plane: DataPlane,
@@ -172,12 +172,12 @@ struct Status {
 
 #[derive(Debug, Deserialize)]
 struct DataPlane {
-    legs: BTreeMap<String, Told>,
+    legs: BTreeMap<String, LegStatus>,
 }
 
-/// What it tells of a leg or a tunnel.
+/// What it reports of a leg or a tunnel.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct LegStatus {
     #[serde(rename = "sent_bytes_total", with = "Number::<Bytes>")]
     sent_total: Bytes,
     #[serde(rename = "received_bytes_total", with = "Number::<Bytes>")]
@@ -193,7 +193,7 @@ fn legs_of(
     plan: &Plan,
     network: &Network,
     node: &PlannedNode,
-) -> Result<BTreeMap<String, Told>, RunError> {
+) -> Result<BTreeMap<String, LegStatus>, RunError> {
     let pep = node.pep.as_ref().and_then(|pep| plan.peps.get(pep));
     let listen = pep.map(|pep| &pep.config().admin.listen);
     let address = listen.and_then(|all| all.first()).copied().unwrap_or(ADMIN);

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Worker {
     meter: Meter,
     stop: Option<ChildStdin>,
-    told: Receiver<String>,
+    output: Receiver<String>,
 }
 
 impl Worker {
@@ -34,25 +34,25 @@ impl Worker {
         directory: &Path,
     ) -> Result<Self, RunError> {
         let (mut meter, stop) = Meter::start_stoppable(command, node, name, directory)?;
-        let (tell, told) = channel();
+        let (sender, output) = channel();
         let stdout = meter.take_stdout();
         std::thread::spawn(move || {
             let Some(stdout) = stdout else { return };
             let mut lines = BufReader::new(stdout);
             let mut line = String::new();
-            if lines.read_line(&mut line).is_err() || tell.send(line).is_err() {
+            if lines.read_line(&mut line).is_err() || sender.send(line).is_err() {
                 return;
             }
             let mut rest = String::new();
             let _ = lines.read_to_string(&mut rest);
-            let _ = tell.send(rest);
+            let _ = sender.send(rest);
         });
-        Ok(Self { meter, stop, told })
+        Ok(Self { meter, stop, output })
     }
 
-    /// Waits for its first line, which says that it is at work.
+    /// Waits for its first line, which reports that it is at work.
     pub(super) fn wait_ready(&mut self) -> Result<(), RunError> {
-        match self.told.recv_timeout(REPORT_WITHIN) {
+        match self.output.recv_timeout(REPORT_WITHIN) {
             Ok(line) if !line.is_empty() => Ok(()),
             _ => Err(self.meter.failed("ended before it was ready")),
         }
@@ -75,7 +75,7 @@ impl Worker {
         interrupted: impl Fn() -> bool,
     ) -> Result<T, RunError> {
         let text = loop {
-            match self.told.recv_timeout(LOOK_EVERY) {
+            match self.output.recv_timeout(LOOK_EVERY) {
                 Ok(text) => break text,
                 Err(RecvTimeoutError::Disconnected) => break String::new(),
                 Err(RecvTimeoutError::Timeout) if interrupted() => {
@@ -97,10 +97,10 @@ impl Worker {
     /// Ends one that works until then, and gives its report.
     pub(super) fn finish<T: DeserializeOwned>(mut self) -> Result<T, RunError> {
         drop(self.stop.take());
-        let mut told = String::new();
-        while let Ok(text) = self.told.recv_timeout(REPORT_WITHIN) {
-            told.push_str(&text);
+        let mut report = String::new();
+        while let Ok(text) = self.output.recv_timeout(REPORT_WITHIN) {
+            report.push_str(&text);
         }
-        serde_json::from_str(&told).map_err(|_| self.meter.failed("gave no report"))
+        serde_json::from_str(&report).map_err(|_| self.meter.failed("gave no report"))
     }
 }

@@ -291,7 +291,7 @@ fn frames_wait_at_a_link_that_is_open_until_it_begins() {
 }
 
 #[test]
-fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
+fn an_emulator_that_was_kept_from_the_processor_reports_for_how_long() {
     // It has missed every tick of its clock so far.
     let (emulator, _nodes) = running();
     for direction in emulator.finish().expect("a report").directions {
@@ -301,7 +301,7 @@ fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
 }
 
 #[test]
-fn an_emulator_whose_device_goes_away_ends_and_says_so() {
+fn an_emulator_whose_device_goes_away_ends_and_reports_it() {
     let (emulator, [hub, a, _b]) = running();
     drop(a);
     let start = Instant::now();

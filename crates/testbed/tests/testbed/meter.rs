@@ -1,4 +1,4 @@
-//! The meter end to end over loopback: what arrives is right, and what goes wrong is told.
+//! The meter end to end over loopback: what arrives is right, and what goes wrong is reported.
 
 mod middle;
 
@@ -192,10 +192,10 @@ async fn pages_over_new_and_persistent_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flow_limited_in_time_ends_properly() {
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut finished) = tokio::sync::mpsc::unbounded_channel();
     let server = serve_with(ServerOptions {
         listen: "127.0.0.1:0".parse().expect("address"),
-        on_flow: Some(Box::new(move |flow| tell.send(flow.clone()).expect("the test waits"))),
+        on_flow: Some(Box::new(move |flow| sender.send(flow.clone()).expect("the test waits"))),
         ..Default::default()
     });
     for direction in BOTH {
@@ -206,7 +206,7 @@ async fn a_flow_limited_in_time_ends_properly() {
         let cwnd = report.series.iter().filter(|series| series.quantity == "cwnd");
         assert!(cwnd.clone().count() == 2 && cwnd.clone().all(|series| !series.value.is_empty()));
         for _ in 0..2 {
-            let flow = told.recv().await.expect("the server tells of each flow");
+            let flow = finished.recv().await.expect("the server tells of each flow");
             assert_eq!(flow.error, None);
             assert!(flow.sent + flow.received > Bytes::ZERO);
             // Only the sender's clock is bound to the time; the last byte may have come before.

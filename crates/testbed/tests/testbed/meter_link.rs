@@ -88,12 +88,12 @@ fn check_loss(way: &LinkDirection, truth: f64) {
     assert!(within && high < 0.05, "{truth} is not in the interval of {way:?}");
 }
 
-/// What a line of progress says was sent. Unit: Mbit.
+/// What was sent, as a line of progress reports it. Unit: Mbit.
 fn sent(line: &str) -> Option<f64> {
     line.split_once(": sent ")?.1.split_once(" Mbit, ")?.0.parse().ok()
 }
 
-/// What it says was received.
+/// What was received, likewise.
 fn received(line: &str) -> Option<f64> {
     line.split_once(", received ")?.1.split_once(" Mbit in ")?.0.parse().ok()
 }
@@ -236,7 +236,7 @@ async fn strangers_get_no_datagram() {
     for junk in [&b""[..], b"MHL", &[0xff; 1400]] {
         stranger.send(junk).expect("sent");
     }
-    // A whole conversation of somebody else's is over before the stranger has heard anything.
+    // A whole conversation of somebody else's is over before the stranger has received anything.
     let mut options = options(address);
     options.pings = (3, Duration::from_ms(10));
     options.rate_time = Duration::from_ms(200);

@@ -120,7 +120,7 @@ fn a_device_is_gone_with_its_namespace() {
 }
 
 #[test]
-fn a_wrong_parameter_and_a_missing_device_say_what_failed() {
+fn a_wrong_parameter_and_a_missing_device_are_named_in_the_error() {
     let a = Namespace::create("a").expect("made");
     let error = a.set_sysctl("net.ipv4.no_such_thing", "1").expect_err("refused").to_string();
     assert!(error.contains("net.ipv4.no_such_thing") && error.contains(" a:"), "{error}");

@@ -131,12 +131,12 @@ fn watch(family: usize) {
 }
 
 #[test]
-fn legs_are_told_apart_and_losses_are_found_over_ipv4() {
+fn legs_are_distinguished_and_losses_are_found_over_ipv4() {
     watch(0);
 }
 
 #[test]
-fn legs_are_told_apart_and_losses_are_found_over_ipv6() {
+fn legs_are_distinguished_and_losses_are_found_over_ipv6() {
     watch(1);
 }
 

@@ -127,9 +127,10 @@ impl<'a> Schemas<'a> {
     fn takes(&self, schema: &'a Map<String, Value>, places: &[&String]) -> String {
         let mut words: Vec<String> = Vec::new();
         for form in self.forms(schema) {
-            // What is said of the key itself is its meaning.
-            let said = if std::ptr::eq(form, schema) { None } else { form.get("description") };
-            let word = self.form(form, said.and_then(Value::as_str), places);
+            // The description of the key itself is its meaning.
+            let description =
+                if std::ptr::eq(form, schema) { None } else { form.get("description") };
+            let word = self.form(form, description.and_then(Value::as_str), places);
             let so_far = words.join(", or ");
             let list = word.strip_prefix("a list, each ").or(word.strip_prefix("a list of "));
             let listed = !so_far.is_empty() && list == Some(&so_far);
@@ -142,8 +143,13 @@ impl<'a> Schemas<'a> {
         words.join(if all_literals { ", " } else { ", or " })
     }
 
-    /// The same for one form, of which may be `said` what it is.
-    fn form(&self, form: &'a Map<String, Value>, said: Option<&str>, places: &[&String]) -> String {
+    /// The same for one form, which may have a `description`.
+    fn form(
+        &self,
+        form: &'a Map<String, Value>,
+        description: Option<&str>,
+        places: &[&String],
+    ) -> String {
         if let Some(literal) = form.get("const") {
             return code(literal);
         }
@@ -162,8 +168,8 @@ impl<'a> Schemas<'a> {
         }
         match kind {
             "array" => {
-                if let Some(said) = said {
-                    return said.to_owned();
+                if let Some(description) = description {
+                    return description.to_owned();
                 }
                 let Some(items) = form.get("items").and_then(Value::as_object) else {
                     return "a list".to_owned();
@@ -176,9 +182,9 @@ impl<'a> Schemas<'a> {
                 format!("a list, each {}", self.takes(items, &[]))
             }
             "boolean" => "`true`, `false`".to_owned(),
-            "integer" if said.is_none() => "a whole number".to_owned(),
-            "number" if said.is_none() => "a number".to_owned(),
-            _ => said.map_or("text".to_owned(), begun_small),
+            "integer" if description.is_none() => "a whole number".to_owned(),
+            "number" if description.is_none() => "a number".to_owned(),
+            _ => description.map_or("text".to_owned(), begun_small),
         }
     }
 
@@ -187,9 +193,9 @@ impl<'a> Schemas<'a> {
         let mut meaning = text_of(schema);
         for form in self.forms(schema) {
             if let Some(literal) = form.get("const") {
-                let said = text_of(form);
-                if !said.is_empty() {
-                    let _ = write!(meaning, "<br>{}: {said}", code(literal));
+                let description = text_of(form);
+                if !description.is_empty() {
+                    let _ = write!(meaning, "<br>{}: {description}", code(literal));
                 }
             }
         }

@@ -106,7 +106,7 @@ pub(super) struct Core {
     usage: Usage,
     reduced: bool,
     /// Acknowledgements received, and those of them that found the connection with nothing more to send.
-    heard: (u64, u64),
+    acks: (u64, u64),
 }
 
 impl Core {
@@ -128,14 +128,14 @@ impl Core {
             lost_since: 0,
             usage: Usage::default(),
             reduced: false,
-            heard: (0, 0),
+            acks: (0, 0),
         }
     }
 
     /// What was delivered and acknowledged so far.
     pub fn progress(&self) -> Progress {
-        let (heard, idle) = self.heard;
-        Progress { delivered: Bytes::new(self.flights.delivered), heard, idle }
+        let (acks, idle) = self.acks;
+        Progress { delivered: Bytes::new(self.flights.delivered), acks, idle }
     }
 
     pub fn publish(&self, pace: &Pace) {
@@ -233,8 +233,8 @@ impl Core {
         app_limited: bool,
         waited: Duration,
     ) {
-        self.heard.0 += 1;
-        self.heard.1 += u64::from(app_limited);
+        self.acks.0 += 1;
+        self.acks.1 += u64::from(app_limited);
         let now = self.time(now);
         let batch = std::mem::take(&mut self.batch);
         let prior_in_flight = std::mem::replace(&mut self.in_flight, in_flight);

@@ -155,7 +155,7 @@ impl Flights {
         newest_sent: Instant,
         bytes: u64,
         segment: u64,
-        mut tell: impl FnMut(LostPiece, u64),
+        mut report: impl FnMut(LostPiece, u64),
     ) {
         let mut left = bytes;
         for flight in &mut self.flights {
@@ -169,7 +169,7 @@ impl Flights {
                 let size = here.min(segment.max(1));
                 here -= size;
                 self.lost += size;
-                tell(LostPiece { snapshot: flight.snapshot, size }, self.lost);
+                report(LostPiece { snapshot: flight.snapshot, size }, self.lost);
             }
         }
         // The rest has no record: its flights were too small.

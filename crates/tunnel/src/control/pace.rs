@@ -55,7 +55,7 @@ pub struct Progress {
     /// What the peer has acknowledged.
     pub delivered: Bytes,
     /// Acknowledgements received.
-    pub heard: u64,
+    pub acks: u64,
     /// Those of them that found nothing more to send, although the window had room.
     pub idle: u64,
 }
@@ -194,11 +194,11 @@ impl Pace {
         self.with_core(|core| core.turn(now, control, datagram));
     }
 
-    fn with_core(&self, tell: impl FnOnce(&mut Core)) {
+    fn with_core(&self, update: impl FnOnce(&mut Core)) {
         let core = lock(&self.0.core).upgrade();
         if let Some(core) = core {
             let mut core = lock(&core);
-            tell(&mut core);
+            update(&mut core);
             core.publish(self);
         }
     }

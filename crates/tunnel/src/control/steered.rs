@@ -31,16 +31,16 @@ impl Steered {
         Self { core, pace }
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Core)) {
+    fn update(&self, change: impl FnOnce(&mut Core)) {
         let mut core = lock(&self.core);
-        what(&mut core);
+        change(&mut core);
         core.publish(&self.pace);
     }
 }
 
 impl Controller for Steered {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
-        self.tell(|core| core.on_sent(now, bytes));
+        self.update(|core| core.on_sent(now, bytes));
     }
 
     fn on_ack(
@@ -66,7 +66,7 @@ impl Controller for Steered {
             let made = lock(&self.core).newest_made();
             made.map_or(Duration::ZERO, |(made, done_q16)| self.pace.waited(made, done_q16))
         };
-        self.tell(|core| core.on_end_of_acks(now, in_flight, app_limited, waited));
+        self.update(|core| core.on_end_of_acks(now, in_flight, app_limited, waited));
     }
 
     fn on_congestion_event(
@@ -81,7 +81,7 @@ impl Controller for Steered {
         if lost_bytes > 0 {
             self.pace.loses();
         }
-        self.tell(|core| {
+        self.update(|core| {
             core.on_lost(now, &Lost { newest_sent: sent, bytes: lost_bytes, persistent })
         });
     }

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn coefficients_are_what_the_specification_says() {
+    fn coefficients_are_those_of_the_specification() {
         // 1 / 0x80, 1 / 0x81, 1 / (0x83 + 0x05), and one after the index wraps. The values were checked with
         // another program.
         assert_eq!(coefficient(0, 0), inverse(0x80));

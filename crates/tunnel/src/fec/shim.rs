@@ -366,7 +366,7 @@ impl<T: Clone> Shim<T> {
                 receiving.repairs = left;
                 let last = (repair.first + u32::from(repair.count) - 1) % NUMBERS;
                 let Some(last) = receiving.sequence.admit(last) else { return };
-                tally.on_heard(last);
+                tally.on_known(last);
                 receiving.decoder.on_repair(last, &repair, |given| {
                     *repaired += 1;
                     tally.on_repaired();
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_of_the_mtu_says_nothing_until_it_is_known_how_large_datagrams_will_be() {
+    fn a_probe_of_the_mtu_means_nothing_until_it_is_known_how_large_datagrams_will_be() {
         let pace = pace();
         pace.carries(1200);
         for (window, len) in [(WINDOW_MAX, 1307), (0, 1300)] {

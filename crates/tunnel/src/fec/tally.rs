@@ -62,11 +62,11 @@ impl Tally {
     /// A datagram was received.
     pub fn on_source(&mut self, number: u64) {
         self.came[(number % SPAN as u64) as usize] = number;
-        self.on_heard(number);
+        self.on_known(number);
     }
 
     /// A datagram of this number is known to exist.
-    pub fn on_heard(&mut self, number: u64) {
+    pub fn on_known(&mut self, number: u64) {
         let next = self.next.get_or_insert(number);
         if number.saturating_sub(self.newest) >= SPAN as u64 {
             // An outage, or garbage: the numbers between are not judged.

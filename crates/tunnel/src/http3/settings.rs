@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn what_is_encoded_is_understood() {
         let repairs = Settings { repair_window: 128, ..Settings::own() };
         let backlog = Settings { wants_backlog: true, ..Settings::own() };
         let credit = Settings { stream_credit: 63_000_000, ..Settings::own() };

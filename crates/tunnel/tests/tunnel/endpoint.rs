@@ -368,7 +368,7 @@ fn one_that_leaves_serves_what_it_has_and_takes_nothing_more() {
     let [near, far] = all[0].handles;
     let now = net.now;
     net.carrier(SERVER, far).leave(now);
-    // On its way when the other end had not heard of it.
+    // On its way when the other end did not know of it.
     let late = net.carrier(1000, near).ask(now, &request(), &class()).expect("a flow");
     net.run_for(DELAY * 3);
     net.expect(1000, near, |event| *event == CarrierEvent::Leaving);

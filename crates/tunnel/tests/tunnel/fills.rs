@@ -132,7 +132,7 @@ fn a_known_rate_is_at_its_rate_after_a_silence_and_beside_bulk() {
 }
 
 #[test]
-fn a_leg_that_carries_half_of_what_was_said_is_found_out() {
+fn a_leg_that_carries_half_of_its_configured_rate_is_found_out() {
     // Every second datagram is dropped at first: more gaps than quinn would put in order itself.
     let mut cell = Cell::new(70, "\"0 %\"", Algorithm::KnownRate);
     cell.assumed = Some(Rate::from_mbit_per_s(140));
@@ -157,7 +157,7 @@ fn an_outage_is_survived_and_the_rate_found_again() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let told = |seed| {
+    let outcome = |seed| {
         let mut cell = Cell::new(20, "\"2 %\"", Algorithm::BbrV3);
         cell.seed = seed;
         let mut pair = Pair::connected(&cell);
@@ -165,8 +165,8 @@ fn the_same_seed_gives_the_same_run() {
         pair.run_for(S * 5);
         (pair.received, *pair.down.counters(), *pair.up.counters())
     };
-    assert_eq!(told(3), told(3));
-    assert_ne!(told(3).0, told(4).0);
+    assert_eq!(outcome(3), outcome(3));
+    assert_ne!(outcome(3).0, outcome(4).0);
 }
 
 /// The mean time that objects of this size take, one every two seconds.
@@ -251,7 +251,7 @@ fn a_page_over_a_slow_leg_is_no_later_for_its_repairs() {
 }
 
 /// Found in the laboratory: between two objects hardly anything is sent, and one loss then, or what waited
-/// below QUIC at a slow pace, was taken for a leg that carries less than was said. A page took 44 s.
+/// below QUIC at a slow pace, was taken for a leg that carries less than was configured. A page took 44 s.
 #[test]
 fn objects_one_after_another_come_at_the_leg_s_rate_repairs_or_not() {
     for (seed, fec) in (1..13).flat_map(|seed| [(seed, false), (seed, true)]) {

@@ -35,7 +35,7 @@ fn way(faults: Faults, seed: u64) -> Way {
 }
 
 #[test]
-fn what_is_left_is_what_the_model_says_of_the_redundancy() {
+fn what_is_left_is_what_the_model_predicts_for_the_redundancy() {
     for (loss, left_max) in [(0.001, 5e-4), (0.01, 1e-3), (0.05, 5e-3)] {
         let mut way = way(Faults { loss, ..Faults::default() }, 1);
         // Learns what is lost.

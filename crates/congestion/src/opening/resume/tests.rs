@@ -84,7 +84,7 @@ fn a_jump_that_arrives_is_where_slow_start_goes_on() {
 }
 
 #[test]
-fn another_path_is_told_by_its_round_trip_time() {
+fn another_path_is_known_by_its_round_trip_time() {
     // More than half of the saved round trip, and up to ten times as long.
     for (saved_ms, jumps) in [(59, false), (60, true), (1199, true), (1200, false)] {
         let mut resume = reno(saved(1000, saved_ms));

@@ -116,8 +116,8 @@ fn a_longer_path_is_learnt_from_a_hint_at_once() {
         path.hand_over(RATE, rtt, hint.then_some(handover));
         path.share(Duration::from_s(3))
     };
-    let (told, untold) = (reached(true), reached(false));
-    assert!(told > 0.9 && untold < 0.8 * told, "told {told}, untold {untold}");
+    let (hinted, unhinted) = (reached(true), reached(false));
+    assert!(hinted > 0.9 && unhinted < 0.8 * hinted, "hinted {hinted}, unhinted {unhinted}");
 }
 
 #[test]

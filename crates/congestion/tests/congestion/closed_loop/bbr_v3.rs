@@ -152,10 +152,10 @@ fn a_path_with_more_room_is_found_by_probing_and_at_once_by_a_hint() {
         path.run(Duration::from_s(11));
         (soon, path.share(Duration::from_s(4)))
     };
-    let (told_soon, told) = reached(Some(Rate::from_mbit_per_s(60)));
-    let (untold_soon, untold) = reached(None);
-    assert!(told_soon > 0.85 && told > 0.9, "{told_soon}, then {told}");
-    assert!(untold_soon < 0.6 && untold > 0.85, "{untold_soon}, then {untold}");
+    let (hinted_soon, hinted) = reached(Some(Rate::from_mbit_per_s(60)));
+    let (unhinted_soon, unhinted) = reached(None);
+    assert!(hinted_soon > 0.85 && hinted > 0.9, "{hinted_soon}, then {hinted}");
+    assert!(unhinted_soon < 0.6 && unhinted > 0.85, "{unhinted_soon}, then {unhinted}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! DVegas as we read it, told what waits at the terminal.
+//! DVegas as we read it, with reports of what waits at the terminal.
 
 use super::path::{Link, MSS, Path};
 use midhop_congestion::{
@@ -11,7 +11,7 @@ const RATE: Rate = Rate::from_mbit_per_s(20);
 
 /// Runs for `span`, with a report of the queue every five milliseconds, as a terminal's frames come;
 /// what waited at least and at most. Unit: segments.
-fn run_told(path: &mut Path<DVegas>, span: Duration) -> (u64, u64) {
+fn run_with_reports(path: &mut Path<DVegas>, span: Duration) -> (u64, u64) {
     let end = path.now + span;
     let (mut least, mut most) = (u64::MAX, 0);
     while path.now < end {
@@ -35,10 +35,10 @@ fn the_terminals_queue_stays_between_its_thresholds() {
         );
         path.link.loss = loss;
         // Slow start, and what it left.
-        run_told(&mut path, Duration::from_ms(60 * rtt_ms));
+        run_with_reports(&mut path, Duration::from_ms(60 * rtt_ms));
         let before = path.flows[0].delivered;
         let span = Duration::from_s(20);
-        let (least, most) = run_told(&mut path, span);
+        let (least, most) = run_with_reports(&mut path, span);
         let share = (path.flows[0].delivered - before) as f64 / RATE.bytes_in(span).get() as f64;
         assert!(most <= u64::from(limit), "{rtt_ms} ms: {most} segments waited");
         if loss == 0 {

@@ -16,8 +16,8 @@ fn flow(leg: &Leg) -> KnownRate {
     KnownRate::new(Bytes::new(1448), 10, settings)
 }
 
-fn path(said: Rate, rtt_ms: u64) -> Path<KnownRate> {
-    Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), flow(&Leg::new(said)))
+fn path(configured: Rate, rtt_ms: u64) -> Path<KnownRate> {
+    Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), flow(&Leg::new(configured)))
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn a_page_after_a_silence_is_sent_at_the_legs_rate_at_once() {
 }
 
 #[test]
-fn a_leg_that_carries_less_than_was_said_is_not_drowned() {
-    for (said, queue) in [(30, 4.0), (40, 4.0), (40, 0.05)] {
-        let mut path = path(Rate::from_mbit_per_s(said), 100);
+fn a_leg_that_carries_less_than_was_configured_is_not_drowned() {
+    for (configured, queue) in [(30, 4.0), (40, 4.0), (40, 0.05)] {
+        let mut path = path(Rate::from_mbit_per_s(configured), 100);
         path.link.queue = Bytes::new((path.link.bdp() as f64 * queue) as u64);
         path.run(Duration::from_s(10));
         let (dropped, delivered) = (path.link.dropped, path.flows[0].delivered);
@@ -106,10 +106,10 @@ fn a_leg_that_carries_less_than_was_said_is_not_drowned() {
         let queue_ms = path.queue() * 100.0;
         let dropped = (path.link.dropped - dropped) as f64 * 1448.0;
         let lost = dropped / (dropped + (path.flows[0].delivered - delivered) as f64);
-        assert!(share > 0.85, "said {said}, queue {queue}: {share}");
+        assert!(share > 0.85, "configured {configured}, queue {queue}: {share}");
         // The bound is 100 ms; it is seen a round trip late.
-        assert!(queue_ms < 220.0, "said {said}, queue {queue}: {queue_ms} ms");
-        assert!(lost < 0.15, "said {said}, queue {queue}: {lost} lost");
+        assert!(queue_ms < 220.0, "configured {configured}, queue {queue}: {queue_ms} ms");
+        assert!(lost < 0.15, "configured {configured}, queue {queue}: {lost} lost");
     }
 }
 
@@ -128,7 +128,7 @@ fn a_handover_changes_rate_and_round_trip_time_at_once() {
 }
 
 #[test]
-fn a_longer_path_of_which_nobody_tells_its_delay_is_not_taken_for_a_queue() {
+fn a_longer_path_whose_delay_nobody_reports_is_not_taken_for_a_queue() {
     let mut path = path(RATE, 40);
     path.run(Duration::from_s(2));
     let hint = Handover { now: Instant::START, rtt: None, rate: None };

@@ -134,7 +134,7 @@ pub struct Flow<C> {
     recovery_end: u64,
     repaired_by: u64,
     last_lost: u64,
-    last_heard: Instant,
+    timer_start: Instant,
     min_rtt: Duration,
     pub rtt: Duration,
     /// What the application has left to send; `None`: without end.
@@ -164,7 +164,7 @@ impl<C: Driven> Flow<C> {
             recovery_end: 0,
             repaired_by: 0,
             last_lost: u64::MAX - 1,
-            last_heard: now,
+            timer_start: now,
             min_rtt: Duration::MAX,
             rtt,
             backlog: None,
@@ -189,7 +189,7 @@ impl<C: Driven> Flow<C> {
     }
 
     fn timeout(&self) -> Instant {
-        self.last_heard + Duration::from_ms(1000) + self.rtt * 2
+        self.timer_start + Duration::from_ms(1000) + self.rtt * 2
     }
 
     fn segment(&self, number: u64) -> &Segment {
@@ -222,7 +222,7 @@ impl<C: Driven> Flow<C> {
             self.control.on_restart(&Restart { now, app_limited: self.app_limited > 0 });
             self.first_send_time = now;
             self.delivered_time = now;
-            self.last_heard = now;
+            self.timer_start = now;
         }
         self.in_flight += MSS;
         if let Some(backlog) = &mut self.backlog {
@@ -258,7 +258,7 @@ impl<C: Driven> Flow<C> {
         let index = (number - first) as usize;
         self.segments[index].done = true;
         let segment = self.segments[index];
-        self.last_heard = now;
+        self.timer_start = now;
         self.in_flight -= MSS;
         self.delivered += MSS;
         self.delivered_time = now;
@@ -363,7 +363,7 @@ impl<C: Driven> Flow<C> {
         self.acks.clear();
         self.phase = Phase::Loss;
         self.recovery_end = self.next;
-        self.last_heard = now;
+        self.timer_start = now;
         self.control.on_rto(&Rto { now, in_flight });
     }
 }
@@ -453,7 +453,7 @@ impl<C: Driven> Path<C> {
         queue.get() as f64 / self.link.bdp() as f64
     }
 
-    /// The path becomes another one, and every flow hears of it as `hint` says.
+    /// The path becomes another one, and every flow receives `hint`, if there is one.
     pub fn hand_over(&mut self, rate: Rate, rtt: Duration, hint: Option<Handover>) {
         self.link.rate = rate;
         self.link.rtt = rtt;

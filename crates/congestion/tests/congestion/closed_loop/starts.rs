@@ -123,7 +123,7 @@ fn in_flight_when_search_ends() -> f64 {
 }
 
 #[test]
-fn search_ends_where_its_arithmetic_says_and_needs_a_queue_for_it() {
+fn search_ends_where_its_arithmetic_expects_and_needs_a_queue_for_it() {
     let ends = in_flight_when_search_ends();
     assert!((5.2..5.5).contains(&ends), "{ends} products in flight");
     for rtt_ms in [50, 250, 600] {

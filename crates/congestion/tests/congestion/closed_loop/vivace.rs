@@ -86,7 +86,7 @@ fn a_jump_of_the_round_trip_time_is_not_taken_for_a_queue() {
 }
 
 #[test]
-fn a_handover_that_tells_its_rate_is_believed() {
+fn a_handover_that_announces_its_rate_is_believed() {
     let mut path = path(50);
     path.run(Duration::from_s(10));
     let (rate, rtt) = (Rate::from_mbit_per_s(60), Duration::from_ms(50));

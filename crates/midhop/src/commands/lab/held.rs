@@ -82,7 +82,7 @@ impl Up {
                 .hint(format!("its log is {}", log.display()))
                 .into()),
             Side::Background(answer) => {
-                // The starter tells the user; this process has only its log.
+                // The starter informs the user; this process has only its log.
                 match isolation::enter_new() {
                     Ok(isolation) => hold(plan, &name, file, &isolation.state, answer),
                     Err(error) => answer.failed(&error.to_string()),
@@ -93,7 +93,7 @@ impl Up {
     }
 }
 
-/// Builds the lab, says so, and waits for the end.
+/// Builds the lab, reports it, and waits for the end.
 fn hold(plan: &Plan, name: &str, scenario: &Path, state: &Path, answer: Answer) {
     let request = signals::StopRequest::expect();
     let built = request

@@ -182,7 +182,7 @@ fn message(left: Duration, under_way: usize) -> String {
     format!("about {} left, {under_way} under way", spoken(left))
 }
 
-/// A time as a person says it.
+/// A time as a person writes it.
 pub fn spoken(time: Duration) -> String {
     let minutes = time.as_secs().div_ceil(60);
     match (time.as_secs(), minutes / 60, minutes % 60) {
@@ -204,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn times_are_said_as_people_say_them() {
-        let said = [0, 99, 100, 3540, 3541, 3600, 7321].map(|s| spoken(Duration::from_secs(s)));
-        assert_eq!(said, ["0 s", "99 s", "2 min", "59 min", "1 h", "1 h", "2 h 3 min"]);
+    fn times_are_written_as_people_write_them() {
+        let written = [0, 99, 100, 3540, 3541, 3600, 7321].map(|s| spoken(Duration::from_secs(s)));
+        assert_eq!(written, ["0 s", "99 s", "2 min", "59 min", "1 h", "1 h", "2 h 3 min"]);
     }
 }

@@ -81,8 +81,8 @@ pub fn refusal(plan: &Plan) -> Option<String> {
         return asks(&format!("transfers.{}", transfer.name), &transfer.congestion);
     }
     let tuned = |it: &&TrafficPlan| {
-        let told = it.tuning.as_ref().map(midhop_experiment::congestion::Tuning::of_kernel);
-        told.is_some_and(|told| told.as_deref() != it.load.congestion())
+        let tuning = it.tuning.as_ref().map(midhop_experiment::congestion::Tuning::of_kernel);
+        tuning.is_some_and(|tuning| tuning.as_deref() != it.load.congestion())
     };
     if let Some(traffic) = plan.traffic.iter().find(tuned) {
         let congestion = traffic.load.congestion().unwrap_or_default();
@@ -156,13 +156,13 @@ pub fn parted<'p>(
             }
         }
     }
-    let said = refused.into_iter().map(|((scenario, why), plans)| {
-        // What all of them have in common says which they are.
+    let lines = refused.into_iter().map(|((scenario, why), plans)| {
+        // What all of them have in common shows which they are.
         let mut common = plans[0].cell();
         let cells: Vec<_> = plans.iter().map(Plan::cell).collect();
         common.retain(|axis, label| cells.iter().all(|cell| cell.get(axis) == Some(label)));
         let labels: Vec<String> = common.iter().map(|(axis, it)| format!(" {axis}={it}")).collect();
         format!("{scenario}{}: {} runs left out: {why}", labels.concat(), plans.len())
     });
-    (runs, said.collect())
+    (runs, lines.collect())
 }

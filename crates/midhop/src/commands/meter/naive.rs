@@ -25,7 +25,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// Proxies until told that the run is over.
+    /// Proxies until standard input closes: the run is over.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.plan.display();
         let text = fs::read_to_string(&self.plan).with_context(|| format!("cannot read {name}"))?;
@@ -41,13 +41,13 @@ impl Naive {
             legs.insert(link.clone(), leg);
         }
         let options = NaiveOptions { node, buffer: plan.buffer, legs };
-        let (tell, told) = tokio::sync::oneshot::channel::<()>();
+        let (sender, ended) = tokio::sync::oneshot::channel::<()>();
         std::thread::spawn(move || {
             let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-            let _ = tell.send(());
+            let _ = sender.send(());
         });
         let stop = async {
-            let _ = told.await;
+            let _ = ended.await;
         };
         let report = naive::run(&options, stop, || print_line("ready")).map_err(Failure::run)?;
         print_line(&serde_json::to_string(&report)?);

@@ -95,7 +95,7 @@ pub(super) fn resolver() -> Box<midhop_testbed::meter::Resolve> {
         }
         let active = activate(name).map_err(|failure| failure.to_string())?;
         let kernel_name = active.kernel_name().to_owned();
-        // The kernel's own need no holding; of ours there are as many as there are things to tell them,
+        // The kernel's own need no holding; of ours there are as many as there are settings for them,
         // so strangers must not make this map grow without end.
         if matches!(active, Active::Program(_)) {
             if held.len() >= HELD_MAX {

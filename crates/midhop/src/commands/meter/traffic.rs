@@ -40,7 +40,7 @@ enum End {
 }
 
 impl Traffic {
-    /// Works until told that the run is over.
+    /// Works until it is notified that the run is over.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.plan.display();
         let text = fs::read_to_string(&self.plan).with_context(|| format!("cannot read {name}"))?;

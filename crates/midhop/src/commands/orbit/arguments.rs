@@ -163,8 +163,8 @@ impl SkyArguments {
     ) -> Result<(OrbitPlan, Constellation), Failure> {
         let site = self.site(option, place)?;
         self.orbit(site, site)?.resolve().map_err(|error| {
-            let told = error.to_string().replace("`orbit.from`", option);
-            Failure::usage(in_options(told))
+            let message = error.to_string().replace("`orbit.from`", option);
+            Failure::usage(in_options(message))
         })
     }
 
@@ -186,7 +186,7 @@ impl SkyArguments {
 }
 
 impl WayArguments {
-    /// The orbit as a scenario would say it.
+    /// The orbit as a scenario would have it.
     pub fn spec(&self) -> Result<OrbitSpec, Failure> {
         let from = self.sky.site("--from", &self.from)?;
         let to = self.sky.site("--to", &self.to)?;
@@ -215,11 +215,11 @@ impl WayArguments {
 }
 
 /// An orbit that is refused, in the words of the command line.
-pub fn told(error: OrbitError) -> Failure {
+pub fn refused(error: OrbitError) -> Failure {
     Failure::usage(in_options(error.to_string()))
 }
 
-/// What a message says of a scenario's keys, said of the options and files that they come from here.
+/// What a message reports of a scenario's keys, as of the options and files that they come from here.
 fn in_options(message: String) -> String {
     const KEYS: [(&str, &str); 9] = [
         ("`orbit.from`", "--from"),

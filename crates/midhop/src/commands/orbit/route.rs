@@ -1,6 +1,6 @@
 //! `midhop orbit route`.
 
-use super::arguments::{WayArguments, read, told};
+use super::arguments::{WayArguments, read, refused};
 use super::progress::OrbitProgress;
 use crate::failure::Failure;
 use comfy_table::presets::NOTHING;
@@ -43,7 +43,7 @@ pub struct Followed {
 impl Followed {
     /// Computes the way.
     pub fn follow(&self) -> anyhow::Result<(OrbitPlan, Constellation, Journey)> {
-        let (plan, constellation) = self.way.spec()?.resolve().map_err(told)?;
+        let (plan, constellation) = self.way.spec()?.resolve().map_err(refused)?;
         let duration = self.way.sky.duration;
         if self.forwarding && self.way.sky.hypatia().is_none() {
             return Err(Failure::usage("--forwarding goes with --hypatia").into());
@@ -56,8 +56,9 @@ impl Followed {
             return Ok((plan, constellation, journey));
         }
         let mut progress = OrbitProgress::new(duration);
-        let journey =
-            plan.follow(&constellation, duration, &mut |at| progress.reached(at)).map_err(told)?;
+        let journey = plan
+            .follow(&constellation, duration, &mut |at| progress.reached(at))
+            .map_err(refused)?;
         Ok((plan, constellation, journey))
     }
 }
@@ -186,7 +187,7 @@ impl Route {
             let answer = answer(&plan, &constellation, &journey);
             return Ok(serde_json::to_string_pretty(&answer)? + "\n");
         }
-        Ok(told_as_text(&plan, &constellation, &journey))
+        Ok(as_text(&plan, &constellation, &journey))
     }
 }
 
@@ -234,7 +235,7 @@ fn answer<'a>(
     }
 }
 
-fn told_as_text(plan: &OrbitPlan, constellation: &Constellation, journey: &Journey) -> String {
+fn as_text(plan: &OrbitPlan, constellation: &Constellation, journey: &Journey) -> String {
     let mut text = format!(
         "{} ({} satellites), {} to {}, {} from second {}, choice: {}",
         plan.constellation,

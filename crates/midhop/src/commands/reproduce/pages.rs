@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is reported of a study.
-pub struct Told<'a> {
+pub struct StudyReport<'a> {
     /// What was to be run.
     pub study: &'a Prepared,
     /// What came of it.
@@ -31,14 +31,14 @@ pub fn directory(report: Option<&Path>, out: Option<&Path>, whole: bool) -> Opti
 }
 
 /// Writes all pages and files into `directory`.
-pub fn write(directory: &Path, told: &[Told<'_>]) -> anyhow::Result<()> {
+pub fn write(directory: &Path, reports: &[StudyReport<'_>]) -> anyhow::Result<()> {
     let cannot = |path: &Path| format!("cannot write {}", path.display());
     fs::create_dir_all(directory).with_context(|| cannot(directory))?;
     let put = |name: &str, bytes: &[u8]| {
         let path = directory.join(name);
         fs::write(&path, bytes).with_context(|| cannot(&path))
     };
-    let runs: Vec<Reproduction<'_>> = told.iter().map(reproduction).collect();
+    let runs: Vec<Reproduction<'_>> = reports.iter().map(reproduction).collect();
     for run in &runs {
         let made = || -> Result<_, WriteError> {
             let columns = study_columns(run);
@@ -55,8 +55,8 @@ pub fn write(directory: &Path, told: &[Told<'_>]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
-    let Told { study, outcome, quick, command, beside, beside_has_page } = told;
+fn reproduction<'a>(report: &'a StudyReport<'_>) -> Reproduction<'a> {
+    let StudyReport { study, outcome, quick, command, beside, beside_has_page } = report;
     Reproduction {
         name: &study.bundle.name,
         study: &study.bundle.study,

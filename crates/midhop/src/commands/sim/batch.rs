@@ -7,7 +7,7 @@ use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_testbed::signals::Interrupts;
 
-/// Runs what is left of `resumed`, at most `jobs` at a time, until all are done or `interrupts` says stop. Each record
+/// Runs what is left of `resumed`, at most `jobs` at a time, until all are done or `interrupts` is set. Each record
 /// goes to `store` the moment it is there; `read` makes a result of it, from whatever thread.
 pub fn run_all<E: Executor, K: Send>(
     executor: &E,

@@ -46,7 +46,7 @@ impl Engine {
             .into()
     }
 
-    /// Runs the study of these `arguments` there, until it is over or `interrupts` says stop. Its records are kept, and
+    /// Runs the study of these `arguments` there, until it is over or `interrupts` is set. Its records are kept, and
     /// what went wrong is on standard error. Gives the exit code where it did not come to its end.
     pub fn run_study(
         &self,

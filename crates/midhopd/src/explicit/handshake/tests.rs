@@ -72,7 +72,7 @@ fn wrong_requests_get_the_status_they_deserve() {
 }
 
 #[test]
-fn what_is_wrong_is_told_at_once_however_it_comes() {
+fn a_wrong_request_is_answered_at_once_however_it_comes() {
     let after_empty_lines = "\r\n\n\n\nCONN ECT 192.0.2.1:60 HTTP\n\n".to_owned();
     let long = format!("CONNECT {}:443 HTTP/1.1\r\n\r\n", "a".repeat(http::HEAD_BYTES_MAX));
     let wrong_and_long = format!("CON NECT {}:443 HTTP/1.1\r\n\r\n", "a".repeat(9000));
@@ -86,7 +86,7 @@ fn what_is_wrong_is_told_at_once_however_it_comes() {
 }
 
 #[test]
-fn http_tells_each_outcome_by_status_and_proxy_status() {
+fn http_reports_each_outcome_by_status_and_proxy_status() {
     let bound = SocketAddr::from(([192, 0, 2, 9], 40_000));
     for (outcome, status, error) in [
         (Err(Cause::NotAllowed), "403", "destination_ip_prohibited"),
@@ -150,7 +150,7 @@ fn socks_is_understood_in_any_pieces_and_what_follows_is_kept() {
 }
 
 #[test]
-fn socks_says_no_in_the_codes_of_the_rfc() {
+fn socks_refuses_with_the_codes_of_the_rfc() {
     for (outcome, code) in [
         (Err(Cause::NotAllowed), 2),
         (Err(Cause::NamesOff), 2),
@@ -194,7 +194,7 @@ fn wrong_socks_is_refused() {
 }
 
 #[test]
-fn a_late_client_is_told_where_the_protocol_allows() {
+fn a_late_client_is_answered_where_the_protocol_allows() {
     let mut handshake = Handshake::new(Protocol::HttpConnect);
     handshake.handle_timeout();
     assert!(handshake.poll_output().expect("reply").starts_with(b"HTTP/1.1 408 "));

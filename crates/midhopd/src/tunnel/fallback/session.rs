@@ -242,8 +242,8 @@ impl TcpSession {
     fn signs(&self) -> (Duration, Option<[u64; 2]>) {
         let sample = self.sample();
         let rtt = sample.as_ref().map_or(0, |sample| sample.rtt_us);
-        let heard = sample.map(|sample| [sample.received, sample.sent]);
-        (earlier::patience(Duration::from_micros(rtt.into())), heard)
+        let received = sample.map(|sample| [sample.received, sample.sent]);
+        (earlier::patience(Duration::from_micros(rtt.into())), received)
     }
 
     /// Waits until one of the ends has announced that there will be no more requests.
@@ -461,7 +461,7 @@ impl Heart {
                     () = doubt.0.notified(), if doubted.is_none() => doubted = Some(session.signs()),
                     () = silence::wait(patience) => {
                         // Anything that has arrived meanwhile is a sign of life, too.
-                        let silent = doubted.take().is_none_or(|(_, heard)| heard == session.signs().1);
+                        let silent = doubted.take().is_none_or(|(_, before)| before == session.signs().1);
                         if silent || begun.elapsed() > self.patience {
                             return;
                         }
@@ -515,7 +515,7 @@ async fn drive_near(
             }
         };
         close_if_in_order(&session, ended.as_ref());
-        said(ended)
+        reason(ended)
     };
     session.requests.take();
     session.gone.send_replace(Some(why));
@@ -553,7 +553,7 @@ async fn drive_far(
             }
         };
         close_if_in_order(&session, ended.as_ref());
-        said(ended)
+        reason(ended)
     };
     session.leaving.send_replace(true);
     session.gone.send_replace(Some(why));
@@ -567,7 +567,7 @@ fn close_if_in_order(session: &TcpSession, ended: Option<&Result<(), h2::Error>>
 }
 
 /// Why a connection ended. None: its peer was silent.
-fn said(ended: Option<Result<(), h2::Error>>) -> Arc<str> {
+fn reason(ended: Option<Result<(), h2::Error>>) -> Arc<str> {
     match ended {
         None => SILENT.into(),
         Some(Ok(())) => CLOSED.into(),

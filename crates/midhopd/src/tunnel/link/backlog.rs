@@ -17,9 +17,9 @@ impl Backlog {
     pub fn look(&mut self, pace: &Pace) -> (Bytes, bool) {
         let now = pace.progress();
         let last = std::mem::replace(&mut self.last, now);
-        let heard = now.heard.saturating_sub(last.heard);
+        let acks = now.acks.saturating_sub(last.acks);
         let idle = now.idle.saturating_sub(last.idle);
         let delivered = now.delivered.saturating_sub(last.delivered);
-        (delivered, heard > 0 && idle * IDLE_PARTS <= heard)
+        (delivered, acks > 0 && idle * IDLE_PARTS <= acks)
     }
 }

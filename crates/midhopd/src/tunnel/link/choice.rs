@@ -144,7 +144,7 @@ impl<'a> Choice<'a> {
     pub async fn open(&self) -> io::Result<OpenTunnel> {
         if self.keeper.peer.fallback == Fallback::Only {
             let session = self.open_tcp().await?;
-            self.tell("a tunnel is open over TCP, as it is configured");
+            self.report("a tunnel is open over TCP, as it is configured");
             return Ok(self.on_tcp(session, Carrier::TcpOnly));
         }
         let mut quic = pin!(self.greet_quic());
@@ -168,7 +168,7 @@ impl<'a> Choice<'a> {
                 biased;
                 greeted = &mut quic, if failed.is_none() => match self.admitted(greeted).await {
                     Ok(session) => {
-                        self.tell("a tunnel is open");
+                        self.report("a tunnel is open");
                         return Ok(self.on_quic(session));
                     }
                     Err(error) if no_tcp || error.kind() != io::ErrorKind::TimedOut => {
@@ -179,7 +179,7 @@ impl<'a> Choice<'a> {
                 greeted = &mut anew, if failed.is_none() && !is_off => {
                     match self.admitted(greeted).await {
                         Ok(session) => {
-                            self.tell("a tunnel is open");
+                            self.report("a tunnel is open");
                             return Ok(self.on_quic(session));
                         }
                         Err(error) if no_tcp || error.kind() != io::ErrorKind::TimedOut => {
@@ -190,7 +190,7 @@ impl<'a> Choice<'a> {
                 }
                 opened = &mut tcp, if !no_tcp => match opened {
                     Ok(session) => {
-                        self.tell("a tunnel is open over TCP: UDP gave no answer");
+                        self.report("a tunnel is open over TCP: UDP gave no answer");
                         return Ok(self.on_tcp(session, Carrier::TcpBlocked));
                     }
                     Err(error) => {
@@ -230,11 +230,11 @@ impl<'a> Choice<'a> {
     }
 
     fn let_go(&self) -> Option<OpenTunnel> {
-        self.tell("a tunnel takes no more flows");
+        self.report("a tunnel takes no more flows");
         None
     }
 
-    fn tell(&self, what: &str) {
+    fn report(&self, what: &str) {
         let LinkKeeper { peer, address, .. } = self.keeper;
         tracing::info!(peer = peer.name, %address, "{what}");
     }
@@ -253,7 +253,7 @@ impl<'a> Choice<'a> {
             };
             match opened {
                 Ok(tcp) => {
-                    self.tell(
+                    self.report(
                         "a tunnel is open over TCP beside QUIC, which gives no answer any more",
                     );
                     let watched =
@@ -279,7 +279,7 @@ impl<'a> Choice<'a> {
         if self.kept.borrow().is_some() {
             return self.long_for_udp(tcp).await;
         }
-        let heard = async {
+        let answered = async {
             let Some(watched) = doubted else { return pending().await };
             let mut silence = Silence::of(&watched.session);
             silence.ends(&watched.session).await;
@@ -289,8 +289,8 @@ impl<'a> Choice<'a> {
             self.follow_quic(watched)
         };
         tokio::select! {
-            way = heard => {
-                self.tell("QUIC's peer is heard again");
+            way = answered => {
+                self.report("QUIC's peer is heard again");
                 way
             }
             way = self.return_to_quic() => way,
@@ -304,7 +304,7 @@ impl<'a> Choice<'a> {
             pause = (pause * 2).min(RETURN_MOST);
             match self.open_quic().await {
                 Ok(session) => {
-                    self.tell("a tunnel is open again over QUIC: UDP passes");
+                    self.report("a tunnel is open again over QUIC: UDP passes");
                     return self.on_quic(session);
                 }
                 Err(error) => {
@@ -354,7 +354,7 @@ impl<'a> Choice<'a> {
         why: Carrier,
     ) -> OpenTunnel {
         if self.keeper.peer.committed.is_some() {
-            self.tell("peers.NAME.committed is not held while the tunnel is over TCP");
+            self.report("peers.NAME.committed is not held while the tunnel is over TCP");
         }
         self.followed.replace(Some(Followed::Tcp(gone)));
         self.book(why);
@@ -487,8 +487,8 @@ async fn is_true(ending: Option<Ending>) {
 /// Whether a peer that is asked answers.
 #[derive(Debug, Clone, Copy)]
 struct Silence {
-    /// Datagrams that had come, and frames sent that want an answer, when it was last heard.
-    heard: u64,
+    /// Datagrams received, and frames sent that want an answer, when the last one was received.
+    received: u64,
     asked: u64,
     /// Since when it has been asked in vain.
     since: Option<Instant>,
@@ -496,8 +496,8 @@ struct Silence {
 
 impl Silence {
     fn of(session: &QuicSession) -> Self {
-        let (heard, asked) = Self::counts(session);
-        Self { heard, asked, since: None }
+        let (received, asked) = Self::counts(session);
+        Self { received, asked, since: None }
     }
 
     /// Datagrams that have come, and frames sent that want an answer.
@@ -514,18 +514,18 @@ impl Silence {
     async fn last(&mut self, session: &QuicSession, long: Duration) {
         while self.since.is_none_or(|since| since.elapsed() < long) {
             time::sleep(LOOK).await;
-            let (heard, asked) = Self::counts(session);
-            if heard != self.heard {
-                (self.heard, self.asked, self.since) = (heard, asked, None);
+            let (received, asked) = Self::counts(session);
+            if received != self.received {
+                (self.received, self.asked, self.since) = (received, asked, None);
             } else if asked > self.asked {
                 self.since.get_or_insert_with(Instant::now);
             }
         }
     }
 
-    /// Waits until the peer is heard.
+    /// Waits until the peer sends again.
     async fn ends(&mut self, session: &QuicSession) {
-        while Self::counts(session).0 == self.heard {
+        while Self::counts(session).0 == self.received {
             time::sleep(LOOK).await;
         }
         *self = Self::of(session);

@@ -114,7 +114,7 @@ impl LinkKeeper {
                     tokio::select! {
                         () = &mut keep => {}
                         () = endpoint.failed() => {
-                            failed.tell(worker, &UNREADABLE);
+                            failed.report(worker, &UNREADABLE);
                             // A tunnel over TCP is sound without it, and is kept to its end.
                             keep.await;
                         }

@@ -1,7 +1,7 @@
 //! What a tunnel owes its flows, whatever carries it and whoever wrote its other end.
 
-use super::{exchange, fill, hear_break, reset};
-use crate::stage::{ReadOnce, hear, noise, queued, say, until};
+use super::{exchange, fill, read_until_error, reset};
+use crate::stage::{ReadOnce, noise, queued, receive_all, send_all, until};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread::{scope, sleep};
@@ -26,25 +26,25 @@ pub fn one_way(flow: Flow<'_>, from_server: bool) {
     let (first, second) = in_order(flow, from_server);
     let bytes = noise(5, 20_000_000);
     scope(|scope| {
-        scope.spawn(|| say(&first, &bytes));
-        assert!(hear(&second) == bytes, "every byte came");
+        scope.spawn(|| send_all(&first, &bytes));
+        assert!(receive_all(&second) == bytes, "every byte came");
     });
 }
 
-/// One end is the first to end; the other answers after it has heard so.
+/// One end is the first to end; the other answers after it has received that end.
 pub fn half_closes(flow: Flow<'_>, from_server: bool) {
     let reply = noise(3, 4_000_000);
     let (first, second) = in_order(flow, from_server);
-    say(&first, b"that is all");
-    assert_eq!(hear(&second), b"that is all");
+    send_all(&first, b"that is all");
+    assert_eq!(receive_all(&second), b"that is all");
     scope(|scope| {
-        scope.spawn(|| say(&second, &reply));
-        assert!(hear(&first) == reply, "the whole answer after the half-close");
+        scope.spawn(|| send_all(&second, &reply));
+        assert!(receive_all(&first) == reply, "the whole answer after the half-close");
     });
 }
 
-/// One end says all it has and goes for good; the other, whose window is shut, reads only much later. It may
-/// have ended its own half before, and the one that goes have heard so.
+/// One end sends all it has and goes for good; the other, whose window is shut, reads only much later. It may
+/// have ended its own half before, and the one that goes have received that end.
 pub fn late_readers(flow: Flow<'_>, from_server: bool, half_closed: bool) {
     /// Long enough for an end to overtake bytes, or for a proxy to give up on who does not read.
     const LATE: Duration = Duration::from_millis(300);
@@ -55,15 +55,15 @@ pub fn late_readers(flow: Flow<'_>, from_server: bool, half_closed: bool) {
     }
     scope(|scope| {
         scope.spawn(|| {
-            say(&first, &bytes);
+            send_all(&first, &bytes);
             if half_closed {
-                assert_eq!(hear(&first), b"");
+                assert_eq!(receive_all(&first), b"");
             }
             drop(first);
         });
         until("bytes wait at the reader", || queued::unread(&late) > 0);
         sleep(LATE);
-        assert!(hear(&late) == bytes, "every byte arrives before the end does");
+        assert!(receive_all(&late) == bytes, "every byte arrives before the end does");
     });
 }
 
@@ -73,14 +73,14 @@ pub fn resets(flow: Flow<'_>, from_server: bool) {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// What the other end hears of a reset.
+/// What the other end receives of a reset.
 pub fn end_after_reset(flow: Flow<'_>, from_server: bool) -> io::Result<usize> {
     let (mut resetting, mut other) = in_order(flow, from_server);
     resetting.write_all(b"so far").expect("writing");
-    let mut heard = [0; 6];
-    other.read_exact(&mut heard).expect("what came before the reset");
+    let mut received = [0; 6];
+    other.read_exact(&mut received).expect("what came before the reset");
     reset(resetting);
-    other.read_once(&mut heard)
+    other.read_once(&mut received)
 }
 
 /// A reset passes where all buffers are full, half-closed or not, once the other end reads.
@@ -91,55 +91,55 @@ pub fn resets_of_full_flows(flow: Flow<'_>, from_server: bool, half_closed: bool
 
 /// The same, and the other end gets all that was acknowledged first.
 pub fn late_resets(flow: Flow<'_>, from_server: bool, half_closed: bool) {
-    let ((heard, acknowledged), kind) = reset_when_full(flow, from_server, half_closed);
-    // First how it ended: a reader that waited in vain has heard less as well, and lost nothing.
-    assert_eq!(kind, ErrorKind::ConnectionReset, "after {heard} of {acknowledged} bytes");
-    assert!(heard >= acknowledged, "{heard} of {acknowledged} bytes came before the reset");
+    let ((received, acknowledged), kind) = reset_when_full(flow, from_server, half_closed);
+    // First how it ended: a reader that waited in vain has received less as well, and lost nothing.
+    assert_eq!(kind, ErrorKind::ConnectionReset, "after {received} of {acknowledged} bytes");
+    assert!(received >= acknowledged, "{received} of {acknowledged} bytes came before the reset");
 }
 
-/// What the other end hears, what was acknowledged, and how it ends.
+/// What the other end receives, what was acknowledged, and how it ends.
 fn reset_when_full(
     flow: Flow<'_>,
     from_server: bool,
     half_closed: bool,
 ) -> ((usize, usize), ErrorKind) {
-    /// Long enough for a proxy to have heard of it.
+    /// Long enough for a proxy to have received it.
     const LATE: Duration = Duration::from_millis(300);
     let (resetting, other) = in_order(flow, from_server);
     if half_closed {
-        say(&other, b"that is all");
-        assert_eq!(hear(&resetting), b"that is all");
+        send_all(&other, b"that is all");
+        assert_eq!(receive_all(&resetting), b"that is all");
     }
     let written = fill(&resetting);
     let acknowledged = written - queued::unacknowledged(&resetting);
     reset(resetting);
     sleep(LATE);
-    let (heard, kind) = hear_all(&other);
-    ((heard, acknowledged), kind)
+    let (received, kind) = count_until_error(&other);
+    ((received, acknowledged), kind)
 }
 
 /// Reads up to what is no end, and counts.
-pub fn hear_all(mut stream: &TcpStream) -> (usize, ErrorKind) {
-    let (mut heard, mut buffer) = (0, vec![0; 1 << 16]);
+pub fn count_until_error(mut stream: &TcpStream) -> (usize, ErrorKind) {
+    let (mut received, mut buffer) = (0, vec![0; 1 << 16]);
     loop {
         match stream.read_once(&mut buffer) {
             Ok(0) => panic!("a truncated stream ended as if it were whole"),
-            Ok(count) => heard += count,
-            Err(error) => return (heard, error.kind()),
+            Ok(count) => received += count,
+            Err(error) => return (received, error.kind()),
         }
     }
 }
 
-/// The end that has ended its half hears of it, too, when the other breaks off.
+/// The end that has ended its half receives the reset, too, when the other breaks off.
 pub fn resets_after_half_closes(flow: Flow<'_>, from_server: bool) {
     let (mut ended, mut resetting) = in_order(flow, from_server);
-    say(&ended, b"a question");
-    assert_eq!(hear(&resetting), b"a question");
+    send_all(&ended, b"a question");
+    assert_eq!(receive_all(&resetting), b"a question");
     resetting.write_all(b"half an ans").expect("writing");
-    let mut heard = [0; 11];
-    ended.read_exact(&mut heard).expect("what came before the reset");
+    let mut received = [0; 11];
+    ended.read_exact(&mut received).expect("what came before the reset");
     reset(resetting);
-    assert_eq!(hear_break(&ended), ErrorKind::ConnectionReset);
+    assert_eq!(read_until_error(&ended), ErrorKind::ConnectionReset);
 }
 
 /// A flow whose reader stands still holds up no other, and loses nothing.
@@ -148,7 +148,7 @@ pub fn readers_that_stand_still(flow: Flow<'_>, from_server: bool) {
     let written = fill(&writer);
     one_way(flow, from_server);
     writer.shutdown(Shutdown::Write).expect("the end");
-    assert_eq!(hear(&reader).len(), written);
+    assert_eq!(receive_all(&reader).len(), written);
 }
 
 /// A proxy is killed in the middle of a download and of an upload: what their readers have had of them is
@@ -164,8 +164,8 @@ pub fn no_end_that_looks_whole(flow: Flow<'_>, kill: impl FnOnce()) {
         (&down.0).read_exact(&mut chunk).expect("the download begins");
         (&up.1).read_exact(&mut chunk).expect("the upload begins");
         kill();
-        assert_eq!(hear_break(&down.0), ErrorKind::ConnectionReset);
-        assert_eq!(hear_break(&up.1), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&down.0), ErrorKind::ConnectionReset);
+        assert_eq!(read_until_error(&up.1), ErrorKind::ConnectionReset);
     });
 }
 

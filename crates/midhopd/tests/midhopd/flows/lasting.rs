@@ -5,7 +5,7 @@ use crate::ends::PORT;
 use crate::pages::{metric, page, wait_until_served};
 use crate::pair::Pair;
 use crate::program::log_of;
-use crate::stage::{Family, PATIENCE, ReadOnce, Stage, hear, nft, noise, say, until};
+use crate::stage::{Family, PATIENCE, ReadOnce, Stage, nft, noise, receive_all, send_all, until};
 use midhop_testbed::namespace::Namespace;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -124,7 +124,7 @@ impl Drop for Failing<'_> {
 }
 
 /// Reads up to the end what has to be `bytes`.
-fn hear_exactly(mut stream: &TcpStream, bytes: &[u8], gate: &Gate, reader: usize) {
+fn receive_exactly(mut stream: &TcpStream, bytes: &[u8], gate: &Gate, reader: usize) {
     let _failing = Failing(gate);
     let (mut at, mut buffer) = (0, vec![0; 32 << 10]);
     loop {
@@ -157,11 +157,11 @@ pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()])
     drop(first);
     let [idle, asked, answered] = [(); 3].map(|()| stage.flow(&listener));
     pass(&idle.0, &idle.1);
-    say(&asked.0, b"all that is sent");
-    assert_eq!(hear(&asked.1), b"all that is sent");
+    send_all(&asked.0, b"all that is sent");
+    assert_eq!(receive_all(&asked.1), b"all that is sent");
     pass(&answered.0, &answered.1);
-    say(&answered.1, b"a greeting");
-    assert_eq!(hear(&answered.0), b"a greeting");
+    send_all(&answered.1, b"a greeting");
+    assert_eq!(receive_all(&answered.0), b"a greeting");
     let flows: Vec<(TcpStream, TcpStream)> = (0..4).map(|_| stage.flow(&listener)).collect();
     for flow in flows.iter().chain([&idle, &asked, &answered]) {
         patient(flow);
@@ -180,10 +180,10 @@ pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()])
         let _failing = Failing(&gate);
         for (n, (client, server)) in flows.iter().enumerate() {
             let (gate, up, down) = (&gate, sent[2 * n], sent[2 * n + 1]);
-            scope.spawn(move || say(client, up));
-            scope.spawn(move || say(server, down));
-            scope.spawn(move || hear_exactly(server, up, gate, 2 * n));
-            scope.spawn(move || hear_exactly(client, down, gate, 2 * n + 1));
+            scope.spawn(move || send_all(client, up));
+            scope.spawn(move || send_all(server, down));
+            scope.spawn(move || receive_exactly(server, up, gate, 2 * n));
+            scope.spawn(move || receive_exactly(client, down, gate, 2 * n + 1));
         }
         for (event, n) in events.iter().zip(1..) {
             gate.wait(|state| state.read.iter().any(|read| *read < n * part));
@@ -193,14 +193,14 @@ pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()])
         gate.set(|state| state.open_to = usize::MAX);
     });
     pass(&idle.0, &idle.1);
-    say(&asked.1, b"the answer");
-    assert_eq!(hear(&asked.0), b"the answer");
-    say(&answered.0, b"thanks");
-    assert_eq!(hear(&answered.1), b"thanks");
+    send_all(&asked.1, b"the answer");
+    assert_eq!(receive_all(&asked.0), b"the answer");
+    send_all(&answered.0, b"thanks");
+    assert_eq!(receive_all(&answered.1), b"thanks");
     idle.0.shutdown(Shutdown::Write).expect("the end");
-    assert_eq!(hear(&idle.1), b"");
+    assert_eq!(receive_all(&idle.1), b"");
     idle.1.shutdown(Shutdown::Write).expect("the end");
-    assert_eq!(hear(&idle.0), b"");
+    assert_eq!(receive_all(&idle.0), b"");
     none_is_left(stage);
     for flow in flows.iter().chain([&idle, &asked, &answered]) {
         assert_ended(flow);

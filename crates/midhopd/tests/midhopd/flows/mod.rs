@@ -3,7 +3,7 @@ pub mod duties;
 pub mod lasting;
 
 use crate::ends::PORT;
-use crate::stage::{PATIENCE, ReadOnce, Stage, hear, nft, noise, say};
+use crate::stage::{PATIENCE, ReadOnce, Stage, nft, noise, receive_all, send_all};
 use std::borrow::Borrow;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -27,26 +27,26 @@ pub fn unblock(stage: &Stage) {
     nft(&stage.server, "delete table inet block");
 }
 
-/// What both ends say arrives, and so does how they end.
+/// What both ends send arrives, and so does how they end.
 pub fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     scope(|scope| {
-        scope.spawn(|| say(client, &up));
-        scope.spawn(|| say(server, &down));
-        let heard = scope.spawn(|| hear(server));
-        assert!(hear(client) == down, "what the server said");
-        assert!(heard.join().expect("the server") == up, "what the client said");
+        scope.spawn(|| send_all(client, &up));
+        scope.spawn(|| send_all(server, &down));
+        let received = scope.spawn(|| receive_all(server));
+        assert!(receive_all(client) == down, "what the server said");
+        assert!(received.join().expect("the server") == up, "what the client said");
     });
 }
 
 /// A word there and one back.
 pub fn pass(mut from: &TcpStream, mut to: &TcpStream) {
-    let mut heard = [0; 4];
+    let mut received = [0; 4];
     from.write_all(b"ping").expect("writing");
-    to.read_exact(&mut heard).expect("reading");
+    to.read_exact(&mut received).expect("reading");
     to.write_all(b"pong").expect("writing");
-    from.read_exact(&mut heard).expect("reading");
-    assert_eq!(&heard, b"pong");
+    from.read_exact(&mut received).expect("reading");
+    assert_eq!(&received, b"pong");
 }
 
 /// Closes with a reset.
@@ -66,7 +66,7 @@ pub fn impatient(stream: &TcpStream) {
 pub const KNOWN_LINK: &str = "rate = \"1 Gbit/s\"\nrate_in = \"1 Gbit/s\"\nrtt = \"10 ms\"\n";
 
 /// Reads up to what is no end.
-pub fn hear_break(mut stream: &TcpStream) -> ErrorKind {
+pub fn read_until_error(mut stream: &TcpStream) -> ErrorKind {
     loop {
         match stream.read_once(&mut [0; 1 << 16]) {
             Ok(0) => panic!("a truncated stream ended as if it were whole"),
@@ -94,8 +94,8 @@ pub fn fill(mut stream: &TcpStream) -> usize {
     written
 }
 
-/// Says without an end until the other end is gone.
-pub fn say_on(mut stream: &TcpStream) {
+/// Sends without an end until the other end is gone.
+pub fn send_endlessly(mut stream: &TcpStream) {
     let piece = noise(4, 64 << 10);
     while stream.write_all(&piece).is_ok() {}
 }
@@ -110,7 +110,7 @@ pub fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     }
 }
 
-/// Flows of which the server says without an end, and the same of the client where `both`. What has come
+/// Flows on which the server sends without an end, and so does the client where `both`. What has come
 /// of each to the client.
 pub fn with_bulk(
     stage: &Stage,
@@ -124,10 +124,10 @@ pub fn with_bulk(
     let other = AtomicU64::new(0);
     scope(|scope| {
         for ((client, server), count) in flows.iter().zip(&counts) {
-            scope.spawn(|| say_on(server));
+            scope.spawn(|| send_endlessly(server));
             scope.spawn(|| count_on(client, count));
             if both {
-                scope.spawn(|| say_on(client));
+                scope.spawn(|| send_endlessly(client));
                 scope.spawn(|| count_on(server, &other));
             }
         }

@@ -1,4 +1,4 @@
-//! TCP by hand: somebody without a kernel, who sends packets as a test wants them and hears what comes.
+//! TCP by hand: somebody without a kernel, who sends packets as a test wants them and receives what comes.
 use crate::stage::{Family, PATIENCE, Stage, nft};
 use midhop_testbed::namespace::Namespace;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -53,7 +53,7 @@ pub struct Odd {
 
 /// A segment that came.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct Segment {
     pub from: SocketAddr,
     pub flags: u8,
     pub sequence: u32,
@@ -63,7 +63,7 @@ pub struct Heard {
     pub headers: Vec<(u8, Vec<u8>)>,
 }
 
-impl Heard {
+impl Segment {
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
@@ -86,10 +86,10 @@ pub struct Hand {
     pub next: u32,
     /// The next that it expects.
     pub expected: u32,
-    /// What it says that it takes.
+    /// What it announces that it takes.
     pub window: u16,
     /// What has come, in order.
-    pub heard: Vec<u8>,
+    pub received: Vec<u8>,
     /// What has come out of order.
     later: BTreeMap<u32, Vec<u8>>,
     /// Whether the other end has ended its half.
@@ -153,7 +153,7 @@ impl Hand {
             next: 1_000_000,
             expected: 0,
             window: 60_000,
-            heard: Vec::new(),
+            received: Vec::new(),
             later: BTreeMap::new(),
             ended: false,
         }
@@ -163,7 +163,7 @@ impl Hand {
     pub fn connect(&mut self, other: SocketAddr, odd: &Odd) {
         self.other = other;
         let first = self.next;
-        let answer = self.insist(SYN, first, b"", odd, |heard| heard.has(SYN | ACK));
+        let answer = self.insist(SYN, first, b"", odd, |segment| segment.has(SYN | ACK));
         assert_eq!(answer.acknowledged, first.wrapping_add(1), "another SYN was answered");
         self.next = first.wrapping_add(1);
         self.expected = answer.sequence.wrapping_add(1);
@@ -171,15 +171,15 @@ impl Hand {
     }
 
     /// Waits for a SYN from anybody. It is not answered yet.
-    pub fn wait_for_syn(&mut self) -> Heard {
+    pub fn wait_for_syn(&mut self) -> Segment {
         let begin = Instant::now();
         loop {
             assert!(begin.elapsed() < PATIENCE, "nobody came");
-            let Some(heard) = self.listen(AGAIN) else { continue };
-            if heard.has(SYN) && !heard.has(ACK) {
-                self.other = heard.from;
-                self.expected = heard.sequence.wrapping_add(1);
-                return heard;
+            let Some(segment) = self.listen(AGAIN) else { continue };
+            if segment.has(SYN) && !segment.has(ACK) {
+                self.other = segment.from;
+                self.expected = segment.sequence.wrapping_add(1);
+                return segment;
             }
         }
     }
@@ -198,23 +198,23 @@ impl Hand {
     /// Answers the SYN that it has waited for.
     pub fn answer(&mut self, odd: &Odd) {
         let first = self.next;
-        let heard = self.insist(SYN | ACK, first, b"", odd, |heard| {
-            heard.has(ACK) && !heard.has(SYN) && heard.acknowledged == first.wrapping_add(1)
+        let segment = self.insist(SYN | ACK, first, b"", odd, |segment| {
+            segment.has(ACK) && !segment.has(SYN) && segment.acknowledged == first.wrapping_add(1)
         });
         self.next = first.wrapping_add(1);
-        self.take(&heard);
+        self.take(&segment);
     }
 
-    /// Says something, in order, until it is acknowledged.
-    pub fn say(&mut self, bytes: &[u8], odd: &Odd) {
-        self.say_at(self.next, bytes, odd);
+    /// Sends bytes, in order, until they are acknowledged.
+    pub fn send_data(&mut self, bytes: &[u8], odd: &Odd) {
+        self.send_data_at(self.next, bytes, odd);
     }
 
-    /// Says something at a place, until that is acknowledged.
-    pub fn say_at(&mut self, at: u32, bytes: &[u8], odd: &Odd) {
+    /// Sends bytes at a sequence number, until they are acknowledged.
+    pub fn send_data_at(&mut self, at: u32, bytes: &[u8], odd: &Odd) {
         let end = at.wrapping_add(bytes.len() as u32);
         self.next = end;
-        self.insist(ACK | PSH, at, bytes, odd, |heard| is_before(end, heard.acknowledged));
+        self.insist(ACK | PSH, at, bytes, odd, |segment| is_before(end, segment.acknowledged));
     }
 
     /// Ends its half, until that is acknowledged.
@@ -222,32 +222,32 @@ impl Hand {
         let at = self.next;
         let end = at.wrapping_add(1);
         self.next = end;
-        self.insist(FIN | ACK, at, b"", &Odd::default(), |heard| {
-            is_before(end, heard.acknowledged)
+        self.insist(FIN | ACK, at, b"", &Odd::default(), |segment| {
+            is_before(end, segment.acknowledged)
         });
     }
 
-    /// Hears until so many bytes have come, or the end, and acknowledges them.
-    pub fn hear(&mut self, count: usize) {
+    /// Receives until so many bytes have come, or the end, and acknowledges them.
+    pub fn receive_data(&mut self, count: usize) {
         let begin = Instant::now();
-        while self.heard.len() < count && !self.ended {
-            assert!(begin.elapsed() < PATIENCE, "only {} bytes came", self.heard.len());
-            if let Some(heard) = self.listen(AGAIN) {
-                self.take(&heard);
+        while self.received.len() < count && !self.ended {
+            assert!(begin.elapsed() < PATIENCE, "only {} bytes came", self.received.len());
+            if let Some(segment) = self.listen(AGAIN) {
+                self.take(&segment);
                 self.acknowledge();
             }
         }
     }
 
-    /// Hears until the other end has ended its half.
-    pub fn hear_end(&mut self) {
-        self.hear(usize::MAX);
+    /// Receives until the other end has ended its half.
+    pub fn receive_end(&mut self) {
+        self.receive_data(usize::MAX);
     }
 
-    /// Hears until the other end resets the connection.
-    pub fn hear_reset(&mut self) {
+    /// Receives until the other end resets the connection.
+    pub fn receive_reset(&mut self) {
         let begin = Instant::now();
-        while !self.listen(AGAIN).is_some_and(|heard| heard.has(RST)) {
+        while !self.listen(AGAIN).is_some_and(|segment| segment.has(RST)) {
             assert!(begin.elapsed() < PATIENCE, "no reset came");
         }
     }
@@ -267,33 +267,33 @@ impl Hand {
         at: u32,
         bytes: &[u8],
         odd: &Odd,
-        answers: impl Fn(&Heard) -> bool,
-    ) -> Heard {
+        answers: impl Fn(&Segment) -> bool,
+    ) -> Segment {
         let begin = Instant::now();
         loop {
             assert!(begin.elapsed() < PATIENCE, "no answer to {flags:#x} with {odd:?}");
             self.send(flags, at, bytes, odd);
             let sent = Instant::now();
             while let Some(left) = AGAIN.checked_sub(sent.elapsed()) {
-                let Some(heard) = self.listen(left) else { break };
-                assert!(!heard.has(RST), "a reset in answer to {flags:#x} with {odd:?}");
-                if !heard.has(SYN) {
-                    self.take(&heard);
-                    if heard.has(FIN) || !heard.bytes.is_empty() {
+                let Some(segment) = self.listen(left) else { break };
+                assert!(!segment.has(RST), "a reset in answer to {flags:#x} with {odd:?}");
+                if !segment.has(SYN) {
+                    self.take(&segment);
+                    if segment.has(FIN) || !segment.bytes.is_empty() {
                         self.acknowledge();
                     }
                 }
-                if answers(&heard) {
-                    return heard;
+                if answers(&segment) {
+                    return segment;
                 }
             }
         }
     }
 
     /// Puts what came into order.
-    pub fn take(&mut self, heard: &Heard) {
-        if !heard.bytes.is_empty() {
-            self.later.insert(heard.sequence, heard.bytes.clone());
+    pub fn take(&mut self, segment: &Segment) {
+        if !segment.bytes.is_empty() {
+            self.later.insert(segment.sequence, segment.bytes.clone());
         }
         while let Some((at, bytes)) = self.later.pop_first() {
             let known = self.expected.wrapping_sub(at);
@@ -302,29 +302,29 @@ impl Hand {
                 break;
             }
             if let Some(fresh) = bytes.get(known as usize..) {
-                self.heard.extend_from_slice(fresh);
+                self.received.extend_from_slice(fresh);
                 self.expected = self.expected.wrapping_add(fresh.len() as u32);
             }
         }
-        let end = heard.sequence.wrapping_add(heard.bytes.len() as u32);
-        if heard.has(FIN) && end == self.expected && !self.ended {
+        let end = segment.sequence.wrapping_add(segment.bytes.len() as u32);
+        if segment.has(FIN) && end == self.expected && !self.ended {
             self.ended = true;
             self.expected = self.expected.wrapping_add(1);
         }
     }
 
     /// The next segment of the connection; none: none came in this time.
-    pub fn listen(&self, patience: Duration) -> Option<Heard> {
+    pub fn listen(&self, patience: Duration) -> Option<Segment> {
         let begin = Instant::now();
         let mut packet = vec![0; 70_000];
         loop {
             let left = patience.checked_sub(begin.elapsed())?.max(Duration::from_millis(1));
             self.receive.set_read_timeout(Some(left)).expect("a timeout");
             let Ok(count) = (&self.receive).read(&mut packet) else { continue };
-            let Some((heard, to)) = read(&packet[..count]) else { continue };
-            let is_ours = self.other.port() == 0 || heard.from == self.other;
+            let Some((segment, to)) = read(&packet[..count]) else { continue };
+            let is_ours = self.other.port() == 0 || segment.from == self.other;
             if to == self.own && is_ours {
-                return Some(heard);
+                return Some(segment);
             }
         }
     }
@@ -413,7 +413,7 @@ fn packets(from: IpAddr, to: IpAddr, tcp: &[u8], odd: &Odd, number: u16) -> Vec<
 }
 
 /// A segment, and to whom it came.
-fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
+fn read(packet: &[u8]) -> Option<(Segment, SocketAddr)> {
     let mut headers = Vec::new();
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
         4 if packet.get(9) == Some(&TCP) => {
@@ -448,7 +448,7 @@ fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
     };
     let short = |at: usize| Some(u16::from_be_bytes(tcp.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_be_bytes(tcp.get(at..at + 4)?.try_into().ok()?));
-    let heard = Heard {
+    let segment = Segment {
         from: SocketAddr::new(from, short(0)?),
         flags: *tcp.get(13)?,
         sequence: long(4)?,
@@ -456,7 +456,7 @@ fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
         bytes: tcp.get(usize::from(tcp.get(12)? >> 4) * 4..)?.to_vec(),
         headers,
     };
-    Some((heard, SocketAddr::new(to, short(2)?)))
+    Some((segment, SocketAddr::new(to, short(2)?)))
 }
 
 /// RFC 1071 of a segment and its pseudo-header.

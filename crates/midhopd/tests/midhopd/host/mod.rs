@@ -1,4 +1,4 @@
-//! A proxy over HTTP/3 that answers when a test says so, and as it says.
+//! A proxy over HTTP/3 that answers when a test asks for it, and as it asks.
 use crate::ends::Authority;
 use crate::stage::PATIENCE;
 use bytes::Bytes;
@@ -59,19 +59,19 @@ impl Host {
             let own = quinn::EndpointConfig::default();
             quinn::Endpoint::new(own, Some(config), socket, Arc::new(quinn::TokioRuntime))
         });
-        let mut said = Vec::new();
-        varint::write(StreamKind::CONTROL, &mut said);
-        said.extend(settings.encode());
-        (Self { runtime, endpoint: endpoint.expect("an endpoint") }, said)
+        let mut opening = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut opening);
+        opening.extend(settings.encode());
+        (Self { runtime, endpoint: endpoint.expect("an endpoint") }, opening)
     }
 
-    /// Waits for the tunnel, and says `said` on its control stream.
-    pub fn welcome(&self, said: &[u8]) -> Guest<'_> {
+    /// Waits for the tunnel, and sends `opening` on its control stream.
+    pub fn welcome(&self, opening: &[u8]) -> Guest<'_> {
         let come = async {
             let incoming = self.endpoint.accept().await.expect("somebody");
             let connection = incoming.await.expect("a peer");
             let mut control = connection.open_uni().await.expect("a stream");
-            control.write_all(said).await.expect("settings");
+            control.write_all(opening).await.expect("settings");
             Guest { runtime: &self.runtime, connection, _control: control }
         };
         self.runtime.block_on(in_time(come))
@@ -126,24 +126,24 @@ impl Asked<'_> {
     }
 
     /// Waits for so many bytes of the flow, or for its end, whichever is first.
-    pub fn hear(&mut self, count: usize) -> Vec<u8> {
+    pub fn receive_data(&mut self, count: usize) -> Vec<u8> {
         let runtime = self.runtime;
         let come = async {
-            let mut heard = Vec::new();
-            while heard.len() < count {
+            let mut received = Vec::new();
+            while received.len() < count {
                 match self.frame().await {
-                    Some(Frame::Data(bytes)) => heard.extend_from_slice(&bytes),
+                    Some(Frame::Data(bytes)) => received.extend_from_slice(&bytes),
                     Some(other) => panic!("{other:?}"),
                     None => break,
                 }
             }
-            heard
+            received
         };
         runtime.block_on(in_time(come))
     }
 
     /// Waits until whoever asked breaks off.
-    pub fn hear_reset(&mut self) {
+    pub fn receive_reset(&mut self) {
         let come = self.runtime.block_on(in_time(self.receive.received_reset()));
         assert!(matches!(come, Ok(Some(_))), "{come:?}");
     }
@@ -151,26 +151,26 @@ impl Asked<'_> {
     /// Answers.
     pub fn answer(&mut self, pairs: &[(&'static str, &'static str)]) {
         let fields: Vec<_> = pairs.iter().map(|(name, value)| Field::new(*name, *value)).collect();
-        self.say(frame::HEADERS, &field::encode(&fields));
+        self.send_frame(frame::HEADERS, &field::encode(&fields));
     }
 
-    /// Says some of the flow.
-    pub fn say_data(&mut self, bytes: &[u8]) {
-        self.say(frame::DATA, bytes);
+    /// Sends some of the flow.
+    pub fn send_data(&mut self, bytes: &[u8]) {
+        self.send_frame(frame::DATA, bytes);
     }
 
-    fn say(&mut self, kind: u64, payload: &[u8]) {
+    fn send_frame(&mut self, kind: u64, payload: &[u8]) {
         let mut out = Vec::new();
         frame::write(kind, payload, &mut out);
         self.runtime.block_on(self.send.write_all(&out)).expect("somebody listens");
     }
 
-    /// Ends what it says.
+    /// Ends what it sends.
     pub fn end(&mut self) {
         self.send.finish().expect("no reset");
     }
 
-    /// Takes no more, and ends what it says: a denial's end.
+    /// Takes no more, and ends what it sends: a denial's end.
     pub fn deny(&mut self, pairs: &[(&'static str, &'static str)]) {
         self.answer(pairs);
         self.end();

@@ -1,4 +1,4 @@
-//! A peer that turned: it has a certificate, speaks QUIC, and never sends some of the bytes that it says it sent.
+//! A peer that turned: it has a certificate, speaks QUIC, and never sends some of the bytes that it claims to have sent.
 //!
 //! Its QUIC is quinn's. What is withheld is taken out of a packet's frames just before the packet is sealed, and
 //! padding takes its place: the packet is acknowledged, so nobody sends it again.
@@ -43,12 +43,12 @@ pub struct Hostile {
 pub struct Flow {
     pub send: quinn::SendStream,
     pub receive: quinn::RecvStream,
-    /// Unit: bytes. What it has said on the stream.
-    pub said: u64,
+    /// Unit: bytes. What it has sent on the stream.
+    pub sent: u64,
 }
 
 impl Hostile {
-    /// Comes to the far end as whoever `shown` says. Where `heeds` it says that it heeds credit.
+    /// Comes to the far end as whoever `shown` certifies. Where `heeds` it announces that it heeds credit.
     pub fn enter(namespace: &Namespace, family: Family, shown: &Shown, heeds: bool) -> Self {
         Self::enter_with(namespace, family, shown, heeds, quinn::TransportConfig::default())
     }
@@ -86,15 +86,15 @@ impl Hostile {
             let connection = timeout(PATIENCE, connecting).await.expect("in time").expect("a peer");
             let mut control = connection.open_uni().await.expect("a stream");
             let stream_credit = if heeds { 1 << 20 } else { 0 };
-            let mut said = Vec::new();
-            varint::write(StreamKind::CONTROL, &mut said);
-            said.extend(Settings { stream_credit, ..Settings::own() }.encode());
-            control.write_all(&said).await.expect("settings");
+            let mut settings = Vec::new();
+            varint::write(StreamKind::CONTROL, &mut settings);
+            settings.extend(Settings { stream_credit, ..Settings::own() }.encode());
+            control.write_all(&settings).await.expect("settings");
             let credit = if heeds {
                 let mut stream = connection.open_uni().await.expect("a stream");
-                let mut said = Vec::new();
-                varint::write(credit::STREAM, &mut said);
-                stream.write_all(&said).await.expect("a type");
+                let mut kind = Vec::new();
+                varint::write(credit::STREAM, &mut kind);
+                stream.write_all(&kind).await.expect("a type");
                 Some(stream)
             } else {
                 None
@@ -111,34 +111,34 @@ impl Hostile {
         }
     }
 
-    /// Asks for a flow and says some of it at once. It waits for nothing.
+    /// Asks for a flow and sends some of it at once. It waits for nothing.
     pub fn begin(&self, request: &Request, first: &[u8]) -> Flow {
         self.runtime.block_on(async {
             let (mut send, receive) = self.connection.open_bi().await.expect("a stream");
-            let mut said = request.encode(Form::Classic);
-            frame::write(frame::DATA, first, &mut said);
-            send.write_all(&said).await.expect("a request");
-            Flow { send, receive, said: said.len() as u64 }
+            let mut frames = request.encode(Form::Classic);
+            frame::write(frame::DATA, first, &mut frames);
+            send.write_all(&frames).await.expect("a request");
+            Flow { send, receive, sent: frames.len() as u64 }
         })
     }
 
-    /// Asks for a flow, says that some payload without an end follows, and waits for the answer's first bytes.
+    /// Asks for a flow, announces that some payload without an end follows, and waits for the answer's first bytes.
     pub fn ask(&self, request: &Request) -> Flow {
         self.runtime.block_on(async {
             let (mut send, mut receive) = self.connection.open_bi().await.expect("a stream");
-            let mut said = request.encode(Form::Classic);
-            frame::write_head(frame::DATA, 1 << 40, &mut said);
-            send.write_all(&said).await.expect("a request");
+            let mut frames = request.encode(Form::Classic);
+            frame::write_head(frame::DATA, 1 << 40, &mut frames);
+            send.write_all(&frames).await.expect("a request");
             let answer = timeout(PATIENCE, receive.read_chunk(64, true)).await.expect("in time");
             assert!(matches!(answer, Ok(Some(_))), "{answer:?}");
-            Flow { send, receive, said: said.len() as u64 }
+            Flow { send, receive, sent: frames.len() as u64 }
         })
     }
 
     /// Never sends the next byte of a flow.
     pub fn withhold_next(&self, flow: &Flow) {
         let stream = quinn::VarInt::from(flow.send.id()).into_inner();
-        self.withheld.lock().expect("no panic").push((stream, flow.said));
+        self.withheld.lock().expect("no panic").push((stream, flow.sent));
     }
 
     /// Whether all that was to be withheld was.
@@ -146,13 +146,13 @@ impl Hostile {
         self.withheld.lock().expect("no panic").is_empty()
     }
 
-    /// Says as much as fits now. Gives how much that was; none: the stream is broken.
-    pub fn say(&self, flow: &mut Flow, bytes: &[u8]) -> Option<usize> {
+    /// Sends as much as fits now. Gives how much that was; none: the stream is broken.
+    pub fn send_some(&self, flow: &mut Flow, bytes: &[u8]) -> Option<usize> {
         let written = self.runtime.block_on(async { poll_immediate(flow.send.write(bytes)).await });
         match written {
             None => Some(0),
             Some(Ok(count)) => {
-                flow.said += count as u64;
+                flow.sent += count as u64;
                 Some(count)
             }
             Some(Err(_)) => None,

@@ -32,13 +32,13 @@ impl Machine {
         };
         let directory = tempfile::tempdir().expect("a directory");
         let program = Path::new(env!("CARGO_BIN_EXE_midhopd")).parent().expect("a directory");
-        let said = std::fs::File::create(directory.path().join("said")).expect("a file");
+        let console = std::fs::File::create(directory.path().join("said")).expect("a file");
         // It ends with this thread, however that ends.
         let mut boot = Command::new("setpriv");
         boot.args(["--pdeathsig", "KILL", "unshare", "--mount"]);
         boot.args(["sh", "-c", include_str!("boot.sh"), "sh"]);
         boot.arg(directory.path()).arg(&group).arg(program).arg(repository());
-        boot.stdin(Stdio::null()).stdout(said.try_clone().expect("a file")).stderr(said);
+        boot.stdin(Stdio::null()).stdout(console.try_clone().expect("a file")).stderr(console);
         let systemd = boot.spawn().expect("setpriv");
         let mut machine = Self { systemd, pid: String::new(), directory, group };
         machine.is_up().then_some(machine)
@@ -48,7 +48,7 @@ impl Machine {
     fn is_up(&mut self) -> bool {
         let begin = Instant::now();
         let file = |name: &str| self.directory.path().join(name);
-        let (pid, said) = (file("pid"), file("said"));
+        let (pid, console) = (file("pid"), file("said"));
         loop {
             let ended = self.systemd.try_wait().expect("a child").is_some();
             let known = std::fs::read_to_string(&pid).unwrap_or_default();
@@ -59,7 +59,7 @@ impl Machine {
                     return true;
                 }
             }
-            let why = || std::fs::read_to_string(&said).unwrap_or_default();
+            let why = || std::fs::read_to_string(&console).unwrap_or_default();
             if ended && self.pid.is_empty() {
                 midhop_testkit::skipped(format!("no machine can be booted here: {}", why()));
                 return false;
@@ -83,19 +83,19 @@ impl Machine {
     #[track_caller]
     pub fn must(&self, line: &str) -> String {
         let output = self.run(line);
-        let (said, errors) = (told(&output.stdout), told(&output.stderr));
-        assert!(output.status.success(), "{line}\n{said}{errors}{}", self.said());
-        said
+        let (printed, errors) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{line}\n{printed}{errors}{}", self.log());
+        printed
     }
 
-    /// Waits until a service has said it: what a signal asks for follows it.
+    /// Waits until a service has logged it: what a signal asks for follows it.
     pub fn wait_for(&self, word: &str) {
         self.must(&format!("timeout 60 sh -c 'until grep -q \"{word}\" /said; do :; done'"));
     }
 
-    /// What services have said.
-    pub fn said(&self) -> String {
-        told(&self.run("cat /said").stdout)
+    /// What services have logged.
+    pub fn log(&self) -> String {
+        text(&self.run("cat /said").stdout)
     }
 }
 
@@ -130,6 +130,6 @@ fn control_group() -> Option<PathBuf> {
     Some(group)
 }
 
-fn told(bytes: &[u8]) -> String {
+fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -114,7 +114,7 @@ impl Router {
         let took = start.elapsed();
         let fate = connected.and_then(|stream| talk(&stream)).unwrap_or_else(|error| {
             Fate::Failed(match error.kind() {
-                // A read that waits too long says so by another name.
+                // A read that waits too long reports it by another name.
                 ErrorKind::WouldBlock => ErrorKind::TimedOut,
                 kind => kind,
             })
@@ -157,7 +157,7 @@ fn feed(command: &mut Command, text: &str) {
     assert!(child.wait().expect("an end").success(), "refused: {text}");
 }
 
-/// Tells each client its address, then says again what it says.
+/// Sends each client its address, then echoes what it sends.
 fn serve(inside: &Namespace, port: u16) {
     for any in [IpAddr::from([0; 4]), IpAddr::from([0u16; 8])] {
         let listener = inside
@@ -186,9 +186,9 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let peer = stream.peer_addr()?;
     stream.write_all(format!("{peer}\n").as_bytes())?;
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard)?;
-    stream.write_all(&heard)
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    stream.write_all(&received)
 }
 
 fn talk(mut stream: &TcpStream) -> io::Result<Fate> {
@@ -198,12 +198,12 @@ fn talk(mut stream: &TcpStream) -> io::Result<Fate> {
     let sent = crate::stage::noise(u64::from(own.port()), BYTES);
     stream.write_all(&sent)?;
     stream.shutdown(Shutdown::Write)?;
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard)?;
-    let end = heard.iter().position(|byte| *byte == b'\n').ok_or(ErrorKind::UnexpectedEof)?;
-    let seen = std::str::from_utf8(&heard[..end]).ok().and_then(|line| line.parse().ok());
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    let end = received.iter().position(|byte| *byte == b'\n').ok_or(ErrorKind::UnexpectedEof)?;
+    let seen = std::str::from_utf8(&received[..end]).ok().and_then(|line| line.parse().ok());
     let seen: SocketAddr = seen.ok_or(ErrorKind::InvalidData)?;
-    if heard[end + 1..] != sent[..] {
+    if received[end + 1..] != sent[..] {
         return Err(ErrorKind::InvalidData.into());
     }
     Ok(Fate::Connected { seen: seen.ip(), port_kept: seen.port() == own.port() })

@@ -1,4 +1,4 @@
-//! What a daemon's admin page says.
+//! What a daemon's admin page shows.
 use crate::program::midhopd;
 use crate::stage::{PATIENCE, until};
 use midhop_testbed::namespace::Namespace;

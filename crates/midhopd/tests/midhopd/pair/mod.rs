@@ -63,7 +63,7 @@ impl Pair {
         tunnels(&stage.server, "near")
     }
 
-    /// What the near end says of the far one.
+    /// What the near end reports of the far one.
     pub fn far_seen(&self) -> PeerStatus {
         self.near.peer("far")
     }

@@ -20,7 +20,7 @@ pub fn words() -> Option<&'static [PathBuf]> {
     }))
 }
 
-/// One exchange of libcurl's on the gateway, through the proxy at `proxy`: what it said at its end.
+/// One exchange of libcurl's on the gateway, through the proxy at `proxy`: what it printed at its end.
 pub fn exchange(
     stage: &Stage,
     authority: &Authority,
@@ -36,7 +36,7 @@ pub fn exchange(
     command.arg("-proxy").arg(format!("far:{}@{}", proxy.port(), proxy.ip()));
     command.arg("-file").arg(file).args(more);
     let output = output_in(&stage.gateway, &mut command);
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    said
+    let stdout = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    stdout
 }

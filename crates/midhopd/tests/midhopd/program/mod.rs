@@ -43,7 +43,7 @@ impl Desk {
         std::fs::write(self.config(), config.to_owned() + &control).expect("a configuration");
     }
 
-    /// What the daemon on this desk says of itself.
+    /// What the daemon on this desk reports of itself.
     pub fn status(&self) -> DaemonStatus {
         self.try_status().expect("the daemon answers")
     }
@@ -70,7 +70,7 @@ impl Desk {
         serde_json::from_str(body).map_err(io::Error::other)
     }
 
-    /// What it says of a peer.
+    /// What it reports of a peer.
     pub fn peer(&self, name: &str) -> PeerStatus {
         self.status().peers.remove(name).unwrap_or_default()
     }
@@ -92,7 +92,7 @@ impl Desk {
         self.path().join("run/control.sock")
     }
 
-    /// The program, told to run with the configuration. What it starts it looks for here first.
+    /// The program, with the arguments to run with the configuration. What it starts it looks for here first.
     pub fn command(&self) -> Command {
         let mut command = midhopd();
         let known = std::env::var_os("PATH").unwrap_or_default();
@@ -102,7 +102,7 @@ impl Desk {
         command
     }
 
-    /// Puts in the place of `program` one that says `refusal` and fails; it is there until that is dropped.
+    /// Puts in the place of `program` one that prints `refusal` and fails; it is there until that is dropped.
     pub fn refusing(&self, program: &str, refusal: &str) -> impl Drop + use<> {
         let path = self.path().join(program);
         write_script(&path, &format!("#!/bin/sh\necho '{refusal}' >&2\nexit 1\n"));
@@ -112,7 +112,7 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        // Where a test fails, what the daemon said may be why.
+        // Where a test fails, the daemon's log may hold why.
         if std::thread::panicking() {
             eprintln!("the daemon's log:\n{}", log_of(self));
         }
@@ -162,7 +162,7 @@ pub fn output_in(namespace: &Namespace, command: &mut Command) -> Output {
     namespace.run(|| command.output()).expect("entering").expect("starting the program")
 }
 
-/// What it said to standard error.
+/// What it wrote to standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -173,7 +173,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it on the gateway and waits until it says that it serves.
+    /// Starts it on the gateway and waits until it reports that it serves.
     pub fn start(stage: &Stage, desk: &Desk) -> Self {
         Self::start_in(&stage.gateway, desk)
     }
@@ -219,7 +219,7 @@ impl Running {
         command.env("NOTIFY_SOCKET", &path).stderr(log);
         let child = namespace.run(|| command.spawn()).expect("entering").expect("starting midhopd");
         let running = Self { child };
-        if let Err(error) = hear_ready(&socket) {
+        if let Err(error) = wait_for_ready(&socket) {
             panic!("midhopd did not get ready: {error}\n{}", log_of(desk));
         }
         running
@@ -276,8 +276,8 @@ pub fn part_of(first: u32, name: &str) -> Option<Pid> {
     Some(Pid::from_raw(part))
 }
 
-/// Waits until a daemon says to a socket that it serves.
-pub fn hear_ready(socket: &UnixDatagram) -> io::Result<()> {
+/// Waits until a daemon reports on a socket that it serves.
+pub fn wait_for_ready(socket: &UnixDatagram) -> io::Result<()> {
     let mut notice = [0; 64];
     loop {
         match socket.recv(&mut notice) {
@@ -318,8 +318,8 @@ pub fn traces(namespace: &Namespace) -> Vec<String> {
     ] {
         let output = output_in(namespace, Command::new(command[0]).args(&command[1..]));
         // A table of routes that was never there is an error to `ip`, and nothing to us.
-        let said = String::from_utf8_lossy(&output.stdout);
-        traces.extend(said.lines().map(|line| format!("{}: {line}", command.join(" "))));
+        let listed = String::from_utf8_lossy(&output.stdout);
+        traces.extend(listed.lines().map(|line| format!("{}: {line}", command.join(" "))));
     }
     traces
 }

@@ -210,13 +210,13 @@ pub fn start(host: &Namespace, config: &str) -> DataPlane {
 }
 
 /// Writes all and ends the stream.
-pub fn say(mut stream: &TcpStream, bytes: &[u8]) {
+pub fn send_all(mut stream: &TcpStream, bytes: &[u8]) {
     stream.write_all(bytes).expect("writing");
     stream.shutdown(std::net::Shutdown::Write).expect("ending the stream");
 }
 
 /// Reads up to the end of the stream.
-pub fn hear(mut stream: &TcpStream) -> Vec<u8> {
+pub fn receive_all(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("reading to the end");
     bytes
@@ -278,10 +278,10 @@ pub mod queued {
 
 /// Four bytes there and four back.
 pub fn pass(client: &mut TcpStream, server: &mut TcpStream) {
-    let mut heard = [0; 4];
+    let mut received = [0; 4];
     client.write_all(b"ping").expect("writing");
-    server.read_exact(&mut heard).expect("reading");
+    server.read_exact(&mut received).expect("reading");
     server.write_all(b"pong").expect("writing");
-    client.read_exact(&mut heard).expect("reading");
-    assert_eq!(&heard, b"pong");
+    client.read_exact(&mut received).expect("reading");
+    assert_eq!(&received, b"pong");
 }

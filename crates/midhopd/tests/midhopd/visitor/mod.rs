@@ -29,8 +29,8 @@ pub struct Visitor {
 pub struct Seen {
     /// The certificate that was shown.
     pub certificate: Option<Vec<u8>>,
-    /// Whether the daemon said a word of HTTP/3, or answered a request.
-    pub heard: bool,
+    /// Whether the daemon sent anything of HTTP/3, or answered a request.
+    pub received: bool,
     /// How it ended; none: it did not.
     pub ended: Option<quinn::ConnectionError>,
     /// Whoever lets go of these takes the request back, which the daemon may not have counted yet.
@@ -63,24 +63,24 @@ impl Visitor {
         (connecting.expect("a handshake begins"), certificates)
     }
 
-    /// Comes in, asks for a flow at once, and waits for whatever is said first.
+    /// Comes in, asks for a flow at once, and waits for whatever is sent first.
     pub fn visit(&self, name: &str, shown: Option<&Shown>, request: &Request) -> Seen {
         let (connecting, certificates) = self.knock(name, shown);
-        let (heard, ended, kept) = self.runtime.block_on(async {
+        let (received, ended, kept) = self.runtime.block_on(async {
             let connection = match timeout(PATIENCE, connecting).await.expect("a handshake ends") {
                 Ok(connection) => connection,
                 Err(error) => return (false, Some(error), None),
             };
-            // To itself it looks as if it were in: what it says may go with its certificate.
+            // To itself it looks as if it were in: what it sends may go with its certificate.
             if let Ok((mut send, receive)) = connection.open_bi().await {
                 let _ = send.write_all(&request.encode(Form::Classic)).await;
                 let listened = timeout(PATIENCE, connection.accept_uni());
                 match listened.await.expect("something happens") {
                     Ok(mut stream) => {
-                        let said = stream.read_chunk(64, true).await;
-                        let (heard, ended) =
-                            (matches!(said, Ok(Some(_))), connection.close_reason());
-                        (heard, ended, Some((connection, send, receive)))
+                        let first = stream.read_chunk(64, true).await;
+                        let (received, ended) =
+                            (matches!(first, Ok(Some(_))), connection.close_reason());
+                        (received, ended, Some((connection, send, receive)))
                     }
                     Err(error) => (false, Some(error), None),
                 }
@@ -89,10 +89,10 @@ impl Visitor {
             }
         });
         let certificate = certificates.lock().expect("no panic").first().cloned();
-        Seen { certificate, heard, ended, _kept: kept }
+        Seen { certificate, received, ended, _kept: kept }
     }
 
-    /// Comes in, goes, and comes again: whether it may then say something before the handshake is done.
+    /// Comes in, goes, and comes again: whether it may then send something before the handshake is done.
     pub fn may_speak_early(&self, name: &str, shown: &Shown) -> bool {
         let (config, _) = config_with(Some(shown), true);
         let address = SocketAddr::new(Family::V4.server(), PORT);
@@ -103,7 +103,7 @@ impl Visitor {
         let first = connect();
         self.runtime.block_on(async {
             let connection = timeout(PATIENCE, first).await.expect("in time").expect("a peer");
-            // What is said to a peer comes after what lets it come again.
+            // What is sent to a peer comes after what lets it come again.
             let mut control = connection.accept_uni().await.expect("a stream");
             assert!(matches!(control.read_chunk(64, true).await, Ok(Some(_))));
             connection.close(quinn::VarInt::from_u32(0x100), b"");
@@ -120,11 +120,11 @@ impl Visitor {
 
     /// The same, with any fields, and theirs in return.
     pub fn ask_with(&self, name: &str, shown: &Shown, asked: &[Field]) -> (Vec<Field>, Flow) {
-        self.ask_saying(name, shown, asked, b"")
+        self.ask_with_data(name, shown, asked, b"")
     }
 
     /// The same, with some of the flow at once.
-    pub fn ask_saying(
+    pub fn ask_with_data(
         &self,
         name: &str,
         shown: &Shown,
@@ -153,17 +153,17 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Asks for the first one of a connection, and says some of it at once; also gives the answer.
+    /// Asks for the first one of a connection, and sends some of it at once; also gives the answer.
     pub async fn ask(
         connection: quinn::Connection,
         asked: &[Field],
         first: &[u8],
     ) -> (Vec<Field>, Self) {
         let mut control = connection.open_uni().await.expect("a stream");
-        let mut said = Vec::new();
-        varint::write(StreamKind::CONTROL, &mut said);
-        said.extend(Settings::own().encode());
-        control.write_all(&said).await.expect("settings");
+        let mut settings = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut settings);
+        settings.extend(Settings::own().encode());
+        control.write_all(&settings).await.expect("settings");
         let (mut send, receive) = connection.open_bi().await.expect("a stream");
         let mut request = Vec::new();
         frame::write(frame::HEADERS, &field::encode(asked), &mut request);

@@ -75,7 +75,7 @@ fn a_peer_stands_for_the_clients_that_are_its_own() {
 }
 
 #[test]
-fn a_tunnel_falls_back_unless_told_otherwise() {
+fn a_tunnel_falls_back_unless_configured_otherwise() {
     let peer = "[peers.ground]\naddress = \"192.0.2.1:443\"\n";
     for (own, keys, meant) in [
         ("", "", [Fallback::Tcp, Fallback::Tcp]),
@@ -89,7 +89,7 @@ fn a_tunnel_falls_back_unless_told_otherwise() {
 }
 
 #[test]
-fn losses_are_repaired_where_it_is_said() {
+fn losses_are_repaired_where_it_is_configured() {
     for (keys, repair) in [
         ("", Repair::Off),
         ("repair = \"auto\"\n", Repair::Auto),
@@ -105,7 +105,7 @@ fn losses_are_repaired_where_it_is_said() {
 }
 
 #[test]
-fn flows_are_asked_for_as_the_peer_serves_them_unless_it_is_said_otherwise() {
+fn flows_are_asked_for_as_the_peer_serves_them_unless_configured_otherwise() {
     for (keys, form) in [
         ("", RequestForm::Auto),
         ("request = \"classic\"\n", RequestForm::Classic),
@@ -193,8 +193,8 @@ fn what_makes_no_tunnel_is_refused_by_its_key() {
         ),
     ] {
         let error = Plan::read("test.toml", &text).expect_err(&text);
-        let said = error.key.clone().unwrap_or_default();
-        let either = said == key || (key == "peers.ground.name" && said == "peers.b.name");
+        let named = error.key.clone().unwrap_or_default();
+        let either = named == key || (key == "peers.ground.name" && named == "peers.b.name");
         assert!(either && error.hint.is_some(), "{key}: {error}");
     }
 }

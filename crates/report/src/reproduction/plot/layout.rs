@@ -171,7 +171,7 @@ impl Layout {
     }
 
     /// `parts` as pictures in which no two configurations look alike.
-    pub(super) fn told_apart<'v>(
+    pub(super) fn distinct<'v>(
         &mut self,
         run: &Reproduction<'_>,
         mut parts: Vec<(String, Vec<&'v CellValue>)>,

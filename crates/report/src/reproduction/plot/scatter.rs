@@ -62,7 +62,7 @@ pub(in crate::reproduction) fn scatters(
         return Vec::new();
     }
     let mut layout = Layout::of_marks(layout::varied(run, figure, &values));
-    let parts = layout.told_apart(run, vec![(String::new(), values)]);
+    let parts = layout.distinct(run, vec![(String::new(), values)]);
     let several = parts.len() > 1;
     let made = parts.into_iter().enumerate().map(|(part, (title, values))| {
         let make = |y: &CellValue| {

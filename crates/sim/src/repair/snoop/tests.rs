@@ -275,7 +275,7 @@ fn what_was_lost_before_the_agent_is_the_sources() {
 }
 
 #[test]
-fn of_two_losses_the_source_hears_of_its_own() {
+fn of_two_losses_the_source_s_own_is_reported_to_it() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     // 3 never passes; 6 is lost behind the agent.
     [2, 4, 5, 6, 7, 8, 9].into_iter().for_each(|number| bench.data(number));
@@ -310,7 +310,7 @@ fn what_the_source_sends_again_is_not_repaired_by_acknowledgements() {
 }
 
 #[test]
-fn copies_and_late_segments_are_told_from_what_the_source_sends_again() {
+fn copies_and_late_segments_are_distinguished_from_what_the_source_sends_again() {
     let mut bench = Bench::new(agents::Snoop::default(), 5000);
     bench.stamps = true;
     let mut stamped = Vec::new();
@@ -394,7 +394,7 @@ fn data_that_comes_back_is_never_kept() {
 }
 
 #[test]
-fn a_repair_says_what_the_source_says_by_now() {
+fn a_repair_acknowledges_what_the_source_does_by_now() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     bench.stamps = true;
     let cached = Segment { sack: bench.acknowledgement(0, &[(1, 2)]).sack, ..bench.segment(2) };
@@ -425,7 +425,7 @@ fn a_repair_says_what_the_source_says_by_now() {
 }
 
 #[test]
-fn what_the_queue_refused_the_source_hears_of() {
+fn what_the_queue_refused_is_reported_to_the_source() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     let refused = bench.packet(End::Listener, bench.segment(3));
@@ -541,7 +541,7 @@ fn what_the_timer_has_sent_again_proves_nothing() {
 }
 
 #[test]
-fn what_was_kept_back_is_told_later_from_below() {
+fn what_was_kept_back_is_reported_later_from_below() {
     let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     // 2 and 5 never pass; 4 is lost behind the agent, and 7 and 9 are only late.
     [3, 4, 6, 8, 10, 12].into_iter().for_each(|number| bench.data(number));
@@ -550,8 +550,8 @@ fn what_was_kept_back_is_told_later_from_below() {
     assert_eq!(sent, [bench.acknowledgement(2, &[(3, 4)])]);
     for block in [(6, 7), (8, 9), (10, 11), (12, 13)] {
         let sent = bench.ack(2, &[block, (3, 4)]);
-        let told: Vec<&Segment> = sent.iter().filter(|segment| segment.length == 0).collect();
-        assert_eq!(told, [&bench.acknowledgement(2, &[(3, 4)])]);
+        let reports: Vec<&Segment> = sent.iter().filter(|segment| segment.length == 0).collect();
+        assert_eq!(reports, [&bench.acknowledgement(2, &[(3, 4)])]);
     }
     // The repair of 4 arrives, and the receiver has room for a few blocks only.
     let sent = bench.ack(2, &[(3, 5), (12, 13), (10, 11)]);

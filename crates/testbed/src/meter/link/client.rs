@@ -122,7 +122,7 @@ pub enum LinkError {
     },
 }
 
-/// What hears how far a measurement is: one line at a time.
+/// What receives how far a measurement is: one line at a time.
 pub type OnLine = dyn Fn(&str) + Send + Sync;
 
 /// Measures a link.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A receiver that hears nothing for so long after a train was sent has heard all of it.
+/// A receiver that receives nothing for so long after a train was sent has received all of it.
 pub(super) const SILENCE: Duration = Duration::from_millis(300);
 /// The longest that a train's last datagrams are waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ impl LinkEnd {
         self.shared.send(Datagram { number, ..Datagram::new(self.shared.token, kind) });
     }
 
-    /// Whether the far end has been heard.
+    /// Whether anything of the far end has been received.
     pub(super) fn seen(&self) -> bool {
         self.shared.inbox().seen()
     }

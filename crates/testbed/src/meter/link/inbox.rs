@@ -67,7 +67,7 @@ impl Inbox {
         }
     }
 
-    /// Whether the far end has been heard.
+    /// Whether anything of the far end has been received.
     pub(super) fn seen(&self) -> bool {
         self.seen
     }

@@ -167,7 +167,7 @@ impl Arrived {
         self.packets.saturating_add(self.lost) <= u64::from(packets)
     }
 
-    /// The judgement, where one of `train` can be so: the far end may say anything.
+    /// The judgement, where one of `train` can be so: the far end may send anything.
     pub(super) fn bounded(self, train: &Train) -> Option<Self> {
         let rates = |rate: &f64| (0.0..=RATE_BIT_PER_S_MAX).contains(rate);
         let tail = self.tail.as_ref().is_none_or(|tail| {

@@ -17,7 +17,7 @@ use midhop_units::{Bytes, Duration, Rate};
 const LOSS_AT: f64 = 0.8;
 /// The parts of the time that is left which the search of a rate may take: down, then up.
 const RATE_PARTS: [f64; 2] = [0.6, 0.75];
-/// The longest round trip that is reckoned with: the far end may say anything.
+/// The longest round trip that is reckoned with: the far end may send anything.
 const RTT_MAX: Duration = Duration::from_s(60);
 /// What the end of a measurement takes beside its tasks.
 pub(super) const END: Duration = Duration::from_ms(500);

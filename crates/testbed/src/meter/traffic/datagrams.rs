@@ -41,7 +41,7 @@ pub(super) fn send(
         {
             break;
         }
-        // What an earlier one met on its way is told by the next: it is no reason not to send that.
+        // What an earlier one met on its way is reported by the next: it is no reason not to send that.
         match socket.send(&payload).or_else(|_| socket.send(&payload)) {
             Ok(_) => {
                 sent += 1;

@@ -114,7 +114,7 @@ pub(super) fn listen(
     Ok(arrived.report(&options.plan))
 }
 
-/// Does `work` until `stop` says that the run is over, and calls `count` now and then, and at the end.
+/// Does `work` until `stop` shows that the run is over, and calls `count` now and then, and at the end.
 fn until_stopped(
     runtime: Runtime,
     stop: BorrowedFd<'_>,
@@ -122,11 +122,11 @@ fn until_stopped(
     mut count: impl FnMut(),
 ) {
     std::thread::scope(|scope| {
-        let (tell, told) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
         scope.spawn(move || {
             // Where nobody can wait for the end, it has come.
             let _ = stopped(stop, None);
-            let _ = tell.send(());
+            let _ = sender.send(());
         });
         runtime.block_on(async {
             let mut ticks = tokio::time::interval(COUNT_EVERY.into());
@@ -134,12 +134,12 @@ fn until_stopped(
                 work.await;
                 pending::<()>().await;
             };
-            tokio::pin!(work, told);
+            tokio::pin!(work, ended);
             loop {
                 tokio::select! {
                     () = &mut work => {}
                     _ = ticks.tick() => count(),
-                    _ = &mut told => break,
+                    _ = &mut ended => break,
                 }
             }
         });

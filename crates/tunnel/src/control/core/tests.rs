@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 /// An event that a controller received.
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum Event {
     Established(Duration),
     Ack(Ack),
     Loss(Loss),
@@ -18,41 +18,41 @@ enum Told {
 
 /// Records its events; its window is constant.
 #[derive(Debug, Clone, Default)]
-struct Listener(Arc<Mutex<Vec<Told>>>);
+struct Recorder(Arc<Mutex<Vec<Event>>>);
 
-impl Listener {
-    fn note(&self, told: Told) {
-        self.0.lock().expect("a lock").push(told);
+impl Recorder {
+    fn note(&self, event: Event) {
+        self.0.lock().expect("a lock").push(event);
     }
 
-    fn taken(&self) -> Vec<Told> {
+    fn taken(&self) -> Vec<Event> {
         std::mem::take(&mut *self.0.lock().expect("a lock"))
     }
 
     fn last_ack(&self) -> Ack {
-        let mut acks = self.taken().into_iter().filter_map(|told| match told {
-            Told::Ack(ack) => Some(ack),
+        let mut acks = self.taken().into_iter().filter_map(|event| match event {
+            Event::Ack(ack) => Some(ack),
             _ => None,
         });
         acks.next_back().expect("an acknowledgement")
     }
 }
 
-impl CongestionControl for Listener {
+impl CongestionControl for Recorder {
     fn on_established(&mut self, established: &Established) {
-        self.note(Told::Established(established.rtt.expect("a round-trip time")));
+        self.note(Event::Established(established.rtt.expect("a round-trip time")));
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.note(Told::Ack(*ack));
+        self.note(Event::Ack(*ack));
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        self.note(Told::Loss(*loss));
+        self.note(Event::Loss(*loss));
     }
 
     fn on_rto(&mut self, rto: &Rto) {
-        self.note(Told::Rto(*rto));
+        self.note(Event::Rto(*rto));
     }
 
     fn on_spurious(&mut self, _spurious: &Spurious) {}
@@ -60,15 +60,15 @@ impl CongestionControl for Listener {
     fn on_handover(&mut self, _handover: &Handover) {}
 
     fn on_lost_segment(&mut self, segment: &LostSegment) {
-        self.note(Told::LostSegment(*segment));
+        self.note(Event::LostSegment(*segment));
     }
 
     fn on_restart(&mut self, _restart: &Restart) {
-        self.note(Told::Restart);
+        self.note(Event::Restart);
     }
 
     fn on_share(&mut self, share: Rate) {
-        self.note(Told::Share(share));
+        self.note(Event::Share(share));
     }
 
     fn on_queue(&mut self, _report: &QueueReport) {}
@@ -85,7 +85,7 @@ impl CongestionControl for Listener {
 /// A controller under test with its clock.
 struct Tested {
     core: Core,
-    heard: Listener,
+    recorder: Recorder,
     epoch: std::time::Instant,
     smoothed: std::time::Duration,
 }
@@ -94,9 +94,9 @@ impl Tested {
     fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
         let epoch = std::time::Instant::now();
-        let heard = Listener::default();
-        let core = Core::new(Controller::new(heard.clone()), 1000, epoch);
-        Self { core, heard, epoch, smoothed: std::time::Duration::from_millis(600) }
+        let recorder = Recorder::default();
+        let core = Core::new(Controller::new(recorder.clone()), 1000, epoch);
+        Self { core, recorder, epoch, smoothed: std::time::Duration::from_millis(600) }
     }
 
     fn at(&self, ms: u64) -> std::time::Instant {
@@ -134,7 +134,7 @@ fn a_flight_is_measured_from_its_leaving_to_its_acknowledgement() {
         }
         tested.send(ms, 1000);
     }
-    let ack = tested.heard.last_ack();
+    let ack = tested.recorder.last_ack();
     assert_eq!((ack.acked.get(), ack.round, ack.in_flight.get()), (10_000, 4, 600_000));
     let mbit = ack.delivery_rate.expect("a rate").mbit_per_s();
     assert!((mbit - 8.0).abs() < 0.15, "{mbit}");
@@ -155,11 +155,11 @@ fn the_peer_s_delay_is_no_part_of_a_round_trip() {
         tested.smoothed = std::time::Duration::from_micros(average_us);
         tested.ack(sent + 600 + delay, &[sent], 0);
     }
-    let told = tested.heard.taken();
+    let events = tested.recorder.taken();
     let first = Duration::from_ms(600);
-    assert!(told.iter().any(|told| matches!(told, Told::Established(rtt) if *rtt == first)));
-    let rtts = told.iter().filter_map(|told| match told {
-        Told::Ack(ack) => ack.rtt.map(|rtt| rtt.as_ms_f64()),
+    assert!(events.iter().any(|event| matches!(event, Event::Established(rtt) if *rtt == first)));
+    let rtts = events.iter().filter_map(|event| match event {
+        Event::Ack(ack) => ack.rtt.map(|rtt| rtt.as_ms_f64()),
         _ => None,
     });
     // Each is reported with the acknowledgement after its own.
@@ -171,34 +171,37 @@ fn a_recovery_begins_once_and_ends_with_what_was_sent_in_it() {
     let mut tested = Tested::new();
     (0..10).for_each(|ms| tested.send(ms, 1000));
     tested.ack(603, &[3], 6000);
-    tested.heard.taken();
+    tested.recorder.taken();
     tested.lose(603, 2, 3000, false);
-    let told = tested.heard.taken();
-    let segments: Vec<_> = told
+    let events = tested.recorder.taken();
+    let segments: Vec<_> = events
         .iter()
-        .filter_map(|told| match told {
-            Told::LostSegment(segment) => Some((segment.size.get(), segment.lost.get())),
+        .filter_map(|event| match event {
+            Event::LostSegment(segment) => Some((segment.size.get(), segment.lost.get())),
             _ => None,
         })
         .collect();
     assert_eq!(segments, [(1000, 1000), (1000, 2000), (1000, 3000)]);
-    let Some(Told::Loss(loss)) = told.last() else { panic!("no recovery: {told:?}") };
+    let Some(Event::Loss(loss)) = events.last() else { panic!("no recovery: {events:?}") };
     // What was in flight when the oldest of them left.
     assert_eq!((loss.lost.get(), loss.in_flight.get()), (3000, 1000));
 
     tested.lose(605, 5, 1000, false);
-    assert!(!tested.heard.taken().iter().any(|told| matches!(told, Told::Loss(_))));
+    assert!(!tested.recorder.taken().iter().any(|event| matches!(event, Event::Loss(_))));
     tested.ack(606, &[6], 3000);
-    let ack = tested.heard.last_ack();
+    let ack = tested.recorder.last_ack();
     assert_eq!((ack.phase, ack.lost.get()), (Phase::Recovery, 4000));
 
     tested.send(700, 1000);
     tested.ack(1300, &[700], 0);
-    assert_eq!(tested.heard.last_ack().phase, Phase::Open);
+    assert_eq!(tested.recorder.last_ack().phase, Phase::Open);
     // A mark is a loss of zero bytes, and starts another recovery.
     tested.lose(1300, 700, 0, false);
-    let told = tested.heard.taken();
-    assert!(matches!(told.last(), Some(Told::Loss(loss)) if loss.lost == Bytes::ZERO), "{told:?}");
+    let events = tested.recorder.taken();
+    assert!(
+        matches!(events.last(), Some(Event::Loss(loss)) if loss.lost == Bytes::ZERO),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -206,8 +209,11 @@ fn persistent_congestion_is_a_timeout() {
     let mut tested = Tested::new();
     tested.send(0, 5000);
     tested.lose(3000, 0, 5000, true);
-    let told = tested.heard.taken();
-    assert!(matches!(told.last(), Some(Told::Rto(rto)) if rto.in_flight.get() == 5000), "{told:?}");
+    let events = tested.recorder.taken();
+    assert!(
+        matches!(events.last(), Some(Event::Rto(rto)) if rto.in_flight.get() == 5000),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -216,13 +222,13 @@ fn acknowledgements_alone_are_not_in_flight() {
     for ms in 0..1000 {
         tested.send(ms, 60);
     }
-    assert!(tested.heard.taken().is_empty(), "nothing has begun");
+    assert!(tested.recorder.taken().is_empty(), "nothing has begun");
     // Until quinn reports what is in flight, the core counts it itself.
     assert!(tested.core.has_room_for(10));
     (1000..1800).for_each(|ms| tested.send(ms, 60));
     assert!(!tested.core.has_room_for(10));
     tested.send(2000, 1000);
-    assert!(matches!(tested.heard.taken()[..], [Told::Restart]));
+    assert!(matches!(tested.recorder.taken()[..], [Event::Restart]));
     tested.ack(2600, &[2000], 0);
     assert!(tested.core.has_room_for(10));
 }
@@ -232,23 +238,23 @@ fn a_share_reaches_the_controller() {
     let mut tested = Tested::new();
     let share = Rate::from_mbit_per_s(7);
     tested.core.share(share);
-    assert!(matches!(tested.heard.taken()[..], [Told::Share(told)] if told == share));
+    assert!(matches!(tested.recorder.taken()[..], [Event::Share(rate)] if rate == share));
 }
 
 #[test]
-fn another_algorithm_takes_over_and_is_told_of_the_path() {
+fn another_algorithm_takes_over_and_is_informed_of_the_path() {
     let mut tested = Tested::new();
     tested.send(0, 1000);
     tested.ack(600, &[0], 0);
     tested.send(600, 1000);
-    let other = Listener::default();
+    let other = Recorder::default();
     tested.core.turn(tested.at(700), Controller::new(other.clone()), 1200);
-    let told = other.taken();
+    let events = other.taken();
     let rtt = Duration::from_ms(600);
-    assert!(matches!(told[..], [Told::Established(known)] if known == rtt), "{told:?}");
-    tested.heard.taken();
+    assert!(matches!(events[..], [Event::Established(known)] if known == rtt), "{events:?}");
+    tested.recorder.taken();
     // The new algorithm is informed of what left before.
     tested.ack(1200, &[600], 0);
     assert_eq!(other.last_ack().acked.get(), 1000);
-    assert!(tested.heard.taken().is_empty());
+    assert!(tested.recorder.taken().is_empty());
 }

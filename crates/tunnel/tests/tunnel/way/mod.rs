@@ -1,4 +1,4 @@
-//! Two shims and a path that does to datagrams whatever it is told, in virtual time.
+//! Two shims and a path that does to datagrams whatever it is configured to, in virtual time.
 
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;

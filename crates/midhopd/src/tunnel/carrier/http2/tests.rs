@@ -69,7 +69,7 @@ fn what_is_asked_and_answered_arrives() {
             let mut pair = pair(&asked()).await;
             let fields = poll_fn(|cx| pair.far.1.poll_fields(cx)).await.expect("a request");
             assert_eq!(Asked::decode(&fields), Ok((asked(), Payload::Raw)));
-            pair.far.0.put_fields(&answer.fields(Payload::Raw)).expect("said");
+            pair.far.0.put_fields(&answer.fields(Payload::Raw)).expect("sent");
             let fields = poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
             assert_eq!(Answer::decode(&fields, Payload::Raw), Ok(Some(answer)));
         });
@@ -80,21 +80,21 @@ fn what_is_asked_and_answered_arrives() {
 fn bytes_arrive_in_order_and_so_does_the_end() {
     run(async {
         let pair = pair(&asked()).await;
-        let said: Bytes = (0..5_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
-        let sent = said.clone();
+        let sent: Bytes = (0..5_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let all = sent.clone();
         let (mut sender, mut receiver) = (pair.near.0, pair.far.1);
         let writing = spawn_local(async move {
-            send(&mut sender, sent).await;
+            send(&mut sender, all).await;
             sender.end();
             poll_fn(|cx| sender.poll_stopped(cx)).await.expect("all is on its way");
             sender
         });
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Some(bytes) = poll_fn(|cx| receiver.poll_data(cx)).await.expect("no fault") {
-            heard.extend_from_slice(&bytes);
+            received.extend_from_slice(&bytes);
             receiver.grant();
         }
-        assert!(heard == said);
+        assert!(received == sent);
         let _sender = writing.await.expect("no panic");
         assert_eq!(pair.room.held(), 0);
         drop(pair.near.1);
@@ -145,7 +145,7 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
     for far_drops in [false, true] {
         run(async {
             let mut pair = pair(&asked()).await;
-            pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("said");
+            pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("sent");
             poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
             let (dropped, mut left) =
                 if far_drops { (pair.far, pair.near) } else { (pair.near, pair.far) };
@@ -162,12 +162,12 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
     }
 }
 
-/// Where one end has said all it has to say the other must not take a reset for the end of what it says.
+/// Where one end has sent its end, the other must not take a reset for that end.
 #[test]
 fn a_reset_after_the_end_is_a_reset() {
     run(async {
         let mut pair = pair(&asked()).await;
-        pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("said");
+        pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("sent");
         poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
         pair.near.0.end();
         assert!(poll_fn(|cx| pair.far.1.poll_data(cx)).await.expect("an end").is_none());
@@ -185,15 +185,15 @@ proptest! {
         let _ = (request_of(&fields), response_of(&fields));
     }
 
-    /// What the other end may want to go to, HTTP/2 can say.
+    /// What the other end may want to go to, HTTP/2 can express.
     #[test]
     fn every_target_can_be_asked_for(host in "[a-zA-Z0-9_.-]{1,60}", v6 in any::<u128>(), port in 1..=u16::MAX) {
         let v6 = Target::Address((std::net::Ipv6Addr::from(v6), port).into());
         for target in Target::of(&host, port).into_iter().chain([v6]) {
             let asked = Asked { target, client: None, class: None, hops: 0 };
-            let said = request_of(&asked.fields(Form::Classic));
-            prop_assert!(said.is_some(), "{:?}", asked);
-            let authority = said.and_then(|it| Some(it.uri().authority()?.as_str().to_owned()));
+            let request = request_of(&asked.fields(Form::Classic));
+            prop_assert!(request.is_some(), "{:?}", asked);
+            let authority = request.and_then(|it| Some(it.uri().authority()?.as_str().to_owned()));
             prop_assert_eq!(authority, Some(asked.target.to_string()));
         }
     }
@@ -204,22 +204,22 @@ proptest! {
 fn small_pieces_that_wait_are_put_together() {
     run(async {
         let mut pair = pair(&asked()).await;
-        let said: Bytes = (0..200_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let sent: Bytes = (0..200_000_u32).map(|at| (at * 7 % 251) as u8).collect();
         let far = &mut pair.far.1;
         let (mut at, mut rounds) = (0, 0_usize);
-        while at < said.len() {
+        while at < sent.len() {
             // Some large ones among them.
             let length = if rounds % 1000 == 999 { 5000 } else { 1 };
-            let end = (at + length).min(said.len());
-            far.keep(said.slice(at..end));
+            let end = (at + length).min(sent.len());
+            far.keep(sent.slice(at..end));
             (at, rounds) = (end, rounds + 1);
         }
         assert!(rounds > 30_000 && far.arrived.len() < 200, "{} pieces", far.arrived.len());
-        let mut heard = Vec::new();
-        while heard.len() < said.len() {
+        let mut received = Vec::new();
+        while received.len() < sent.len() {
             let bytes = poll_fn(|cx| far.poll_data(cx)).await.expect("no fault").expect("no end");
-            heard.extend_from_slice(&bytes);
+            received.extend_from_slice(&bytes);
         }
-        assert!(heard == said);
+        assert!(received == sent);
     });
 }

@@ -85,7 +85,7 @@ pub enum Advice {
 #[derive(Debug)]
 pub struct Judge {
     /// The configured rate of the link, if any.
-    said: PerDirection<Option<Rate>>,
+    configured: PerDirection<Option<Rate>>,
     /// The highest rate that a carrier was measured to carry.
     most: PerDirection<Option<Rate>>,
     suspicion: Duration,
@@ -126,12 +126,12 @@ enum Phase {
 }
 
 impl Judge {
-    /// Creates the judge of a tunnel whose link carries the rate `said`.
-    pub fn new(said: PerDirection<Option<Rate>>, rtt: Option<Duration>) -> Self {
+    /// Creates the judge of a tunnel whose link has this configured rate.
+    pub fn new(configured: PerDirection<Option<Rate>>, rtt: Option<Duration>) -> Self {
         let trips = |least: Duration, trips| rtt.map_or(least, |rtt| least.max(rtt * trips));
         let suspicion = trips(SUSPICION, SUSPICION_TRIPS);
         Self {
-            said,
+            configured,
             most: [None; 2],
             suspicion,
             span: trips(SPAN, SPAN_TRIPS),
@@ -181,7 +181,7 @@ impl Judge {
             let mean = over[at].push(Look::of_quic(seen, at));
             self.most[at] = self.most[at].max(over[at].carried());
             let Some(mean) = mean else { continue };
-            let expected = self.said[at].or(self.most[at]);
+            let expected = self.configured[at].or(self.most[at]);
             if expected.is_some_and(|expected| mean < percent(expected, SLOW_PERCENT)) {
                 slow[at] = Some(mean);
             } else {

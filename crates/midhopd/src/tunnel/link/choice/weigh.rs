@@ -36,7 +36,7 @@ impl Choice<'_> {
             match advice {
                 Some(Advice::TryTcp) => match self.open_tcp().await {
                     Ok(tcp) => {
-                        self.tell("UDP may be throttled: a few new flows go over TCP to compare");
+                        self.report("UDP may be throttled: a few new flows go over TCP to compare");
                         self.worker.ledger.tries_tcp(&self.keeper.peer.name);
                         trial.begin(tcp);
                     }
@@ -46,13 +46,13 @@ impl Choice<'_> {
                     }
                 },
                 Some(Advice::ForgetTcp) => {
-                    self.tell("UDP is not throttled, as far as TCP shows: flows stay on it");
+                    self.report("UDP is not throttled, as far as TCP shows: flows stay on it");
                     self.worker.ledger.tried_tcp_in_vain(&self.keeper.peer.name);
                     trial.end();
                 }
                 Some(Advice::GoToTcp) => {
                     let Some((tcp, gone)) = trial.take() else { continue };
-                    self.tell("UDP is throttled: new flows go over TCP, which carries more");
+                    self.report("UDP is throttled: new flows go over TCP, which carries more");
                     self.kept.replace(Some(quic));
                     return self.follow_tcp(tcp, gone, Carrier::TcpThrottled);
                 }
@@ -88,7 +88,7 @@ impl Choice<'_> {
                 }
                 Some(Advice::ForgetQuic) => drop(self.aside.clear()),
                 Some(Advice::ReturnToQuic) => {
-                    self.tell("UDP is not throttled any more: new flows go over QUIC");
+                    self.report("UDP is not throttled any more: new flows go over QUIC");
                     // If it is gone since then, another one is opened.
                     match self.take_kept() {
                         Some(way) => return way,

@@ -14,7 +14,7 @@ fn judge() -> Judge {
     Judge::new([Some(mbit(20.0)); 2], Some(Duration::from_ms(100)))
 }
 
-/// A second in which the peer says so much over each, in Mbit/s.
+/// A second in which the peer sends so much over each, in Mbit/s.
 fn second(quic: f64, tcp: f64, tried: bool) -> Seen {
     let bytes = |rate| mbit(rate).bytes_in(LOOK);
     let mut seen = Seen { passed: LOOK, tried, ..Seen::default() };
@@ -48,7 +48,7 @@ fn a_policed_tunnel_goes_to_tcp_and_returns_when_the_policer_is_gone() {
 }
 
 #[test]
-fn a_tunnel_that_is_full_or_has_little_to_say_is_not_suspected() {
+fn a_tunnel_that_is_full_or_has_little_to_send_is_not_suspected() {
     let mut judge = judge();
     assert_eq!(advised(&mut judge, &second(11.0, 0.0, false), 1000), None);
     let mut little = second(0.5, 0.0, false);

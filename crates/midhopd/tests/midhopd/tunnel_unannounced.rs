@@ -1,9 +1,9 @@
-//! A far end that says nothing of itself, to a near end that waits for that.
+//! A far end that announces nothing of itself, to a near end that waits for that.
 //!
 //! `client – gateway with the near end – server's host with a proxy of our own making`
 
 use crate::ends::{Authority, PORT, near_config};
-use crate::flows::hear_break;
+use crate::flows::read_until_error;
 use crate::host::Host;
 use crate::program::{Desk, Running, wording_of};
 use crate::stage::{Family, Stage, until};
@@ -13,7 +13,7 @@ use std::thread::scope;
 
 /// Flows wait for what a peer serves no longer than for the peer itself.
 #[test]
-fn a_peer_that_does_not_say_what_it_serves_holds_no_flow_for_ever() {
+fn a_peer_that_does_not_announce_what_it_serves_holds_no_flow_for_ever() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let at = format!("10.0.2.2:{PORT}");
@@ -34,15 +34,15 @@ fn a_peer_that_does_not_say_what_it_serves_holds_no_flow_for_ever() {
     });
     let listener = stage.listen(Family::V4);
     for _ in 0..2 {
-        // The second is reset as soon as it is there, and may hear of that while it connects.
+        // The second is reset as soon as it is there, and may learn of that while it connects.
         let kind = match stage.connect(listener.local_addr().expect("an address")) {
-            Ok(client) => hear_break(&client),
+            Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),
         };
         assert_eq!(kind, ErrorKind::ConnectionReset);
     }
-    let told = || wording_of(&near).matches("a peer says nothing of what it serves").count();
-    until("it is told", || told() > 0);
-    assert_eq!(told(), 1, "once");
+    let warnings = || wording_of(&near).matches("a peer says nothing of what it serves").count();
+    until("it is logged", || warnings() > 0);
+    assert_eq!(warnings(), 1, "once");
     assert!(guest.0.connection.close_reason().is_none(), "the tunnel itself is sound");
 }

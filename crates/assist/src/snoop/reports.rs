@@ -1,10 +1,10 @@
-//! What the receiver has reported of one direction, and what of it the source is told.
+//! What the receiver has reported of one direction, and what of it is reported to the source.
 //!
-//! A receiver repeats a block a few times only, and the source may hear of none beyond the first segment
+//! A receiver repeats a block a few times only, and the source may receive none beyond the first segment
 //! that the agent answers for: so it is kept here what the receiver has, and what of it is still to be
-//! told.
+//! reported.
 //!
-//! Invariant: nothing is to be told that the receiver is not known to have.
+//! Invariant: nothing is to be reported that the receiver is not known to have.
 
 use crate::sequence::position;
 use crate::spans::Spans;
@@ -18,16 +18,16 @@ const BLOCKS_MAX: usize = 1024;
 
 /// One receiver's reports.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reports {
     /// What the receiver has reported to have beyond what it acknowledges.
     has: Spans,
-    /// What of it the source has not been told.
-    untold: Spans,
+    /// What of it has not been reported to the source.
+    unreported: Spans,
     /// What the agent has sent again and has arrived, the latest last.
     repairs: VecDeque<(u64, u64)>,
 }
 
-impl Told {
+impl Reports {
     /// Whether the receiver has reported all from `from` to before `to`.
     pub fn has(&self, from: u64, to: u64) -> bool {
         self.has.covers(from, to)
@@ -36,11 +36,11 @@ impl Told {
     /// The receiver acknowledges all before a position.
     pub fn on_acknowledged(&mut self, position: u64) {
         self.has.remove_below(position);
-        self.untold.remove_below(position);
+        self.unreported.remove_below(position);
         if self.has.containing(position).is_some() {
             // The receiver has thrown away what it had reported (RFC 2018 §8).
             self.has.clear();
-            self.untold.clear();
+            self.unreported.clear();
         }
     }
 
@@ -48,7 +48,7 @@ impl Told {
     pub fn on_report(&mut self, from: u64, to: u64) {
         if self.has.len() < BLOCKS_MAX {
             for (from, to) in self.has.insert(from, to) {
-                self.untold.insert(from, to);
+                self.unreported.insert(from, to);
             }
         }
     }
@@ -61,14 +61,14 @@ impl Told {
         }
     }
 
-    /// Takes out of an acknowledgement what would tell the source of losses that are repaired here, and
-    /// puts in what was taken out before and can be told by now; whether there was nothing but a report
+    /// Takes out of an acknowledgement what would report to the source losses that are repaired here, and
+    /// puts in what was taken out before and can be reported by now; whether there was nothing but a report
     /// of this agent's needless copy. At `limit` begins the first segment that the agent answers for.
     ///
-    /// Blocks are told from the lowest up, as they would have come: what lies between two of them the
+    /// Blocks are reported from the lowest up, as they would have come: what lies between two of them the
     /// source takes for lost.
     pub fn silence(&mut self, segment: &mut Segment, ack: u64, limit: u64) -> bool {
-        if segment.sack.is_empty() && self.untold.len() == 0 {
+        if segment.sack.is_empty() && self.unreported.len() == 0 {
             return false;
         }
         // A full segment has no room for more than it has.
@@ -89,7 +89,7 @@ impl Told {
             }
         }
         while blocks.len() + spans.len() < room {
-            let Some((start, end)) = self.untold.pop_below(limit) else { break };
+            let Some((start, end)) = self.unreported.pop_below(limit) else { break };
             spans.push(self.has.containing(start).unwrap_or((start, end)));
         }
         // The latest comes first.
@@ -110,17 +110,17 @@ impl Told {
 
     /// Whether anything has not been reported to the source.
     pub fn is_behind(&self) -> bool {
-        self.untold.len() > 0
+        self.unreported.len() > 0
     }
 
     /// An acknowledgement that passes as it came reports all to the source.
     pub fn on_passed(&mut self) {
-        self.untold.clear();
+        self.unreported.clear();
     }
 
     /// Whether something below `limit` is to be reported.
     pub fn is_behind_below(&self, limit: u64) -> bool {
-        self.untold.any_below(limit)
+        self.unreported.any_below(limit)
     }
 
     /// For tests: checks what must hold after every call.
