@@ -195,7 +195,9 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
                         }
                     });
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(midhop_testkit::POLL),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    thread::sleep(midhop_testkit::POLL)
+                }
                 Err(error) => panic!("{error}"),
             }
         }
