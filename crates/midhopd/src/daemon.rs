@@ -279,17 +279,28 @@ pub fn check_against_host(plan: &Plan) -> Result<(), Failure> {
     Congestion::default().activate(&mut plan.clone())
 }
 
-/// Whether the ports of interception are free. Workers share them, and so would another daemon of this user: only
-/// binding them alone, for a moment, shows this.
+/// How long the data plane of a daemon that was killed may keep a port after it.
+const PORTS: Duration = Duration::from_secs(2);
+/// Between two looks whether a port is free.
+const PORT_LOOK: Duration = Duration::from_millis(20);
+
+/// Whether the ports of interception are free, or become it. Workers share them, and so would another daemon of this user:
+/// only binding them alone, for a moment, shows this.
 fn check_ports(plan: &Plan) -> Result<(), Failure> {
+    let begin = Instant::now();
     for offset in (0..).take(plan.legs.len()) {
         let port = plan.intercept.port.saturating_add(offset);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        TcpListener::bind(address).map_err(|error| {
-            Failure::run(format!("intercept.port: cannot listen on {address}")).because(error).hint(
+        while let Err(error) = TcpListener::bind(address) {
+            if error.kind() == std::io::ErrorKind::AddrInUse && begin.elapsed() < PORTS {
+                std::thread::sleep(PORT_LOOK);
+                continue;
+            }
+            let failure = Failure::run(format!("intercept.port: cannot listen on {address}"));
+            return Err(failure.because(error).hint(
                 "a second daemon on one host needs an instance, mark, table, queue and port of its own",
-            )
-        })?;
+            ));
+        }
     }
     Ok(())
 }

@@ -113,7 +113,10 @@ fn what_a_queue_drops_is_left_to_the_client() {
     // A queue of 5 ms hides behind a busy host's own delays now and then, and what it drops looks like a radio's loss.
     let [resent, left] =
         ["segments-resent", "segments-left-to-source"].map(|what| counted(&proxy, what));
-    assert!(resent <= left / 10, "{resent} are sent again from here, {left} are left to the client");
+    assert!(
+        resent <= left / 10,
+        "{resent} are sent again from here, {left} are left to the client"
+    );
 }
 
 /// Of what a flow that passes by acknowledges, what leaves over a thin link is thinned, and what comes from one is spaced.
