@@ -92,7 +92,8 @@ impl ReceiveWindow {
                 Some(BufferChange::Release((size + size).min(self.most)))
             }
             Some(size) => {
-                let target = allowed.min(self.most).min(size.max(needed()));
+                let most = allowed.min(self.most);
+                let target = if most > size { most.min(size.max(needed())) } else { most };
                 let differs = target + eighth(target) < size || size + eighth(size) < target;
                 differs.then_some(BufferChange::Bound(target))
             }
