@@ -184,6 +184,28 @@ fn every_byte_arrives_once_and_in_order_whatever_is_lost() {
     }
 }
 
+/// A grant of a few bytes may find room for its first ones only. What is left of it must not wait for another one.
+#[test]
+fn a_grant_arrives_however_little_room_an_upload_leaves() {
+    let (pool, all) = (200_000, 2 << 20);
+    for upload in pool - 24..pool {
+        let mut wire = Wire::new(0, "congestion = \"cubic\"\n");
+        let id = wire.flow();
+        wire.ends[NEAR].carrier().set_windows(pool as u64, 64 << 20);
+        // As much of it arrives as was granted at first.
+        wire.ends[FAR].carrier().put(wire.now, id, Bytes::from(vec![7; all]));
+        wire.run_for(Duration::from_s(2));
+        wire.ends[NEAR].carrier().put(wire.now, id, Bytes::from(vec![8; upload]));
+        let mut taken = 0;
+        for _ in 0..2000 {
+            let some = wire.ends[NEAR].carrier().take(id).expect("a sound flow");
+            taken += some.pieces.concat().len();
+            wire.run_for(Duration::from_ms(1));
+        }
+        assert_eq!(taken, all, "behind an upload of {upload} bytes in a pool of {pool}");
+    }
+}
+
 #[test]
 fn a_refusal_has_its_cause_and_leaves_nothing() {
     let mut wire = Wire::new(0, "");

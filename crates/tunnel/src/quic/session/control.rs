@@ -19,10 +19,14 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// Writes what fits. Returns how many bytes did.
     pub fn flush(&mut self, connection: &mut Connection) -> u64 {
-        // What does not fit is sent once there is room.
-        let written = connection.send_stream(self.id).write(&self.waiting).unwrap_or(0);
-        self.waiting.drain(..written);
-        written as u64
+        let mut all = 0;
+        while !self.waiting.is_empty() {
+            // QUIC reports room only to whom it has told that there is none, and not to whom a part fitted.
+            let Ok(written) = connection.send_stream(self.id).write(&self.waiting) else { break };
+            self.waiting.drain(..written);
+            all += written as u64;
+        }
+        all
     }
 }
 
