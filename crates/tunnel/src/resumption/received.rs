@@ -44,10 +44,12 @@ impl ReceivedBytes {
         offset > self.confirmed
     }
 
-    /// Whether that is urgent: it is much, or the end.
-    pub fn is_due(&self, offset: u64) -> bool {
+    /// Whether that is urgent: it is much, or the end, and the other direction has ended `too`, so that no bytes follow
+    /// with which it could be sent.
+    pub fn is_due(&self, offset: u64, too: bool) -> bool {
         let unconfirmed = offset.saturating_sub(self.confirmed);
-        unconfirmed >= self.each || (unconfirmed > 0 && self.ended && offset == self.offset())
+        let is_end = self.ended && offset == self.offset();
+        unconfirmed >= self.each || (unconfirmed > 0 && is_end && too)
     }
 
     /// It is confirmed that the flow was passed on up to `offset`.

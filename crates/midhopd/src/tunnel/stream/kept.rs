@@ -1,7 +1,7 @@
 //! What a stream keeps of a flow, so that the flow outlives the stream.
 //!
 //! A flow that can be resumed keeps what it has sent until the other end has passed it on. Each end confirms that, with
-//! bytes of its own direction where it sends some, and otherwise after a pause.
+//! bytes or the end of its own direction where it sends some, and otherwise after a pause.
 //!
 //! Invariant: a half ends only after the other end's has, and after this end has confirmed that: until then it has
 //! something to confirm.
@@ -251,7 +251,7 @@ pub fn confirm(
         }
     }
     if received.is_unconfirmed(delivered) {
-        let is_due = received.is_due(delivered) || {
+        let is_due = received.is_due(delivered, kept.ends) || {
             let pause = kept.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE)));
             pause.as_mut().poll(cx).is_ready()
         };
