@@ -27,7 +27,6 @@ mod request;
 mod serve;
 mod start;
 mod supply;
-mod watched;
 
 pub use request::{Answer, Reply, Request, RequestFailed};
 pub use serve::main;

@@ -52,6 +52,7 @@ pub mod trial;
 pub mod tunnel;
 pub mod watch;
 pub mod watchdog;
+mod watched;
 pub mod worker;
 
 pub use midhop_failure as failure;

@@ -4,6 +4,7 @@
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Blocked signals of this process.
@@ -19,7 +20,7 @@ impl BlockedSignals {
         let descriptor = SignalFd::with_flags(signals, flags)?;
         // SAFETY: the descriptor is owned by the SignalFd, which gives the same one for as long as it lives, and is not
         // closed before it is dropped with this value.
-        Ok(Self(unsafe { AsyncFd::register(descriptor) }?))
+        Ok(Self(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?))
     }
 
     /// The next of them.

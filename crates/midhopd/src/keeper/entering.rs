@@ -6,15 +6,15 @@
 use super::descriptors;
 use super::line::Line;
 use super::order::{ConntrackEntry, ENTRIES, ENTRIES_MAX};
-use super::watched;
+use crate::watched;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use tokio::io::Ready;
 use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
 use tokio::sync::Notify;
 
 /// The outcome for each leg of one message.
@@ -112,7 +112,7 @@ pub struct AnswerWatch {
 
 impl AnswerWatch {
     pub(super) fn of(line: Rc<Line>, orders: OwnedFd) -> io::Result<Self> {
-        Ok(Self { line, orders: watched::watch(orders)? })
+        Ok(Self { line, orders: watched::watch(orders, Interest::READABLE)? })
     }
 
     /// Waits until there is an answer.

@@ -3,7 +3,8 @@
 //! Each socket has one [`Endpoint`](midhop_tunnel::quic::Endpoint) with all of its connections, and one task that
 //! [drives](driver) it. The task reads received datagrams, advances timers, wakes the tasks that wait for events, and
 //! sends what may leave. Flows write bytes to a connection and read bytes from it. This schedules the driver, which
-//! runs after the flows have had their turns, so that their bytes leave together.
+//! runs after the flows have had their turns, so that their bytes leave together. A few datagrams are acknowledged with
+//! what the flows send that they wake; many are acknowledged at once.
 //!
 //! Invariant: all of that happens under the endpoint's lock. Another worker takes the lock for a chain's flow that
 //! goes on through a tunnel of this one, for a datagram that its socket received, and to divide a peer's windows. A
@@ -14,6 +15,7 @@ mod driver;
 mod endpoint;
 mod half;
 mod late;
+mod socket;
 mod state;
 
 pub use connection::QuicConnection;

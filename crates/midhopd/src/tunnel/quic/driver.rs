@@ -1,12 +1,13 @@
 //! Drives an endpoint: reads its socket, advances its timers, and sends.
 
+use super::socket::{QuicSocket, is_destroyed};
 use super::state::{EndpointShared, EndpointState};
 use crate::ledger::Ledger;
 use crate::tunnel::shards::Shard;
 use bytes::{Bytes, BytesMut};
 use midhop_tunnel::fec::Packet;
 use midhop_tunnel::quic::{Datagram, DatagramBatch, EcnCodepoint, Label};
-use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,12 +16,12 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::Interest;
-use tokio::net::UdpSocket;
 use tokio::time::{self, Sleep};
 
 /// The most that one call receives, where the kernel joins datagrams of one size. Unit: bytes.
 const RECEIVED_BYTES: usize = 64 << 10;
+/// So few datagrams are acknowledged with what the tasks send that they wake.
+const FEW: u64 = 16;
 /// The number of source addresses whose shard is remembered.
 const MOVED_MAX: usize = 4096;
 
@@ -32,8 +33,7 @@ thread_local! {
 /// The task of one endpoint.
 pub struct Driver {
     shared: Arc<EndpointShared>,
-    io: Arc<UdpSocket>,
-    udp: UdpSocketState,
+    socket: QuicSocket,
     /// Its shard of the address.
     shard: Shard,
     /// Its worker's counters.
@@ -42,6 +42,8 @@ pub struct Driver {
     moved: BTreeMap<SocketAddr, usize>,
     /// Datagrams that may leave and have not yet.
     batch: DatagramBatch,
+    /// Whether nothing was sent when it ran last, so that those whom datagrams woke could act first.
+    has_held: bool,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -56,20 +58,20 @@ impl Driver {
         shard: Shard,
         ledger: Arc<Ledger>,
     ) -> io::Result<Self> {
-        let udp = UdpSocketState::new((&socket).into())?;
-        let io = Arc::new(UdpSocket::from_std(socket)?);
+        let socket = QuicSocket::new(socket)?;
         let timer = Box::pin(time::sleep(time::Duration::MAX));
-        let batch = DatagramBatch::new(udp.max_gso_segments());
-        Ok(Self { shared, io, udp, shard, ledger, moved: BTreeMap::new(), batch, timer })
+        let batch = DatagramBatch::new(socket.most_sent());
+        let (moved, has_held) = (BTreeMap::new(), false);
+        Ok(Self { shared, socket, shard, ledger, moved, batch, has_held, timer })
     }
 
     /// Drives the endpoint until its socket has failed, or it is no longer used.
     pub async fn run(mut self) {
-        let io = self.io.clone();
+        let destroyed = self.socket.destroyed();
         let error = tokio::select! {
             biased;
             error = poll_fn(|cx| self.poll(cx)) => error,
-            error = destroyed(&io) => error,
+            error = destroyed => error,
         };
         tracing::debug!(%error, "datagrams cannot leave");
     }
@@ -79,15 +81,24 @@ impl Driver {
             return Poll::Ready(io::Error::other("the socket has failed"));
         }
         let dropped = self.shared.attend(cx.waker());
-        if let Poll::Ready(error) = self.receive(cx) {
-            return Poll::Ready(error);
-        }
+        let received = match self.poll_receive(cx) {
+            Poll::Ready(Err(error)) => return Poll::Ready(error),
+            Poll::Ready(Ok(received)) => received,
+            Poll::Pending => 0,
+        };
         let shared = self.shared.clone();
         let mut state = shared.lock();
         dropped.into_iter().for_each(|number| state.forget(number, shared.now()));
         while let Some((bytes, label)) = state.handed.pop_front() {
             let size = bytes.len();
             state.endpoint.handle_datagrams(shared.now(), BytesMut::from(bytes), size, label);
+        }
+        self.has_held = !self.has_held && (1..=FEW).contains(&received);
+        if self.has_held {
+            state.settle();
+            // Behind the tasks that were woken.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         loop {
             let now = shared.now();
@@ -111,40 +122,37 @@ impl Driver {
                 break;
             }
         }
+        if received > 0 && self.socket.poll_readable(cx).is_ready() {
+            // Other tasks run before more is received.
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 
-    /// Receives datagrams, by one call: they are acknowledged before more are read. Ready when the socket cannot be
-    /// used any more.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if let Err(error) = ready!(self.io.poll_recv_ready(cx)) {
-            return Poll::Ready(error);
-        }
-        let read = RECEIVED.with_borrow_mut(|room| self.read(room));
-        match read {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Poll::Ready(error),
-            // Tries again after other tasks have run: the runtime wakes no task for datagrams that it knows of.
-            Ok(()) | Err(_) => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        }
+    /// Receives datagrams, by one call. Returns how many.
+    ///
+    /// # Errors
+    /// When the socket cannot be used any more.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        RECEIVED.with_borrow_mut(|room| {
+            let mut metas = [RecvMeta::default(); BATCH_SIZE];
+            let mut buffers = room.chunks_mut(RECEIVED_BYTES);
+            let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
+                std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
+            let count = ready!(self.socket.poll_receive(cx, &mut buffers, &mut metas))?;
+            let received = buffers.iter().zip(&metas).take(count);
+            Poll::Ready(Ok(self.handle(received.map(|(buffer, meta)| (&**buffer, meta)))))
+        })
     }
 
-    fn read(&mut self, room: &mut [u8]) -> io::Result<()> {
-        let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let mut buffers = room.chunks_mut(RECEIVED_BYTES);
-        let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
-            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
-        let count = self.io.try_io(Interest::READABLE, || {
-            self.udp.recv((&*self.io).into(), &mut buffers, &mut metas)
-        })?;
+    /// Hands on what one call has received. Returns how many datagrams there were.
+    fn handle<'a>(&mut self, received: impl Iterator<Item = (&'a [u8], &'a RecvMeta)>) -> u64 {
         let mut others = Vec::new();
         let mut came = 0;
         let shared = self.shared.clone();
         let mut state = shared.lock();
         let now = shared.now();
-        for (buffer, meta) in buffers.iter().zip(&metas).take(count) {
+        for (buffer, meta) in received {
             let Some(contents) = buffer.get(..meta.len) else { continue };
             let size = meta.stride.max(1);
             came += contents.len().div_ceil(size) as u64;
@@ -170,7 +178,7 @@ impl Driver {
                 }
             }
         }
-        Ok(())
+        came
     }
 
     /// Whether none of the datagrams received together is for another shard.
@@ -223,15 +231,12 @@ impl Driver {
         while !self.batch.is_empty()
             || state.endpoint.poll_batch(self.shared.now(), &mut self.batch)
         {
-            let Self { io, udp, batch, .. } = self;
-            let now = |transmit: &Transmit<'_>| {
-                io.try_io(Interest::WRITABLE, || udp.try_send((&**io).into(), transmit))
-            };
-            match send(batch, now) {
+            let Self { socket, batch, .. } = self;
+            match send(batch, |transmit| socket.send(transmit)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // If pending, the kernel's room wakes the task. If ready, it tries at once.
-                    match self.io.poll_send_ready(cx) {
+                    match self.socket.poll_room(cx) {
                         Poll::Ready(ready) => ready?,
                         Poll::Pending => return Ok(()),
                     }
@@ -248,24 +253,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.shared.fail();
         self.shared.lock().lose_all();
-    }
-}
-
-/// Waits until the socket was destroyed. That wakes no reader of datagrams, so without any datagram it would not be
-/// noticed.
-async fn destroyed(io: &UdpSocket) -> io::Error {
-    loop {
-        if let Err(error) = io.ready(Interest::ERROR).await {
-            return error;
-        }
-        if let Ok(Some(error)) = io.take_error()
-            && is_destroyed(&error)
-        {
-            return error;
-        }
-        // Until the next one.
-        let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        let _cleared = io.try_io(Interest::ERROR, clear);
     }
 }
 
@@ -295,8 +282,4 @@ pub fn send(
             Ok(())
         }
     }
-}
-
-fn is_destroyed(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ConnectionAborted
 }
