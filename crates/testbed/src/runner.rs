@@ -94,12 +94,43 @@ pub fn lateness_bound(least: Duration, path_rtt: Duration) -> Duration {
 /// Whether a link of `record` was late by more than [`lateness_bound`] allows, or its emulator stood still: beside
 /// less it may be in time.
 pub fn late(plan: &Plan, record: &Record, least: Duration) -> bool {
-    record.links.iter().any(|result| {
+    !lateness_faults(plan, &record.links, least).is_empty()
+}
+
+/// Whether a run is not valid for its [lateness](late) alone.
+pub fn only_late(plan: &Plan, record: &Record, least: Duration) -> bool {
+    let of_lateness = lateness_faults(plan, &record.links, least);
+    let faults = &record.validity.faults;
+    !faults.is_empty() && faults.iter().all(|fault| of_lateness.contains(fault))
+}
+
+/// A sentence for each way in which a link was late.
+fn lateness_faults(plan: &Plan, links: &[LinkResult], least: Duration) -> Vec<String> {
+    let mut faults = Vec::new();
+    for result in links {
         let path_rtt = plan.link(&result.name).map_or(Duration::ZERO, |link| link.path_rtt);
         let bound = lateness_bound(least, path_rtt);
-        result.lateness.as_ref().is_some_and(|lateness| lateness.p99 > bound)
-            || stood_still(result, bound).is_some()
-    })
+        let late = result.lateness.as_ref().filter(|lateness| lateness.p99 > bound);
+        faults.extend(late.map(|lateness| {
+            format!(
+                "1 % of packets left {} ({}) more than {:.3} ms late; {:.3} ms are allowed",
+                result.name,
+                result.direction,
+                lateness.p99.as_ms_f64(),
+                bound.as_ms_f64(),
+            )
+        }));
+        faults.extend(stood_still(result, bound).map(|(time, allowed)| {
+            format!(
+                "the emulator of {} ({}) stood still for {:.1} s; {:.1} s are allowed",
+                result.name,
+                result.direction,
+                time.as_s_f64(),
+                allowed.as_s_f64(),
+            )
+        }));
+    }
+    faults
 }
 
 /// For how long the emulator of a link did nothing in all, and how long was allowed, where that is too long: of

@@ -195,7 +195,8 @@ impl Reproduce {
             }
             Some(inside) => {
                 let (jobs, lateness) = (self.jobs, self.lateness);
-                let pace = Pace { jobs, lateness, repeats: None, lines: false };
+                let pace =
+                    Pace { jobs, lateness, repeats: None, must_be_in_time: true, lines: false };
                 inside.run(resumed, pace, interrupts, store, |plan, outcome| {
                     Some(read(plan, &outcome.ok()?))
                 })

@@ -2,7 +2,7 @@
 
 use super::fault::io_error;
 use super::traffic::TrafficOutcome;
-use super::{RunError, RunOptions, lateness_bound, stood_still};
+use super::{RunError, RunOptions, lateness_faults};
 use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
 use crate::probe::{ProbeError, ProbeReport};
@@ -127,29 +127,7 @@ fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) ->
     faults.extend(network.dropped.iter().map(|(link, frames)| {
         format!("the devices of {link} dropped {frames} frames that nobody had seen")
     }));
-    for result in &network.links {
-        let path_rtt = plan.link(&result.name).map_or(Duration::ZERO, |link| link.path_rtt);
-        let bound = lateness_bound(options.lateness, path_rtt);
-        let late = result.lateness.as_ref().filter(|lateness| lateness.p99 > bound);
-        faults.extend(late.map(|lateness| {
-            format!(
-                "1 % of packets left {} ({}) more than {:.3} ms late; {:.3} ms are allowed",
-                result.name,
-                result.direction,
-                lateness.p99.as_ms_f64(),
-                bound.as_ms_f64(),
-            )
-        }));
-        faults.extend(stood_still(result, bound).map(|(time, allowed)| {
-            format!(
-                "the emulator of {} ({}) stood still for {:.1} s; {:.1} s are allowed",
-                result.name,
-                result.direction,
-                time.as_s_f64(),
-                allowed.as_s_f64(),
-            )
-        }));
-    }
+    faults.extend(lateness_faults(plan, &network.links, options.lateness));
     faults
 }
 

@@ -46,7 +46,13 @@ impl LabRun {
         check_daemon(&plans)?;
         let session = Session {
             out: self.out.clone(),
-            pace: Pace { jobs: self.jobs, lateness: self.lateness, repeats: None, lines: true },
+            pace: Pace {
+                jobs: self.jobs,
+                lateness: self.lateness,
+                repeats: None,
+                must_be_in_time: true,
+                lines: true,
+            },
             resume: self.resume,
         };
         let inside = Isolated::enter()?;

@@ -1,7 +1,7 @@
 //! Runs plans on real kernels in an isolated process, with progress.
 
 use super::progress::LabProgress;
-use crate::commands::records::{announce, judge, judge_unwritten, numbered};
+use crate::commands::records::{announce, judge_all_but, judge_unwritten, numbered};
 use crate::commands::{origin, own_program};
 use midhop_campaign::pace::{batches, time};
 use midhop_campaign::{Campaign, Executor, Ran, Resumed, Store};
@@ -9,7 +9,7 @@ use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_testbed::isolation::{self, Isolation};
 use midhop_testbed::lab::Links;
-use midhop_testbed::runner::{RunError, RunOptions, execute, late};
+use midhop_testbed::runner::{RunError, RunOptions, execute, late, only_late};
 use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
 use midhop_units::Duration;
@@ -27,6 +27,8 @@ pub struct Pace {
     pub lateness: Duration,
     /// How often late runs are run again at most; none: until they have been late alone a few times.
     pub repeats: Option<u32>,
+    /// Whether runs that stay late fail the command.
+    pub must_be_in_time: bool,
     /// Whether each finished run has a line.
     pub lines: bool,
 }
@@ -134,7 +136,10 @@ impl Session {
         let resumed = Resumed::of(plans, store.filter(|_| self.resume), |_, record| Ok(record));
         announce(&resumed, plans);
         let ran = inside.run(resumed, self.pace, interrupts, store, |_, outcome| outcome);
-        let code = judge(plans, &ran.results, Laboratory::is_interruption);
+        let is_borne = |plan: &Plan, record: &Record| {
+            !self.pace.must_be_in_time && only_late(plan, record, self.pace.lateness)
+        };
+        let code = judge_all_but(plans, &ran.results, Laboratory::is_interruption, is_borne);
         let code = judge_unwritten(ran.unwritten, plans, code);
         Ok((ran.results.into_iter().flatten().collect(), code))
     }
