@@ -7,6 +7,7 @@ mod list;
 mod pass;
 mod progress;
 mod route;
+mod satellites;
 mod trace;
 
 use super::output;

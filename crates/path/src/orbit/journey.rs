@@ -49,6 +49,9 @@ pub struct Handover {
     pub after: Option<Way>,
     /// The delays just then, on both ways, where the old one still works.
     pub delays: [Option<WayDelay>; 2],
+    /// How long the way takes just then between the satellite that is left and the one that takes over, at the first
+    /// station and at the second; `None` where the same one stays, or there is no way.
+    pub over: [Option<Duration>; 2],
 }
 
 impl Handover {
@@ -229,7 +232,12 @@ fn note(
     let delay = |way: &Option<Way>| way.as_ref().and_then(|way| sky.delay(way, &chooser.stations));
     let delays = [delay(&before), delay(&after)];
     sample(journey, at, delays[1]);
-    journey.handovers.push(Handover { at, before, after, delays });
+    let ends = before.as_ref().zip(after.as_ref()).map(|(a, b)| (a.access(), b.access()));
+    let over = [0, 1].map(|end| {
+        let (left, taken) = ends.map(|(left, taken)| (left[end], taken[end]))?;
+        if left == taken { None } else { sky.between(left, taken) }
+    });
+    journey.handovers.push(Handover { at, before, after, delays, over });
 }
 
 fn sample(journey: &mut Journey, at: Duration, delay: Option<WayDelay>) {

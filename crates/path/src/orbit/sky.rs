@@ -214,14 +214,26 @@ impl<'c> Sky<'c> {
     /// How long a way takes now; `None` where it is broken: a link rests or an end is out of sight.
     pub fn delay(&self, way: &Way, stations: &[Station; 2]) -> Option<WayDelay> {
         let [first, last] = way.access();
-        let mut isl = Duration::ZERO;
-        for pair in way.satellites.windows(2) {
-            isl += self.neighbours(pair[0]).find(|(other, _)| *other == pair[1])?.1;
-        }
         Some(WayDelay {
             user: self.sighting(&stations[0], first)?.delay,
-            isl,
+            isl: self.along(way)?,
             feeder: self.sighting(&stations[1], last)?.delay,
         })
+    }
+
+    /// How long the quickest way takes from one satellite to another, by links between satellites; `None` where there is
+    /// no way.
+    pub fn between(&self, from: u32, to: u32) -> Option<Duration> {
+        let at = |satellite| [Sighting { satellite, sin_elevation: 1.0, delay: Duration::ZERO }];
+        self.along(&self.quickest(&at(from), &at(to))?)
+    }
+
+    /// How long all links between the satellites of a way take; `None` where one of them rests.
+    fn along(&self, way: &Way) -> Option<Duration> {
+        let mut all = Duration::ZERO;
+        for pair in way.satellites.windows(2) {
+            all += self.neighbours(pair[0]).find(|(other, _)| *other == pair[1])?.1;
+        }
+        Some(all)
     }
 }

@@ -1,17 +1,23 @@
 //! `midhop orbit trace`.
 
 use super::route::Followed;
+use super::satellites::by_satellites;
 use crate::failure::Failure;
 use clap::ValueEnum;
+use midhop_experiment::handovers::HandoverSpec;
 use midhop_experiment::spec::{NodeSpec, Spec, TransferSpec};
 use midhop_path::LinkSpec;
 use midhop_path::orbit::{Journey, OrbitPlan, Part};
 use midhop_path::rate::LinkRate;
 use midhop_units::{Duration, Rate, Seed};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+
+/// The nodes on the ground.
+pub const USER: &str = "user";
+pub const GATEWAY: &str = "gateway";
 
 /// Arguments of `midhop orbit trace`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +41,8 @@ enum Form {
     Link,
     /// A scenario with the first and the last satellite as nodes, and three links
     Hops,
+    /// A scenario with each first and each last satellite as a node, which take over from each other
+    Handovers,
     /// A line per sample: seconds, nanoseconds of user link, ISLs and feeder link
     Csv,
 }
@@ -42,13 +50,18 @@ enum Form {
 impl Trace {
     /// The trace in the form asked for.
     pub fn run(self) -> anyhow::Result<String> {
-        let (plan, _, journey) = self.followed.follow()?;
+        let (plan, constellation, journey) = self.followed.follow()?;
         let text = match self.form {
             Form::Csv => csv(&journey),
-            Form::Link => scenario(&plan, &journey, self.rate, &[("orbit", Part::Whole)])?,
+            Form::Link => {
+                written(&plan, by_parts(&plan, &journey, self.rate, &[("orbit", Part::Whole)]))?
+            }
             Form::Hops => {
                 let parts = [("user", Part::User), ("isl", Part::Isl), ("feeder", Part::Feeder)];
-                scenario(&plan, &journey, self.rate, &parts)?
+                written(&plan, by_parts(&plan, &journey, self.rate, &parts))?
+            }
+            Form::Handovers => {
+                written(&plan, by_satellites(&plan, &constellation, &journey, self.rate)?)?
             }
         };
         let Some(out) = &self.out else { return Ok(text) };
@@ -78,16 +91,11 @@ fn csv(journey: &Journey) -> String {
 }
 
 /// A scenario whose links are the parts of the way, one behind the other.
-fn scenario(
-    plan: &OrbitPlan,
-    journey: &Journey,
-    rate: Rate,
-    parts: &[(&str, Part)],
-) -> anyhow::Result<String> {
+fn by_parts(plan: &OrbitPlan, journey: &Journey, rate: Rate, parts: &[(&str, Part)]) -> Spec {
     let inner = ["first-satellite", "last-satellite"];
-    let mut nodes = vec!["user"];
+    let mut nodes = vec![USER];
     nodes.extend(&inner[..parts.len() - 1]);
-    nodes.push("gateway");
+    nodes.push(GATEWAY);
     let links = parts.iter().zip(nodes.windows(2)).map(|((name, part), ends)| {
         let link = LinkSpec {
             between: [ends[0].to_owned(), ends[1].to_owned()],
@@ -98,9 +106,21 @@ fn scenario(
         };
         ((*name).to_owned(), link)
     });
+    let nodes = nodes.iter().map(|name| (*name).to_owned());
+    download(plan, journey, nodes.collect(), links.collect(), Vec::new())
+}
+
+/// A scenario in which the gateway sends a file to the user, for all of its time.
+pub fn download(
+    plan: &OrbitPlan,
+    journey: &Journey,
+    nodes: BTreeSet<String>,
+    links: BTreeMap<String, LinkSpec>,
+    handovers: Vec<HandoverSpec>,
+) -> Spec {
     let download = TransferSpec {
-        from: "gateway".to_owned(),
-        to: "user".to_owned(),
+        from: GATEWAY.to_owned(),
+        to: USER.to_owned(),
         objects: None,
         bytes: None,
         seconds: Some((journey.duration.as_s_f64() - 1.0).max(0.1)),
@@ -115,22 +135,26 @@ fn scenario(
         opens: Default::default(),
         family: Default::default(),
     };
-    let spec = Spec {
+    Spec {
         tcp: None,
         title: format!("{}: {} to {}", plan.constellation, plan.from, plan.to),
         duration: journey.duration,
         seeds: 1,
         seed: Seed(1),
-        nodes: nodes.iter().map(|name| ((*name).to_owned(), NodeSpec::default())).collect(),
-        links: links.collect(),
+        nodes: nodes.into_iter().map(|name| (name, NodeSpec::default())).collect(),
+        links,
         agents: BTreeMap::new(),
         peps: BTreeMap::new(),
         naive: BTreeMap::new(),
         traffic: BTreeMap::new(),
         transfers: BTreeMap::from([("download".to_owned(), download)]),
-        handovers: Vec::new(),
+        handovers,
         run: None,
-    };
+    }
+}
+
+/// A scenario as a file.
+fn written(plan: &OrbitPlan, spec: Spec) -> anyhow::Result<String> {
     let mut text = format!(
         "# The way over {} as `midhop orbit trace` computed it, from {} of its time on.\n",
         plan.constellation, plan.start
