@@ -20,7 +20,7 @@ use crate::tunnels;
 use crate::watch::Watcher;
 use midhop_config::KeyPath;
 use midhop_experiment::Plan;
-use midhop_experiment::handovers::HandoversResult;
+use midhop_experiment::handovers::{Freezes, HandoversResult};
 use midhop_experiment::limit::Opener;
 use midhop_experiment::pep::PepPlan;
 use midhop_experiment::plan::TransferPlan;
@@ -184,6 +184,8 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
         simulation.place_proxy(node, Box::new(proxy));
     }
     let legs = Legs::of(plan);
+    let holdups = plan.timeline().holdups();
+    let holdups: Vec<_> = holdups.into_iter().map(|at| Instant::START + at).collect();
     for transfer in &plan.transfers {
         let TransferPlan { name, from, to, congestion, tuning, opens, .. } = transfer;
         let asker = Asker { table: "transfers", name, from, to };
@@ -194,7 +196,7 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
             family: transfer.family,
             congestion: Arc::new(control),
         };
-        let app = Transfer::new(transfer, connect);
+        let app = Transfer::new(transfer, connect, holdups.clone());
         simulation.add(Instant::START + transfer.start, |_| Box::new(app));
     }
     if !plan.handovers.is_empty() {
@@ -372,10 +374,13 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
     let now = simulation.engine.now();
     let tick = INTERVAL.as_ns();
     simulation.sample(Instant::from_ns(now.as_ns().div_ceil(tick) * tick));
-    let (mut transfers, mut traffic, mut stalls) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut transfers, mut traffic) = (Vec::new(), Vec::new());
+    let (mut stall_max, mut stalls) = (None, Vec::new());
     let mut series = simulation.links.series(simulation.network.hops());
     for app in simulation.apps() {
-        stalls.push(simulation.desk(app, |app, desk| app.longest_stall(desk.now())));
+        let waits = simulation.desk(app, |app, desk| app.waits(desk.now()));
+        stall_max = waits.longest.max(stall_max);
+        stalls.extend(waits.at_holdups());
         let results = simulation
             .desk(app, |app, desk| (app.transfer_result(desk), app.traffic_result(desk.now())));
         if let Some((transfer, curves)) = results.0 {
@@ -386,8 +391,8 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
     }
     series.extend(simulation.network.nodes().iter().flat_map(Node::series));
     let handovers = simulation.handovers.as_ref().map(|(handovers, _)| {
-        let stall_max = stalls.into_iter().flatten().max();
-        HandoversResult { stall_max, ..handovers.result(&simulation.network) }
+        let stalls = Freezes::of(stalls);
+        HandoversResult { stall_max, stalls, ..handovers.result(&simulation.network) }
     });
     let mut record = Record {
         schema: SCHEMA,

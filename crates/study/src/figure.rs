@@ -149,6 +149,13 @@ pub enum Metric {
     Window,
     /// The smoothed round trip that this sender has, in the mean.
     RoundTrip,
+    /// The longest time that a flow waited for payload in the second from a handover on, in the median of flows and
+    /// handovers.
+    StallMedian,
+    /// The same in the 99th percentile.
+    StallP99,
+    /// What flows that moved to another proxy had of state, copies made before included.
+    State,
     /// Flows that ended before their time, over all.
     Broken,
     /// How often a file or object began again because its connection was cut short.
@@ -168,10 +175,14 @@ impl Metric {
     /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Time | Self::Start => "s",
+            Self::Time | Self::Start | Self::StallMedian | Self::StallP99 => "s",
             Self::Goodput | Self::Span | Self::SpanOfAll => "Mbit/s",
             Self::GoodputKb | Self::FlowsKb => "kB/s",
-            Self::OutstandingMean | Self::OutstandingMax | Self::Queue | Self::Window => "kB",
+            Self::OutstandingMean
+            | Self::OutstandingMax
+            | Self::Queue
+            | Self::Window
+            | Self::State => "kB",
             Self::RoundTrip | Self::QueueingMedian | Self::QueueingP95 => "ms",
             Self::Jain | Self::Restarts => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
@@ -245,6 +256,9 @@ impl Figure {
             Metric::RoundTrip => {
                 sender::round_trip(record, transfer, self.link.as_deref(), self.spanned())
             }
+            Metric::StallMedian => Some(record.handovers.as_ref()?.stalls.p50.as_s_f64()),
+            Metric::StallP99 => Some(record.handovers.as_ref()?.stalls.p99.as_s_f64()),
+            Metric::State => Some(record.handovers.as_ref()?.state_bytes.get() as f64 / 1e3),
             Metric::Broken => {
                 let broken = transfer.flows.iter().filter(|flow| flow.error.is_some()).count();
                 Some(broken as f64 / transfer.flows.len().max(1) as f64 * 100.0)

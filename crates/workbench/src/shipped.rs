@@ -56,7 +56,17 @@ macro_rules! shipped {
 }
 
 const SHIPPED: [Shipped; 7] = [
-    shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
+    shipped!(
+        "ntn-placement",
+        "download",
+        "sensitivity",
+        "beyond",
+        "moving",
+        "thin",
+        "unequal",
+        "handovers-telesat",
+        "handovers-iridium"
+    ),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "choices", "five"),
     shipped!("geo-onoff", "download", "leg", "objects", "related"),
     shipped!(

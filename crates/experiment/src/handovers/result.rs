@@ -25,13 +25,17 @@ pub struct HandoversResult {
     pub packets_dropped: u64,
     /// How long flows stood still: from the handover until they went on at the other proxy.
     pub freeze: Freezes,
+    /// The longest time that a transfer's flow, with what followed it after a reset, waited for its next payload in the
+    /// second from a handover on, or from the end of a drain: one for each flow and handover.
+    #[serde(default)]
+    pub stalls: Freezes,
     /// The longest time that a transfer's flow, with what followed it after a reset, waited for its next payload, from its
     /// first on; none where no payload arrived.
     #[serde(rename = "stall_max_s", with = "Number::<Option<Duration>>")]
     pub stall_max: Option<Duration>,
 }
 
-/// How long flows stood still.
+/// How long flows stood still, or waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Freezes {

@@ -1,6 +1,6 @@
 //! When handovers take place, and which links are in use when.
 
-use super::HandoverPlan;
+use super::{HandoverPlan, LiveFlows};
 use crate::plan::Plan;
 use crate::route::Edge;
 use midhop_path::DirectionPlan;
@@ -44,6 +44,18 @@ impl<'h> Timeline<'h> {
     /// Its moments.
     pub fn moments(&self) -> &[Moment] {
         &self.moments
+    }
+
+    /// When live flows of a proxy may be held up: at its moments, and when a drain ends.
+    pub fn holdups(&self) -> Vec<Duration> {
+        let ends = self.moments.iter().filter_map(|moment| {
+            let handover = self.handover(*moment);
+            (handover.flows == LiveFlows::Drained).then(|| moment.at.saturating_add(handover.drain))
+        });
+        let mut all: Vec<_> = self.moments.iter().map(|moment| moment.at).chain(ends).collect();
+        all.sort();
+        all.dedup();
+        all
     }
 
     /// The handover that takes place at a moment.

@@ -92,6 +92,49 @@ fn a_trace_is_a_scenario_with_the_same_delays() {
 }
 
 #[test]
+fn a_trace_with_handovers_has_a_node_for_each_satellite_and_runs() {
+    let route = good(&[&["route", "--json"][..], &ATLANTIC].concat());
+    let route: serde_json::Value = serde_json::from_str(&route).expect("JSON");
+    let changes = route["handovers"].as_array().expect("an array");
+    let moments = |link: &str| -> Vec<f64> {
+        let of = |change: &&serde_json::Value| {
+            change["links"].as_array().is_some_and(|links| links.iter().any(|it| it == link))
+        };
+        changes.iter().filter(of).filter_map(|change| change["time_s"].as_f64()).collect()
+    };
+    let text = good(&[&["trace", "--form", "handovers", "--step", "10s"][..], &ATLANTIC].concat());
+    let scenario = Scenario::parse("orbit.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let plan = scenario.plans().unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    for (host, link) in [("user", "user"), ("gateway", "feeder")] {
+        let of_link = |name: &str| name.starts_with(&format!("{link}-"));
+        let taken = plan.handovers.iter().filter(|it| of_link(&it.takes));
+        let taken: Vec<f64> = taken.map(|it| it.at.as_s_f64()).collect();
+        assert_eq!(taken, moments(link), "{text}");
+        assert!(!taken.is_empty(), "a satellite sets within three minutes");
+        // Each satellite is a node, with a link to the host that it serves.
+        let links = plan.links.iter().filter(|it| of_link(&it.name)).count();
+        assert_eq!(links, taken.len() + 1, "{host}: {text}");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("handovers.toml");
+    std::fs::write(&file, &text).expect("writable");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_midhop"));
+    let run = run.args(["sim", "run", "--json"]).arg(&file).output().expect("the program starts");
+    let record = String::from_utf8_lossy(&run.stdout).into_owned();
+    let record: serde_json::Value = serde_json::from_str(&record)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&run.stderr)));
+    let record = if record.is_array() { &record[0] } else { &record };
+    assert_eq!(record["handovers"]["count"], plan.handovers.len(), "{record}");
+
+    // Where there is no way for some time nobody takes over.
+    let gone = ["--mask", "20", "--duration", "20min"];
+    let gone = [&["trace", "--form", "handovers"][..], &ATLANTIC[..6], &gone].concat();
+    let (error, code) = refused(&gone);
+    assert!(error.contains("there is no way from") && error.contains("hint:"), "{error}");
+    assert_eq!(code, Some(64), "{error}");
+}
+
+#[test]
 fn passes_are_listed_with_the_longest_gap() {
     let at = ["--at", "51.4,10.5"];
     let text = good(&[&["pass", "--constellation", "iridium"][..], &at].concat());

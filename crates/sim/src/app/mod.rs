@@ -11,12 +11,14 @@ mod connections;
 mod datagrams;
 mod exchange;
 mod transfer;
+mod waits;
 mod web;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use bulk::Bulk;
 pub(crate) use datagrams::Datagrams;
 pub(crate) use transfer::Transfer;
+pub(crate) use waits::Waits;
 pub(crate) use web::Web;
 
 use crate::engine::{Engine, Timer};
@@ -25,7 +27,7 @@ use crate::network::Network;
 use crate::packet::{End, FlowId, NodeId, Packet};
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::{Series, TrafficResult, TransferResult};
-use midhop_units::{Duration, Instant};
+use midhop_units::Instant;
 use std::fmt;
 
 /// An application, by its number.
@@ -69,9 +71,9 @@ pub(crate) trait App: fmt::Debug {
         None
     }
 
-    /// The longest time by `now` for which a flow of it has waited for payload, if it is a transfer.
-    fn longest_stall(&self, _now: Instant) -> Option<Duration> {
-        None
+    /// How long flows of it have waited for payload by `now`, if it is a transfer.
+    fn waits(&self, _now: Instant) -> Waits {
+        Waits::default()
     }
 
     /// Its totals by `end`, if it is cross traffic.

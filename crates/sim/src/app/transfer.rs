@@ -5,7 +5,7 @@
 //! those that had not.
 
 use super::exchange::{Amount, Exchange, Moved, Step};
-use super::{App, Desk};
+use super::{App, Desk, Waits};
 use crate::host::{Connect, Hosts, SocketEvent};
 use crate::packet::{End, FlowId};
 use crate::recorder::{ArrivalCurve, FLOWS_SHOWN, SenderCurves};
@@ -41,8 +41,10 @@ pub(crate) struct Transfer {
     under_way: usize,
     arrived: u64,
     curve: ArrivalCurve,
-    /// The longest time for which a flow has waited for its next payload.
-    stall: Option<Duration>,
+    /// When handovers, and ends of drains, may hold up a flow.
+    holdups: Vec<Instant>,
+    /// How long flows have waited for their next payload.
+    waits: Waits,
 }
 
 /// A file or object to request.
@@ -117,9 +119,10 @@ struct Shown {
 
 impl Transfer {
     /// A transfer of the plan, over connections that `connect` describes.
-    pub fn new(plan: &TransferPlan, connect: Connect) -> Self {
+    pub fn new(plan: &TransferPlan, connect: Connect, holdups: Vec<Instant>) -> Self {
         Self {
             plan: plan.clone(),
+            holdups,
             connect,
             flows: Vec::new(),
             shown: Vec::new(),
@@ -131,7 +134,7 @@ impl Transfer {
             under_way: 0,
             arrived: 0,
             curve: ArrivalCurve::default(),
-            stall: None,
+            waits: Waits::default(),
         }
     }
 
@@ -231,9 +234,8 @@ impl Transfer {
             flow.arrived_of_item += step.arrived;
             flow.last_byte = Some(now);
             self.arrived += step.arrived;
-            let before = flow.progress.replace(now);
-            let waited = before.map_or(Duration::ZERO, |before| now.saturating_since(before));
-            self.stall = self.stall.max(Some(waited));
+            let before = flow.progress.replace(now).unwrap_or(now);
+            self.waits.count(flow.id, before, now, &self.holdups);
         }
         if let Some(moved) = step.complete {
             self.complete(desk, index, moved);
@@ -305,7 +307,7 @@ impl Transfer {
         self.set_alarm(desk);
     }
 
-    /// The number of connections if none breaks.
+    /// The number of connections if none holdups.
     fn connections_planned(&self) -> u32 {
         match &self.plan.work {
             Work::Objects { sizes, connections: Connections::New, .. } => sizes.len() as u32,
@@ -425,12 +427,16 @@ impl App for Transfer {
         }
     }
 
-    fn longest_stall(&self, now: Instant) -> Option<Duration> {
+    fn waits(&self, now: Instant) -> Waits {
         let live = self.flows.iter().filter(|flow| flow.over.is_none());
-        let live = live.filter_map(|flow| flow.progress);
-        let broken = self.broken.values().flatten().filter_map(|attempt| attempt.progress);
-        let waits = live.chain(broken).map(|since| now.saturating_since(since));
-        waits.chain(self.stall).max()
+        let live = live.filter_map(|flow| Some((flow.id, flow.progress?)));
+        let broken = self.broken.values().flatten();
+        let broken = broken.filter_map(|attempt| Some((attempt.id, attempt.progress?)));
+        let mut waits = self.waits.clone();
+        for (id, since) in live.chain(broken) {
+            waits.count(id, since, now, &self.holdups);
+        }
+        waits
     }
 
     fn is_done(&self) -> Option<bool> {

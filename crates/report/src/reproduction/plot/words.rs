@@ -42,6 +42,8 @@ fn words(metric: Metric) -> &'static str {
         Metric::OutstandingMean | Metric::OutstandingMax => "data outstanding",
         Metric::Window => "congestion window",
         Metric::RoundTrip => "smoothed round trip",
+        Metric::StallMedian | Metric::StallP99 => "longest wait for payload at a handover",
+        Metric::State => "state moved",
         Metric::Broken => "connections reset",
         Metric::Restarts => "files begun again",
         Metric::SlowStart | Metric::Avoidance | Metric::Recovery | Metric::Timeout => {
@@ -59,6 +61,9 @@ fn better(metric: Metric) -> &'static str {
         Metric::Queue
         | Metric::QueueingMedian
         | Metric::QueueingP95
+        | Metric::StallMedian
+        | Metric::StallP99
+        | Metric::State
         | Metric::Broken
         | Metric::Restarts => "Less is better. ",
         Metric::Goodput
