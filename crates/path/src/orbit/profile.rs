@@ -119,7 +119,13 @@ mod tests {
 
     fn journey() -> Journey {
         let way = |satellites: &[u32]| Some(Way { satellites: satellites.to_vec() });
-        let change = |at, before, after| Handover { at: ms(at), before, after, delays: [None; 2] };
+        let change = |at, before, after| Handover {
+            at: ms(at),
+            before,
+            after,
+            delays: [None; 2],
+            over: [None; 2],
+        };
         Journey {
             duration: ms(9000),
             first: None,
