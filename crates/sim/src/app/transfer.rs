@@ -307,7 +307,7 @@ impl Transfer {
         self.set_alarm(desk);
     }
 
-    /// The number of connections if none holdups.
+    /// The number of connections if none breaks.
     fn connections_planned(&self) -> u32 {
         match &self.plan.work {
             Work::Objects { sizes, connections: Connections::New, .. } => sizes.len() as u32,

@@ -134,6 +134,8 @@ impl Driver {
     /// # Errors
     /// When the socket cannot be used any more.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        // Buffers are laid out only for something: the flows call more often than datagrams arrive.
+        ready!(self.socket.poll_readable(cx))?;
         RECEIVED.with_borrow_mut(|room| {
             let mut metas = [RecvMeta::default(); BATCH_SIZE];
             let mut buffers = room.chunks_mut(RECEIVED_BYTES);
