@@ -1,6 +1,6 @@
 //! A client receives what the far side answers: its SYN waits until then.
 
-use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
+use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, stop_listening, until};
 use midhop_pep::config::Plan;
 use midhopd::ledger::{Counter, Ledger};
 use std::io::ErrorKind;
@@ -38,7 +38,7 @@ fn refused(family: Family) {
     let proxy = stage.proxy("");
     let listener = stage.listen(family);
     let address = listener.local_addr().expect("an address");
-    drop(listener);
+    stop_listening(listener);
     let error = stage.connect(address).expect_err("nobody listens");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     let refused: u64 = proxy.ledgers().iter().map(|ledger| ledger.refused.value()).sum();

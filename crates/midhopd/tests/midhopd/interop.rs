@@ -7,7 +7,7 @@
 use crate::ends::{Authority, Ends, PORT, near_config, start_far};
 use crate::flows::{duties, impatient, reset};
 use crate::partners::{Peer, Program, curl, envoy};
-use crate::stage::{self, Family, ReadOnce, Stage, noise, until};
+use crate::stage::{self, Family, ReadOnce, Stage, noise, stop_listening, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{scope, sleep};
@@ -158,7 +158,7 @@ fn is_a_near_end(program: Program, how: &[&str]) {
         (client, server)
     });
     // Nobody listens any more.
-    drop(listener);
+    stop_listening(listener);
     let kind = match stage.connect(near.address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a refusal").kind(),
         Err(error) => error.kind(),
@@ -263,7 +263,7 @@ fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
     assert!(outcome.starts_with("code=23 "), "{outcome}");
 
     // Nobody listens any more.
-    drop(listener);
+    stop_listening(listener);
     let outcome = ask(&authority, "get", &[]);
     assert!(outcome.starts_with("code=7 "), "{outcome}");
 

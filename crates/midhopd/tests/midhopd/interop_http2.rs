@@ -4,7 +4,7 @@ use crate::ends::{Authority, PORT, near_config, start_far};
 use crate::flows::duties::{self, Flow};
 use crate::flows::{block, impatient};
 use crate::partners::{Peer, Program};
-use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all};
+use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all, stop_listening};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::scope;
@@ -88,7 +88,7 @@ fn go_is_a_near_end() {
         (client, server)
     });
     // Nobody listens any more.
-    drop(listener);
+    stop_listening(listener);
     // The reset may come before it is known that there was a connection.
     let kind = match stage.connect(near.address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a refusal").kind(),

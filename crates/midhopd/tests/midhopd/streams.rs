@@ -1,6 +1,6 @@
 //! What a flow's ends send reaches the other end, and so does how they end.
 
-use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all};
+use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all, stop_listening};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -149,7 +149,7 @@ fn refused_early(family: Family) {
     let _proxy = stage.proxy(EARLY);
     let listener = stage.listen(family);
     let address = listener.local_addr().expect("an address");
-    drop(listener);
+    stop_listening(listener);
     // The kernel may report the reset at once or at the first read: both mean that nobody is there.
     let error = match stage.connect(address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a reset, not an end"),

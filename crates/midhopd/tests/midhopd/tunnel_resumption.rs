@@ -3,7 +3,7 @@
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
 use crate::ends::PORT;
-use crate::flows::lasting::{cut, lasting_flow, mend, outcomes, outlive};
+use crate::flows::lasting::{SURELY, cut, lasting_flow, mend, outcomes, outlive};
 use crate::flows::{block, pass, read_until_error, reset, send_endlessly, unblock};
 use crate::pages::{metric, page};
 use crate::pair::{Pair, REJECT};
@@ -50,8 +50,8 @@ fn flows_outlive_a_tunnel_that_both_ends_have_given_up() {
             mend(&stage);
         }],
     );
-    assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
-    assert!(outcomes(&stage.server, "resumed") >= 6, "{}", log_of(&pair.far));
+    assert!(outcomes(&stage.gateway, "resumed") >= SURELY, "{}", log_of(&pair.near));
+    assert!(outcomes(&stage.server, "resumed") >= SURELY, "{}", log_of(&pair.far));
     assert!(pair.far_seen().opened_total >= 2);
 }
 
@@ -61,10 +61,9 @@ fn flows_outlive_one_tunnel_after_the_other() {
     let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
     let pair = Pair::over(Family::V6, ALONE, ALONE, REJECT);
     let _running = pair.start(&stage);
-    // Three flows without bytes, which may go on later than others, and two whose ends let little wait. The rest of the
-    // other two may wait in the kernel of whom it is for: then the tunnel has no more to do with them.
     let breaks = Cell::new(0);
-    let all_go_on = || outcomes(&stage.server, "resumed") >= 5 * breaks.get();
+    // Those without bytes may go on later than others.
+    let all_go_on = || outcomes(&stage.server, "resumed") >= SURELY * breaks.get();
     let give_up = || {
         until("all flows go on after the break before", all_go_on);
         breaks.set(breaks.get() + 1);
@@ -119,7 +118,7 @@ fn flows_move_to_tcp_when_udp_is_blocked_and_back() {
         &[&|| {
             block(&stage);
             until("the tunnel is over TCP", || pair.tunnels_of_near(&stage)[1] == 1);
-            until("all flows have moved", || outcomes(&stage.server, "resumed") >= 6);
+            until("all flows have moved", || outcomes(&stage.server, "resumed") >= SURELY);
         }],
     );
     let before = outcomes(&stage.gateway, "resumed");
@@ -162,7 +161,7 @@ fn flows_outlive_a_tunnel_over_tcp() {
             mend(&stage);
         }],
     );
-    assert!(outcomes(&stage.gateway, "resumed") >= 6, "{}", log_of(&pair.near));
+    assert!(outcomes(&stage.gateway, "resumed") >= SURELY, "{}", log_of(&pair.near));
 }
 
 /// The near end gets another address, which a connection over TCP does not outlive.

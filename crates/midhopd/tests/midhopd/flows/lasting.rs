@@ -15,6 +15,10 @@ use std::time::Duration;
 /// Bounds a flow that stands still: what befalls it may take a while on a busy machine.
 const LONG: Duration = PATIENCE.saturating_mul(6);
 
+/// How many of the flows of [`outlive`] surely go on: three without bytes, and two whose ends let little wait. The rest of
+/// the other two may wait in the kernel of whom it is for: then the tunnel has no more to do with them.
+pub const SURELY: u64 = 5;
+
 /// Drops all packets of the tunnel, until [`mend`].
 pub fn cut(stage: &Stage) {
     nft(&stage.server, "add table inet cut");

@@ -9,8 +9,9 @@ use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Seed;
 use midhopd::data_plane::{DataPlane, StartError};
 use midhopd::intercept::InterceptError;
+use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,12 @@ impl Stage {
     }
 }
 
+/// Listens no longer, from now on. A child that a test beside this one has just started has all that its parent had until
+/// it becomes another program: merely dropped, a listener may live on for a moment, and accept.
+pub fn stop_listening(listener: TcpListener) {
+    SockRef::from(&listener).shutdown(Shutdown::Read).expect("a listener");
+}
+
 /// Gives a namespace's firewall a command.
 pub fn nft(namespace: &Namespace, rules: &str) {
     let status =
@@ -212,7 +219,7 @@ pub fn start(host: &Namespace, config: &str) -> DataPlane {
 /// Writes all and ends the stream.
 pub fn send_all(mut stream: &TcpStream, bytes: &[u8]) {
     stream.write_all(bytes).expect("writing");
-    stream.shutdown(std::net::Shutdown::Write).expect("ending the stream");
+    stream.shutdown(Shutdown::Write).expect("ending the stream");
 }
 
 /// Reads up to the end of the stream.
