@@ -153,11 +153,11 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
     let brief =
         ["duration=2s", "transfers.download.seconds=1", "transfers.download.congestion=reno"];
     let brief = brief.iter().flat_map(|it| ["--set", it]);
-    let seeds = ["reference", "run", &file, "--machine", &machine, "--json", "--seeds", "4"];
+    let seeds = ["reference", "run", &file, "--machine", &machine, "--json", "--seeds", "2"];
     let drawn = records(&midhop(&seeds.into_iter().chain(brief).collect::<Vec<_>>(), place.path()));
     let ports: Vec<u16> = drawn.iter().map(|it| it.transfers[0].flows[0].client_port).collect();
     let distinct: BTreeSet<_> = ports.iter().collect();
-    assert_eq!((ports.len(), distinct.len()), (4, 4), "{ports:?}");
+    assert_eq!((ports.len(), distinct.len()), (2, 2), "{ports:?}");
 }
 
 fn records(output: &Output) -> Vec<Record> {

@@ -1,7 +1,7 @@
 //! What one direction of a flow has carried, and what it waits for.
 
 use super::Counter;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 /// What a direction waits for inside midhopd, before its bytes are written to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,9 @@ impl Wait {
 pub struct DirectionBook {
     bytes: Counter,
     wait: AtomicU8,
+    undelivered: Counter,
+    /// Whether the other end of its tunnel confirms what it passes on.
+    is_confirmed: AtomicBool,
 }
 
 impl DirectionBook {
@@ -38,6 +41,17 @@ impl DirectionBook {
     /// Unit: bytes. What was handed on.
     pub fn value(&self) -> u64 {
         self.bytes.value()
+    }
+
+    /// So many bytes went into its tunnel, whose other end has not confirmed them as passed on.
+    pub fn set_undelivered(&self, bytes: u64) {
+        self.undelivered.set(bytes);
+        self.is_confirmed.store(true, Relaxed);
+    }
+
+    /// Unit: bytes. What went into its tunnel, and is not confirmed as passed on; none where nobody confirms that.
+    pub fn undelivered(&self) -> Option<u64> {
+        self.is_confirmed.load(Relaxed).then(|| self.undelivered.value())
     }
 
     /// From now on it waits for this, or for nothing here.
@@ -71,6 +85,16 @@ impl Books<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_undelivered_is_known_where_it_is_confirmed() {
+        let book = DirectionBook::default();
+        assert_eq!(book.undelivered(), None);
+        for bytes in [0, 7, 0] {
+            book.set_undelivered(bytes);
+            assert_eq!(book.undelivered(), Some(bytes));
+        }
+    }
 
     #[test]
     fn a_wait_is_reported_until_it_is_over() {

@@ -68,6 +68,8 @@ impl Context<'_> {
                 .map(|most| up.max(down) as f64 / most as f64),
             up_waits_for: self.wait(book, Side::Server),
             down_waits_for: self.wait(book, Side::Client),
+            up_undelivered_bytes: undelivered(book, Side::Server),
+            down_undelivered_bytes: undelivered(book, Side::Client),
             to_client: side(book, Side::Client),
             to_server: side(book, Side::Server),
             tunnel: book.peer().map(str::to_owned),
@@ -92,6 +94,15 @@ impl Context<'_> {
         };
         book.towards(side).wait().map(Wait::name).or_else(in_queue)
     }
+}
+
+/// Unit: bytes. What was accepted for one side, and has not arrived there as far as is known.
+fn undelivered(book: &FlowBook, to: Side) -> Option<u64> {
+    if book.party(to).is_tunnel {
+        return book.towards(to).undelivered();
+    }
+    let at = book.measured(to);
+    (at.rtt_us.value() > 0).then(|| at.queued.value() + at.in_flight.value())
 }
 
 fn side(book: &FlowBook, side: Side) -> Option<SideSnapshot> {

@@ -124,6 +124,9 @@ pub async fn relay(
                 all_come = true;
             }
             confirm(output, input, cx, inwards.passed_on()).map_err(by_stream)?;
+            if let Some(undelivered) = output.unconfirmed() {
+                outwards.books.flow.set_undelivered(undelivered);
+            }
             if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
                 match taken {
                     Err(fault) if wants_no_more(side, &fault) => outwards.drop_what_comes(output),

@@ -7,8 +7,9 @@ use crate::flows::lasting::{SURELY, cut, lasting_flow, mend, outcomes, outlive};
 use crate::flows::{block, pass, read_until_error, reset, send_endlessly, unblock};
 use crate::pages::{metric, page};
 use crate::pair::{Pair, REJECT};
-use crate::program::log_of;
+use crate::program::{Desk, log_of};
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
+use midhop_status::control::answer::LiveFlow;
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -185,6 +186,34 @@ fn flows_outlive_a_change_of_address_over_tcp() {
             until("they have moved", || outcomes(&stage.gateway, "resumed") >= 2);
         }],
     );
+}
+
+/// How much a proxy has accepted of a flow, and nobody has passed on yet, is shown.
+#[test]
+fn what_is_accepted_and_not_delivered_is_shown() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    let (client, server) = lasting_flow(&stage, Family::V4);
+    // Of the flow before, which may live on for a moment, all was.
+    let undelivered = |desk: &Desk| -> u64 {
+        let of = |flow: &LiveFlow| {
+            let bytes = flow.up_undelivered_bytes?;
+            assert!(bytes <= flow.up_bytes, "more than was accepted: {flow:?}");
+            Some(bytes)
+        };
+        desk.flows().iter().filter_map(of).sum()
+    };
+    let bytes = noise(1, 8_000_000);
+    scope(|scope| {
+        scope.spawn(|| send_all(&client, &bytes));
+        until("what nobody reads is counted where it is", || {
+            let [near, far] = [&pair.near, &pair.far].map(undelivered);
+            near > 100_000 && far > 0
+        });
+        assert!(receive_all(&server) == bytes);
+    });
+    until("all of it is delivered", || [&pair.near, &pair.far].map(undelivered) == [0, 0]);
 }
 
 #[test]

@@ -168,6 +168,8 @@ pub fn flow(flow: FlowSnapshot) -> LiveFlow {
         limit_bit_per_s: flow.limit_bit_per_s,
         up_waits_for: flow.up_waits_for.map(str::to_owned),
         down_waits_for: flow.down_waits_for.map(str::to_owned),
+        up_undelivered_bytes: flow.up_undelivered_bytes,
+        down_undelivered_bytes: flow.down_undelivered_bytes,
         to_client: flow.to_client.map(side),
         to_server: flow.to_server.map(side),
         source: flow.source.map(|source| FlowSource {

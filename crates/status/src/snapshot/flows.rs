@@ -41,6 +41,11 @@ pub struct FlowSnapshot {
     pub up_waits_for: Option<&'static str>,
     /// The same of what goes to the client.
     pub down_waits_for: Option<&'static str>,
+    /// Accepted from the client, and not yet with the server: in a socket's queue or on its way, as last sampled; through a
+    /// tunnel what the other proxy has not yet confirmed as passed on. None where that is not known.
+    pub up_undelivered_bytes: Option<u64>,
+    /// The same of what goes to the client.
+    pub down_undelivered_bytes: Option<u64>,
     /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
     pub to_client: Option<SideSnapshot>,
     /// Its socket towards the server.

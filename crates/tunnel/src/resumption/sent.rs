@@ -85,6 +85,11 @@ impl SentBytes {
         self.ended && self.confirmed == self.end()
     }
 
+    /// Unit: bytes. What was sent, and not confirmed as passed on.
+    pub fn unconfirmed(&self) -> u64 {
+        self.sent.saturating_sub(self.confirmed)
+    }
+
     /// Whether the end was sent.
     pub fn has_ended(&self) -> bool {
         self.ended

@@ -154,6 +154,11 @@ impl KeptBytes {
         self.sent.kept()
     }
 
+    /// Unit: bytes. What the other end has not confirmed as passed on; none where it confirms nothing.
+    pub fn unconfirmed(&self) -> Option<u64> {
+        self.lasts.then(|| self.sent.unconfirmed())
+    }
+
     /// Unit: bytes. What waits to be sent again.
     pub fn waiting(&self) -> usize {
         self.again.iter().map(Bytes::len).sum()

@@ -1,7 +1,7 @@
 //! A stream whose flow can be resumed, and what takes its place.
 
 use super::kept::{KeptBytes, KeptCount, Offer};
-use super::{AwaitedGrant, Stream, StreamError};
+use super::{AwaitedGrant, Output, Stream, StreamError};
 use crate::tunnel::carrier::{Connection, Receiver, Sender};
 use midhop_linux::shared_pool::PoolWriter;
 use midhop_tunnel::connect::Response;
@@ -63,6 +63,13 @@ pub struct LeftFlow {
     pub delivered_end: bool,
     /// Where it is kept what is sent.
     pub writer: PoolWriter,
+}
+
+impl Output {
+    /// Unit: bytes. What was sent, and the other end has not confirmed as passed on; none where it confirms nothing.
+    pub fn unconfirmed(&self) -> Option<u64> {
+        self.kept.as_ref()?.unconfirmed()
+    }
 }
 
 impl Stream {
