@@ -43,10 +43,10 @@ impl DirectionBook {
         self.bytes.value()
     }
 
-    /// So many bytes went into its tunnel, whose other end has not confirmed them as passed on.
-    pub fn set_undelivered(&self, bytes: u64) {
-        self.undelivered.set(bytes);
-        self.is_confirmed.store(true, Relaxed);
+    /// So many bytes went into its tunnel, whose other end has not confirmed them as passed on; none: it confirms nothing.
+    pub fn set_undelivered(&self, bytes: Option<u64>) {
+        self.undelivered.set(bytes.unwrap_or(0));
+        self.is_confirmed.store(bytes.is_some(), Relaxed);
     }
 
     /// Unit: bytes. What went into its tunnel, and is not confirmed as passed on; none where nobody confirms that.
@@ -90,9 +90,9 @@ mod tests {
     fn what_is_undelivered_is_known_where_it_is_confirmed() {
         let book = DirectionBook::default();
         assert_eq!(book.undelivered(), None);
-        for bytes in [0, 7, 0] {
+        for bytes in [Some(0), Some(7), None, Some(0)] {
             book.set_undelivered(bytes);
-            assert_eq!(book.undelivered(), Some(bytes));
+            assert_eq!(book.undelivered(), bytes);
         }
     }
 

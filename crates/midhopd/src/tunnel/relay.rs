@@ -124,9 +124,7 @@ pub async fn relay(
                 all_come = true;
             }
             confirm(output, input, cx, inwards.passed_on()).map_err(by_stream)?;
-            if let Some(undelivered) = output.unconfirmed() {
-                outwards.books.flow.set_undelivered(undelivered);
-            }
+            outwards.books.flow.set_undelivered(output.unconfirmed());
             if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
                 match taken {
                     Err(fault) if wants_no_more(side, &fault) => outwards.drop_what_comes(output),

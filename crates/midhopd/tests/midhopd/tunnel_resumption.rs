@@ -217,6 +217,19 @@ fn what_is_accepted_and_not_delivered_is_shown() {
 }
 
 #[test]
+fn what_nobody_confirms_is_not_called_delivered() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(ALONE, &format!("{ALONE}resume = \"0 s\"\n"), REJECT);
+    let _running = pair.start(&stage);
+    let _flow = lasting_flow(&stage, Family::V4);
+    let is_unknown = |flow: &LiveFlow| flow.up_undelivered_bytes.is_none();
+    until("its flows are shown without it", || {
+        let flows = pair.near.flows();
+        !flows.is_empty() && flows.iter().all(is_unknown)
+    });
+}
+
+#[test]
 fn a_flow_that_is_not_resumed_in_time_breaks() {
     let Some(stage) = Stage::set() else { return };
     let hasty = format!("{ALONE}resume = \"3 s\"\n");
