@@ -51,6 +51,14 @@ pub trait CongestionControl: fmt::Debug + Send {
     }
     /// How fast payload may leave.
     fn pacing_rate(&self) -> Option<Rate>;
+    /// Whether it measures the path by the times at which it sends now.
+    fn measures(&self) -> bool {
+        false
+    }
+    /// What the path carries instead of the rate that was told, headers included.
+    fn carried(&self) -> Option<Rate> {
+        None
+    }
 }
 
 /// The handshake is complete.

@@ -192,6 +192,17 @@ impl Controller {
         }
     }
 
+    /// Whether it measures the path by the times at which it sends now, so that nothing may wait below it for long.
+    pub fn measures(&self) -> bool {
+        self.drive.get().measures()
+    }
+
+    /// What the path carries instead of the rate that was told, headers included; `None` while that is believed, or
+    /// nothing was told.
+    pub fn carried(&self) -> Option<Rate> {
+        self.drive.get().carried()
+    }
+
     /// How fast payload may leave; `None` while no round-trip time is known: as fast as the window allows.
     pub fn pacing_rate(&self) -> Option<Rate> {
         let rate = match &self.drive {

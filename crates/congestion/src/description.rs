@@ -22,8 +22,6 @@ pub struct Description {
     pub committed: bool,
     /// Whether it makes random choices.
     pub draws: bool,
-    /// Whether it measures the path by the times at which it sends, so that nothing may wait below it for long.
-    pub measures: bool,
     /// The keys in scenarios for it, and for algorithms of its family, only.
     pub keys: &'static [&'static str],
 }
@@ -39,7 +37,6 @@ impl Description {
         initial_window: true,
         committed: true,
         draws: false,
-        measures: false,
         keys: &[],
     };
 

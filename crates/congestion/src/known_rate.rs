@@ -10,8 +10,10 @@
 //! stands for a round trip, or more losses than a channel has, show that the leg carries less than
 //! configured. The flow then sends less than was delivered, and returns step by step.
 
+mod hinted;
 mod leg;
 
+pub use hinted::Hinted;
 pub use leg::Leg;
 
 use crate::common::Common;
@@ -68,6 +70,9 @@ pub struct KnownRateBounds {
     /// SCPS-TP sends like this with its congestion control off (CCSDS 714.0-B-2).
     #[cfg_attr(feature = "serde", serde(default))]
     pub open_loop: bool,
+    /// Whether the rate may be wrong: a path that contradicts it is [measured](Hinted). Default: no.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    pub hint: bool,
 }
 
 impl Default for KnownRateBounds {
@@ -77,6 +82,7 @@ impl Default for KnownRateBounds {
             queue_max: Duration::from_ms(100),
             loss_percent_max: 20,
             open_loop: false,
+            hint: false,
         }
     }
 }
@@ -155,6 +161,8 @@ pub struct KnownRate {
     round: Round,
     /// The rate that the evidence allows, where it is less than the share.
     ceiling: Option<Rate>,
+    /// How often the flow has retreated since the evidence last allowed its share.
+    retreats: u32,
     timed_out: bool,
 }
 
@@ -172,6 +180,7 @@ impl KnownRate {
             path_since: Instant::START,
             round: Round::default(),
             ceiling: None,
+            retreats: 0,
             timed_out: false,
             settings,
         }
@@ -180,6 +189,17 @@ impl KnownRate {
     /// The rate that the evidence allows, where it is less than the flow's share of the leg.
     pub fn ceiling(&self) -> Option<Rate> {
         self.ceiling
+    }
+
+    /// How often evidence has reduced the rate since it last allowed the whole share.
+    pub(crate) fn retreats(&self) -> u32 {
+        self.retreats
+    }
+
+    /// Evidence to the contrary is forgotten.
+    fn believe(&mut self) {
+        (self.ceiling, self.retreats) = (None, 0);
+        self.round.settled = false;
     }
 
     /// The rate that may be sent now, headers included.
@@ -196,6 +216,11 @@ impl KnownRate {
     /// The payload that a rate with headers carries.
     fn payload(&self, rate: Rate) -> Rate {
         part(rate, self.mss, self.segment())
+    }
+
+    /// The rate with headers that carries this payload.
+    fn gross(&self, payload: Rate) -> Rate {
+        part(payload, self.segment(), self.mss)
     }
 
     fn measure(&mut self, ack: &Ack) {
@@ -249,6 +274,7 @@ impl KnownRate {
                 let delivered = part(rate_max, self.segment(), self.mss);
                 let retreat = part(delivered, RETREAT_PERCENT, 100).min(self.rate());
                 self.ceiling = Some(retreat.max(part(share, 1, RETREAT_MAX)));
+                self.retreats += 1;
                 self.round.settled = false;
                 return;
             }
@@ -258,6 +284,9 @@ impl KnownRate {
             let step = share.bits_per_s() / 100 * RETURN_PERCENT;
             let ceiling = Rate::from_bits_per_s(ceiling.bits_per_s().saturating_add(step));
             self.ceiling = (ceiling < share).then_some(ceiling);
+            if self.ceiling.is_none() {
+                self.retreats = 0;
+            }
         }
         self.round.settled = true;
     }
@@ -273,12 +302,16 @@ fn part(rate: Rate, numerator: u64, denominator: u64) -> Rate {
 impl KnownRate {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "known-rate",
-        keys: &["rate", "link", "window", "queue_max", "loss_max", "open_loop"],
+        keys: &["rate", "link", "window", "queue_max", "loss_max", "open_loop", "strict"],
         ..Description::OWN_RULE
     };
 
     pub(crate) fn controller(common: &Common<'_>, own: &KnownRateSettings) -> Controller {
-        Controller::new(Self::new(common.mss, common.initial_window, own.clone()))
+        let (mss, initial_window) = (common.mss, common.initial_window);
+        if own.bounds.hint {
+            return Controller::new(Hinted::new(mss, initial_window, own.clone()));
+        }
+        Controller::new(Self::new(mss, initial_window, own.clone()))
     }
 }
 
@@ -330,7 +363,7 @@ impl CongestionControl for KnownRate {
         self.path_since = handover.now;
         self.min_rtt = MinRtt::new(handover.now, handover.rtt.or(self.min_rtt.min()));
         self.guessed = true;
-        self.ceiling = None;
+        (self.ceiling, self.retreats) = (None, 0);
         self.round = Round { number: self.round.number, ..Round::default() };
     }
 

@@ -14,6 +14,7 @@
 //! each event; the same events give the same windows on every machine.
 
 mod algorithm;
+mod arrivals;
 mod build;
 mod common;
 mod contract;

@@ -18,18 +18,17 @@
 //! Source: ours. Measuring a link by a short burst is the idea of packet trains, and of SQP (Ray et al., arXiv 2207.11857), whose
 //! bursts are video frames; that data in flight beyond the product is a queue is BBR's (draft-ietf-ccwg-bbr-06).
 
-mod arrivals;
 mod calm;
 mod contest;
 mod dips;
 mod doubt;
 mod drains;
 
-use self::arrivals::{Arrival, Arrivals};
 use self::calm::Calm;
 use self::contest::Contest;
 use self::dips::Dips;
 use self::doubt::{Doubt, Finding};
+use crate::arrivals::{Arrival, Arrivals};
 use crate::common::Common;
 use crate::description::Description;
 use crate::{
@@ -189,6 +188,24 @@ impl Pulsed {
             pulse_due: Instant::START,
             shortest: (Duration::MAX, Instant::START),
         }
+    }
+
+    /// A connection whose link is known to carry `capacity` of payload, over a round trip of `rtt` without a queue.
+    pub(crate) fn at(
+        mss: Bytes,
+        initial_window: u32,
+        now: Instant,
+        rtt: Duration,
+        capacity: Rate,
+    ) -> Self {
+        let mut pulsed = Self::new(mss, initial_window);
+        pulsed.begin(now, rtt);
+        pulsed.capacity = Some(pulsed.within_bounds(capacity));
+        pulsed.found = true;
+        pulsed.gain = GAIN_FOUND;
+        pulsed.acked_at = now;
+        pulsed.start_pulse(now);
+        pulsed
     }
 
     /// What the link is believed to deliver.
@@ -505,7 +522,7 @@ pub(crate) fn steered(capacity: Rate, target: u64, in_flight: u64, quarter: Dura
 
 impl Pulsed {
     pub(crate) const DESCRIPTION: Description =
-        Description { name: "pulse", measures: true, ..Description::OWN_RULE };
+        Description { name: "pulse", ..Description::OWN_RULE };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::new(Self::new(common.mss, common.initial_window))
@@ -670,6 +687,10 @@ impl CongestionControl for Pulsed {
     }
 
     fn governs_recovery(&self) -> bool {
+        true
+    }
+
+    fn measures(&self) -> bool {
         true
     }
 }

@@ -108,6 +108,9 @@ pub struct CongestionSpec {
     /// `known-rate`: whether the rate is sent at whatever becomes of it, and no window bounds what is outstanding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_loop: Option<bool>,
+    /// `known-rate`: whether the rate is believed (default); if not, a path that contradicts it is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
 }
 
 impl From<&str> for CongestionSpec {

@@ -438,6 +438,8 @@ pub struct Tunnel {
     pub window: Bytes,
     /// Its send rate, headers included; none: only the window limits it.
     pub rate: Option<Rate>,
+    /// What the link carries instead of the rate that is configured, headers included; none: that is believed.
+    pub carried: Option<Rate>,
     /// What is in flight.
     pub in_flight: Bytes,
     /// Flows.

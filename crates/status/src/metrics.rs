@@ -322,6 +322,15 @@ impl Source {
             ("peer_rate_bits_per_second", "How fast a tunnel may send", None),
             |peer| Some(ConstGauge::new(peer.rate?.bits_per_s())),
         )?;
+        self.peer_family(
+            encoder,
+            (
+                "peer_carried_bits_per_second",
+                "What a peer's link carries, where that is not the rate that is configured",
+                None,
+            ),
+            |peer| Some(ConstGauge::new(peer.carried?.bits_per_s())),
+        )?;
         self.condition_family(
             encoder,
             ("peer_condition_flows", "Flows of a peer, by how far and how free", None),

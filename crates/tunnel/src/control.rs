@@ -55,7 +55,6 @@ impl Steering {
         let control = build(&with_datagrams_of(DATAGRAM_MIN, &settings))?;
         // Until the first controller is made, its initial rate and window apply.
         pace.publish(&control, DATAGRAM_MIN.into());
-        pace.shorten_queue(settings.law.algorithm().description().measures);
         Ok(Self { settings: Mutex::new(settings), pace })
     }
 
@@ -66,7 +65,6 @@ impl Steering {
     pub fn turn(&self, now: Instant, settings: Settings) -> Result<(), BuildError> {
         let settings = Settings { paced: true, ..settings };
         let control = build(&with_datagrams_of(DATAGRAM_MIN, &settings))?;
-        self.pace.shorten_queue(settings.law.algorithm().description().measures);
         *pace::lock(&self.settings) = settings;
         self.pace.turn(now, control, DATAGRAM_MIN.into());
         Ok(())

@@ -47,6 +47,9 @@ pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
 pub fn congestion(peer: &PeerPlan) -> Settings {
     // None for `known-rate` without a rate, which the configuration has reported.
     let mut law = Law::usual(peer.congestion, peer.rate).unwrap_or(Law::BbrV3);
+    if let Law::KnownRate(known) = &mut law {
+        known.bounds.hint = peer.hint;
+    }
     if let Some(rtt0) = peer.rtt0 {
         match &mut law {
             Law::Hybla(imitated) | Law::HyblaLinux(imitated) => imitated.rtt0 = rtt0,

@@ -4,7 +4,7 @@
 //! stream. Beside others it delivers more, at their cost, by what they hold of it. A path of capacity C carries R of
 //! ours: while the sending rate differs by ΔS, the delay grows faster by ΔS / C.
 
-use super::arrivals::Span;
+use crate::arrivals::Span;
 use super::drains::Drains;
 use crate::bbr::v1::BbrV1;
 use crate::cubic::Cubic;

@@ -348,6 +348,11 @@ impl Reader<'_> {
             return Err(self.fault("rate", "nothing would be sent", None));
         }
         let open_loop = written.open_loop.unwrap_or(false);
+        if open_loop && written.strict == Some(false) {
+            let message = "an open loop always sends at the rate";
+            let hint = Some("leave one of them out".to_owned());
+            return Err(self.fault("strict", message, hint));
+        }
         let bounds = [
             ("window", written.window.is_some()),
             ("queue_max", written.queue_max.is_some()),
@@ -379,6 +384,7 @@ impl Reader<'_> {
                     None => default.loss_percent_max,
                 },
                 open_loop,
+                hint: written.strict == Some(false),
             },
         })
     }

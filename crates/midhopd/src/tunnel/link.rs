@@ -5,6 +5,7 @@ mod backlog;
 mod choice;
 pub mod keeper;
 mod refused;
+mod told;
 
 use self::aside::Aside;
 use super::carrier::Connection;

@@ -134,6 +134,7 @@ fn every_key_is_in_the_example() {
         congestion: Some("x".to_owned()),
         rtt0: time,
         rate,
+        strict: Some(true),
         committed: rate,
         rate_in: rate,
         rtt: time,

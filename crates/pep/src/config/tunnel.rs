@@ -117,6 +117,9 @@ pub struct Peer {
     /// What the link carries away from this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// Whether that is always right; if not, a link that contradicts it is measured. Unset: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
     /// What of it this tunnel may always have, on a link that others use too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
@@ -169,6 +172,7 @@ impl Default for Peer {
             congestion: None,
             rtt0: None,
             rate: None,
+            strict: None,
             committed: None,
             rate_in: None,
             rtt: None,
@@ -268,6 +272,9 @@ pub struct PeerPlan {
     pub rtt0: Option<Duration>,
     /// What the link carries away from this host, where it was said.
     pub rate: Option<Rate>,
+    /// Whether that may be wrong.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hint: bool,
     /// What of it the tunnel may always have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
@@ -499,6 +506,7 @@ fn resolve_peer(
         congestion,
         rtt0: peer.rtt0,
         rate: peer.rate,
+        hint: check_strict(&key.join("strict"), peer, congestion)?,
         committed: peer.committed,
         rate_in,
         rtt: peer.rtt,
@@ -540,6 +548,22 @@ fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<
         );
     }
     Ok(())
+}
+
+/// Whether the rate is a hint. What says so needs a rate, and an algorithm that goes by it.
+fn check_strict(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<bool, ResolveError> {
+    let Some(strict) = peer.strict else { return Ok(congestion == Algorithm::KnownRate) };
+    if peer.rate.is_none() {
+        return fault(key, "there is no rate", "set `rate` to what the link carries away from this host");
+    }
+    if congestion != Algorithm::KnownRate {
+        return fault(
+            key,
+            format!("{congestion} takes no rate for granted"),
+            "leave `congestion` out, or `strict`",
+        );
+    }
+    Ok(!strict)
 }
 
 /// A tunnel's congestion control, which is ours and no kernel's.

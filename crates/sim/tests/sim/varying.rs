@@ -1,29 +1,33 @@
-//! Links whose rate changes and is not known: what a tunnel's congestion control finds of it.
+//! Links whose rate changes, is not known or was told wrong: what a tunnel's congestion control finds of it.
 
 use midhop_experiment::Scenario;
 use midhop_sim::{Options, run};
 
-/// The scenario that comes with the program.
+/// The scenarios that come with the program.
 const VARYING: &str = include_str!("../../../../scenarios/varying.toml");
+const TOLD_WRONG: &str = include_str!("../../../../scenarios/told-wrong.toml");
 
-/// The part of what was drawn that a download has.
-fn share(link: &str, setup: &str, seconds: u32) -> f64 {
-    let mut scenario = Scenario::parse("varying.toml", VARYING).expect("a scenario");
-    let (link_set, setup_set) = (format!("link={link}"), format!("setup={setup}"));
-    let sets = ["direction=down", &link_set, &setup_set, "seeds=1"].map(str::to_owned);
+/// The part of what was drawn that a download has in one case of a scenario.
+fn share_of(text: &str, cases: &[&str], seconds: u32) -> f64 {
+    let mut scenario = Scenario::parse("a scenario", text).expect("a scenario");
+    let fixed = ["direction=down", "seeds=1"];
     let more = [
         format!("transfers.down.seconds={seconds}"),
         format!("transfers.up.seconds={seconds}"),
         format!("duration={seconds} s"),
     ];
-    for set in sets.iter().chain(&more) {
+    for set in fixed.iter().chain(cases).copied().chain(more.iter().map(String::as_str)) {
         scenario.set(set).expect("a case");
     }
     let plan = scenario.plans().expect("plans").swap_remove(0);
     let (record, _) = run(&plan, &Options::default()).expect("a run");
-    assert_eq!(record.validity.faults, Vec::<String>::new(), "{link}, {setup}");
+    assert_eq!(record.validity.faults, Vec::<String>::new(), "{cases:?}");
     let transfer = &record.transfers[0];
     transfer.limit.as_ref().expect("a limit").efficiency
+}
+
+fn share(link: &str, setup: &str, seconds: u32) -> f64 {
+    share_of(VARYING, &[&format!("link={link}"), &format!("setup={setup}")], seconds)
 }
 
 /// The default of a peer without a rate does not reach the bar.
@@ -34,4 +38,20 @@ fn pulses_follow_a_rate_that_changes_and_bbr3_does_not() {
         assert!(pulses > bar, "{link}: {pulses}");
         assert!(default < bar, "{link}: {default}");
     }
+}
+
+/// The start counts, in which the rate that was told is sent at.
+#[test]
+fn a_rate_that_was_told_wrong_is_a_hint_unless_it_is_strict() {
+    let share = |told: &str, setup: &str| {
+        let cases = ["link=geo", &format!("told={told}"), &format!("setup={setup}")];
+        share_of(TOLD_WRONG, &cases, 30)
+    };
+    assert!((share("right", "hint") / share("right", "strict") - 1.0).abs() < 0.001);
+    for told in ["twice", "half"] {
+        let hint = share(told, "hint");
+        assert!(hint > 0.9, "{told}: {hint}");
+    }
+    let strict = share("half", "strict");
+    assert!((0.4..0.52).contains(&strict), "it keeps to what it was told: {strict}");
 }

@@ -172,7 +172,19 @@ pub(super) fn peers(status: &DaemonStatus) -> String {
             or_dash(listed(&peer.conditions)),
         ]);
     }
-    laid_out(&table) + &failures(status)
+    laid_out(&table) + &contradictions(status) + &failures(status)
+}
+
+/// Links that do not carry the rate that is configured.
+fn contradictions(status: &DaemonStatus) -> String {
+    let mut text = String::new();
+    for (name, peer) in &status.peers {
+        if let Some(carried) = peer.carried_bit_per_s {
+            let carried = rate(carried as f64);
+            let _ = writeln!(text, "\n{name}: the link carries {carried}, and not `peers.{name}.rate`");
+        }
+    }
+    text
 }
 
 /// Why peers without a tunnel have none, and whom this end refused last.

@@ -179,6 +179,8 @@ pub struct PeerStatus {
     pub in_flight_bytes: u64,
     /// The send rate, headers included; none: only the window limits it.
     pub rate_bit_per_s: Option<u64>,
+    /// What the link carries instead of the rate that is configured, headers included; none: that is believed.
+    pub carried_bit_per_s: Option<u64>,
     /// The part of the datagrams to it that is lost, before repairs.
     pub loss_ratio: Option<f64>,
     /// What repairs add to what they cover.

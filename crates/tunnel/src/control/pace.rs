@@ -26,6 +26,8 @@ struct Shared {
     rate: AtomicU64,
     /// An upper bound on it, set by a caller who knows what else uses the path.
     bound: AtomicU64,
+    /// What the controller has measured instead of the rate that it was told.
+    carried: AtomicU64,
     /// Unit: bytes.
     window: AtomicU64,
     /// Unit: bytes.
@@ -66,6 +68,7 @@ impl Pace {
             overhead,
             rate: AtomicU64::new(UNPACED),
             bound: AtomicU64::new(UNPACED),
+            carried: AtomicU64::new(UNPACED),
             window: AtomicU64::new(0),
             datagram_max: AtomicU64::new(u64::MAX),
             queueing: AtomicU64::new(0),
@@ -126,10 +129,10 @@ impl Pace {
         Duration::from_ns(self.0.queue_time.load(Relaxed))
     }
 
-    /// A controller that measures the path by what it sends needs a shorter queue below it.
-    pub(super) fn shorten_queue(&self, shortened: bool) {
-        let time = if shortened { QUEUE_TIME_SHORT } else { QUEUE_TIME };
-        self.0.queue_time.store(time.as_ns(), Relaxed);
+    /// What the path carries instead of the rate that was told, headers included; `None` while that is believed.
+    pub fn carried(&self) -> Option<Rate> {
+        let bits = self.0.carried.load(Relaxed);
+        (bits != UNPACED).then(|| Rate::from_bits_per_s(bits))
     }
 
     /// Counts a loss.
@@ -224,6 +227,10 @@ impl Pace {
         };
         self.0.rate.store(control.pacing_rate().map_or(UNPACED, gross), Relaxed);
         self.0.window.store(control.window().get(), Relaxed);
+        self.0.carried.store(control.carried().map_or(UNPACED, Rate::bits_per_s), Relaxed);
+        // A controller that measures the path by what it sends needs a shorter queue below it.
+        let queue = if control.measures() { QUEUE_TIME_SHORT } else { QUEUE_TIME };
+        self.0.queue_time.store(queue.as_ns(), Relaxed);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use midhop_congestion::bbr::{v1::BbrV1, v3::BbrV3};
 use midhop_congestion::dvegas::DVegas;
-use midhop_congestion::known_rate::KnownRate;
+use midhop_congestion::known_rate::{Hinted, KnownRate};
 use midhop_congestion::pulse::Pulsed;
 use midhop_congestion::vivace::Vivace;
 use midhop_congestion::{
@@ -65,4 +65,4 @@ macro_rules! driven {
 }
 
 driven!(Controller: Controller);
-driven!(CongestionControl: BbrV1, BbrV3, DVegas, KnownRate, Pulsed, Vivace);
+driven!(CongestionControl: BbrV1, BbrV3, DVegas, Hinted, KnownRate, Pulsed, Vivace);

@@ -3,7 +3,7 @@
 use super::path::{Link, Path};
 use midhop_congestion::{
     CongestionControl, Handover, Rto,
-    known_rate::{KnownRate, KnownRateBounds, KnownRateSettings, Leg},
+    known_rate::{Hinted, KnownRate, KnownRateBounds, KnownRateSettings, Leg},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -181,4 +181,67 @@ fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
         assert!(configured == 20 || (9.0..11.0).contains(&lost), "{lost} Mbit/s lost");
         assert_eq!(path.flows[0].control.ceiling(), None);
     }
+}
+
+/// A flow that is told `configured` as a hint.
+fn hinted(configured: Rate, rtt_ms: u64) -> Path<Hinted> {
+    let settings = KnownRateSettings {
+        overhead: Bytes::ZERO,
+        ..KnownRateSettings::new(Leg::new(configured))
+    };
+    let flow = Hinted::new(Bytes::new(1448), 10, settings);
+    Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), flow)
+}
+
+#[test]
+fn a_hint_that_is_true_costs_nothing() {
+    for (loss, rtt_ms, queue) in [(0, 50, 1.0), (0, 600, 1.0), (500, 600, 1.0), (0, 600, 0.05)] {
+        let mut path = hinted(RATE, rtt_ms);
+        path.link.loss = loss;
+        path.link.queue = Bytes::new((path.link.bdp() as f64 * queue) as u64);
+        path.run(Duration::from_s(2));
+        let share = path.share(Duration::from_s(60));
+        let left = 1.0 - loss as f64 / 10_000.0;
+        assert!(share > 0.98 * left, "{loss} of 10,000 at {rtt_ms} ms, queue {queue}: {share}");
+        assert_eq!(path.flows[0].control.carried(), None, "{loss}, {rtt_ms} ms, queue {queue}");
+    }
+}
+
+#[test]
+fn a_hint_that_is_wrong_is_measured_within_ten_seconds() {
+    for (configured, rtt_ms, queue) in [
+        (40, 50, 1.0),
+        (40, 600, 1.0),
+        (40, 600, 0.1),
+        (30, 100, 4.0),
+        (10, 50, 1.0),
+        (10, 600, 1.0),
+        (10, 600, 0.1),
+        (5, 100, 1.0),
+    ] {
+        let case = format!("{configured} Mbit/s configured, {rtt_ms} ms, queue {queue}");
+        let mut path = hinted(Rate::from_mbit_per_s(configured), rtt_ms);
+        path.link.queue = Bytes::new((path.link.bdp() as f64 * queue) as u64);
+        path.run(Duration::from_s(10));
+        let share = path.share(Duration::from_s(30));
+        assert!(share > 0.92, "{case}: {share}");
+        let carried = path.flows[0].control.carried().expect("a measured rate").mbit_per_s();
+        assert!((18.0..22.0).contains(&carried), "{case}: {carried} Mbit/s");
+    }
+}
+
+#[test]
+fn a_hint_that_is_true_in_fair_weather_is_believed_again() {
+    let mut path = hinted(RATE, 100);
+    path.run(Duration::from_s(5));
+    path.hand_over(Rate::from_mbit_per_s(8), Duration::from_ms(100), None);
+    path.run(Duration::from_s(10));
+    let share = path.share(Duration::from_s(10));
+    assert!(share > 0.92, "in rain: {share}");
+    assert!(path.flows[0].control.carried().is_some());
+    path.hand_over(RATE, Duration::from_ms(100), None);
+    path.run(Duration::from_s(20));
+    let share = path.share(Duration::from_s(10));
+    assert!(share > 0.98, "after it: {share}");
+    assert_eq!(path.flows[0].control.carried(), None);
 }

@@ -7,6 +7,7 @@ use super::aside::Aside;
 use super::backlog::Backlog;
 use super::choice::Choice;
 use super::refused;
+use super::told::Told;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
 use crate::tunnel::paces::PacePart;
@@ -21,7 +22,7 @@ use midhop_pep::config::PeerPlan;
 use midhop_pki::identity::Identity;
 use midhop_pki::trouble::PeerTrouble;
 use midhop_tunnel::{http3::Code, quic::ConnectionError};
-use midhop_units::Bytes;
+use midhop_units::{Bytes, Rate};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
@@ -194,6 +195,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     let mut waited = worker.waited();
     let mut portion = portion(worker, peer, connection.remote_address());
     let mut divisions = time::interval(DIVIDE);
+    let mut told = Told::default();
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
@@ -213,6 +215,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                     connection.report_backlog(LOOK);
                 }
                 worker.ledger.measured(peer, number, measured(session, repaired));
+                told.look(peer, configured(worker, peer), pace.carried());
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);
@@ -237,6 +240,7 @@ fn measured(session: &QuicSession, repaired: Repaired) -> Tunnel {
         rtt_min: path.min_rtt,
         window: pace.window(),
         rate: pace.rate(),
+        carried: pace.carried(),
         in_flight: pace.in_flight(),
         streams: session.connection().flows(),
         sent_packets: path.sent_packets,
@@ -283,10 +287,14 @@ pub async fn follow_tcp(
     why
 }
 
+/// The rate that is configured for the link to a peer.
+fn configured(worker: &Worker, peer: &str) -> Option<Rate> {
+    worker.plan().peers.iter().find(|it| it.name == peer)?.rate
+}
+
 /// A carrier's part in the pace of its tunnel, where the rate is known.
 fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<PacePart> {
-    let plan = worker.plan();
-    let rate = plan.peers.iter().find(|it| it.name == peer)?.rate?;
+    let rate = configured(worker, peer)?;
     Some(worker.tunnels.paces.join(peer, remote.ip(), rate))
 }
 
@@ -300,6 +308,7 @@ fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {
         rtt_min: micros(sample.rtt_min_us),
         window: Bytes::new(sample.window),
         rate: None,
+        carried: None,
         in_flight: Bytes::new(sample.in_flight),
         streams: session.flows(),
         sent_packets: u64::from(sample.sent_segments),

@@ -8,7 +8,7 @@ const KEPT_MAX: usize = 4096;
 
 /// An acknowledgement, and all that it has shown so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     /// When it came.
     pub at: Instant,
     /// When the newest data that it covers was sent.
@@ -19,7 +19,7 @@ pub(super) struct Arrival {
 
 /// The time between two acknowledgements, and what arrived in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// Unit: bytes.
     bytes: u64,
     /// The time over which the data was sent.
@@ -61,7 +61,7 @@ impl Span {
 
 /// The acknowledgements of late.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     kept: VecDeque<Arrival>,
 }
 

@@ -1,0 +1,306 @@
+//! A rate that was told and may be wrong: it is sent at until the path contradicts, and then measured.
+//!
+//! - *Told too much*: a queue stands or much is lost, so that the flow [retreats](super::KnownRate::retreats), and does so again before it
+//!   is back at the rate.
+//! - *Told too little*: now and then half as much again is sent for an eighth of a round trip. What arrives of such a probe
+//!   arrives faster than the rate, twice in a row. Between probes there is ever more time, and after each a little less is sent, so
+//!   that what it left in a queue drains.
+//!
+//! Then [pulses](crate::pulse) measure what the path carries, and the flow sends that. Where this is the rate that was told for long
+//! enough, it is believed again; the second time that takes twice as long.
+//!
+//! Source: ours.
+
+use super::{KnownRate, KnownRateSettings, part};
+use crate::arrivals::{Arrival, Arrivals};
+use crate::pulse::Pulsed;
+use crate::{
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Restart, Rto, Spurious,
+};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// A probe is so much faster than the rate. Unit: percent.
+const PROBE_PERCENT: u64 = 150;
+/// It lasts this part of a round trip.
+const PROBE_PART: u64 = 8;
+/// It has so many segments at least: fewer measure too roughly.
+const PROBE_SEGMENTS: u64 = 32;
+/// What is sent of the rate until it has arrived. Unit: percent.
+const AFTER_PERCENT: u64 = 94;
+/// So much has to arrive of it where too little was told. Unit: percent of the rate.
+const MORE_PERCENT: u64 = 115;
+/// So many probes in a row have to show it.
+const PROBES_AGREE: u32 = 2;
+/// Rounds at the rate before the first probe.
+const ROUNDS_BEFORE: u64 = 3;
+/// The time from one probe that found nothing to the next: at first, and at most.
+const PROBE_AGAIN: Duration = Duration::from_s(4);
+const PROBE_AGAIN_MAX: Duration = Duration::from_s(64);
+/// The path carries less than was told after so many retreats.
+const RETREATS: u32 = 2;
+/// What is measured is what was told within these bounds. Unit: percent.
+const SAME_PERCENT: std::ops::RangeInclusive<u64> = 92..=108;
+/// For how long it has to be, the first time and at most.
+const BELIEVE_AFTER: Duration = Duration::from_s(10);
+const BELIEVE_AFTER_MAX: Duration = Duration::from_s(160);
+
+/// A flow that was told a rate, as a controller.
+#[derive(Debug)]
+pub struct Hinted {
+    known: KnownRate,
+    initial_window: u32,
+    arrivals: Arrivals,
+    probe: Probe,
+    /// When the next probe is due at the earliest, and how long after it the one that follows.
+    due: Instant,
+    again: Duration,
+    /// Probes in a row that found more than was told.
+    agree: u32,
+    /// Rounds in a row at the rate.
+    rounds: u64,
+    round: u64,
+    acked_at: Instant,
+    /// What sends instead of the known rate, while that is contradicted.
+    measured: Option<Box<Measured>>,
+    believe_after: Duration,
+}
+
+/// What was sent faster than the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    None,
+    /// From when to when; not all of it has arrived.
+    Sent(Instant, Instant),
+}
+
+#[derive(Debug)]
+struct Measured {
+    law: Pulsed,
+    /// Since when it is what was told.
+    agrees_since: Option<Instant>,
+}
+
+impl Hinted {
+    /// A new connection, as [`KnownRate::new`].
+    pub fn new(mss: Bytes, initial_window: u32, settings: KnownRateSettings) -> Self {
+        Self {
+            known: KnownRate::new(mss, initial_window, settings),
+            initial_window,
+            arrivals: Arrivals::default(),
+            probe: Probe::None,
+            due: Instant::START,
+            again: PROBE_AGAIN,
+            agree: 0,
+            rounds: 0,
+            round: 0,
+            acked_at: Instant::START,
+            measured: None,
+            believe_after: BELIEVE_AFTER,
+        }
+    }
+
+    /// The payload that may be sent now by what was told.
+    fn told(&self) -> Rate {
+        self.known.payload(self.known.place.share())
+    }
+
+    fn is_probing(&self, now: Instant) -> bool {
+        matches!(self.probe, Probe::Sent(_, end) if now < end)
+    }
+
+    /// The path carries `payload`, and not what was told.
+    fn contradict(&mut self, now: Instant, payload: Rate) {
+        let Some(rtt) = self.known.min_rtt.min() else { return };
+        self.probe = Probe::None;
+        self.agree = 0;
+        self.arrivals.clear();
+        let law = Pulsed::at(Bytes::new(self.known.mss), self.initial_window, now, rtt, payload);
+        self.measured = Some(Box::new(Measured { law, agrees_since: None }));
+    }
+
+    /// Looks at what a flow at the known rate has shown.
+    fn doubt(&mut self, ack: &Ack) {
+        if self.known.retreats() >= RETREATS {
+            let carried = self.known.payload(self.known.rate());
+            return self.contradict(ack.now, part(carried, 100, super::RETREAT_PERCENT));
+        }
+        let Some(sample) = ack.sample else { return };
+        if ack.round != self.round {
+            self.round = ack.round;
+            let steady = self.known.ceiling().is_none() && !sample.is_app_limited;
+            self.rounds = if steady { self.rounds + 1 } else { 0 };
+        }
+        match self.probe {
+            Probe::Sent(start, end) => {
+                let (at, sent, delivered) = (ack.now, sample.departed, ack.delivered.get());
+                self.arrivals.push(Arrival { at, sent, delivered }, Duration::MAX);
+                if sample.is_app_limited {
+                    self.give_up();
+                } else if sample.sent > end {
+                    self.conclude(ack.now, start, end);
+                }
+            }
+            Probe::None if self.rounds >= ROUNDS_BEFORE && ack.now >= self.due => {
+                self.start(ack.now);
+            }
+            Probe::None => {}
+        }
+    }
+
+    fn start(&mut self, now: Instant) {
+        let Some(rtt) = self.known.min_rtt.min().filter(|_| !self.known.guessed) else { return };
+        let fastest = part(self.told(), PROBE_PERCENT, 100);
+        let fewest = fastest.time_for(Bytes::new(PROBE_SEGMENTS * self.known.mss));
+        self.arrivals.clear();
+        self.probe = Probe::Sent(now, now + (rtt / PROBE_PART).max(fewest));
+    }
+
+    /// Nothing is to be learned from this probe.
+    fn give_up(&mut self) {
+        self.probe = Probe::None;
+        self.agree = 0;
+        self.rounds = 0;
+    }
+
+    /// A probe has arrived.
+    fn conclude(&mut self, now: Instant, start: Instant, end: Instant) {
+        self.probe = Probe::None;
+        let few = PROBE_SEGMENTS / 4 * self.known.mss;
+        let Some(span) = self.arrivals.between(start, end, few) else {
+            return self.give_up();
+        };
+        let carried = span.rate();
+        if carried < part(self.told(), MORE_PERCENT, 100) {
+            self.agree = 0;
+            self.due = now + self.again;
+            self.again = (self.again * 2).min(PROBE_AGAIN_MAX);
+            return;
+        }
+        self.agree += 1;
+        if self.agree >= PROBES_AGREE {
+            self.again = PROBE_AGAIN;
+            self.contradict(now, carried);
+        }
+    }
+
+    /// Believes what was told again, where it has been measured for long enough.
+    fn compare(&mut self, now: Instant) {
+        let told = self.told();
+        let Some(measured) = &mut self.measured else { return };
+        let capacity = measured.law.capacity().unwrap_or(Rate::ZERO);
+        let percent = u128::from(capacity.bits_per_s()) * 100 / u128::from(told.bits_per_s().max(1));
+        let percent = u64::try_from(percent).unwrap_or(u64::MAX);
+        if !SAME_PERCENT.contains(&percent) || measured.law.is_contested() {
+            measured.agrees_since = None;
+            return;
+        }
+        let since = *measured.agrees_since.get_or_insert(now);
+        if now.saturating_since(since) >= self.believe_after {
+            self.measured = None;
+            self.believe_after = (self.believe_after * 2).min(BELIEVE_AFTER_MAX);
+            self.known.believe();
+            self.rounds = 0;
+            self.due = now + self.again;
+        }
+    }
+}
+
+impl CongestionControl for Hinted {
+    fn on_established(&mut self, established: &Established) {
+        self.known.on_established(established);
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.acked_at = ack.now;
+        self.known.on_ack(ack);
+        match &mut self.measured {
+            Some(measured) => {
+                measured.law.on_ack(ack);
+                self.compare(ack.now);
+            }
+            None => self.doubt(ack),
+        }
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        match &mut self.measured {
+            Some(measured) => measured.law.on_lost_segment(segment),
+            None => self.known.on_lost_segment(segment),
+        }
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        if let Some(measured) = &mut self.measured {
+            measured.law.on_loss(loss);
+        }
+    }
+
+    fn on_rto(&mut self, rto: &Rto) {
+        self.known.on_rto(rto);
+        self.give_up();
+        if let Some(measured) = &mut self.measured {
+            measured.law.on_rto(rto);
+        }
+    }
+
+    fn on_spurious(&mut self, spurious: &Spurious) {
+        self.known.on_spurious(spurious);
+        if let Some(measured) = &mut self.measured {
+            measured.law.on_spurious(spurious);
+        }
+    }
+
+    fn on_handover(&mut self, handover: &Handover) {
+        self.known.on_handover(handover);
+        self.give_up();
+        match &mut self.measured {
+            // What is reported now is news.
+            Some(_) if handover.rate.is_some() => self.measured = None,
+            Some(measured) => measured.law.on_handover(handover),
+            None => {}
+        }
+    }
+
+    fn on_restart(&mut self, restart: &Restart) {
+        self.known.on_restart(restart);
+        self.give_up();
+        if let Some(measured) = &mut self.measured {
+            measured.law.on_restart(restart);
+        }
+    }
+
+    fn window(&self) -> Bytes {
+        if let Some(measured) = &self.measured {
+            return measured.law.window();
+        }
+        let window = self.known.window();
+        let Probe::Sent(start, end) = self.probe else { return window };
+        let beyond = part(self.told(), PROBE_PERCENT - 100, 100);
+        window + beyond.bytes_in(end.saturating_since(start))
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        if let Some(measured) = &self.measured {
+            return measured.law.pacing_rate();
+        }
+        let rate = self.known.pacing_rate()?;
+        Some(match self.probe {
+            Probe::None => rate,
+            Probe::Sent(..) if self.is_probing(self.acked_at) => part(rate, PROBE_PERCENT, 100),
+            Probe::Sent(..) => part(rate, AFTER_PERCENT, 100),
+        })
+    }
+
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+
+    fn measures(&self) -> bool {
+        self.measured.is_some() || self.probe != Probe::None
+    }
+
+    fn carried(&self) -> Option<Rate> {
+        let measured = self.measured.as_ref()?;
+        measured.law.capacity().map(|payload| self.known.gross(payload))
+    }
+}
