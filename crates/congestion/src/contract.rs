@@ -55,7 +55,7 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn measures(&self) -> bool {
         false
     }
-    /// What the path carries instead of the rate that was told, headers included.
+    /// What the path carries instead of the configured rate, headers included.
     fn carried(&self) -> Option<Rate> {
         None
     }

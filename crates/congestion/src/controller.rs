@@ -197,8 +197,8 @@ impl Controller {
         self.drive.get().measures()
     }
 
-    /// What the path carries instead of the rate that was told, headers included; `None` while that is believed, or
-    /// nothing was told.
+    /// What the path carries instead of the configured rate, headers included; `None` while that is believed, or
+    /// none is configured.
     pub fn carried(&self) -> Option<Rate> {
         self.drive.get().carried()
     }

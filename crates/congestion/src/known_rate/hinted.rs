@@ -1,12 +1,12 @@
-//! A rate that was told and may be wrong: it is sent at until the path contradicts, and then measured.
+//! A configured rate that may be wrong: it is sent at until the path contradicts, and then measured.
 //!
-//! - *Told too much*: a queue stands or much is lost, so that the flow [retreats](super::KnownRate::retreats), and does so again before it
+//! - *Too much*: a queue stands or much is lost, so that the flow [retreats](super::KnownRate::retreats), and does so again before it
 //!   is back at the rate.
-//! - *Told too little*: now and then half as much again is sent for an eighth of a round trip. What arrives of such a probe
+//! - *Too little*: now and then half as much again is sent for an eighth of a round trip. What arrives of such a probe
 //!   arrives faster than the rate, twice in a row. Between probes there is ever more time, and after each a little less is sent, so
 //!   that what it left in a queue drains.
 //!
-//! Then [pulses](crate::pulse) measure what the path carries, and the flow sends that. Where this is the rate that was told for long
+//! Then [pulses](crate::pulse) measure what the path carries, and the flow sends that. Where this is the configured rate for long
 //! enough, it is believed again; the second time that takes twice as long.
 //!
 //! Source: ours.
@@ -27,7 +27,7 @@ const PROBE_PART: u64 = 8;
 const PROBE_SEGMENTS: u64 = 32;
 /// What is sent of the rate until it has arrived. Unit: percent.
 const AFTER_PERCENT: u64 = 94;
-/// So much has to arrive of it where too little was told. Unit: percent of the rate.
+/// So much has to arrive of it where too little is configured. Unit: percent of the rate.
 const MORE_PERCENT: u64 = 115;
 /// So many probes in a row have to show it.
 const PROBES_AGREE: u32 = 2;
@@ -36,15 +36,15 @@ const ROUNDS_BEFORE: u64 = 3;
 /// The time from one probe that found nothing to the next: at first, and at most.
 const PROBE_AGAIN: Duration = Duration::from_s(4);
 const PROBE_AGAIN_MAX: Duration = Duration::from_s(64);
-/// The path carries less than was told after so many retreats.
+/// The path carries less than is configured after so many retreats.
 const RETREATS: u32 = 2;
-/// What is measured is what was told within these bounds. Unit: percent.
+/// What is measured is what is configured within these bounds. Unit: percent.
 const SAME_PERCENT: std::ops::RangeInclusive<u64> = 92..=108;
 /// For how long it has to be, the first time and at most.
 const BELIEVE_AFTER: Duration = Duration::from_s(10);
 const BELIEVE_AFTER_MAX: Duration = Duration::from_s(160);
 
-/// A flow that was told a rate, as a controller.
+/// A flow with a configured rate that may be wrong, as a controller.
 #[derive(Debug)]
 pub struct Hinted {
     known: KnownRate,
@@ -54,7 +54,7 @@ pub struct Hinted {
     /// When the next probe is due at the earliest, and how long after it the one that follows.
     due: Instant,
     again: Duration,
-    /// Probes in a row that found more than was told.
+    /// Probes in a row that found more than is configured.
     agree: u32,
     /// Rounds in a row at the rate.
     rounds: u64,
@@ -76,7 +76,7 @@ enum Probe {
 #[derive(Debug)]
 struct Measured {
     law: Pulsed,
-    /// Since when it is what was told.
+    /// Since when it is what is configured.
     agrees_since: Option<Instant>,
 }
 
@@ -99,8 +99,8 @@ impl Hinted {
         }
     }
 
-    /// The payload that may be sent now by what was told.
-    fn told(&self) -> Rate {
+    /// The payload that may be sent now by what is configured.
+    fn configured(&self) -> Rate {
         self.known.payload(self.known.place.share())
     }
 
@@ -108,7 +108,7 @@ impl Hinted {
         matches!(self.probe, Probe::Sent(_, end) if now < end)
     }
 
-    /// The path carries `payload`, and not what was told.
+    /// The path carries `payload`, and not what is configured.
     fn contradict(&mut self, now: Instant, payload: Rate) {
         let Some(rtt) = self.known.min_rtt.min() else { return };
         self.probe = Probe::None;
@@ -149,7 +149,7 @@ impl Hinted {
 
     fn start(&mut self, now: Instant) {
         let Some(rtt) = self.known.min_rtt.min().filter(|_| !self.known.guessed) else { return };
-        let fastest = part(self.told(), PROBE_PERCENT, 100);
+        let fastest = part(self.configured(), PROBE_PERCENT, 100);
         let fewest = fastest.time_for(Bytes::new(PROBE_SEGMENTS * self.known.mss));
         self.arrivals.clear();
         self.probe = Probe::Sent(now, now + (rtt / PROBE_PART).max(fewest));
@@ -170,7 +170,7 @@ impl Hinted {
             return self.give_up();
         };
         let carried = span.rate();
-        if carried < part(self.told(), MORE_PERCENT, 100) {
+        if carried < part(self.configured(), MORE_PERCENT, 100) {
             self.agree = 0;
             self.due = now + self.again;
             self.again = (self.again * 2).min(PROBE_AGAIN_MAX);
@@ -183,12 +183,13 @@ impl Hinted {
         }
     }
 
-    /// Believes what was told again, where it has been measured for long enough.
+    /// Believes what is configured again, where it has been measured for long enough.
     fn compare(&mut self, now: Instant) {
-        let told = self.told();
+        let configured = self.configured();
         let Some(measured) = &mut self.measured else { return };
         let capacity = measured.law.capacity().unwrap_or(Rate::ZERO);
-        let percent = u128::from(capacity.bits_per_s()) * 100 / u128::from(told.bits_per_s().max(1));
+        let percent =
+            u128::from(capacity.bits_per_s()) * 100 / u128::from(configured.bits_per_s().max(1));
         let percent = u64::try_from(percent).unwrap_or(u64::MAX);
         if !SAME_PERCENT.contains(&percent) || measured.law.is_contested() {
             measured.agrees_since = None;
@@ -275,7 +276,7 @@ impl CongestionControl for Hinted {
         }
         let window = self.known.window();
         let Probe::Sent(start, end) = self.probe else { return window };
-        let beyond = part(self.told(), PROBE_PERCENT - 100, 100);
+        let beyond = part(self.configured(), PROBE_PERCENT - 100, 100);
         window + beyond.bytes_in(end.saturating_since(start))
     }
 

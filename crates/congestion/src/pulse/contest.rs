@@ -4,8 +4,8 @@
 //! stream. Beside others it delivers more, at their cost, by what they hold of it. A path of capacity C carries R of
 //! ours: while the sending rate differs by ΔS, the delay grows faster by ΔS / C.
 
-use crate::arrivals::Span;
 use super::drains::Drains;
+use crate::arrivals::Span;
 use crate::bbr::v1::BbrV1;
 use crate::cubic::Cubic;
 use crate::segments::{Segmented, saturated};

@@ -4,8 +4,8 @@ mod aside;
 mod backlog;
 mod choice;
 pub mod keeper;
+mod rate_check;
 mod refused;
-mod told;
 
 use self::aside::Aside;
 use super::carrier::Connection;

@@ -554,7 +554,11 @@ fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<
 fn check_strict(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<bool, ResolveError> {
     let Some(strict) = peer.strict else { return Ok(congestion == Algorithm::KnownRate) };
     if peer.rate.is_none() {
-        return fault(key, "there is no rate", "set `rate` to what the link carries away from this host");
+        return fault(
+            key,
+            "there is no rate",
+            "set `rate` to what the link carries away from this host",
+        );
     }
     if congestion != Algorithm::KnownRate {
         return fault(

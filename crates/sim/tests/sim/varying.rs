@@ -1,11 +1,11 @@
-//! Links whose rate changes, is not known or was told wrong: what a tunnel's congestion control finds of it.
+//! Links whose rate changes, is not known or is configured wrong: what a tunnel's congestion control finds of it.
 
 use midhop_experiment::Scenario;
 use midhop_sim::{Options, run};
 
 /// The scenarios that come with the program.
 const VARYING: &str = include_str!("../../../../scenarios/varying.toml");
-const TOLD_WRONG: &str = include_str!("../../../../scenarios/told-wrong.toml");
+const WRONG_RATE: &str = include_str!("../../../../scenarios/wrong-rate.toml");
 
 /// The part of what was drawn that a download has in one case of a scenario.
 fn share_of(text: &str, cases: &[&str], seconds: u32) -> f64 {
@@ -40,18 +40,18 @@ fn pulses_follow_a_rate_that_changes_and_bbr3_does_not() {
     }
 }
 
-/// The start counts, in which the rate that was told is sent at.
+/// The start counts, in which the configured rate is sent at.
 #[test]
-fn a_rate_that_was_told_wrong_is_a_hint_unless_it_is_strict() {
-    let share = |told: &str, setup: &str| {
-        let cases = ["link=geo", &format!("told={told}"), &format!("setup={setup}")];
-        share_of(TOLD_WRONG, &cases, 30)
+fn a_rate_that_is_configured_wrong_is_a_hint_unless_it_is_strict() {
+    let share = |configured: &str, setup: &str| {
+        let cases = ["link=geo", &format!("configured={configured}"), &format!("setup={setup}")];
+        share_of(WRONG_RATE, &cases, 30)
     };
     assert!((share("right", "hint") / share("right", "strict") - 1.0).abs() < 0.001);
-    for told in ["twice", "half"] {
-        let hint = share(told, "hint");
-        assert!(hint > 0.9, "{told}: {hint}");
+    for configured in ["twice", "half"] {
+        let hint = share(configured, "hint");
+        assert!(hint > 0.9, "{configured}: {hint}");
     }
     let strict = share("half", "strict");
-    assert!((0.4..0.52).contains(&strict), "it keeps to what it was told: {strict}");
+    assert!((0.4..0.52).contains(&strict), "it keeps to what is configured: {strict}");
 }

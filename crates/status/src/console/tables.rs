@@ -181,7 +181,8 @@ fn contradictions(status: &DaemonStatus) -> String {
     for (name, peer) in &status.peers {
         if let Some(carried) = peer.carried_bit_per_s {
             let carried = rate(carried as f64);
-            let _ = writeln!(text, "\n{name}: the link carries {carried}, and not `peers.{name}.rate`");
+            let _ =
+                writeln!(text, "\n{name}: the link carries {carried}, and not `peers.{name}.rate`");
         }
     }
     text

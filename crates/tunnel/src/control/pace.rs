@@ -26,7 +26,7 @@ struct Shared {
     rate: AtomicU64,
     /// An upper bound on it, set by a caller who knows what else uses the path.
     bound: AtomicU64,
-    /// What the controller has measured instead of the rate that it was told.
+    /// What the controller has measured instead of the configured rate.
     carried: AtomicU64,
     /// Unit: bytes.
     window: AtomicU64,
@@ -129,7 +129,7 @@ impl Pace {
         Duration::from_ns(self.0.queue_time.load(Relaxed))
     }
 
-    /// What the path carries instead of the rate that was told, headers included; `None` while that is believed.
+    /// What the path carries instead of the configured rate, headers included; `None` while that is believed.
     pub fn carried(&self) -> Option<Rate> {
         let bits = self.0.carried.load(Relaxed);
         (bits != UNPACED).then(|| Rate::from_bits_per_s(bits))

@@ -185,10 +185,8 @@ fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
 
 /// A flow that is told `configured` as a hint.
 fn hinted(configured: Rate, rtt_ms: u64) -> Path<Hinted> {
-    let settings = KnownRateSettings {
-        overhead: Bytes::ZERO,
-        ..KnownRateSettings::new(Leg::new(configured))
-    };
+    let settings =
+        KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(Leg::new(configured)) };
     let flow = Hinted::new(Bytes::new(1448), 10, settings);
     Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), flow)
 }

@@ -6,8 +6,8 @@
 use super::aside::Aside;
 use super::backlog::Backlog;
 use super::choice::Choice;
+use super::rate_check::RateCheck;
 use super::refused;
-use super::told::Told;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
 use crate::tunnel::paces::PacePart;
@@ -195,7 +195,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     let mut waited = worker.waited();
     let mut portion = portion(worker, peer, connection.remote_address());
     let mut divisions = time::interval(DIVIDE);
-    let mut told = Told::default();
+    let mut rate_check = RateCheck::default();
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
@@ -215,7 +215,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                     connection.report_backlog(LOOK);
                 }
                 worker.ledger.measured(peer, number, measured(session, repaired));
-                told.look(peer, configured(worker, peer), pace.carried());
+                rate_check.look(peer, configured(worker, peer), pace.carried());
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);

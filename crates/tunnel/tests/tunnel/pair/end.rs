@@ -4,6 +4,7 @@ use super::Datagram;
 use bytes::Bytes;
 use midhop_pep::config::{ClassPlan, PeerPlan, Plan};
 use midhop_tunnel::connect::Request;
+use midhop_tunnel::control::Pace;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{CarrierEvent, CarrierStats, Lone, StreamId};
 use midhop_tunnel::target::Target;
@@ -60,6 +61,11 @@ impl End {
 
     pub fn stats(&self) -> CarrierStats {
         self.lone.stats()
+    }
+
+    /// How fast it may send, and what it knows of its link.
+    pub fn pace(&mut self) -> Pace {
+        self.lone.carrier().pace().clone()
     }
 
     /// Asks for an object of some size.

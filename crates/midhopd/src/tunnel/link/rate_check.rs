@@ -4,11 +4,11 @@ use midhop_units::Rate;
 
 /// What was last reported of one tunnel.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct RateCheck {
     is_wrong: bool,
 }
 
-impl Told {
+impl RateCheck {
     /// Logs a change: `carried` is what the link carries instead of `configured`.
     pub fn look(&mut self, peer: &str, configured: Option<Rate>, carried: Option<Rate>) {
         let Some(configured) = configured else { return };
