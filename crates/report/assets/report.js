@@ -2,6 +2,7 @@
 // Draws what the JSON of a page of records holds. It computes nothing that a reader could take for a result.
 (() => {
   const data = JSON.parse(document.getElementById("figures").textContent);
+  const HANDOVER = "handover";
   const { LIMIT, SANS, digits, tip, tooltip, legendLines, base, valueAxis, scale, sample } = drawing;
 
   function bars(figure, width, style, exported) {
@@ -156,6 +157,13 @@
         lineStyle: { width: 1.3, type: [6, 4], color: style.limit }, itemStyle: { color: style.limit }, emphasis: { disabled: true }, tooltip: { show: false },
       });
     });
+    const handovers = figure.handovers || [];
+    // Far above the axis, which clips them.
+    if (handovers.length > 0) figure.panels.forEach((_, index) => series.push({
+      type: "line", name: HANDOVER, xAxisIndex: index, yAxisIndex: index, connectNulls: false, symbol: "none", silent: true, clip: true, z: 0,
+      data: handovers.flatMap((time) => [[time, 0], [time, largest * 2], [time, null]]),
+      lineStyle: { width: 1, type: [1, 3], color: style.soft }, emphasis: { disabled: true }, tooltip: { show: false },
+    }));
     const option = {
       ...base(style, figure, exported, false),
       legend: {
@@ -169,7 +177,7 @@
         ...tooltip(style), trigger: "axis", axisPointer: { type: "line" },
         formatter: (points) => {
           const time = points[0].axisValue;
-          const near = points.filter((point) => point.seriesName !== LIMIT && Math.abs(point.value[0] - time) <= Math.max(last * 0.015, 1e-3));
+          const near = points.filter((point) => point.seriesName !== LIMIT && point.seriesName !== HANDOVER && Math.abs(point.value[0] - time) <= Math.max(last * 0.015, 1e-3));
           const panel = points.length ? figure.panels[figure.curves[points[0].seriesIndex]?.panel ?? 0] : "";
           return tip(`${panel ? `${panel}, ` : ""}${digits(time)} s`, near.slice(0, 16).map((point) => {
             const curve = figure.curves[point.seriesIndex];

@@ -4,6 +4,7 @@ use crate::arrivals::{over_a_second, peak};
 use crate::axes::{Axes, Role};
 use crate::downsample::largest_triangles;
 use crate::figures::{Curve, Lines, condition, configuration, rounded, three_digits};
+use crate::handovers;
 use crate::phrases::distinct;
 use crate::summary::Row;
 use midhop_experiment::metrics::median;
@@ -65,6 +66,7 @@ pub(crate) fn lines(
     }
     align_time(&mut figures);
     for (figure, key) in figures.iter_mut().zip(&shown) {
+        figure.handovers = handovers::moments(drawn.iter().map(|it| &it.plan), figure.until);
         figure.caption = caption(key, figure, configurations, several_seeds);
     }
     fold_quiet_queues(&mut figures);
@@ -213,6 +215,7 @@ fn one_figure(
         panels: panels.to_vec(),
         limits: Vec::new(),
         until: 0.0,
+        handovers: Vec::new(),
         curves,
     })
 }
@@ -428,6 +431,9 @@ fn caption(key: &Key, figure: &Lines, configurations: &[String], several_seeds: 
         text.push_str(" Above it the path was faster than in the mean.");
     }
     text.push_str(&beyond(figure, configurations));
+    if !figure.handovers.is_empty() {
+        text.push_str(" Dotted lines: handovers.");
+    }
     if figure.curves.iter().any(|curve| curve.flow.is_some_and(|flow| flow > 0)) {
         text.push_str(" One curve per connection.");
     }

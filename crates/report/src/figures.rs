@@ -81,6 +81,9 @@ pub(crate) struct Lines {
     pub(crate) limits: Vec<Option<f64>>,
     /// Where the time axis ends. Unit: seconds.
     pub(crate) until: f64,
+    /// When handovers take place. Unit: seconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) handovers: Vec<f64>,
     pub(crate) curves: Vec<Curve>,
 }
 

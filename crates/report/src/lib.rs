@@ -24,6 +24,7 @@ mod escape;
 mod facts;
 mod figures;
 mod formulas;
+mod handovers;
 mod machine;
 mod number;
 mod page;
