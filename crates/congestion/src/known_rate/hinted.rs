@@ -4,7 +4,7 @@
 //!   is back at the rate.
 //! - *Too little*: now and then half as much again is sent for an eighth of a round trip. What arrives of such a probe
 //!   arrives faster than the rate, twice in a row. Between probes there is ever more time, and after each a little less is sent, so
-//!   that what it left in a queue drains.
+//!   that what it left in a queue drains. Only a flow that is alone on its leg asks.
 //!
 //! Then [pulses](crate::pulse) measure what the path carries, and the flow sends that. Where this is the configured rate for long
 //! enough, it is believed again; the second time that takes twice as long.
@@ -148,7 +148,10 @@ impl Hinted {
     }
 
     fn start(&mut self, now: Instant) {
-        let Some(rtt) = self.known.min_rtt.min().filter(|_| !self.known.guessed) else { return };
+        // Among others it would take from them what it finds.
+        let alone = self.known.place.leg().active() <= 1;
+        let known = |_: &Duration| alone && !self.known.guessed;
+        let Some(rtt) = self.known.min_rtt.min().filter(known) else { return };
         let fastest = part(self.configured(), PROBE_PERCENT, 100);
         let fewest = fastest.time_for(Bytes::new(PROBE_SEGMENTS * self.known.mss));
         self.arrivals.clear();

@@ -243,3 +243,17 @@ fn a_hint_that_is_true_in_fair_weather_is_believed_again() {
     assert!(share > 0.98, "after it: {share}");
     assert_eq!(path.flows[0].control.carried(), None);
 }
+
+#[test]
+fn flows_of_one_leg_do_not_find_more_at_each_other_s_cost() {
+    let leg = Leg::new(RATE);
+    let mut path = Path::new(Link::new(RATE, Duration::from_ms(100)));
+    for _ in 0..4 {
+        let settings =
+            KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(leg.clone()) };
+        path.join(Hinted::new(Bytes::new(1448), 10, settings));
+    }
+    path.run(Duration::from_s(60));
+    assert!(path.flows.iter().all(|flow| flow.control.carried().is_none()));
+    assert!(path.link.queue_max < Bytes::new(40 * 1448), "{}", path.link.queue_max);
+}
