@@ -151,6 +151,12 @@ impl Controller {
         self.drive.get_mut().on_share(share);
     }
 
+    /// What the leg carries is reported, headers included: by its modem, or by whoever configures it. Only an algorithm
+    /// that goes by a known rate uses it.
+    pub fn on_rate(&mut self, rate: Rate) {
+        self.drive.get_mut().on_rate(rate);
+    }
+
     /// The device at the bottleneck reports its queue.
     pub fn on_queue(&mut self, report: &QueueReport) {
         self.drive.get_mut().on_queue(report);

@@ -35,6 +35,8 @@ const RETREAT_PERCENT: u64 = 90;
 const RETURN_PERCENT: u64 = 5;
 /// The least that remains after a retreat. Unit: parts of the share.
 const RETREAT_MAX: u64 = 64;
+/// Rounds in which what is in flight of a larger rate may be a queue of a smaller one that is reported.
+const ROUNDS_TO_DRAIN: u64 = 8;
 /// Data that may wait at the sender itself for pacing: it is not in the leg's queue. Unit: segments.
 const OWN_QUEUE: u64 = 4;
 
@@ -163,6 +165,8 @@ pub struct KnownRate {
     ceiling: Option<Rate>,
     /// How often the flow has retreated since the evidence last allowed its share.
     retreats: u32,
+    /// The round until which a queue is no evidence against what was reported.
+    drains_until: u64,
     timed_out: bool,
 }
 
@@ -181,6 +185,7 @@ impl KnownRate {
             round: Round::default(),
             ceiling: None,
             retreats: 0,
+            drains_until: 0,
             timed_out: false,
             settings,
         }
@@ -274,7 +279,7 @@ impl KnownRate {
                 let delivered = part(rate_max, self.segment(), self.mss);
                 let retreat = part(delivered, RETREAT_PERCENT, 100).min(self.rate());
                 self.ceiling = Some(retreat.max(part(share, 1, RETREAT_MAX)));
-                self.retreats += 1;
+                self.retreats += u32::from(self.round.number >= self.drains_until);
                 self.round.settled = false;
                 return;
             }
@@ -354,6 +359,14 @@ impl CongestionControl for KnownRate {
 
     fn on_spurious(&mut self, _spurious: &Spurious) {
         self.timed_out = false;
+    }
+
+    fn on_rate(&mut self, rate: Rate) {
+        if rate != self.place.leg().rate() {
+            self.place.leg().set_rate(rate);
+            self.believe();
+            self.drains_until = self.round.number + ROUNDS_TO_DRAIN;
+        }
     }
 
     fn on_handover(&mut self, handover: &Handover) {

@@ -111,6 +111,8 @@ enum Subject {
     Top,
     /// The answer of `midhopd reload --json`
     Reload,
+    /// The answer of `midhopd rate --json`
+    Rate,
     /// The data of the live page, `/status.json`
     Page,
     /// The curves of the live page, `/history.json`
@@ -250,6 +252,7 @@ fn schema(of: Subject) -> Result<(), Failure> {
         Subject::Why => include_str!("../schemas/why.json"),
         Subject::Top => include_str!("../schemas/top.json"),
         Subject::Reload => include_str!("../schemas/reload.json"),
+        Subject::Rate => include_str!("../schemas/rate.json"),
         Subject::Page => include_str!("../schemas/page.json"),
         Subject::History => include_str!("../schemas/history.json"),
     };

@@ -8,6 +8,7 @@ use crate::data_plane::DataPlane;
 use crate::hold::Hold;
 use crate::leg::Egress;
 use crate::snapshot;
+use crate::tunnel::directory::Tunnels;
 use midhop_pep::config::{Accept, Action, Match, OneOrMany, Plan, Ports};
 use midhop_pep::policy::{Crossing, Decision, FlowKey, Route};
 use midhop_process::configuration::matches_as_toml;
@@ -15,11 +16,12 @@ use midhop_status::control::answer::{FlowOutcome, LiveFlow, Step, VERSION, Why, 
 use midhop_status::control::render;
 use midhop_status::control::serve::Explain;
 use midhop_status::snapshot::FlowSnapshot;
+use midhop_units::Rate;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Answers why, from the state of a data plane.
@@ -30,6 +32,7 @@ pub struct Explainer {
     admission: Arc<Admission>,
     draining: Arc<AtomicBool>,
     flows: snapshot::Source,
+    tunnels: Arc<Tunnels>,
 }
 
 /// The answer, as far as it is known.
@@ -74,6 +77,7 @@ impl Explainer {
             admission: data_plane.admission().clone(),
             draining,
             flows: snapshot::Source::of(data_plane),
+            tunnels: data_plane.tunnels().clone(),
         }
     }
 
@@ -121,6 +125,10 @@ impl Explain for Explainer {
                 self.admission.limit()
             )
         })
+    }
+
+    fn report_rate(&self, peer: &str, rate: Rate, valid: Duration) {
+        self.tunnels.reported.put(peer, rate, valid);
     }
 
     fn explain(&self, query: &WhyQuery) -> io::Result<Why> {

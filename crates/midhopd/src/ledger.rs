@@ -440,6 +440,8 @@ pub struct Tunnel {
     pub rate: Option<Rate>,
     /// What the link carries instead of the rate that is configured, headers included; none: that is believed.
     pub carried: Option<Rate>,
+    /// What its modem reports at this moment.
+    pub reported: Option<Rate>,
     /// What is in flight.
     pub in_flight: Bytes,
     /// Flows.

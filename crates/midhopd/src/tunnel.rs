@@ -38,6 +38,7 @@ mod refusal;
 pub mod relay;
 pub mod reopen;
 pub mod reorder;
+pub mod reported;
 pub mod resume;
 pub mod scheduling;
 pub mod serve;

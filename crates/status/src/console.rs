@@ -1,5 +1,5 @@
-//! The commands that ask a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top` and
-//! `reload`.
+//! The commands that ask a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top`,
+//! `reload` and `rate`.
 //!
 //! Standard output has a table, or with `--json` the daemon's answer as it came; of `top` a line for each look.
 
@@ -11,12 +11,15 @@ mod tables;
 
 pub use rates::{LegRates, Rates};
 
-use crate::control::answer::{DaemonStatus, FlowOutcome, Flows, FlowsQuery, Reload, Why, WhyQuery};
+use crate::control::answer::{
+    DaemonStatus, FlowOutcome, Flows, FlowsQuery, RateReport, RateTaken, Reload, Why, WhyQuery,
+};
 use ask::Daemon;
 use clap::{Args, Subcommand};
 use midhop_config::address;
 use midhop_failure::{Failure, RUN, USAGE};
 use midhop_pep::config::{Match, Plan};
+use midhop_units::{Duration, Rate};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
@@ -41,6 +44,8 @@ pub enum Question {
     Top(TopArguments),
     /// Have it read its configuration again, and show the result
     Reload(Asking),
+    /// Report what the link to a peer carries at this moment, as its modem says
+    Rate(RateArguments),
 }
 
 /// Which daemon is asked, and how it answers.
@@ -102,6 +107,22 @@ pub struct FlowsArguments {
     limit: u64,
 }
 
+/// Arguments of `midhopd rate`.
+#[derive(Debug, Args)]
+pub struct RateArguments {
+    #[command(flatten)]
+    asking: Asking,
+    /// The peer
+    #[arg(value_name = "PEER")]
+    peer: String,
+    /// What the link carries away from this host, headers included
+    #[arg(value_name = "RATE")]
+    rate: Rate,
+    /// How long that counts, unless another report comes before; then `peers.NAME.rate` counts again
+    #[arg(long = "for", value_name = "TIME", default_value = "30 s")]
+    valid: Duration,
+}
+
 /// Arguments of `midhopd why`.
 #[derive(Debug, Args)]
 pub struct WhyArguments {
@@ -156,6 +177,7 @@ pub fn run(question: Question) -> Result<ExitCode, Failure> {
                     .map(|()| ExitCode::SUCCESS)
             }
             Question::Reload(asking) => reload(&asking).await,
+            Question::Rate(arguments) => report_rate(&arguments).await,
         }
     })
 }
@@ -214,6 +236,18 @@ async fn reload(asking: &Asking) -> Result<ExitCode, Failure> {
     if !asking.json {
         print(&result, false, || "reloaded; live flows keep what they began with\n".to_owned())?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn report_rate(arguments: &RateArguments) -> Result<ExitCode, Failure> {
+    let RateArguments { asking, peer, rate, valid } = arguments;
+    let report = RateReport {
+        peer: peer.clone(),
+        rate_bit_per_s: rate.bits_per_s(),
+        valid_s: valid.as_s_f64(),
+    };
+    let taken: RateTaken = Daemon::find(&asking.which)?.post("/rate", &report).await?;
+    print(&taken, asking.json, || format!("{peer}: {rate} for {valid}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

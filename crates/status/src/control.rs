@@ -1,4 +1,4 @@
-//! The control socket: HTTP over a UNIX socket, for `midhopd status`, `flows`, `why`, `reload` and whoever scripts them.
+//! The control socket: HTTP over a UNIX socket, for `midhopd status`, `flows`, `why`, `reload`, `rate` and whoever scripts them.
 //!
 //! | request | answer |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `POST /flows`, with a [`answer::FlowsQuery`] | [`answer::Flows`] |
 //! | `POST /why`, with a [`answer::WhyQuery`] | [`answer::Why`] |
 //! | `POST /reload` | [`answer::Reload`] |
+//! | `POST /rate`, with a [`answer::RateReport`] | [`answer::RateTaken`] |
 //!
 //! All bodies are JSON. A physical quantity is a number with its unit at the end of its key. An error is a status of 400
 //! or more and an [`answer::ErrorAnswer`]. Keys may be added; one that is there keeps its meaning within a version of

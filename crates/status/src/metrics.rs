@@ -326,10 +326,15 @@ impl Source {
             encoder,
             (
                 "peer_carried_bits_per_second",
-                "What a peer's link carries, where that is not the rate that is configured",
+                "What a peer's link carries, where that is not the rate that it is taken for",
                 None,
             ),
             |peer| Some(ConstGauge::new(peer.carried?.bits_per_s())),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_reported_bits_per_second", "What is reported of a peer's link", None),
+            |peer| Some(ConstGauge::new(peer.reported?.bits_per_s())),
         )?;
         self.condition_family(
             encoder,

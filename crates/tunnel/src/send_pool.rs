@@ -30,6 +30,8 @@ pub struct PathState {
     pub losses: u64,
     /// The smoothed round-trip time.
     pub rtt: Duration,
+    /// Whether the controller has found that it does not know the path's rate.
+    pub is_contradicted: bool,
 }
 
 /// The send pool of a connection.
@@ -60,7 +62,7 @@ impl PoolLaw {
 
     /// The size of the pool now.
     pub fn size(&mut self, now: Instant, path: PathState) -> Bytes {
-        if !self.follows || path.window == Bytes::ZERO {
+        if !self.follows || path.is_contradicted || path.window == Bytes::ZERO {
             return self.most;
         }
         if path.losses > self.losses {
@@ -90,7 +92,8 @@ mod tests {
     }
 
     fn path(window: u64, losses: u64) -> PathState {
-        PathState { window: Bytes::new(window), losses, rtt: Duration::from_ms(600) }
+        let rtt = Duration::from_ms(600);
+        PathState { window: Bytes::new(window), losses, rtt, is_contradicted: false }
     }
 
     #[test]
@@ -107,6 +110,9 @@ mod tests {
     fn a_controller_that_searches_is_left_the_most() {
         let mut pool = PoolLaw::new(MOST);
         assert_eq!(pool.size(Instant::START, path(8_000_000, 0)), MOST);
+        // What was written into a large window, and nobody reads, would fill a small one for all others.
+        let searches = PathState { is_contradicted: true, ..path(8_000_000, 0) };
+        assert_eq!(law().size(Instant::START, searches), MOST);
     }
 
     proptest! {

@@ -254,6 +254,15 @@ impl CongestionControl for Hinted {
         }
     }
 
+    fn on_rate(&mut self, rate: Rate) {
+        // A report that says the same again is no news.
+        if rate != self.known.place.leg().rate() {
+            self.known.on_rate(rate);
+            self.measured = None;
+            self.give_up();
+        }
+    }
+
     fn on_handover(&mut self, handover: &Handover) {
         self.known.on_handover(handover);
         self.give_up();

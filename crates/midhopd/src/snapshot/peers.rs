@@ -34,6 +34,7 @@ pub(super) fn add(at: &mut PeerSnapshot, book: &PeerBook) {
         at.window += tunnel.window;
         at.rate = tunnel.rate.or(at.rate);
         at.carried = tunnel.carried.or(at.carried);
+        at.reported = tunnel.reported.or(at.reported);
         at.in_flight += tunnel.in_flight;
         at.streams += tunnel.streams;
         at.sent_packets_total += tunnel.sent_packets;

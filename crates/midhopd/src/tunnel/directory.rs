@@ -2,7 +2,7 @@
 
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
-use super::{earlier, guests, lasting, opened, paces, reorder, warnings, windows};
+use super::{earlier, guests, lasting, opened, paces, reorder, reported, warnings, windows};
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
@@ -39,6 +39,8 @@ pub struct Tunnels {
     pub windows: Arc<windows::Windows>,
     /// How the carriers of a tunnel divide its rate.
     pub paces: Arc<paces::Paces>,
+    /// What modems report of the links to peers.
+    pub reported: reported::ReportedRates,
     /// Flows that outlive their carriers.
     pub lasting: Arc<lasting::LastingFlows>,
     /// Flows that leave from here for peers.

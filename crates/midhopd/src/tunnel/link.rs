@@ -4,7 +4,7 @@ mod aside;
 mod backlog;
 mod choice;
 pub mod keeper;
-mod rate_check;
+mod link_rate;
 mod refused;
 
 use self::aside::Aside;

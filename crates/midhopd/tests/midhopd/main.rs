@@ -59,6 +59,7 @@ mod packaging;
 mod panics;
 mod passes_by;
 mod peer_limits;
+mod peer_rates;
 mod peer_revocation;
 mod peer_targets;
 mod pmtu;

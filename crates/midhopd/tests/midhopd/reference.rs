@@ -38,6 +38,7 @@ fn the_schemas_are_those_of_the_types() {
         ("why", schema_for!(answer::Why)),
         ("top", schema_for!(Rates)),
         ("reload", schema_for!(answer::Reload)),
+        ("rate", schema_for!(answer::RateTaken)),
         ("page", written::<admin::Status>()),
         ("history", written::<HistoryView>()),
     ] {

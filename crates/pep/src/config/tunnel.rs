@@ -446,6 +446,13 @@ impl Config {
     }
 }
 
+impl PeerPlan {
+    /// Whether what its link carries is known, and decides how fast this end sends.
+    pub fn goes_by_its_rate(&self) -> bool {
+        self.congestion == Algorithm::KnownRate
+    }
+}
+
 fn resolve_peer(
     key: &KeyPath,
     name: &str,

@@ -175,14 +175,18 @@ pub(super) fn peers(status: &DaemonStatus) -> String {
     laid_out(&table) + &contradictions(status) + &failures(status)
 }
 
-/// Links that do not carry the rate that is configured.
+/// Links whose rate is not the one that is configured.
 fn contradictions(status: &DaemonStatus) -> String {
     let mut text = String::new();
     for (name, peer) in &status.peers {
-        if let Some(carried) = peer.carried_bit_per_s {
-            let carried = rate(carried as f64);
-            let _ =
-                writeln!(text, "\n{name}: the link carries {carried}, and not `peers.{name}.rate`");
+        let shown = |bits: Option<u64>| bits.map(|it| rate(it as f64));
+        let reported = shown(peer.reported_bit_per_s);
+        if let Some(reported) = &reported {
+            let _ = writeln!(text, "\n{name}: the link is reported to carry {reported}");
+        }
+        if let Some(carried) = shown(peer.carried_bit_per_s) {
+            let taken = reported.map_or(format!("`peers.{name}.rate`"), |_| "that".to_owned());
+            let _ = writeln!(text, "\n{name}: the link carries {carried}, and not {taken}");
         }
     }
     text

@@ -179,8 +179,11 @@ pub struct PeerStatus {
     pub in_flight_bytes: u64,
     /// The send rate, headers included; none: only the window limits it.
     pub rate_bit_per_s: Option<u64>,
-    /// What the link carries instead of the rate that is configured, headers included; none: that is believed.
+    /// What the link carries instead of the rate that it is taken for, headers included; none: that is believed.
     pub carried_bit_per_s: Option<u64>,
+    /// What is reported of the link instead of the rate that is configured, headers included; none: nothing, or not any
+    /// more.
+    pub reported_bit_per_s: Option<u64>,
     /// The part of the datagrams to it that is lost, before repairs.
     pub loss_ratio: Option<f64>,
     /// What repairs add to what they cover.
@@ -396,6 +399,29 @@ pub struct Reload {
     pub error: Option<ErrorAnswer>,
     /// Keys that have changed and stay as they were until a restart.
     pub kept: Vec<String>,
+}
+
+/// What the link to a peer carries away from this host at this moment, as its modem says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RateReport {
+    /// The peer.
+    pub peer: String,
+    /// What its link carries, headers included: 8 kbit/s to 100 Gbit/s.
+    pub rate_bit_per_s: u64,
+    /// How long that counts, unless another report comes before: a second to a day.
+    pub valid_s: f64,
+}
+
+/// A report that counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RateTaken {
+    /// The version of this format.
+    pub format: u32,
+    /// The report.
+    pub report: RateReport,
 }
 
 /// An error.

@@ -1,6 +1,9 @@
 //! Answers of a daemon whose configuration asks for no flow.
 
-use super::answer::{DaemonStatus, FlowOutcome, Flows, FlowsQuery, Step, VERSION, Why, WhyQuery};
+use super::answer::{
+    DaemonStatus, ErrorAnswer, FlowOutcome, Flows, FlowsQuery, RateReport, Step, VERSION, Why,
+    WhyQuery,
+};
 use super::render;
 use super::serve::{Answers, ReloadRequest};
 use crate::reloads::Reloads;
@@ -62,6 +65,10 @@ impl Answers for IdleAnswers {
             server_leg: None,
             accept: None,
         })
+    }
+
+    fn take_rate(&self, _report: &RateReport) -> Result<(), ErrorAnswer> {
+        Err(ErrorAnswer { error: NOTHING.to_owned(), hint: None })
     }
 
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest> {

@@ -136,6 +136,7 @@ fn peer(peer: &PeerSnapshot) -> PeerStatus {
         in_flight_bytes: peer.in_flight.get(),
         rate_bit_per_s: peer.rate.map(Rate::bits_per_s),
         carried_bit_per_s: peer.carried.map(Rate::bits_per_s),
+        reported_bit_per_s: peer.reported.map(Rate::bits_per_s),
         loss_ratio: peer.loss,
         repair_overhead_ratio: peer.repair_overhead(),
         sent_packets_total: peer.sent_packets_total,

@@ -1,6 +1,9 @@
 //! Serves the control socket.
 
-use super::answer::{DaemonStatus, ErrorAnswer, Flows, FlowsQuery, Reload, VERSION, Why, WhyQuery};
+use super::answer::{
+    DaemonStatus, ErrorAnswer, Flows, FlowsQuery, RateReport, RateTaken, Reload, VERSION, Why,
+    WhyQuery,
+};
 use super::render;
 use crate::health::Health;
 use crate::reloads::Reloads;
@@ -13,10 +16,12 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use midhop_pep::config::{Match, Plan};
+use midhop_units::Rate;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
@@ -32,6 +37,11 @@ const CONNECTION_TIME: Duration = Duration::from_secs(60);
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// Maximum length of a request's body.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// The rates of links that may be reported.
+const RATES: RangeInclusive<Rate> = Rate::from_bits_per_s(8000)..=Rate::from_mbit_per_s(100_000);
+/// For how long a report may count. Unit: seconds.
+const VALID_S: RangeInclusive<f64> = 1.0..=86_400.0;
 
 /// A request to read the configuration again, with where its result goes.
 pub type ReloadRequest = oneshot::Sender<Reload>;
@@ -58,6 +68,9 @@ pub trait Explain: Send + Sync {
     /// # Errors
     /// When the kernel cannot be asked for routes.
     fn explain(&self, query: &WhyQuery) -> io::Result<Why>;
+
+    /// Has the tunnel to a peer go by `rate` for `valid`.
+    fn report_rate(&self, peer: &str, rate: Rate, valid: Duration);
 }
 
 /// What a daemon answers.
@@ -73,6 +86,12 @@ pub trait Answers: Send + Sync {
     /// # Errors
     /// When the kernel cannot be asked for routes.
     fn why(&self, query: &WhyQuery) -> io::Result<Why>;
+
+    /// Takes what is reported of a peer's link.
+    ///
+    /// # Errors
+    /// When there is no such peer, or its tunnel goes by no rate.
+    fn take_rate(&self, report: &RateReport) -> Result<(), ErrorAnswer>;
 
     /// Where requests to reload go.
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest>;
@@ -192,12 +211,16 @@ async fn respond(request: Request<Incoming>, answers: &dyn Answers) -> Response<
             }
             None => json(StatusCode::SERVICE_UNAVAILABLE, &refusal("the daemon is ending", None)),
         },
-        (_, "/status" | "/flows" | "/why" | "/reload") => {
-            let hint = "GET /status; POST /flows, /why and /reload";
+        (&Method::POST, "/rate") => match rate(body, answers).await {
+            Ok(taken) => json(StatusCode::OK, &taken),
+            Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal),
+        },
+        (_, "/status" | "/flows" | "/why" | "/reload" | "/rate") => {
+            let hint = "GET /status; POST /flows, /why, /reload and /rate";
             json(StatusCode::METHOD_NOT_ALLOWED, &refusal("the method does not fit", Some(hint)))
         }
         _ => {
-            let hint = "there are /status, /flows, /why and /reload";
+            let hint = "there are /status, /flows, /why, /reload and /rate";
             json(StatusCode::NOT_FOUND, &refusal("there is nothing of this name", Some(hint)))
         }
     }
@@ -230,9 +253,49 @@ impl Answers for ControlSources {
         self.explainer.explain(query)
     }
 
+    fn take_rate(&self, report: &RateReport) -> Result<(), ErrorAnswer> {
+        let plan = self.explainer.plan();
+        let RateReport { peer, rate_bit_per_s, valid_s } = report;
+        let Some(known) = plan.peers.iter().find(|it| it.name == *peer) else {
+            let names: Vec<_> = plan.peers.iter().map(|it| it.name.as_str()).collect();
+            let hint = match names.is_empty() {
+                true => "there are no peers".to_owned(),
+                false => format!("there are {}", names.join(", ")),
+            };
+            return Err(refusal(&format!("no peer is called \"{peer}\""), Some(&hint)));
+        };
+        if !known.goes_by_its_rate() {
+            let error =
+                format!("the tunnel to {peer} goes by no rate: it uses {}", known.congestion);
+            let hint =
+                format!("set `peers.{peer}.rate`, and no other `congestion` than known-rate");
+            return Err(refusal(&error, Some(&hint)));
+        }
+        let rate = Rate::from_bits_per_s(*rate_bit_per_s);
+        self.explainer.report_rate(peer, rate, Duration::from_secs_f64(*valid_s));
+        Ok(())
+    }
+
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest> {
         &self.reloads
     }
+}
+
+async fn rate(body: Incoming, answers: &dyn Answers) -> Result<RateTaken, ErrorAnswer> {
+    let report = read::<RateReport>(body).await?;
+    if !RATES.contains(&Rate::from_bits_per_s(report.rate_bit_per_s)) {
+        let error = format!("a link of {} bit/s is none", report.rate_bit_per_s);
+        return Err(refusal(
+            &error,
+            Some("8 kbit/s to 100 Gbit/s; where a link is down, the tunnel finds out"),
+        ));
+    }
+    if !VALID_S.contains(&report.valid_s) {
+        let error = format!("a report cannot count for {} s", report.valid_s);
+        return Err(refusal(&error, Some("1 s to 24 h; 30 s are usual, with a report every 10 s")));
+    }
+    answers.take_rate(&report)?;
+    Ok(RateTaken { format: VERSION, report })
 }
 
 async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Option<Reload> {

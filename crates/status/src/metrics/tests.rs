@@ -33,6 +33,7 @@ fn full() -> String {
         rtt: millisecond,
         rate: Some(Rate::from_mbit_per_s(1)),
         carried: Some(Rate::from_mbit_per_s(1)),
+        reported: Some(Rate::from_mbit_per_s(1)),
         retry_pause: millisecond,
         carrier: Some(Carrier::Quic),
         protected_total: Bytes::new(1),

@@ -44,9 +44,12 @@ pub struct PeerSnapshot {
     /// The send rate of one of them, headers included; none: only the window limits it.
     #[serde(rename = "rate_bit_per_s", with = "Number::<Option<Rate>>")]
     pub rate: Option<Rate>,
-    /// What the link of one of them carries instead of `peers.NAME.rate`, headers included; none: that is believed.
+    /// What the link of one of them carries instead of the rate that it is taken for, headers included; none: that is believed.
     #[serde(rename = "carried_bit_per_s", with = "Number::<Option<Rate>>")]
     pub carried: Option<Rate>,
+    /// What is reported of that link instead of it, headers included, and still counts.
+    #[serde(rename = "reported_bit_per_s", with = "Number::<Option<Rate>>")]
+    pub reported: Option<Rate>,
     /// What is in flight.
     #[serde(rename = "in_flight_bytes", with = "Number::<Bytes>")]
     pub in_flight: Bytes,

@@ -164,6 +164,10 @@ impl Core {
         self.control.on_share(rate);
     }
 
+    pub fn reported(&mut self, rate: Rate) {
+        self.control.on_rate(rate);
+    }
+
     pub fn hand_over(
         &mut self,
         now: std::time::Instant,

@@ -186,6 +186,11 @@ impl Pace {
         self.with_core(|core| core.share(rate));
     }
 
+    /// The link carries another rate, as a caller reports.
+    pub fn reported(&self, rate: Rate) {
+        self.with_core(|core| core.reported(rate));
+    }
+
     /// The path has changed, as a caller reports: its round-trip time without queues and its rate.
     pub fn hand_over(&self, now: std::time::Instant, rtt: Option<Duration>, rate: Option<Rate>) {
         self.with_core(|core| core.hand_over(now, rtt, rate));

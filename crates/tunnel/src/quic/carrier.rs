@@ -590,6 +590,7 @@ impl Carrier {
             window: pace.window(),
             losses: pace.losses(),
             rtt: self.connection.rtt().into(),
+            is_contradicted: pace.carried().is_some(),
         };
         let size = self.pool.size(now, path).get();
         if session.set_pool(size) {

@@ -13,14 +13,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 const DELAY: Duration = Duration::from_ms(30);
 
-/// Two ends, and what is on its way between them; of the datagrams to each every so manieth is lost.
+/// Two ends, and what is on its way between them; some of it is lost.
 struct Wire {
     now: Instant,
     delay: Duration,
     ends: [Lone; 2],
     ways: [VecDeque<(Instant, Bytes)>; 2],
-    sent: u64,
+    /// Of so many datagrams about one is lost; zero: none.
     lost_each: u64,
+    /// What decides which: losses at equal distances can fall in with what answers them.
+    lost_by: u64,
     /// What decides which bytes are changed on the way; zero: none are.
     changed_by: u64,
     events: [VecDeque<CarrierEvent>; 2],
@@ -50,8 +52,8 @@ impl Wire {
             delay,
             ends,
             ways,
-            sent: 0,
             lost_each,
+            lost_by: 1,
             changed_by: 0,
             events,
         };
@@ -91,13 +93,16 @@ impl Wire {
             self.ends[to].handle_timeout(now);
             self.events[to].extend(std::iter::from_fn(|| self.ends[to].poll_event(now)));
             while let Some(datagram) = self.ends[to].poll_datagram(now) {
-                self.sent += 1;
-                if self.lost_each == 0 || !self.sent.is_multiple_of(self.lost_each) {
+                if !self.loses() {
                     let datagram = changed(&mut self.changed_by, datagram);
                     self.ways[1 - to].push_back((now + self.delay, datagram));
                 }
             }
         }
+    }
+
+    fn loses(&mut self) -> bool {
+        self.lost_each > 0 && drawn(&mut self.lost_by).is_multiple_of(self.lost_each)
     }
 
     /// A flow that was asked for and granted, as both ends call it.
@@ -117,7 +122,8 @@ impl Wire {
             }
             self.run_for(Duration::from_ms(1));
         }
-        panic!("it does not happen at end {end}: {:?}", self.events[end]);
+        let last: Vec<_> = self.events[end].iter().rev().take(20).collect();
+        panic!("it does not happen at end {end}, whose last events are {last:?}");
     }
 
     /// Sends some bytes of a flow from one end while the other takes them; what came.
@@ -146,16 +152,19 @@ impl Wire {
     }
 }
 
+/// The next number of a sequence that has no pattern.
+fn drawn(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state >> 33
+}
+
 /// A datagram as a path that changes bytes delivers it. Without secrets below, QUIC takes them for the peer's.
 fn changed(state: &mut u64, datagram: Bytes) -> Bytes {
     if *state == 0 {
         return datagram;
     }
     let mut bytes = datagram.to_vec();
-    let mut next = || {
-        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (*state >> 33) as usize
-    };
+    let mut next = || drawn(state) as usize;
     if next().is_multiple_of(3) {
         for _ in 0..=next() % 4 {
             let at = next() % bytes.len();

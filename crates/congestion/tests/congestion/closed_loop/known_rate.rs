@@ -257,3 +257,26 @@ fn flows_of_one_leg_do_not_find_more_at_each_other_s_cost() {
     assert!(path.flows.iter().all(|flow| flow.control.carried().is_none()));
     assert!(path.link.queue_max < Bytes::new(40 * 1448), "{}", path.link.queue_max);
 }
+
+#[test]
+fn a_rate_that_is_reported_is_sent_at_once() {
+    let mut path = hinted(RATE, 600);
+    path.run(Duration::from_s(5));
+    for mbit in [10, 5, 15, 20] {
+        let rate = Rate::from_mbit_per_s(mbit);
+        path.hand_over(rate, Duration::from_ms(600), None);
+        path.flows[0].control.on_rate(rate);
+        path.run(Duration::from_ms(1300));
+        let share = path.share(Duration::from_s(10));
+        assert!(share > 0.96, "{mbit} Mbit/s: {share}");
+        assert_eq!(path.flows[0].control.carried(), None, "{mbit} Mbit/s is what it carries");
+    }
+    // A modem that goes on saying what is not so.
+    path.hand_over(Rate::from_mbit_per_s(8), Duration::from_ms(600), None);
+    for _ in 0..20 {
+        path.flows[0].control.on_rate(RATE);
+        path.run(Duration::from_s(1));
+    }
+    let share = path.share(Duration::from_s(10));
+    assert!(share > 0.9 && path.flows[0].control.carried().is_some(), "{share}");
+}

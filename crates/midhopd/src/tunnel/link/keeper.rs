@@ -6,7 +6,7 @@
 use super::aside::Aside;
 use super::backlog::Backlog;
 use super::choice::Choice;
-use super::rate_check::RateCheck;
+use super::link_rate::LinkRate;
 use super::refused;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
@@ -195,7 +195,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     let mut waited = worker.waited();
     let mut portion = portion(worker, peer, connection.remote_address());
     let mut divisions = time::interval(DIVIDE);
-    let mut rate_check = RateCheck::default();
+    let mut link_rate = LinkRate::new(configured(worker, peer));
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
@@ -204,6 +204,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                 let headers = pace.overhead().get().saturating_mul(sent.datagrams);
                 let sent = Bytes::new(sent.bytes.saturating_add(headers));
                 pace.bound(portion.as_mut().and_then(|portion| portion.look(sent)));
+                link_rate.take(configured(worker, peer), worker.tunnels.reported.of(peer), pace);
             }
             _ = ticks.tick() => {
                 held.set(session.held(pace.in_flight().get()));
@@ -214,8 +215,8 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                 if backlog.look(pace).1 && !is_held_up {
                     connection.report_backlog(LOOK);
                 }
-                worker.ledger.measured(peer, number, measured(session, repaired));
-                rate_check.look(peer, configured(worker, peer), pace.carried());
+                worker.ledger.measured(peer, number, measured(worker, peer, session, repaired));
+                link_rate.look(peer, pace);
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);
@@ -224,7 +225,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
         }
     };
     repaired = connection.repaired().map_or(repaired, Repaired::from);
-    worker.ledger.measured(peer, number, measured(session, repaired));
+    worker.ledger.measured(peer, number, measured(worker, peer, session, repaired));
     if session.is_broken() {
         worker.ledger.broke_rule(peer);
     }
@@ -232,7 +233,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     why
 }
 
-fn measured(session: &QuicSession, repaired: Repaired) -> Tunnel {
+fn measured(worker: &Worker, peer: &str, session: &QuicSession, repaired: Repaired) -> Tunnel {
     let pace = session.pace();
     let path = session.connection().stats().path;
     Tunnel {
@@ -241,6 +242,7 @@ fn measured(session: &QuicSession, repaired: Repaired) -> Tunnel {
         window: pace.window(),
         rate: pace.rate(),
         carried: pace.carried(),
+        reported: worker.tunnels.reported.of(peer),
         in_flight: pace.in_flight(),
         streams: session.connection().flows(),
         sent_packets: path.sent_packets,
@@ -309,6 +311,7 @@ fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {
         window: Bytes::new(sample.window),
         rate: None,
         carried: None,
+        reported: None,
         in_flight: Bytes::new(sample.in_flight),
         streams: session.flows(),
         sent_packets: u64::from(sample.sent_segments),
