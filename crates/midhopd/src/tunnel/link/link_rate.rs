@@ -18,12 +18,12 @@ impl LinkRate {
         Self { taken: configured, is_wrong: false }
     }
 
-    /// Has the controller go by what is reported now, or configured where nothing is.
+    /// Has the controller go by what is reported now, or configured where nothing is. Saying the same again changes
+    /// nothing, but for a controller that was made for another path since, which knows only what is configured.
     pub fn take(&mut self, configured: Option<Rate>, reported: Option<Rate>, pace: &Pace) {
         let (Some(taken), Some(rate)) = (&mut self.taken, reported.or(configured)) else { return };
-        if std::mem::replace(taken, rate) != rate {
-            pace.reported(rate);
-        }
+        *taken = rate;
+        pace.reported(rate);
     }
 
     /// Logs where the link begins to contradict the rate, and where that ends.
