@@ -198,13 +198,9 @@ impl Pulsed {
         rtt: Duration,
         capacity: Rate,
     ) -> Self {
-        let mut pulsed = Self::new(mss, initial_window);
-        pulsed.begin(now, rtt);
-        pulsed.capacity = Some(pulsed.within_bounds(capacity));
-        pulsed.found = true;
-        pulsed.gain = GAIN_FOUND;
-        pulsed.acked_at = now;
-        pulsed.start_pulse(now);
+        let fresh = Self::new(mss, initial_window);
+        let mut pulsed = Self { found: true, gain: GAIN_FOUND, acked_at: now, ..fresh };
+        pulsed.begin(now, rtt, capacity);
         pulsed
     }
 
@@ -223,12 +219,17 @@ impl Pulsed {
         self.contest.is_some()
     }
 
-    fn begin(&mut self, now: Instant, rtt: Duration) {
+    /// The first round-trip time of a path of which nothing else is known.
+    fn begin_unknown(&mut self, now: Instant, rtt: Duration) {
+        let like = rtt.clamp(Duration::from_us(1), START_RTT);
+        self.begin(now, rtt, Rate::of(Bytes::new(self.initial_window), like));
+    }
+
+    fn begin(&mut self, now: Instant, rtt: Duration, capacity: Rate) {
         let rtt = rtt.max(Duration::from_us(1));
         self.base = Some(rtt);
         self.shortest = (rtt, now);
-        let like = rtt.min(START_RTT);
-        self.capacity = Some(self.within_bounds(Rate::of(Bytes::new(self.initial_window), like)));
+        self.capacity = Some(self.within_bounds(capacity));
         self.start_pulse(now);
         self.cycle = Cycle { began: now, ..Cycle::default() };
     }
@@ -532,7 +533,7 @@ impl Pulsed {
 impl CongestionControl for Pulsed {
     fn on_established(&mut self, established: &Established) {
         if let Some(rtt) = established.rtt {
-            self.begin(established.now, rtt);
+            self.begin_unknown(established.now, rtt);
         }
     }
 
@@ -542,7 +543,7 @@ impl CongestionControl for Pulsed {
         if self.capacity.is_none()
             && let Some(rtt) = ack.rtt
         {
-            self.begin(ack.now, rtt);
+            self.begin_unknown(ack.now, rtt);
         }
         let Some(sample) = ack.sample else { return };
         let silent = self.was_silent(ack.now);

@@ -28,6 +28,11 @@ fn a_reported_rate_counts_for_its_time() {
     assert!(taken.status.success(), "{}", errors(&taken));
     assert_published("rate", &serde_json::from_slice(&taken.stdout).expect("JSON"));
     until("the tunnel goes by it", || rates() == (Some(50), Some(5_000_000)));
+    let mut peers = midhopd();
+    let shown =
+        output_in(&stage.gateway, peers.args(["peers", "--socket"]).arg(pair.near.socket()));
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("far: the link is reported to carry 5.00 Mbit/s"), "{shown}");
     let text = report(&stage, &pair.near, &["far", "12 Mbit/s", "--for", "1 s"]);
     assert_eq!(String::from_utf8_lossy(&text.stdout), "far: 12 Mbit/s for 1 s\n");
     until("what is configured counts again", || rates() == (Some(200), None));

@@ -7,7 +7,6 @@ use crate::credit;
 use crate::policy::{Policy, PolicyRule, Route};
 use ipnet::IpNet;
 use midhop_config::{ConfigError, Document, KeyPath};
-use midhop_congestion::Algorithm;
 use midhop_units::{Bytes, Duration, Rate};
 use std::{collections::BTreeMap, fmt::Display, net::SocketAddr};
 
@@ -350,7 +349,7 @@ fn bound_windows(legs: &mut [LegPlan], peers: &[PeerPlan], least: Bytes) {
     let of_peers: Option<Vec<_>> = peers
         .iter()
         .map(|peer| {
-            let rate = peer.rate.filter(|_| peer.congestion == Algorithm::KnownRate)?;
+            let rate = peer.rate.filter(|_| peer.goes_by_its_rate())?;
             Some(rate.bytes_in(peer.rtt?.max(SOURCE_RTT)).scale(2.0))
         })
         .collect();

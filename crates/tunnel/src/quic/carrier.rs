@@ -14,7 +14,7 @@ use crate::http3::{Code, Field, Settings};
 use crate::peer;
 use crate::send_pool::{PathState, PoolLaw};
 use bytes::Bytes;
-use midhop_congestion::{Algorithm, BuildError};
+use midhop_congestion::BuildError;
 use midhop_pep::config::{ClassPlan, PeerPlan};
 use midhop_units::{Duration, Instant};
 use quinn_proto::{
@@ -180,7 +180,7 @@ impl Carrier {
         }
         let authority = format!("{}:{}", peer.identity, remote.port());
         self.pool.set_most(peer.send_window);
-        self.pool.set_follows(peer.congestion == Algorithm::KnownRate);
+        self.pool.set_follows(peer.goes_by_its_rate());
         let mut session = Session::new(peer, authority, opening, now, self.shim.pace().rate());
         session.events.append(&mut self.events);
         let session = self.session.insert(session);
@@ -202,7 +202,7 @@ impl Carrier {
     ) -> Result<(), BuildError> {
         let leg = peer::leg(peer, self.connection.remote_address().is_ipv6());
         self.connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(leg.streams_max));
-        self.pool.set_follows(peer.congestion == Algorithm::KnownRate);
+        self.pool.set_follows(peer.goes_by_its_rate());
         leg.turn(steering, self.at(now), peer::congestion(peer))
     }
 

@@ -204,7 +204,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                 let headers = pace.overhead().get().saturating_mul(sent.datagrams);
                 let sent = Bytes::new(sent.bytes.saturating_add(headers));
                 pace.bound(portion.as_mut().and_then(|portion| portion.look(sent)));
-                link_rate.take(configured(worker, peer), worker.tunnels.reported.of(peer), pace);
+                link_rate.take(worker.tunnels.reported.of(peer), pace);
             }
             _ = ticks.tick() => {
                 held.set(session.held(pace.in_flight().get()));
@@ -215,7 +215,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                 if backlog.look(pace).1 && !is_held_up {
                     connection.report_backlog(LOOK);
                 }
-                worker.ledger.measured(peer, number, measured(worker, peer, session, repaired));
+                worker.ledger.measured(peer, number, measured(session, repaired, &link_rate));
                 link_rate.look(peer, pace);
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
@@ -225,7 +225,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
         }
     };
     repaired = connection.repaired().map_or(repaired, Repaired::from);
-    worker.ledger.measured(peer, number, measured(worker, peer, session, repaired));
+    worker.ledger.measured(peer, number, measured(session, repaired, &link_rate));
     if session.is_broken() {
         worker.ledger.broke_rule(peer);
     }
@@ -233,7 +233,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     why
 }
 
-fn measured(worker: &Worker, peer: &str, session: &QuicSession, repaired: Repaired) -> Tunnel {
+fn measured(session: &QuicSession, repaired: Repaired, link_rate: &LinkRate) -> Tunnel {
     let pace = session.pace();
     let path = session.connection().stats().path;
     Tunnel {
@@ -242,7 +242,7 @@ fn measured(worker: &Worker, peer: &str, session: &QuicSession, repaired: Repair
         window: pace.window(),
         rate: pace.rate(),
         carried: pace.carried(),
-        reported: worker.tunnels.reported.of(peer),
+        reported: link_rate.reported(),
         in_flight: pace.in_flight(),
         streams: session.connection().flows(),
         sent_packets: path.sent_packets,
