@@ -12,6 +12,8 @@
 //! - Where more was lost before a segment than a probe may lose, the data in flight before it is the
 //!   volume at the loss; the draft's formula would continue to less (§5.5.10.2).
 //! - A sample too short to have a rate does not count towards a full pipe.
+//! - A start that loses too much ends also by the acknowledgement that ends the recovery. The draft asks for a round trip
+//!   in recovery when that round trip is over (§5.3.1.3), and in QUIC a recovery lasts for just one (RFC 9002 §7.3.2).
 //! - Congestion marks, whose meaning the draft leaves open (§3.7), count as losses: a round with
 //!   marks lowers the short-term bounds, and more than [`LOSS_THRESHOLD_PERCENT`] of them end a probe
 //!   or the start.
@@ -63,6 +65,8 @@ pub struct BbrV3 {
     draws: Draws,
     state: State,
     phase: Phase,
+    /// Whether a fast recovery lasts, or has lasted until this acknowledgement.
+    in_recovery: bool,
     cwnd: u64,
     prior_cwnd: u64,
     pacing_rate: Option<Rate>,
@@ -118,6 +122,7 @@ impl BbrV3 {
             draws: Draws::new(settings.seed),
             state: State::Startup,
             phase: Phase::Open,
+            in_recovery: false,
             cwnd: initial_window,
             prior_cwnd: 0,
             pacing_rate: None,
@@ -316,10 +321,11 @@ impl CongestionControl for BbrV3 {
             self.pace_first(rtt);
         }
         self.delivered = ack.delivered.get();
-        if ack.phase == Phase::Open && self.phase != Phase::Open {
+        let before = std::mem::replace(&mut self.phase, ack.phase);
+        if ack.phase == Phase::Open && before != Phase::Open {
             self.restore_cwnd();
         }
-        self.phase = ack.phase;
+        self.in_recovery = [before, ack.phase].contains(&Phase::Recovery);
         self.undo.armed &= ack.phase != Phase::Open;
         if let Some(sample) = Sample::of(ack, self.held_back) {
             self.note_marks(ack.marked.get());

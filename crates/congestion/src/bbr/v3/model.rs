@@ -7,7 +7,7 @@ use super::{
     MIN_RTT_WINDOW, NO_RATE_BOUND, PROBE_RTT_INTERVAL, START_GAPS, State, percent,
 };
 use crate::{
-    Ack, Phase,
+    Ack,
     bbr::{Sample, scaled},
 };
 use midhop_units::{Instant, Rate};
@@ -159,10 +159,10 @@ impl BbrV3 {
     pub(super) fn is_start_too_lossy(&self, sample: &Sample) -> bool {
         let marked = self.signals.marked;
         let too_marked = exceeds_threshold(marked, self.signals.inflight_latest);
-        let too_lossy = self.phase == Phase::Recovery
+        let too_lossy = self.in_recovery
             && self.signals.gaps >= START_GAPS
             && self.is_too_high(sample.lost, sample.tx_in_flight);
-        let unselective = !self.selective_acks && self.phase == Phase::Recovery && sample.lost > 0;
+        let unselective = !self.selective_acks && self.in_recovery && sample.lost > 0;
         unselective || (self.signals.round_start && (too_lossy || too_marked))
     }
 

@@ -1,6 +1,7 @@
 //! Tests of single steps; the closed loop is in the crate's `tests/congestion/closed_loop`.
 
 use super::*;
+use crate::RateSample;
 
 const MSS: u64 = 1000;
 
@@ -84,6 +85,38 @@ fn a_probe_that_lost_everything_leaves_seven_tenths_of_the_product() {
     silent.probe_sample = true;
     silent.on_lost_segment(&LostSegment { is_app_limited: true, ..lost(10, 5) });
     assert_eq!(silent.inflight_longterm(), None, "little was in flight for lack of data");
+}
+
+/// The first acknowledgement of a round trip at whose beginning a recovery began, with seven gaps since: 14 of 200
+/// segments.
+fn end_of_a_lossy_round(phase: Phase) -> State {
+    let mut bbr = steady(State::Startup);
+    bbr.full.reached = false;
+    bbr.phase = Phase::Recovery;
+    bbr.signals = Signals { lost: true, gaps: 7, round_end: 900_000, ..Signals::default() };
+    bbr.on_ack(&Ack {
+        now: Instant::START + Duration::from_s(1),
+        acked: Bytes::new(MSS),
+        phase,
+        in_flight: Bytes::new(200 * MSS),
+        delivered: Bytes::new(1_001_000),
+        sample: Some(RateSample {
+            delivered: Bytes::new(100 * MSS),
+            prior_delivered: Bytes::new(901_000),
+            interval: Duration::from_ms(100),
+            tx_in_flight: Bytes::new(200 * MSS),
+            lost: Bytes::new(14 * MSS),
+            ..RateSample::default()
+        }),
+        ..Ack::default()
+    });
+    bbr.state
+}
+
+#[test]
+fn a_start_ends_by_losses_whether_or_not_their_recovery_ends_with_the_round() {
+    assert_eq!(end_of_a_lossy_round(Phase::Recovery), State::Drain);
+    assert_eq!(end_of_a_lossy_round(Phase::Open), State::Drain);
 }
 
 #[test]
