@@ -30,6 +30,7 @@ mod gathering;
 pub mod guests;
 pub mod lasting;
 pub mod link;
+pub mod modem;
 mod number;
 pub mod opened;
 pub mod paces;

@@ -65,6 +65,9 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
         let looking = async move { ending.looks.go_on().await };
         health.keep("looking at flows that end", looking);
         doors.tunnels.serve(&worker);
+        if worker.number() == 0 {
+            health.keep("asking modems", tunnel::modem::ask(worker.clone()));
+        }
         if let Some(handed) = doors.handed {
             health.keep("taking flows over", handover::receive(worker.clone(), handed));
         }

@@ -53,6 +53,7 @@ mod limits;
 mod live_page;
 mod log_injection;
 mod many_peers;
+mod modems;
 mod odd_packets;
 mod packages;
 mod packaging;

@@ -1,7 +1,7 @@
 //! Tunnels to other proxies: this daemon's own identity, its peers, and what they resolve to.
 
 use super::resolve::{check_link, fault, positive};
-use super::{Config, LegPlan, OneOrMany, ResolveError};
+use super::{Config, LegPlan, Modem, ModemPlan, OneOrMany, ResolveError};
 use ipnet::IpNet;
 use midhop_config::KeyPath;
 use midhop_congestion::Algorithm;
@@ -120,6 +120,9 @@ pub struct Peer {
     /// Whether that is always right; if not, a link that contradicts it is measured. Unset: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
+    /// The modem that reports what it carries at each moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modem: Option<Modem>,
     /// What of it this tunnel may always have, on a link that others use too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
@@ -173,6 +176,7 @@ impl Default for Peer {
             rtt0: None,
             rate: None,
             strict: None,
+            modem: None,
             committed: None,
             rate_in: None,
             rtt: None,
@@ -275,6 +279,9 @@ pub struct PeerPlan {
     /// Whether that may be wrong.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hint: bool,
+    /// The modem that reports what it carries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modem: Option<ModemPlan>,
     /// What of it the tunnel may always have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
@@ -514,6 +521,7 @@ fn resolve_peer(
         rtt0: peer.rtt0,
         rate: peer.rate,
         hint: check_strict(&key.join("strict"), peer, congestion)?,
+        modem: resolve_modem(&key.join("modem"), peer, congestion)?,
         committed: peer.committed,
         rate_in,
         rtt: peer.rtt,
@@ -575,6 +583,15 @@ fn check_strict(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<boo
         );
     }
     Ok(!strict)
+}
+
+fn resolve_modem(
+    key: &KeyPath,
+    peer: &Peer,
+    congestion: Algorithm,
+) -> Result<Option<ModemPlan>, ResolveError> {
+    let resolve = |modem: &Modem| modem.resolve(key, congestion == Algorithm::KnownRate);
+    peer.modem.as_ref().map(resolve).transpose()
 }
 
 /// A tunnel's congestion control, which is ours and no kernel's.

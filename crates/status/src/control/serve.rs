@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use midhop_pep::config::{Match, Plan};
+use midhop_pep::config::{Match, Plan, REPORTED_MAX, REPORTED_MIN};
 use midhop_units::Rate;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,7 +39,7 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// The rates of links that may be reported.
-const RATES: RangeInclusive<Rate> = Rate::from_bits_per_s(8000)..=Rate::from_mbit_per_s(100_000);
+const RATES: RangeInclusive<Rate> = REPORTED_MIN..=REPORTED_MAX;
 /// For how long a report may count. Unit: seconds.
 const VALID_S: RangeInclusive<f64> = 1.0..=86_400.0;
 

@@ -1,0 +1,184 @@
+//! Asks modems what the links to peers carry, by DLEP: what they report counts as `midhopd rate` has it count.
+//!
+//! Each modem has one session, whose destinations are the links to its peers. What it reports counts for as long as the
+//! session lasts, and a moment longer.
+
+use super::directory::Tunnels;
+use crate::worker::Worker;
+use midhop_dlep::{Router, SessionError, Steady};
+use midhop_linux::sockopt;
+use midhop_pep::config::{ModemPlan, Plan};
+use midhop_units::{Duration, Instant, Rate};
+use nix::libc;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+/// How often what a modem reports is passed on.
+const EVERY: time::Duration = time::Duration::from_millis(250);
+/// For how long that counts, so that nobody keeps to what is not reported any more.
+const VALID: time::Duration = time::Duration::from_secs(2);
+/// A higher rate counts when it has lasted for so long.
+const LASTS: Duration = Duration::from_s(1);
+const CONNECT_WITHIN: time::Duration = time::Duration::from_secs(5);
+/// Until a modem that was lost is asked again.
+const AGAIN_AFTER: time::Duration = time::Duration::from_secs(5);
+/// What a modem sets, and accepts, as the number of hops left: it is one hop away (RFC 8175 §7.2, RFC 5082).
+const HOPS: i32 = 255;
+const READ_BYTES: usize = 4096;
+
+/// The peers of each modem, with what their configuration has of it.
+type Modems = BTreeMap<SocketAddr, BTreeMap<String, ModemPlan>>;
+
+/// Why a session is over.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("it cannot be reached: {0}")]
+    Io(#[from] io::Error),
+    #[error("it takes no connection within {} s", CONNECT_WITHIN.as_secs())]
+    Timeout,
+    #[error("it has closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Asks the modems of the plan, and those of each plan that follows.
+pub async fn ask(worker: Rc<Worker>) {
+    let mut plans = worker.plans();
+    let mut asked = Modems::new();
+    let mut sessions = JoinSet::new();
+    loop {
+        let modems = modems_of(&plans.borrow_and_update());
+        if modems != asked {
+            sessions.shutdown().await;
+            for (address, peers) in modems.clone() {
+                sessions.spawn_local(keep(address, peers, worker.tunnels.clone()));
+            }
+            asked = modems;
+        }
+        if plans.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn modems_of(plan: &Plan) -> Modems {
+    let mut modems = Modems::new();
+    for peer in &plan.peers {
+        if let Some(modem) = &peer.modem {
+            modems.entry(modem.address).or_default().insert(peer.name.clone(), modem.clone());
+        }
+    }
+    modems
+}
+
+/// Has a session with a modem, again and again. What goes wrong is logged once until a session has been open.
+async fn keep(address: SocketAddr, peers: BTreeMap<String, ModemPlan>, tunnels: Arc<Tunnels>) {
+    let mut is_logged = false;
+    loop {
+        let mut session = Session::new(&peers, &tunnels);
+        let lost = session.run(address).await;
+        if session.was_open || !is_logged {
+            let error = match &lost {
+                Ok(never) => match *never {},
+                Err(lost) => lost,
+            };
+            tracing::warn!(
+                modem = %address,
+                %error,
+                hint = "until a modem reports again, its tunnels go by peers.NAME.rate",
+                "a modem reports nothing"
+            );
+            is_logged = true;
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+}
+
+struct Session<'a> {
+    peers: &'a BTreeMap<String, ModemPlan>,
+    tunnels: &'a Tunnels,
+    began: tokio::time::Instant,
+    /// What may be relied upon of each peer's rate.
+    steady: BTreeMap<&'a str, Steady>,
+    was_open: bool,
+}
+
+impl<'a> Session<'a> {
+    fn new(peers: &'a BTreeMap<String, ModemPlan>, tunnels: &'a Tunnels) -> Self {
+        let steady = peers.keys().map(|peer| (peer.as_str(), Steady::new(LASTS))).collect();
+        let began = tokio::time::Instant::now();
+        Self { peers, tunnels, began, steady, was_open: false }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::START + Duration::from(self.began.elapsed())
+    }
+
+    async fn run(&mut self, address: SocketAddr) -> Result<std::convert::Infallible, Lost> {
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, connect(address)).await;
+        let mut stream = connecting.map_err(|_| Lost::Timeout)??;
+        let mut router = Router::new(self.now(), &format!("midhopd {}", env!("CARGO_PKG_VERSION")));
+        let mut buffer = [0; READ_BYTES];
+        let mut looks = tokio::time::interval(EVERY);
+        loop {
+            stream.write_all(&router.to_send()).await?;
+            let next = router.next_time().saturating_since(self.now());
+            let result = tokio::select! {
+                read = stream.read(&mut buffer) => match read? {
+                    0 => return Err(Lost::Closed),
+                    length => router.on_received(self.now(), &buffer[..length]),
+                },
+                _ = looks.tick() => Ok(()),
+                () = tokio::time::sleep(next.into()) => router.on_time(self.now()),
+            };
+            if let Err(error) = result {
+                // The modem is told why, if it still listens.
+                let _ = stream.write_all(&router.to_send()).await;
+                return Err(error.into());
+            }
+            self.pass_on(address, &router);
+        }
+    }
+
+    /// Has the tunnels go by what the modem reports now.
+    fn pass_on(&mut self, address: SocketAddr, router: &Router) {
+        if !router.is_open() {
+            return;
+        }
+        if !std::mem::replace(&mut self.was_open, true) {
+            let name = router.modem().unwrap_or_default();
+            tracing::info!(modem = %address, name, "a modem reports what its links carry");
+        }
+        let now = self.now();
+        for (peer, plan) in self.peers {
+            let Some(rate) = router.rate(plan.destination) else { continue };
+            let Some(steady) = self.steady.get_mut(peer.as_str()) else { continue };
+            let rate: Rate = steady.take(now, plan.bounded(rate));
+            self.tunnels.reported.put(peer, rate, VALID);
+        }
+    }
+}
+
+/// A connection to a modem that is one hop away, and from no farther.
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let (socket, options) = if address.is_ipv4() {
+        let level = libc::IPPROTO_IP;
+        (TcpSocket::new_v4()?, [(level, libc::IP_TTL), (level, libc::IP_MINTTL)])
+    } else {
+        let level = libc::IPPROTO_IPV6;
+        (TcpSocket::new_v6()?, [(level, libc::IPV6_UNICAST_HOPS), (level, libc::IPV6_MINHOPCOUNT)])
+    };
+    for (level, name) in options {
+        sockopt::set_int(&socket, level, name, HOPS)?;
+    }
+    socket.set_nodelay(true)?;
+    socket.connect(address).await
+}

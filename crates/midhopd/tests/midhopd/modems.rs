@@ -1,0 +1,157 @@
+//! A tunnel goes by what its modem reports by DLEP, and by its configured rate when the modem is gone.
+
+use crate::pair::Pair;
+use crate::program::Running;
+use crate::stage::{Family, Stage, until};
+use midhop_dlep::{Mac, Modem};
+use midhop_linux::sockopt;
+use midhop_units::{Instant, Rate};
+use nix::libc;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What a test has its modem do.
+enum Order {
+    Change(Rate),
+    ChangeTo(Mac, Rate),
+    Lose(Mac),
+    /// To end this session without a word, and wait for the next one.
+    HangUp,
+}
+
+/// A modem on the gateway's loopback.
+struct Bench {
+    address: SocketAddr,
+    orders: Sender<Order>,
+    _thread: JoinHandle<()>,
+}
+
+impl Bench {
+    fn start(stage: &Stage, family: Family, rate: Rate, destinations: Vec<Mac>) -> Self {
+        let loopback: IpAddr = match family {
+            Family::V4 => [127, 0, 0, 1].into(),
+            Family::V6 => [0_u16, 0, 0, 0, 0, 0, 0, 1].into(),
+        };
+        let bind = || TcpListener::bind(SocketAddr::new(loopback, 0));
+        let listener = stage.gateway.run(bind).expect("entering").expect("a listener");
+        let (level, name) = match family {
+            Family::V4 => (libc::IPPROTO_IP, libc::IP_TTL),
+            Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+        };
+        sockopt::set_int(&listener, level, name, 255).expect("hops");
+        let address = listener.local_addr().expect("an address");
+        let (orders, taken) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut rate = rate;
+            // Ends with its test, which drops the orders.
+            while let Ok((stream, _)) = listener.accept()
+                && let Some(last) = serve(stream, rate, &destinations, &taken)
+            {
+                rate = last;
+            }
+        });
+        Self { address, orders, _thread: thread }
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.send(order).expect("the modem lives");
+    }
+}
+
+/// One session. Returns the last rate when it was told to hang up; none: the test is over.
+fn serve(
+    mut stream: TcpStream,
+    mut rate: Rate,
+    destinations: &[Mac],
+    orders: &Receiver<Order>,
+) -> Option<Rate> {
+    let began = std::time::Instant::now();
+    let now = || Instant::START + midhop_units::Duration::from(began.elapsed());
+    let mut modem = Modem::new(now(), rate, destinations.to_vec());
+    let mut buffer = [0; 4096];
+    stream.set_read_timeout(Some(Duration::from_millis(10))).expect("a timeout");
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return None,
+            Ok(length) => modem.on_received(now(), &buffer[..length]).expect("valid"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+        match orders.recv_timeout(Duration::from_millis(10)) {
+            Ok(Order::Change(to)) => {
+                rate = to;
+                modem.change(now(), to);
+            }
+            Ok(Order::ChangeTo(mac, to)) => modem.change_to(now(), mac, to),
+            Ok(Order::Lose(mac)) => modem.lose(now(), mac),
+            Ok(Order::HangUp) => return Some(rate),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+        modem.on_time(now());
+        stream.write_all(&modem.to_send()).ok()?;
+    }
+}
+
+fn mbit(rate: u64) -> Rate {
+    Rate::from_mbit_per_s(rate)
+}
+
+/// Unit: Mbit/s. The rate by which the tunnel goes, and the reported one.
+fn rates(pair: &Pair) -> (Option<u64>, Option<u64>) {
+    let seen = pair.far_seen();
+    // Rounded down on the way from payload to what is sent.
+    let whole = |bits: u64| (bits + 50_000) / 1_000_000;
+    (seen.rate_bit_per_s.map(whole), seen.reported_bit_per_s.map(whole))
+}
+
+fn beside(stage: &Stage, modem: &Bench, keys: &str) -> (Pair, [Running; 2]) {
+    let modem = format!("modem = {{ address = \"{}\"{keys} }}\n", modem.address);
+    let pair = Pair::new(&format!("rate = \"20 Mbit/s\"\n{modem}"), "", "");
+    let running = pair.start(stage);
+    (pair, running)
+}
+
+fn followed(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let modem = Bench::start(&stage, family, mbit(5), Vec::new());
+    let (pair, _running) = beside(&stage, &modem, "");
+    until("the tunnel goes by its modem", || rates(&pair) == (Some(5), Some(5)));
+    modem.order(Order::Change(mbit(12)));
+    until("a higher rate has lasted", || rates(&pair) == (Some(12), Some(12)));
+    modem.order(Order::Change(mbit(3)));
+    until("a lower rate counts", || rates(&pair) == (Some(3), Some(3)));
+    modem.order(Order::HangUp);
+    until("what is configured counts again", || rates(&pair) == (Some(20), None));
+    until("the modem is asked again", || rates(&pair) == (Some(3), Some(3)));
+}
+
+#[test]
+fn a_modem_s_rate_counts_while_it_is_there_ipv4() {
+    followed(Family::V4);
+}
+
+#[test]
+fn a_modem_s_rate_counts_while_it_is_there_ipv6() {
+    followed(Family::V6);
+}
+
+#[test]
+fn of_several_links_of_a_modem_the_peer_s_counts_within_its_bounds() {
+    let mac = |last| Mac::new(&[2, 0, 0x5e, 0x10, 0, last]).expect("six bytes");
+    let Some(stage) = Stage::set() else { return };
+    let modem = Bench::start(&stage, Family::V4, mbit(9), vec![mac(1), mac(2)]);
+    let keys = ", destination = \"02:00:5e:10:00:02\", least = \"2 Mbit/s\", most = \"8 Mbit/s\"";
+    let (pair, _running) = beside(&stage, &modem, keys);
+    until("the most", || rates(&pair) == (Some(8), Some(8)));
+    modem.order(Order::ChangeTo(mac(1), mbit(4)));
+    modem.order(Order::ChangeTo(mac(2), mbit(6)));
+    until("its own", || rates(&pair) == (Some(6), Some(6)));
+    modem.order(Order::ChangeTo(mac(2), Rate::from_bits_per_s(9_600)));
+    until("the least", || rates(&pair) == (Some(2), Some(2)));
+    modem.order(Order::Lose(mac(2)));
+    until("nothing is reported of a link that is gone", || rates(&pair) == (Some(20), None));
+}
