@@ -10,6 +10,7 @@ mod conversation;
 mod explicit;
 mod files;
 mod meter_link;
+mod modem;
 mod peer;
 mod peer_tcp;
 mod reload;
@@ -36,6 +37,7 @@ pub use conversation::conversation;
 pub use explicit::{explicit, target};
 pub use files::{elements, hypatia, mahimahi, recording};
 pub use meter_link::meter_link;
+pub use modem::modem;
 pub use peer::peer;
 pub use peer_tcp::peer_tcp;
 pub use reload::{configuration, reload};
@@ -49,7 +51,7 @@ pub use tunnel::{capsules, stream};
 pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
 
 /// Every target.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     ("assist", assist),
     ("capsules", capsules),
     ("configuration", configuration),
@@ -63,6 +65,7 @@ pub const TARGETS: [Target; 24] = [
     ("mahimahi", mahimahi),
     ("meter", meter),
     ("meter_link", meter_link),
+    ("modem", modem),
     ("packet", packet),
     ("peer", peer),
     ("peer_tcp", peer_tcp),

@@ -98,3 +98,64 @@ impl Modem {
         Ok(ModemPlan { address: self.address, destination, least, most })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Plan, ReadError};
+
+    fn read(peer: &str, modem: &str) -> Result<ModemPlan, ReadError> {
+        let text = format!(
+            "[tunnel]\ncertificate = \"own.pem\"\nkey = \"own.key\"\nauthority = \"ca.pem\"\n\
+             [peers.far]\naddress = \"192.0.2.1:443\"\n{peer}modem = {{ {modem} }}\n"
+        );
+        let plan = Plan::read("test.toml", &text)?;
+        Ok(plan.peers[0].modem.clone().expect("a modem"))
+    }
+
+    #[test]
+    fn a_report_counts_within_the_bounds() {
+        let address = "address = \"192.168.100.1:854\"";
+        let free = read("rate = \"20 Mbit/s\"\n", address).expect("valid");
+        assert_eq!(free.bounded(Rate::ZERO), REPORTED_MIN);
+        assert_eq!(free.bounded(Rate::from_bits_per_s(u64::MAX)), REPORTED_MAX);
+        let keys = format!(
+            "{address}, destination = \"02:00:5e:10:00:01\", least = \"1 Mbit/s\", most = \"9 Mbit/s\""
+        );
+        let bound = read("rate = \"20 Mbit/s\"\n", &keys).expect("valid");
+        let mbit = Rate::from_mbit_per_s;
+        let counts = [0, 5, 12].map(|rate| bound.bounded(mbit(rate)));
+        assert_eq!(counts, [mbit(1), mbit(5), mbit(9)]);
+        assert_eq!(
+            bound.destination.map(|mac| mac.to_string()).as_deref(),
+            Some("02:00:5e:10:00:01")
+        );
+    }
+
+    #[test]
+    fn what_is_no_modem_is_refused_by_its_key() {
+        let (rate, address) = ("rate = \"20 Mbit/s\"\n", "address = \"192.168.100.1:854\"");
+        for (peer, modem, key) in [
+            ("", address.to_owned(), "peers.far.modem"),
+            (
+                "rate = \"20 Mbit/s\"\ncongestion = \"cubic\"\n",
+                address.to_owned(),
+                "peers.far.modem",
+            ),
+            (rate, String::new(), "peers.far.modem"),
+            (rate, "address = \"192.168.100.1\"".to_owned(), "peers.far.modem.address"),
+            (rate, "address = \"192.168.100.1:0\"".to_owned(), "peers.far.modem.address"),
+            (rate, format!("{address}, destination = \"far\""), "peers.far.modem.destination"),
+            (rate, format!("{address}, least = \"0 bit/s\""), "peers.far.modem.least"),
+            (
+                rate,
+                format!("{address}, least = \"2 Mbit/s\", most = \"1 Mbit/s\""),
+                "peers.far.modem.least",
+            ),
+            (rate, format!("{address}, port = 854"), "peers.far.modem.port"),
+        ] {
+            let error = read(peer, &modem).expect_err(key);
+            assert!(error.to_string().contains(key) && error.hint.is_some(), "{key}: {error}");
+        }
+    }
+}
