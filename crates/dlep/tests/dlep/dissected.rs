@@ -2,8 +2,8 @@
 
 use super::{Pair, mac, mbit};
 use std::fmt::Write as _;
-use std::process::Command;
-use std::{fs, path::Path};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 /// As `text2pcap` reads it: each segment from its first byte on.
 fn dumped(segments: &[Vec<u8>]) -> String {
@@ -22,11 +22,15 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-fn output(program: &str, arguments: &[&str], place: &Path) -> String {
-    let output = Command::new(program).args(arguments).current_dir(place).output();
-    let output = output.expect("a program");
+/// What a program makes of `input`.
+fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a program");
+    child.stdin.take().expect("piped").write_all(input).expect("taken");
+    let output = child.wait_with_output().expect("an end");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    output.stdout
 }
 
 #[test]
@@ -46,12 +50,12 @@ fn wireshark_reads_every_message() {
     pair.router.stop(pair.now);
     segments.push(pair.router.to_send());
 
-    let place = tempfile::tempdir().expect("a directory");
-    fs::write(place.path().join("it.txt"), dumped(&segments)).expect("written");
-    output("text2pcap", &["-T", "40000,854", "it.txt", "it.pcapng"], place.path());
-    let fields =
-        ["-T", "fields", "-e", "dlep.message.type", "-e", "dlep.dataitem.cdrt", "-e", "_ws.expert"];
-    let read = output("tshark", &[&["-r", "it.pcapng"], &fields[..]].concat(), place.path());
+    let captured = piped("text2pcap", &["-T", "40000,854", "-", "-"], dumped(&segments).as_bytes());
+    let fields = ["dlep.message.type", "dlep.dataitem.cdrt", "_ws.expert"];
+    let fields = fields.iter().flat_map(|field| ["-e", field]);
+    let arguments: Vec<&str> = ["-r", "-", "-T", "fields"].into_iter().chain(fields).collect();
+    let read = piped("tshark", &arguments, &captured);
+    let read = String::from_utf8_lossy(&read);
     let lines: Vec<&str> = read.lines().map(str::trim_end).collect();
     assert_eq!(lines.len(), 3, "{read}");
     let messages: Vec<&str> = lines.iter().filter_map(|line| line.split('\t').next()).collect();

@@ -182,3 +182,31 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     socket.set_nodelay(true)?;
     socket.connect(address).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+
+    fn option(stream: &TcpStream, (level, name): (i32, i32)) -> i32 {
+        let mut buffer = [0; 4];
+        sockopt::read(stream, level, name, &mut buffer).expect("an option");
+        i32::from_ne_bytes(buffer)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_taken_from_beyond_one_hop() {
+        let (ip, ip6) = (libc::IPPROTO_IP, libc::IPPROTO_IPV6);
+        let v6 = [(ip6, libc::IPV6_UNICAST_HOPS), (ip6, libc::IPV6_MINHOPCOUNT)];
+        let families: [(IpAddr, [(i32, i32); 2]); 2] = [
+            (Ipv4Addr::LOCALHOST.into(), [(ip, libc::IP_TTL), (ip, libc::IP_MINTTL)]),
+            (Ipv6Addr::LOCALHOST.into(), v6),
+        ];
+        for (loopback, [hops, least]) in families {
+            let listener = TcpListener::bind((loopback, 0)).expect("a listener");
+            sockopt::set_int(&listener, hops.0, hops.1, HOPS).expect("hops");
+            let stream = connect(listener.local_addr().expect("an address")).await.expect("near");
+            assert_eq!([hops, least].map(|it| option(&stream, it)), [255, 255], "{loopback}");
+        }
+    }
+}
