@@ -8,25 +8,27 @@ use crate::worker::Worker;
 use midhop_dlep::{Router, SessionError, Steady};
 use midhop_linux::sockopt;
 use midhop_pep::config::{ModemPlan, Plan};
-use midhop_units::{Duration, Instant, Rate};
+use midhop_units::{Duration, Instant};
 use nix::libc;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// How often what a modem reports is passed on.
+/// How often at least what a modem reports is passed on.
 const EVERY: time::Duration = time::Duration::from_millis(250);
 /// For how long that counts, so that nobody keeps to what is not reported any more.
 const VALID: time::Duration = time::Duration::from_secs(2);
 /// A higher rate counts when it has lasted for so long.
 const LASTS: Duration = Duration::from_s(1);
-const CONNECT_WITHIN: time::Duration = time::Duration::from_secs(5);
+/// How long it may take until a modem takes a connection, or what is sent to it.
+const TAKES_WITHIN: time::Duration = time::Duration::from_secs(5);
 /// Until a modem that was lost is asked again.
 const AGAIN_AFTER: time::Duration = time::Duration::from_secs(5);
 /// What a modem sets, and accepts, as the number of hops left: it is one hop away (RFC 8175 §7.2, RFC 5082).
@@ -41,7 +43,7 @@ type Modems = BTreeMap<SocketAddr, BTreeMap<String, ModemPlan>>;
 enum Lost {
     #[error("it cannot be reached: {0}")]
     Io(#[from] io::Error),
-    #[error("it takes no connection within {} s", CONNECT_WITHIN.as_secs())]
+    #[error("it takes nothing within {} s", TAKES_WITHIN.as_secs())]
     Timeout,
     #[error("it has closed the connection")]
     Closed,
@@ -83,13 +85,9 @@ fn modems_of(plan: &Plan) -> Modems {
 async fn keep(address: SocketAddr, peers: BTreeMap<String, ModemPlan>, tunnels: Arc<Tunnels>) {
     let mut is_logged = false;
     loop {
-        let mut session = Session::new(&peers, &tunnels);
-        let lost = session.run(address).await;
-        if session.was_open || !is_logged {
-            let error = match &lost {
-                Ok(never) => match *never {},
-                Err(lost) => lost,
-            };
+        let mut reports = Reports::new(&peers, &tunnels);
+        let Err(error) = reports.follow(address).await;
+        if reports.was_open || !is_logged {
             tracing::warn!(
                 modem = %address,
                 %error,
@@ -102,54 +100,32 @@ async fn keep(address: SocketAddr, peers: BTreeMap<String, ModemPlan>, tunnels: 
     }
 }
 
-struct Session<'a> {
+/// What one session reports.
+struct Reports<'a> {
     peers: &'a BTreeMap<String, ModemPlan>,
     tunnels: &'a Tunnels,
-    began: tokio::time::Instant,
     /// What may be relied upon of each peer's rate.
     steady: BTreeMap<&'a str, Steady>,
     was_open: bool,
 }
 
-impl<'a> Session<'a> {
+impl<'a> Reports<'a> {
     fn new(peers: &'a BTreeMap<String, ModemPlan>, tunnels: &'a Tunnels) -> Self {
         let steady = peers.keys().map(|peer| (peer.as_str(), Steady::new(LASTS))).collect();
-        let began = tokio::time::Instant::now();
-        Self { peers, tunnels, began, steady, was_open: false }
+        Self { peers, tunnels, steady, was_open: false }
     }
 
-    fn now(&self) -> Instant {
-        Instant::START + Duration::from(self.began.elapsed())
-    }
-
-    async fn run(&mut self, address: SocketAddr) -> Result<std::convert::Infallible, Lost> {
-        let connecting = tokio::time::timeout(CONNECT_WITHIN, connect(address)).await;
-        let mut stream = connecting.map_err(|_| Lost::Timeout)??;
-        let mut router = Router::new(self.now(), &format!("midhopd {}", env!("CARGO_PKG_VERSION")));
-        let mut buffer = [0; READ_BYTES];
-        let mut looks = tokio::time::interval(EVERY);
+    /// Has a session, and tunnels go by it, until it is lost.
+    async fn follow(&mut self, address: SocketAddr) -> Result<Infallible, Lost> {
+        let mut session = Session::open(address).await?;
         loop {
-            stream.write_all(&router.to_send()).await?;
-            let next = router.next_time().saturating_since(self.now());
-            let result = tokio::select! {
-                read = stream.read(&mut buffer) => match read? {
-                    0 => return Err(Lost::Closed),
-                    length => router.on_received(self.now(), &buffer[..length]),
-                },
-                _ = looks.tick() => Ok(()),
-                () = tokio::time::sleep(next.into()) => router.on_time(self.now()),
-            };
-            if let Err(error) = result {
-                // The modem is told why, if it still listens.
-                let _ = stream.write_all(&router.to_send()).await;
-                return Err(error.into());
-            }
-            self.pass_on(address, &router);
+            session.go_on().await?;
+            self.pass_on(address, &session);
         }
     }
 
-    /// Has the tunnels go by what the modem reports now.
-    fn pass_on(&mut self, address: SocketAddr, router: &Router) {
+    fn pass_on(&mut self, address: SocketAddr, session: &Session) {
+        let router = &session.router;
         if !router.is_open() {
             return;
         }
@@ -157,13 +133,69 @@ impl<'a> Session<'a> {
             let name = router.modem().unwrap_or_default();
             tracing::info!(modem = %address, name, "a modem reports what its links carry");
         }
-        let now = self.now();
         for (peer, plan) in self.peers {
             let Some(rate) = router.rate(plan.destination) else { continue };
             let Some(steady) = self.steady.get_mut(peer.as_str()) else { continue };
-            let rate: Rate = steady.take(now, plan.bounded(rate));
+            let rate = steady.take(session.now(), plan.bounded(rate));
             self.tunnels.reported.put(peer, rate, VALID);
         }
+    }
+}
+
+/// A session over its connection. Dropped, it tells the modem that this end stops.
+struct Session {
+    router: Router,
+    stream: TcpStream,
+    began: tokio::time::Instant,
+}
+
+impl Session {
+    async fn open(address: SocketAddr) -> Result<Self, Lost> {
+        let connecting = tokio::time::timeout(TAKES_WITHIN, connect(address)).await;
+        let stream = connecting.map_err(|_| Lost::Timeout)??;
+        let name = concat!("midhopd ", env!("CARGO_PKG_VERSION"));
+        let router = Router::new(Instant::START, name);
+        let mut this = Self { router, stream, began: tokio::time::Instant::now() };
+        this.send().await?;
+        Ok(this)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::START + Duration::from(self.began.elapsed())
+    }
+
+    /// Waits until something has arrived or is due, and answers.
+    async fn go_on(&mut self) -> Result<(), Lost> {
+        let next = self.router.next_time().saturating_since(self.now());
+        tokio::select! {
+            ready = self.stream.readable() => ready?,
+            () = tokio::time::sleep(EVERY.min(next.into())) => {}
+        }
+        let mut buffer = [0; READ_BYTES];
+        let now = self.now();
+        let result = match self.stream.try_read(&mut buffer) {
+            Ok(0) => return Err(Lost::Closed),
+            Ok(length) => self.router.on_received(now, &buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.router.on_time(now),
+            Err(error) => return Err(error.into()),
+        };
+        // An end is sent with its reason.
+        self.send().await?;
+        Ok(result?)
+    }
+
+    async fn send(&mut self) -> Result<(), Lost> {
+        let bytes = self.router.to_send();
+        let sending = tokio::time::timeout(TAKES_WITHIN, self.stream.write_all(&bytes)).await;
+        Ok(sending.map_err(|_| Lost::Timeout)??)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.router.stop(self.now());
+        // Nobody waits for a modem that takes nothing now.
+        let _ = self.stream.try_write(&self.router.to_send());
     }
 }
 

@@ -3,10 +3,11 @@
 use crate::pair::Pair;
 use crate::program::Running;
 use crate::stage::{Family, Stage, until};
-use midhop_dlep::{Mac, Modem};
+use midhop_dlep::{Kind, Mac, Modem, Status};
 use midhop_linux::sockopt;
 use midhop_units::{Instant, Rate};
 use nix::libc;
+use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -26,8 +27,13 @@ enum Order {
 struct Bench {
     address: SocketAddr,
     orders: Sender<Order>,
+    /// The last answer of each session that the router ended.
+    ended: Receiver<Option<Answer>>,
     _thread: JoinHandle<()>,
 }
+
+/// To what the router has answered, and how.
+type Answer = (Kind, Option<Status>);
 
 impl Bench {
     fn start(stage: &Stage, family: Family, rate: Rate, destinations: Vec<Mac>) -> Self {
@@ -44,16 +50,21 @@ impl Bench {
         sockopt::set_int(&listener, level, name, 255).expect("hops");
         let address = listener.local_addr().expect("an address");
         let (orders, taken) = channel();
+        let (ending, ended) = channel();
         let thread = std::thread::spawn(move || {
             let mut rate = rate;
             // Ends with its test, which drops the orders.
-            while let Ok((stream, _)) = listener.accept()
-                && let Some(last) = serve(stream, rate, &destinations, &taken)
-            {
-                rate = last;
+            while let Ok((stream, _)) = listener.accept() {
+                match serve(stream, rate, &destinations, &taken) {
+                    Left::HungUp(last) => rate = last,
+                    Left::Ended(answer) => {
+                        let _ = ending.send(answer);
+                    }
+                    Left::Over => return,
+                }
             }
         });
-        Self { address, orders, _thread: thread }
+        Self { address, orders, ended, _thread: thread }
     }
 
     fn order(&self, order: Order) {
@@ -61,13 +72,23 @@ impl Bench {
     }
 }
 
-/// One session. Returns the last rate when it was told to hang up; none: the test is over.
+/// How a session ended.
+enum Left {
+    /// As ordered, with this rate.
+    HungUp(Rate),
+    /// By the router, with its last answer.
+    Ended(Option<Answer>),
+    /// The test is over.
+    Over,
+}
+
+/// One session.
 fn serve(
     mut stream: TcpStream,
     mut rate: Rate,
     destinations: &[Mac],
     orders: &Receiver<Order>,
-) -> Option<Rate> {
+) -> Left {
     let began = std::time::Instant::now();
     let now = || Instant::START + midhop_units::Duration::from(began.elapsed());
     let mut modem = Modem::new(now(), rate, destinations.to_vec());
@@ -75,10 +96,10 @@ fn serve(
     stream.set_read_timeout(Some(Duration::from_millis(10))).expect("a timeout");
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return None,
+            Ok(0) => return Left::Ended(modem.answers().last().copied()),
             Ok(length) => modem.on_received(now(), &buffer[..length]).expect("valid"),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return None,
+            Err(_) => return Left::Ended(None),
         }
         match orders.recv_timeout(Duration::from_millis(10)) {
             Ok(Order::Change(to)) => {
@@ -87,12 +108,14 @@ fn serve(
             }
             Ok(Order::ChangeTo(mac, to)) => modem.change_to(now(), mac, to),
             Ok(Order::Lose(mac)) => modem.lose(now(), mac),
-            Ok(Order::HangUp) => return Some(rate),
+            Ok(Order::HangUp) => return Left::HungUp(rate),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Left::Over,
         }
         modem.on_time(now());
-        stream.write_all(&modem.to_send()).ok()?;
+        if stream.write_all(&modem.to_send()).is_err() {
+            return Left::Ended(None);
+        }
     }
 }
 
@@ -118,7 +141,7 @@ fn beside(stage: &Stage, modem: &Bench, keys: &str) -> (Pair, [Running; 2]) {
 fn followed(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let modem = Bench::start(&stage, family, mbit(5), Vec::new());
-    let (pair, _running) = beside(&stage, &modem, "");
+    let (pair, running) = beside(&stage, &modem, "");
     until("the tunnel goes by its modem", || rates(&pair) == (Some(5), Some(5)));
     modem.order(Order::Change(mbit(12)));
     until("a higher rate has lasted", || rates(&pair) == (Some(12), Some(12)));
@@ -127,6 +150,11 @@ fn followed(family: Family) {
     modem.order(Order::HangUp);
     until("what is configured counts again", || rates(&pair) == (Some(20), None));
     until("the modem is asked again", || rates(&pair) == (Some(3), Some(3)));
+    let [near, _far] = running;
+    near.signal(Signal::SIGTERM);
+    assert_eq!(near.end(), Some(0));
+    let ended = modem.ended.recv_timeout(Duration::from_secs(60)).expect("an end");
+    assert_eq!(ended, Some((Kind::SessionTermination, Some(Status::SHUTTING_DOWN))));
 }
 
 #[test]

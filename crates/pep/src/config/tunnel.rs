@@ -345,9 +345,11 @@ impl PeerPlan {
         is_within(&self.transparent, client) || is_within(&self.clients, client)
     }
 
-    /// Whether its table says the same as that of `other`; what follows from other tables may differ.
+    /// Whether its table says the same of the tunnel as that of `other`; what follows from other tables may differ, and who
+    /// reports its rate.
     pub fn is_written_as(&self, other: &Self) -> bool {
-        self.name == other.name && self.written == other.written
+        let of_tunnel = |peer: &Self| Peer { modem: None, ..peer.written.clone() };
+        self.name == other.name && of_tunnel(self) == of_tunnel(other)
     }
 }
 

@@ -234,4 +234,8 @@ fn what_follows_from_another_table_is_no_change_of_a_peer() {
     assert_ne!(before.peers[0], after.peers[0]);
     assert!(before.peers[0].is_written_as(&after.peers[0]));
     assert!(!before.peers[0].is_written_as(&of("flows = 9\n").peers[0]));
+    // Who reports its rate is no part of an open tunnel.
+    let [silent, reported] = ["", "modem.address = \"192.0.2.9:854\"\n"]
+        .map(|modem| of(&format!("rate = \"9 Mbit/s\"\n{modem}")));
+    assert!(silent.peers[0].is_written_as(&reported.peers[0]));
 }
