@@ -211,6 +211,9 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     for (level, name) in options {
         sockopt::set_int(&socket, level, name, HOPS)?;
     }
+    // A modem that never says anything may be gone: it acknowledges heartbeats, or is taken for lost.
+    let patience = i32::try_from(TAKES_WITHIN.as_millis()).unwrap_or(i32::MAX);
+    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, patience)?;
     socket.set_nodelay(true)?;
     socket.connect(address).await
 }
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_taken_from_beyond_one_hop() {
+    async fn nothing_is_taken_from_beyond_one_hop_nor_from_who_is_gone() {
         let (ip, ip6) = (libc::IPPROTO_IP, libc::IPPROTO_IPV6);
         let v6 = [(ip6, libc::IPV6_UNICAST_HOPS), (ip6, libc::IPV6_MINHOPCOUNT)];
         let families: [(IpAddr, [(i32, i32); 2]); 2] = [
@@ -238,7 +241,9 @@ mod tests {
             let listener = TcpListener::bind((loopback, 0)).expect("a listener");
             sockopt::set_int(&listener, hops.0, hops.1, HOPS).expect("hops");
             let stream = connect(listener.local_addr().expect("an address")).await.expect("near");
-            assert_eq!([hops, least].map(|it| option(&stream, it)), [255, 255], "{loopback}");
+            let patience = (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
+            let options = [hops, least, patience].map(|it| option(&stream, it));
+            assert_eq!(options, [255, 255, 5_000], "{loopback}");
         }
     }
 }

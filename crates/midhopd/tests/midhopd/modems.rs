@@ -5,6 +5,8 @@ use crate::program::Running;
 use crate::stage::{Family, Stage, until};
 use midhop_dlep::{Kind, Mac, Modem, Status};
 use midhop_linux::sockopt;
+use midhop_status::control::answer::PeerStatus;
+use midhop_testbed::namespace::Namespace;
 use midhop_units::{Instant, Rate};
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -23,7 +25,7 @@ enum Order {
     HangUp,
 }
 
-/// A modem on the gateway's loopback.
+/// A modem on a host's loopback.
 struct Bench {
     address: SocketAddr,
     orders: Sender<Order>,
@@ -36,13 +38,13 @@ struct Bench {
 type Answer = (Kind, Option<Status>);
 
 impl Bench {
-    fn start(stage: &Stage, family: Family, rate: Rate, destinations: Vec<Mac>) -> Self {
+    fn start(host: &Namespace, family: Family, rate: Rate, destinations: Vec<Mac>) -> Self {
         let loopback: IpAddr = match family {
             Family::V4 => [127, 0, 0, 1].into(),
             Family::V6 => [0_u16, 0, 0, 0, 0, 0, 0, 1].into(),
         };
         let bind = || TcpListener::bind(SocketAddr::new(loopback, 0));
-        let listener = stage.gateway.run(bind).expect("entering").expect("a listener");
+        let listener = host.run(bind).expect("entering").expect("a listener");
         let (level, name) = match family {
             Family::V4 => (libc::IPPROTO_IP, libc::IP_TTL),
             Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
@@ -125,7 +127,10 @@ fn mbit(rate: u64) -> Rate {
 
 /// Unit: Mbit/s. The rate by which the tunnel goes, and the reported one.
 fn rates(pair: &Pair) -> (Option<u64>, Option<u64>) {
-    let seen = pair.far_seen();
+    rates_of(&pair.far_seen())
+}
+
+fn rates_of(seen: &PeerStatus) -> (Option<u64>, Option<u64>) {
     // Rounded down on the way from payload to what is sent.
     let whole = |bits: u64| (bits + 50_000) / 1_000_000;
     (seen.rate_bit_per_s.map(whole), seen.reported_bit_per_s.map(whole))
@@ -140,7 +145,7 @@ fn beside(stage: &Stage, modem: &Bench, keys: &str) -> (Pair, [Running; 2]) {
 
 fn followed(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let modem = Bench::start(&stage, family, mbit(5), Vec::new());
+    let modem = Bench::start(&stage.gateway, family, mbit(5), Vec::new());
     let (pair, running) = beside(&stage, &modem, "");
     until("the tunnel goes by its modem", || rates(&pair) == (Some(5), Some(5)));
     modem.order(Order::Change(mbit(12)));
@@ -171,7 +176,7 @@ fn a_modem_s_rate_counts_while_it_is_there_ipv6() {
 fn of_several_links_of_a_modem_the_peer_s_counts_within_its_bounds() {
     let mac = |last| Mac::new(&[2, 0, 0x5e, 0x10, 0, last]).expect("six bytes");
     let Some(stage) = Stage::set() else { return };
-    let modem = Bench::start(&stage, Family::V4, mbit(9), vec![mac(1), mac(2)]);
+    let modem = Bench::start(&stage.gateway, Family::V4, mbit(9), vec![mac(1), mac(2)]);
     let keys = ", destination = \"02:00:5e:10:00:02\", least = \"2 Mbit/s\", most = \"8 Mbit/s\"";
     let (pair, _running) = beside(&stage, &modem, keys);
     until("the most", || rates(&pair) == (Some(8), Some(8)));
@@ -182,4 +187,15 @@ fn of_several_links_of_a_modem_the_peer_s_counts_within_its_bounds() {
     until("the least", || rates(&pair) == (Some(2), Some(2)));
     modem.order(Order::Lose(mac(2)));
     until("nothing is reported of a link that is gone", || rates(&pair) == (Some(20), None));
+}
+
+#[test]
+fn a_peer_that_comes_here_has_a_modem_too() {
+    let Some(stage) = Stage::set() else { return };
+    let modem = Bench::start(&stage.server, Family::V4, mbit(7), Vec::new());
+    let keys = format!("rate = \"20 Mbit/s\"\nmodem.address = \"{}\"\n", modem.address);
+    let pair = Pair::new("", &keys, "");
+    let _running = pair.start(&stage);
+    let rates = || rates_of(&pair.far.peer("near"));
+    until("the far end goes by its modem", || rates() == (Some(7), Some(7)));
 }
