@@ -263,10 +263,9 @@ impl Sender {
     fn note_arrivals(&mut self, now: Instant, ack: &Acknowledgment<'_>, delivery: &Delivery) {
         if let Some(newest) = &delivery.newest {
             let rtt = now.saturating_since(newest.sent_at);
-            // Either the original or the retransmission has arrived (RFC 8985 §6.2, step 1).
-            let early = ack.echo.is_some_and(|(_, age)| age > rtt + Duration::from_ms(1));
-            let ambiguous = newest.retransmitted
-                && (early || self.rtt.minimum().is_some_and(|minimum| rtt < minimum));
+            // Either the original or the retransmission has arrived (RFC 8985 §6.2, step 2).
+            let ambiguous =
+                newest.retransmitted && self.rtt.minimum().is_some_and(|minimum| rtt < minimum);
             self.rack.on_delivered(now, newest, ambiguous);
         }
         let highest = ack.blocks.iter().map(|block| block.end).max();

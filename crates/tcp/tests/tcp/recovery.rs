@@ -231,6 +231,33 @@ fn rack_finds_a_retransmission_that_is_lost() {
     assert!((ms(100)..=ms(102)).contains(&twice), "{twice:?}");
 }
 
+/// The echoed timestamp stays that of the last segment before the hole, whatever arrives behind it.
+#[test]
+fn rack_finds_a_lost_retransmission_by_those_that_left_after_it() {
+    let settings = strict();
+    let control = midhop_congestion::Controller::new(Fixed(Bytes::new(1000 * MSS), None));
+    let mut pair = Pair::with(&settings, control, Path { delay: ms(50), ..Path::default() });
+    let mut times = [0; 60];
+    pair.touch = Box::new(move |side, segment| {
+        let nth = (segment.offset / MSS) as usize;
+        if side != 0 || segment.length == 0 || !(10..40).contains(&nth) {
+            return false;
+        }
+        times[nth] += 1;
+        times[nth] == 1 || (nth == 10 && times[nth] == 2)
+    });
+    pair.run_to(at(100));
+    pair.to_write[0] = 60 * MSS;
+    pair.run_to(at(2000));
+    let tenth: Vec<_> =
+        pair.data(0).into_iter().filter(|&(_, offset, _)| offset == 10 * MSS).collect();
+    let counters = pair.ends[0].counters();
+    assert_eq!((tenth.len(), counters.timeouts, counters.probes), (3, 0, 0), "{counters:?}");
+    let again = tenth[2].0.saturating_since(tenth[1].0);
+    // What left after it has come back, and a quarter of a round trip of patience at most.
+    assert!((ms(100)..=ms(127)).contains(&again), "{again:?}");
+}
+
 /// When the client sends its tail again, of so many segments of which the last is lost.
 fn probe_after(segments: u64, one_way_ms: u64) -> (Duration, u64) {
     let settings = Settings { delayed_ack: DelayedAck::NONE, ..Settings::default() };
