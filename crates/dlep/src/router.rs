@@ -202,7 +202,7 @@ impl Router {
                     self.destinations.entry(mac).or_default().update(&message.items);
                     Status::Success
                 } else {
-                    Status::REQUEST_DENIED
+                    Status::NOT_INTERESTED
                 };
                 self.answer(now, Kind::DestinationUpResponse, mac, status);
                 Ok(())

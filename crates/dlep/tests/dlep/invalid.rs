@@ -100,8 +100,12 @@ fn no_more_destinations_are_kept_than_any_modem_reaches() {
         let mac = midhop_dlep::Mac::new(&[2, 0, 0, 0, high, low]).expect("six bytes");
         let up = Message::new(Kind::DestinationUp, vec![Item::Mac(mac)]).bytes();
         pair.router.on_received(pair.now, &up).expect("valid");
+        pair.exchange();
     }
     assert_eq!(pair.router.destinations(), 4096);
+    let statuses = pair.modem.answers().iter().map(|(_, status)| *status);
+    let refused = statuses.filter(|status| *status == Some(Status::NOT_INTERESTED)).count();
+    assert_eq!(refused, 5_000 - 4096, "of whom nothing more shall be sent");
 }
 
 fn items() -> impl Strategy<Value = Item> {
