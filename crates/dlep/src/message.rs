@@ -116,8 +116,8 @@ impl Message {
         let mut items: Vec<Item> = Vec::new();
         while !rest.is_empty() {
             let (item, following) = Item::read(rest)?;
-            let is_there = items.iter().any(|other| other.kind() == item.kind());
-            if is_there && !item.may_repeat() {
+            // Not asked of each address: a message may have thousands.
+            if !item.may_repeat() && items.iter().any(|other| other.kind() == item.kind()) {
                 return Err(Refusal::data(format!("data item {} twice in {kind:?}", item.kind())));
             }
             items.push(item);
