@@ -22,6 +22,7 @@ pub mod law;
 pub mod limit;
 pub mod measured;
 pub mod metrics;
+pub mod modem;
 pub mod naive;
 mod own_keys;
 pub mod pep;

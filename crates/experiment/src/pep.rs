@@ -1,26 +1,33 @@
 //! The proxies of a scenario: their tables as written, and what those are to midhopd.
 //!
-//! A table under `[peps]` is a configuration file of midhopd ([`Config`]). Two things may stand there that only the
-//! laboratory knows: the `node` of a peer, and in simulations a table where a leg's congestion control is named.
+//! A table under `[peps]` is a configuration file of midhopd ([`Config`]). Three things may stand there that only the
+//! laboratory knows: the `node` of a peer, its `modem` without an address or a file, which is the one at this end of the link to
+//! that node, and in simulations a table where a leg's congestion control is named.
 //!
 //! ```toml
 //! [peps.gw]
 //! legs.satellite = { congestion = { algorithm = "cubic", slow_start = "search" } }
-//! peers.terminal = { node = "terminal" }
+//! peers.terminal = { node = "terminal", modem = {} }
 //! ```
 //!
 //! A table is read where its proxy runs, cell by cell: a case of an axis may complete what the file leaves open.
 
 use crate::congestion::CongestionSpec;
-use midhop_config::tree::{Table, Value};
+use midhop_config::tree::{Node, Table, Value};
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_pep::config::{Config, OneOrMany, Tunnel};
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The key by which a scenario names a peer's node.
 pub(crate) const NODE: &str = "node";
+/// The key of a peer's modem, and of where that takes sessions.
+pub(crate) const MODEM: &str = "modem";
+const ADDRESS: &str = "address";
+const FILE: &str = "file";
+/// What stands in for the address of a modem of the laboratory, until a node has one.
+const SOMEWHERE: &str = "127.0.0.1:854";
 const CONGESTION: &str = "congestion";
 
 /// What the legs of proxies may have for their congestion control.
@@ -43,6 +50,7 @@ pub struct PepPlan {
     written: toml::Table,
     config: Config,
     peer_nodes: BTreeMap<String, String>,
+    modems: BTreeSet<String>,
     leg_tables: BTreeMap<String, CongestionSpec>,
 }
 
@@ -73,12 +81,23 @@ impl PepPlan {
     ) -> Result<Self, ConfigError> {
         let mut own = Cow::Borrowed(document);
         let mut peer_nodes = BTreeMap::new();
+        let mut modems = BTreeSet::new();
         let peers = path.join("peers");
         for peer in keys(document, &peers) {
             let node = peers.join(peer).join(NODE);
-            if document.get(&node).is_some() {
-                peer_nodes.insert(peer.to_owned(), document.read_at(&node)?);
-                own.to_mut().remove(&node);
+            if document.get(&node).is_none() {
+                continue;
+            }
+            peer_nodes.insert(peer.to_owned(), document.read_at(&node)?);
+            own.to_mut().remove(&node);
+            let modem = peers.join(peer).join(MODEM);
+            let address = modem.join(ADDRESS);
+            if let Some(Node { value: Value::Table(_), span }) = document.get(&modem)
+                && [ADDRESS, FILE].iter().all(|key| document.get(&modem.join(*key)).is_none())
+            {
+                modems.insert(peer.to_owned());
+                let somewhere = Value::String(SOMEWHERE.to_owned());
+                own.to_mut().set(&address, Node { value: somewhere, span: *span })?;
             }
         }
         let mut leg_tables = BTreeMap::new();
@@ -92,7 +111,7 @@ impl PepPlan {
             }
         }
         let config = own.read_at(path)?;
-        Ok(Self { written: document.read_at(path)?, config, peer_nodes, leg_tables })
+        Ok(Self { written: document.read_at(path)?, config, peer_nodes, modems, leg_tables })
     }
 
     /// What midhopd would read, without what [`configuration`](Self::configuration) and a node's tunnels fill in. In the
@@ -127,6 +146,11 @@ impl PepPlan {
     /// The peers whose nodes are named: peer, node.
     pub fn peer_nodes(&self) -> &BTreeMap<String, String> {
         &self.peer_nodes
+    }
+
+    /// The peers whose modem is the laboratory's.
+    pub fn modems(&self) -> &BTreeSet<String> {
+        &self.modems
     }
 
     /// What legs tell their congestion control besides its name, by leg.

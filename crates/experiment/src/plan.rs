@@ -171,6 +171,13 @@ pub struct PlannedLink {
 }
 
 impl PlannedLink {
+    /// The direction in which `node` sends over it; none: it is at neither end.
+    pub fn outwards(&self, node: &str) -> Option<Direction> {
+        let [first, second] = &self.between;
+        let directions = [(first, Direction::Up), (second, Direction::Down)];
+        directions.into_iter().find_map(|(end, direction)| (end == node).then_some(direction))
+    }
+
     /// What the link does in `direction`.
     pub fn direction(&self, direction: Direction) -> &DirectionPlan {
         match direction {
@@ -538,8 +545,7 @@ impl Plan {
     /// Whether the queue in which `node` begins to send over `link` answers XCP.
     pub fn answers_xcp(&self, node: &str, link: &str) -> bool {
         self.link(link).is_some_and(|link| {
-            let way = if link.between[0] == node { &link.up } else { &link.down };
-            link.between.iter().any(|end| end == node) && way.aqm == AqmPlan::Xcp
+            link.outwards(node).is_some_and(|way| link.direction(way).aqm == AqmPlan::Xcp)
         })
     }
 

@@ -14,7 +14,7 @@
 //! The end whose rules name the peer opens the tunnel, and the other one listens. That one need not name
 //! its peer in turn, unless it has something to say of it.
 
-use crate::pep::{NODE, PepPlan};
+use crate::pep::{MODEM, NODE, PepPlan};
 use crate::plan::{Crossing, Plan, PlannedNode};
 use crate::route::{self, Edge};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -28,6 +28,8 @@ use std::path::PathBuf;
 
 /// The UDP port on which peers are awaited.
 const PORT: u16 = 4433;
+/// The TCP port of the first modem of a node, and of further ones the ports after it.
+const MODEM_PORT: u16 = 854;
 /// Where the laboratory's servers are: private networks, which a far end serves only if it is told.
 const NETWORKS: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
@@ -73,6 +75,9 @@ pub struct TunnelPeer {
     /// Propagation there and back; none where it takes no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Duration>,
+    /// Where the modem at this end of the link takes sessions; none: the laboratory has none there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modem: Option<SocketAddr>,
 }
 
 impl NodeTunnels {
@@ -99,6 +104,9 @@ impl NodeTunnels {
             own.rate = own.rate.or(peer.rate);
             own.rate_in = own.rate_in.or(peer.rate_in);
             own.rtt = own.rtt.or(peer.rtt);
+            if let (Some(modem), Some(address)) = (&mut own.modem, peer.modem) {
+                modem.address = Some(address);
+            }
         }
     }
 }
@@ -134,6 +142,7 @@ pub(crate) fn resolve(
                 rate: rate(plan, out),
                 rate_in: rate(plan, home),
                 rtt: (!propagation.is_zero()).then_some(propagation),
+                modem: None,
             };
             let tunnels = ends.entry(own.clone()).or_default();
             tunnels.identity = identity(own);
@@ -141,11 +150,52 @@ pub(crate) fn resolve(
             tunnels.peers.push(peer);
         }
     }
+    for (name, tunnels) in &mut ends {
+        tunnels.peers.sort_by(|one, other| one.name.cmp(&other.name));
+        place_modems(plan, name, &mut tunnels.peers, document)?;
+    }
     for node in &mut plan.nodes {
         node.tunnels = ends.remove(&node.name);
-        if let Some(tunnels) = &mut node.tunnels {
-            tunnels.peers.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+    Ok(())
+}
+
+/// Gives those `peers` of the proxy on `node` a modem that its table wants one for.
+fn place_modems(
+    plan: &Plan,
+    node: &str,
+    peers: &mut [TunnelPeer],
+    document: &Document,
+) -> Result<(), ConfigError> {
+    let Some(node) = plan.node(node) else { return Ok(()) };
+    let Some(own) = pep(plan, node) else { return Ok(()) };
+    let modems = peers.iter_mut().filter(|peer| own.modems().contains(&peer.name));
+    for (peer, port) in modems.zip(MODEM_PORT..) {
+        if let Err((message, hint)) = check_modem(plan, &node.name, &peer.link) {
+            let name = node.pep.as_deref().unwrap_or_default();
+            let path = KeyPath::of(["peps", name, "peers", peer.name.as_str(), MODEM]);
+            return Err(document.fault(&path, message, Some(hint)));
         }
+        peer.modem = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
+    }
+    Ok(())
+}
+
+/// Whether a modem at `node` can report the rate of `link`; if not, why, and what helps.
+fn check_modem(plan: &Plan, node: &str, link: &str) -> Result<(), (String, String)> {
+    let found = plan.link(link).and_then(|it| Some(it.direction(it.outwards(node)?)));
+    let Some(direction) = found else {
+        let message = format!("no link of `{node}` leads to the peer");
+        return Err((message, "leave `modem` out".to_owned()));
+    };
+    if direction.rate_max().is_none() {
+        let message = format!("`{link}` has no rate that a modem could report");
+        return Err((message, format!("give it one: links.{link}.rate = \"20 Mbit/s\"")));
+    }
+    if direction.dama.is_some() {
+        let message =
+            format!("the capacity of `{link}` is granted on demand, which no modem knows ahead");
+        return Err((message, "leave `modem` out".to_owned()));
     }
     Ok(())
 }
@@ -297,7 +347,11 @@ pub(crate) fn stand_in(pep: &PepPlan) -> Config {
     let mut config = pep.config().clone();
     for name in pep.peer_nodes().keys() {
         let somewhere = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), PORT);
-        config.peers.entry(name.clone()).or_default().address.get_or_insert(somewhere);
+        let peer = config.peers.entry(name.clone()).or_default();
+        peer.address.get_or_insert(somewhere);
+        if pep.modems().contains(name) {
+            peer.rate.get_or_insert(Rate::from_mbit_per_s(1));
+        }
     }
     if !pep.peer_nodes().is_empty() {
         let Config { tunnel, .. } = &mut config;

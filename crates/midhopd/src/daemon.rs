@@ -22,7 +22,7 @@ use crate::{
         register::Register,
     },
 };
-use midhop_pep::config::Plan;
+use midhop_pep::config::{Plan, ReportSource};
 use midhop_process::{configuration, confine, logging::Logging, notify::Notice, privileges};
 use midhop_status::{
     admin::{self, Status, StatusSource},
@@ -616,12 +616,16 @@ pub(crate) fn control_socket(
     }
 }
 
-/// The directories of the configuration and the keys that a reload reads.
+/// The directories of the configuration and the keys that a reload reads, and of files that report rates.
 fn directories(config: &Path, plan: &Plan) -> Vec<PathBuf> {
     let keys = plan.tunnel.credentials.iter().flat_map(|files| {
         [&files.certificate, &files.key, &files.authority].into_iter().chain(&files.revoked)
     });
-    let files = keys.map(PathBuf::as_path).chain([config]);
+    let reports = plan.peers.iter().filter_map(|peer| match &peer.modem.as_ref()?.source {
+        ReportSource::File { path, .. } => Some(path),
+        ReportSource::Dlep { .. } => None,
+    });
+    let files = keys.chain(reports).map(PathBuf::as_path).chain([config]);
     let directory = |file: &Path| match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),

@@ -23,7 +23,7 @@ pub use class::{Class, ClassPlan};
 pub use control::Control;
 pub use intercept::{Accept, Conntrack, Hooks, Intercept};
 pub use list::{Dscp, OneOrMany, Ports};
-pub use modem::{Modem, ModemPlan, REPORTED_MAX, REPORTED_MIN};
+pub use modem::{Modem, ModemPlan, REPORTED_MAX, REPORTED_MIN, ReportSource};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
 pub use sources::{PREFIXES_MAX, Sources};

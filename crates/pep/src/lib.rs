@@ -6,7 +6,7 @@
 //! gets. The [`scheduler`] lets flows write in turns ([`fair_queue`]), lets some go [`ahead`], and reads no more
 //! from their senders than leaves ([`ingress_shaper`]). While a flow lives, [`relay`] decides what each direction
 //! does next, and the [`budget`] bounds what all flows may hold together, with the [`receive_window`]s that they offer. [`answered`] remembers which targets
-//! accepted recently, and so which clients are accepted at once.
+//! accepted recently, and so which clients are accepted at once. [`modem`] has what a tunnel relies upon of a reported rate.
 //!
 //! Invariant: nothing here opens a socket, or reads a clock or a file. The daemon passes in what it has observed.
 
@@ -17,6 +17,7 @@ pub mod config;
 pub mod credit;
 pub mod fair_queue;
 pub mod ingress_shaper;
+pub mod modem;
 pub mod places;
 pub mod policy;
 pub mod rate_share;

@@ -3,7 +3,7 @@
 use crate::fault::RunError;
 use crate::host::Hosts;
 use crate::packet::{End, NodeId};
-use crate::pep::{Addressing, Proxy, TunnelEnd};
+use crate::pep::{Addressing, Modem, Proxy, TunnelEnd};
 use midhop_config::KeyPath;
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Family;
@@ -47,14 +47,26 @@ pub(crate) fn open(
             let (Some(far), Some(back)) = (far, back) else { return Err(contradiction()) };
             let nodes = [near, far].map(|number| NodeId(number as u16));
             let ends = connect(nodes, [peer, back], address, plan.seed, proxies, hosts);
-            for (node, end) in nodes.into_iter().zip(ends.map_err(fault)?) {
+            for ((node, peer), mut end) in
+                nodes.into_iter().zip([peer, back]).zip(ends.map_err(fault)?)
+            {
                 if let Some((_, proxy)) = proxies.iter_mut().find(|(at, _)| *at == node) {
+                    if let Some(modem) = modem(plan, node, peer, proxy) {
+                        end.go_by(modem);
+                    }
                     proxy.place_tunnel(end);
                 }
             }
         }
     }
     Ok(())
+}
+
+/// The modem at the end of a tunnel on `node` that leads to `peer`, if it has one.
+fn modem(plan: &Plan, node: NodeId, peer: &TunnelPeer, proxy: &Proxy) -> Option<Modem> {
+    peer.modem?;
+    let reports = plan.modem_reports(&plan.nodes[node.index()].name, &peer.link)?;
+    Some(Modem::new(reports, proxy.peer(&peer.name)?.modem.clone()?))
 }
 
 /// Both ends of a tunnel.

@@ -1,7 +1,7 @@
 //! A plan in, a record out.
 //!
 //! ```text
-//! build the network → proxies, servers, programs → carry frames → clients → wait → take down → record
+//! build the network → modems, proxies, servers, programs → carry frames → clients → wait → take down → record
 //! ```
 //! Runs may go beside each other, each in a thread of its own. Invariant: one run's failure is its own.
 
@@ -9,12 +9,14 @@ mod assemble;
 mod execute;
 mod fault;
 mod meters;
+mod modems;
 mod naive;
 mod traffic;
 mod tunnels;
 mod worker;
 
 pub use execute::{Programs, execute, load_average, start_programs, start_proxies};
+pub use modems::{Modems, start_modems};
 pub use naive::{NaiveProxies, start_naive_proxies};
 
 use crate::lab::{LabError, Links, ProxyError};

@@ -227,3 +227,55 @@ fn a_table_is_judged_with_what_will_be_filled_in() {
         assert_eq!(place, (20, Some(&*format!("peps.term.peers.gw.{key}"))), "{error}");
     }
 }
+
+/// The pair with `keys` of what each end knows of its peer.
+fn with_modems(near: &str, far: &str) -> String {
+    PAIR.replace("{ node = \"gateway\" }", &format!("{{ node = \"gateway\", {near} }}")).replace(
+        "[peps.gw]\n",
+        &format!("[peps.gw]\npeers.user = {{ node = \"terminal\", {far} }}\n"),
+    )
+}
+
+#[test]
+fn a_modem_without_an_address_is_the_laboratory_s() {
+    let text = with_modems("modem = { least = \"1 Mbit/s\" }", "modem = {}");
+    let plan = plan(&text);
+    let modem = |node: &str, peer: &str| configuration(&plan, node).peers[peer].modem.clone();
+    let near = modem("terminal", "gw").expect("a modem");
+    assert_eq!(near.address, "127.0.0.1:854".parse().ok());
+    assert_eq!(near.least.map(|rate| rate.to_string()).as_deref(), Some("1 Mbit/s"));
+    assert_eq!(modem("gateway", "user").expect("a modem").address, "127.0.0.1:854".parse().ok());
+    // In a record it stands as it was written, and means the same.
+    let again = Plan::from_json(&plan.to_json().expect("JSON")).expect("a plan");
+    assert_eq!(again, plan);
+    let record = plan.to_json().expect("JSON");
+    assert_eq!(record.pointer("/peps/gw/peers/user/modem"), Some(&serde_json::json!({})));
+    let checked = Scenario::parse("pair.toml", &text).expect("a scenario");
+    assert_eq!(checked.check_peps(LegCongestion::Names), Ok(()));
+    // One with an address, or a file, is somebody else's.
+    for own in ["address = \"127.0.0.1:9854\"", "file = \"/run/modem\""] {
+        let plan = self::plan(&with_modems(&format!("modem = {{ {own} }}"), "modem = {}"));
+        let tunnels = plan.node("terminal").and_then(|node| node.tunnels.as_ref());
+        assert_eq!(tunnels.expect("a tunnel").peers[0].modem, None, "{own}");
+        let kept = configuration(&plan, "terminal").peers["gw"].modem.clone().expect("a modem");
+        assert_ne!(kept.address, "127.0.0.1:854".parse().ok(), "{own}");
+    }
+}
+
+#[test]
+fn a_modem_that_can_report_nothing_is_refused_by_its_key() {
+    let pair = with_modems("modem = {}", "modem = {}");
+    let dama = "up = { rate = \"5 Mbit/s\", dama = {} }";
+    for (from, to, expected) in [
+        ("up = { rate = \"5 Mbit/s\" }", "up = {}", "`satellite` has no rate"),
+        ("up = { rate = \"5 Mbit/s\" }", dama, "granted on demand"),
+    ] {
+        let error = plans(&pair.replace(from, to)).expect_err(to);
+        assert_eq!(error.key.as_deref(), Some("peps.term.peers.gw.modem"), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let cubic = with_modems("modem = {}, congestion = \"cubic\"", "modem = {}");
+    let checked = Scenario::parse("pair.toml", &cubic).expect("a scenario");
+    let error = checked.check_peps(LegCongestion::Names).expect_err("it goes by no rate");
+    assert_eq!(error.key.as_deref(), Some("peps.term.peers.gw.modem"), "{error}");
+}

@@ -1,69 +1,71 @@
-//! Asks modems what the links to peers carry, by DLEP: what they report counts as `midhopd rate` has it count.
-//!
-//! Each modem has one session, whose destinations are the links to its peers. What it reports counts for as long as the
-//! session lasts, and a moment longer.
+//! Asks what the links to peers carry: modems by DLEP, and files that scripts write. What they report counts as
+//! `midhopd rate` has it count.
+
+mod dlep;
+mod file;
 
 use super::directory::Tunnels;
 use crate::worker::Worker;
-use midhop_dlep::{Router, SessionError, Steady};
-use midhop_linux::sockopt;
-use midhop_pep::config::{ModemPlan, Plan};
-use midhop_units::{Duration, Instant};
-use nix::libc;
+use midhop_dlep::Mac;
+use midhop_pep::config::{ModemPlan, Plan, ReportSource};
+use midhop_pep::modem::ReliedRate;
+use midhop_units::{Instant, Rate};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpSocket, TcpStream};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How often at least what a modem reports is passed on.
-const EVERY: time::Duration = time::Duration::from_millis(250);
-/// For how long that counts, so that nobody keeps to what is not reported any more.
-const VALID: time::Duration = time::Duration::from_secs(2);
-/// A higher rate counts when it has lasted for so long.
-const LASTS: Duration = Duration::from_s(1);
-/// How long it may take until a modem takes a connection, or what is sent to it.
-const TAKES_WITHIN: time::Duration = time::Duration::from_secs(5);
-/// Until a modem that was lost is asked again.
-const AGAIN_AFTER: time::Duration = time::Duration::from_secs(5);
-/// What a modem sets, and accepts, as the number of hops left: it is one hop away (RFC 8175 §7.2, RFC 5082).
-const HOPS: i32 = 255;
-const READ_BYTES: usize = 4096;
+/// For how long a report counts, so that nobody keeps to what is not reported any more.
+const VALID: Duration = Duration::from_secs(2);
 
-/// The peers of each modem, with what their configuration has of it.
-type Modems = BTreeMap<SocketAddr, BTreeMap<String, ModemPlan>>;
+/// Where reports come from, with the peers whose links they are of.
+#[derive(Debug, Default, PartialEq)]
+struct Sources {
+    modems: BTreeMap<SocketAddr, BTreeMap<String, (Option<Mac>, ModemPlan)>>,
+    /// By peer.
+    files: BTreeMap<String, (PathBuf, Duration, ModemPlan)>,
+}
 
-/// Why a session is over.
-#[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error("it cannot be reached: {0}")]
-    Io(#[from] io::Error),
-    #[error("it takes nothing within {} s", TAKES_WITHIN.as_secs())]
-    Timeout,
-    #[error("it has closed the connection")]
-    Closed,
-    #[error(transparent)]
-    Session(#[from] SessionError),
+impl Sources {
+    fn of(plan: &Plan) -> Self {
+        let mut sources = Self::default();
+        for peer in &plan.peers {
+            let Some(modem) = &peer.modem else { continue };
+            let name = peer.name.clone();
+            match &modem.source {
+                ReportSource::Dlep { address, destination } => {
+                    let links = sources.modems.entry(*address).or_default();
+                    links.insert(name, (*destination, modem.clone()));
+                }
+                ReportSource::File { path, valid } => {
+                    let file = (path.clone(), (*valid).into(), modem.clone());
+                    sources.files.insert(name, file);
+                }
+            }
+        }
+        sources
+    }
 }
 
 /// Asks the modems of the plan, and those of each plan that follows.
 pub async fn ask(worker: Rc<Worker>) {
     let mut plans = worker.plans();
-    let mut asked = Modems::new();
-    let mut sessions = JoinSet::new();
+    let mut asked = Sources::default();
+    let mut tasks = JoinSet::new();
     loop {
-        let modems = modems_of(&plans.borrow_and_update());
-        if modems != asked {
-            sessions.shutdown().await;
-            for (address, peers) in modems.clone() {
-                sessions.spawn_local(keep(address, peers, worker.tunnels.clone()));
+        let sources = Sources::of(&plans.borrow_and_update());
+        if sources != asked {
+            tasks.shutdown().await;
+            for (address, links) in sources.modems.clone() {
+                tasks.spawn_local(dlep::keep(address, links, worker.tunnels.clone()));
             }
-            asked = modems;
+            for (peer, (path, valid, plan)) in sources.files.clone() {
+                let tunnels = worker.tunnels.clone();
+                tasks.spawn_local(file::follow(peer, (path, valid), plan, tunnels));
+            }
+            asked = sources;
         }
         if plans.changed().await.is_err() {
             return;
@@ -71,179 +73,20 @@ pub async fn ask(worker: Rc<Worker>) {
     }
 }
 
-fn modems_of(plan: &Plan) -> Modems {
-    let mut modems = Modems::new();
-    for peer in &plan.peers {
-        if let Some(modem) = &peer.modem {
-            modems.entry(modem.address).or_default().insert(peer.name.clone(), modem.clone());
-        }
-    }
-    modems
-}
-
-/// Has a session with a modem, again and again. What goes wrong is logged once until a session has been open.
-async fn keep(address: SocketAddr, peers: BTreeMap<String, ModemPlan>, tunnels: Arc<Tunnels>) {
-    let mut is_logged = false;
-    loop {
-        let mut reports = Reports::new(&peers, &tunnels);
-        let Err(error) = reports.follow(address).await;
-        if reports.was_open || !is_logged {
-            tracing::warn!(
-                modem = %address,
-                %error,
-                hint = "until a modem reports again, its tunnels go by peers.NAME.rate",
-                "a modem reports nothing"
-            );
-            is_logged = true;
-        }
-        tokio::time::sleep(AGAIN_AFTER).await;
-    }
-}
-
-/// What one session reports.
-struct Reports<'a> {
-    peers: &'a BTreeMap<String, ModemPlan>,
+/// What is reported of the link to one peer.
+struct Reported<'a> {
+    peer: &'a str,
+    relied: ReliedRate,
     tunnels: &'a Tunnels,
-    /// What may be relied upon of each peer's rate.
-    steady: BTreeMap<&'a str, Steady>,
-    was_open: bool,
 }
 
-impl<'a> Reports<'a> {
-    fn new(peers: &'a BTreeMap<String, ModemPlan>, tunnels: &'a Tunnels) -> Self {
-        let steady = peers.keys().map(|peer| (peer.as_str(), Steady::new(LASTS))).collect();
-        Self { peers, tunnels, steady, was_open: false }
+impl<'a> Reported<'a> {
+    fn new(peer: &'a str, plan: &ModemPlan, tunnels: &'a Tunnels) -> Self {
+        Self { peer, relied: ReliedRate::new(plan.clone()), tunnels }
     }
 
-    /// Has a session, and tunnels go by it, until it is lost.
-    async fn follow(&mut self, address: SocketAddr) -> Result<Infallible, Lost> {
-        let mut session = Session::open(address).await?;
-        loop {
-            session.go_on().await?;
-            self.pass_on(address, &session);
-        }
-    }
-
-    fn pass_on(&mut self, address: SocketAddr, session: &Session) {
-        let router = &session.router;
-        if !router.is_open() {
-            return;
-        }
-        if !std::mem::replace(&mut self.was_open, true) {
-            let name = router.modem().unwrap_or_default();
-            tracing::info!(modem = %address, name, "a modem reports what its links carry");
-        }
-        for (peer, plan) in self.peers {
-            let Some(rate) = router.rate(plan.destination) else { continue };
-            let Some(steady) = self.steady.get_mut(peer.as_str()) else { continue };
-            let rate = steady.take(session.now(), plan.bounded(rate));
-            self.tunnels.reported.put(peer, rate, VALID);
-        }
-    }
-}
-
-/// A session over its connection. Dropped, it tells the modem that this end stops.
-struct Session {
-    router: Router,
-    stream: TcpStream,
-    began: tokio::time::Instant,
-}
-
-impl Session {
-    async fn open(address: SocketAddr) -> Result<Self, Lost> {
-        let connecting = tokio::time::timeout(TAKES_WITHIN, connect(address)).await;
-        let stream = connecting.map_err(|_| Lost::Timeout)??;
-        let name = concat!("midhopd ", env!("CARGO_PKG_VERSION"));
-        let router = Router::new(Instant::START, name);
-        let mut this = Self { router, stream, began: tokio::time::Instant::now() };
-        this.send().await?;
-        Ok(this)
-    }
-
-    fn now(&self) -> Instant {
-        Instant::START + Duration::from(self.began.elapsed())
-    }
-
-    /// Waits until something has arrived or is due, and answers.
-    async fn go_on(&mut self) -> Result<(), Lost> {
-        let next = self.router.next_time().saturating_since(self.now());
-        tokio::select! {
-            ready = self.stream.readable() => ready?,
-            () = tokio::time::sleep(EVERY.min(next.into())) => {}
-        }
-        let mut buffer = [0; READ_BYTES];
-        let now = self.now();
-        let result = match self.stream.try_read(&mut buffer) {
-            Ok(0) => return Err(Lost::Closed),
-            Ok(length) => self.router.on_received(now, &buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.router.on_time(now),
-            Err(error) => return Err(error.into()),
-        };
-        // An end is sent with its reason.
-        self.send().await?;
-        Ok(result?)
-    }
-
-    async fn send(&mut self) -> Result<(), Lost> {
-        let bytes = self.router.to_send();
-        let sending = tokio::time::timeout(TAKES_WITHIN, self.stream.write_all(&bytes)).await;
-        Ok(sending.map_err(|_| Lost::Timeout)??)
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.router.stop(self.now());
-        // Nobody waits for a modem that takes nothing now.
-        let _ = self.stream.try_write(&self.router.to_send());
-    }
-}
-
-/// A connection to a modem that is one hop away, and from no farther.
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let (socket, options) = if address.is_ipv4() {
-        let level = libc::IPPROTO_IP;
-        (TcpSocket::new_v4()?, [(level, libc::IP_TTL), (level, libc::IP_MINTTL)])
-    } else {
-        let level = libc::IPPROTO_IPV6;
-        (TcpSocket::new_v6()?, [(level, libc::IPV6_UNICAST_HOPS), (level, libc::IPV6_MINHOPCOUNT)])
-    };
-    for (level, name) in options {
-        sockopt::set_int(&socket, level, name, HOPS)?;
-    }
-    // A modem that never says anything may be gone: it acknowledges heartbeats, or is taken for lost.
-    let patience = i32::try_from(TAKES_WITHIN.as_millis()).unwrap_or(i32::MAX);
-    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, patience)?;
-    socket.set_nodelay(true)?;
-    socket.connect(address).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-
-    fn option(stream: &TcpStream, (level, name): (i32, i32)) -> i32 {
-        let mut buffer = [0; 4];
-        sockopt::read(stream, level, name, &mut buffer).expect("an option");
-        i32::from_ne_bytes(buffer)
-    }
-
-    #[tokio::test]
-    async fn nothing_is_taken_from_beyond_one_hop_nor_from_who_is_gone() {
-        let (ip, ip6) = (libc::IPPROTO_IP, libc::IPPROTO_IPV6);
-        let v6 = [(ip6, libc::IPV6_UNICAST_HOPS), (ip6, libc::IPV6_MINHOPCOUNT)];
-        let families: [(IpAddr, [(i32, i32); 2]); 2] = [
-            (Ipv4Addr::LOCALHOST.into(), [(ip, libc::IP_TTL), (ip, libc::IP_MINTTL)]),
-            (Ipv6Addr::LOCALHOST.into(), v6),
-        ];
-        for (loopback, [hops, least]) in families {
-            let listener = TcpListener::bind((loopback, 0)).expect("a listener");
-            sockopt::set_int(&listener, hops.0, hops.1, HOPS).expect("hops");
-            let stream = connect(listener.local_addr().expect("an address")).await.expect("near");
-            let patience = (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
-            let options = [hops, least, patience].map(|it| option(&stream, it));
-            assert_eq!(options, [255, 255, 5_000], "{loopback}");
-        }
+    /// Has the tunnel go by a report, as far as it may rely on it.
+    fn put(&mut self, now: Instant, rate: Rate) {
+        self.tunnels.reported.put(self.peer, self.relied.take(now, rate), VALID);
     }
 }

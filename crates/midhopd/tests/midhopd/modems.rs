@@ -1,4 +1,4 @@
-//! A tunnel goes by what its modem reports by DLEP, and by its configured rate when the modem is gone.
+//! A tunnel goes by what its modem reports, by DLEP or in a file, and by its configured rate when the modem is gone.
 
 use crate::pair::Pair;
 use crate::program::Running;
@@ -10,8 +10,10 @@ use midhop_testbed::namespace::Namespace;
 use midhop_units::{Instant, Rate};
 use nix::libc;
 use nix::sys::signal::Signal;
+use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -198,4 +200,44 @@ fn a_peer_that_comes_here_has_a_modem_too() {
     let _running = pair.start(&stage);
     let rates = || rates_of(&pair.far.peer("near"));
     until("the far end goes by its modem", || rates() == (Some(7), Some(7)));
+}
+
+#[test]
+fn what_a_script_writes_into_a_file_counts_for_a_while() {
+    let Some(stage) = Stage::set() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    // The daemon reads it as a user without rights.
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("readable");
+    let file = directory.path().join("rate");
+    // Whole at once, as whoever writes it should.
+    let write = |text: &str| {
+        let beside = directory.path().join("beside");
+        std::fs::write(&beside, text)
+            .and_then(|()| std::fs::rename(&beside, &file))
+            .expect("written");
+    };
+    let keys = format!(
+        "rate = \"20 Mbit/s\"\nmodem = {{ file = \"{}\", valid = \"5 s\", most = \"15 Mbit/s\" }}\n",
+        file.display()
+    );
+    write("6 Mbit/s\n");
+    let pair = Pair::new(&keys, "", "");
+    let _running = pair.start(&stage);
+    // Written again until it is seen, for it may be old by then.
+    let counts = |text: &str, rate| {
+        until(text, || {
+            write(text);
+            rates(&pair) == (Some(rate), Some(rate))
+        });
+    };
+    counts("6 Mbit/s\n", 6);
+    counts("3000 kbit/s", 3);
+    counts("40 Mbit/s", 15);
+    until("it is old", || rates(&pair) == (Some(20), None));
+    counts("8 Mbit/s", 8);
+    write("unlocked\n");
+    until("it is no rate", || rates(&pair) == (Some(20), None));
+    counts("9 Mbit/s", 9);
+    std::fs::remove_file(&file).expect("removed");
+    until("it is gone", || rates(&pair) == (Some(20), None));
 }

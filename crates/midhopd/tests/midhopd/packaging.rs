@@ -3,8 +3,8 @@
 use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
     Accept, AckDecimation, AckSpacing, Action, Admin, Assist, AssistPeer, Class, Config, Control,
-    Dscp, Keepalive, Leg, LegOverride, Limits, Match, OneOrMany, Peer, Plan, Ports, Rule, Start,
-    Tunnel,
+    Dscp, Keepalive, Leg, LegOverride, Limits, Match, Modem, OneOrMany, Peer, Plan, Ports, Rule,
+    Start, Tunnel,
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,7 +128,16 @@ fn every_key_is_in_the_example() {
         authority: file,
         ..Tunnel::default()
     };
+    let modem = Modem {
+        address: address.into(),
+        destination: Some("x".to_owned()),
+        file: Some("/x".into()),
+        valid: time,
+        least: rate,
+        most: rate,
+    };
     let peer = Peer {
+        modem: Some(modem),
         address: "192.0.2.1:443".parse().ok(),
         name: Some("x".to_owned()),
         congestion: Some("x".to_owned()),

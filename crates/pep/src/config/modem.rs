@@ -1,29 +1,43 @@
-//! The modem that reports what the link to a peer carries.
+//! The modem that reports what the link to a peer carries: by DLEP, or in a file that a script writes.
 
 use super::ResolveError;
 use super::resolve::{check_link, fault};
 use midhop_config::KeyPath;
-use midhop_dlep::Mac;
-use midhop_units::Rate;
+use midhop_dlep::{Mac, ParseMacError};
+use midhop_units::{Duration, Rate};
 use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The rates that a link of a tunnel may be reported to have.
 pub const REPORTED_MIN: Rate = Rate::from_bits_per_s(8_000);
 /// See [`REPORTED_MIN`].
 pub const REPORTED_MAX: Rate = Rate::from_bits_per_s(100_000_000_000);
+/// For how long what is in a file counts where nothing is configured.
+const VALID: Duration = Duration::from_s(30);
+const VALID_MAX: Duration = Duration::from_s(3600);
 
-/// A modem that speaks DLEP (RFC 8175).
+/// A modem that speaks DLEP (RFC 8175), or a file with what it reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Modem {
     /// Where it takes sessions, over TCP: one hop away. Port 854 is usual.
-    #[serde(deserialize_with = "super::written::endpoint")]
-    pub address: SocketAddr,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::written::endpoint_if_any"
+    )]
+    pub address: Option<SocketAddr>,
     /// The MAC address of the peer's end of the link, of a modem that reaches several; unset: the only one there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
+    /// Instead of an address: a file on this host whose first line is the rate, such as `12.5 Mbit/s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// For how long what the file has counts after it was written; unset: 30 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid: Option<Duration>,
     /// What less is reported counts as; unset: 8 kbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<Rate>,
@@ -32,14 +46,32 @@ pub struct Modem {
     pub most: Option<Rate>,
 }
 
+/// Where reports come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportSource {
+    /// A modem, by DLEP.
+    Dlep {
+        /// Where it takes sessions.
+        address: SocketAddr,
+        /// The destination that is the peer's link; none: the only one there is.
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+        destination: Option<Mac>,
+    },
+    /// A file whose first line is the rate.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// For how long it counts after it was written.
+        valid: Duration,
+    },
+}
+
 /// A modem, checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ModemPlan {
-    /// Where it takes sessions.
-    pub address: SocketAddr,
-    /// The destination that is the peer's link; none: the only one there is.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
-    pub destination: Option<Mac>,
+    /// Where its reports come from.
+    pub source: ReportSource,
     /// What less is reported counts as.
     pub least: Rate,
     /// What more is reported counts as.
@@ -71,13 +103,7 @@ impl Modem {
                 "set `rate` to what the link carries in fair weather, and leave `congestion` out",
             );
         }
-        if self.address.port() == 0 {
-            return fault(
-                &key.join("address"),
-                "nobody listens on port 0",
-                "854 is usual for DLEP",
-            );
-        }
+        let source = self.source(key)?;
         let hint = "leave it out, and every report counts as it is";
         check_link(key, &[("least", self.least), ("most", self.most)], hint, &[])?;
         let least = self.least.unwrap_or(REPORTED_MIN).max(REPORTED_MIN);
@@ -85,17 +111,55 @@ impl Modem {
         if least > most {
             return fault(&key.join("least"), format!("more than the most, {most}"), hint);
         }
-        let destination = match &self.destination {
-            None => None,
-            Some(text) => match text.parse::<Mac>() {
-                Ok(mac) => Some(mac),
-                Err(error) => {
-                    let hint = "the modem's own status page or log names its destinations";
-                    return fault(&key.join("destination"), error.to_string(), hint);
+        Ok(ModemPlan { source, least, most })
+    }
+
+    fn source(&self, key: &KeyPath) -> Result<ReportSource, ResolveError> {
+        match (self.address, &self.file) {
+            (Some(address), None) => {
+                if self.valid.is_some() {
+                    let hint = "leave it out: what a modem reports counts while its session lasts";
+                    return fault(&key.join("valid"), "this is for a file", hint);
                 }
-            },
-        };
-        Ok(ModemPlan { address: self.address, destination, least, most })
+                if address.port() == 0 {
+                    let hint = "854 is usual for DLEP";
+                    return fault(&key.join("address"), "nobody listens on port 0", hint);
+                }
+                Ok(ReportSource::Dlep { address, destination: self.destination(key)? })
+            }
+            (None, Some(path)) => {
+                if self.destination.is_some() {
+                    let hint = "leave it out: a file is of one link";
+                    return fault(&key.join("destination"), "this is for a modem by DLEP", hint);
+                }
+                if !path.is_absolute() {
+                    let hint = "write where it is from the root on, such as /run/modem/rate";
+                    return fault(&key.join("file"), "this is no absolute path", hint);
+                }
+                let valid = self.valid.unwrap_or(VALID);
+                if valid < Duration::from_s(1) || valid > VALID_MAX {
+                    let hint = "some times as long as until the file is written again";
+                    return fault(&key.join("valid"), "between 1 s and 1 h", hint);
+                }
+                Ok(ReportSource::File { path: path.clone(), valid })
+            }
+            (Some(_), Some(_)) => {
+                fault(key, "it has an address and a file", "leave one of them out")
+            }
+            (None, None) => fault(
+                key,
+                "it has neither an address nor a file",
+                "set `address` to where it speaks DLEP, or `file` to one that a script writes",
+            ),
+        }
+    }
+
+    fn destination(&self, key: &KeyPath) -> Result<Option<Mac>, ResolveError> {
+        let parsed = self.destination.as_ref().map(|text| text.parse()).transpose();
+        parsed.or_else(|error: ParseMacError| {
+            let hint = "the modem's own status page or log names its destinations";
+            fault(&key.join("destination"), error.to_string(), hint)
+        })
     }
 }
 
@@ -126,10 +190,13 @@ mod tests {
         let mbit = Rate::from_mbit_per_s;
         let counts = [0, 5, 12].map(|rate| bound.bounded(mbit(rate)));
         assert_eq!(counts, [mbit(1), mbit(5), mbit(9)]);
-        assert_eq!(
-            bound.destination.map(|mac| mac.to_string()).as_deref(),
-            Some("02:00:5e:10:00:01")
-        );
+        let destination = "02:00:5e:10:00:01".parse().ok();
+        let address = "192.168.100.1:854".parse().expect("an address");
+        assert_eq!(bound.source, ReportSource::Dlep { address, destination });
+        let from_file =
+            read("rate = \"20 Mbit/s\"\n", "file = \"/run/modem/rate\"").expect("valid");
+        let (path, valid) = (PathBuf::from("/run/modem/rate"), Duration::from_s(30));
+        assert_eq!(from_file.source, ReportSource::File { path, valid });
     }
 
     #[test]
@@ -142,7 +209,17 @@ mod tests {
                 address.to_owned(),
                 "peers.far.modem",
             ),
-            (rate, "least = \"1 Mbit/s\"".to_owned(), "address"),
+            (rate, "least = \"1 Mbit/s\"".to_owned(), "peers.far.modem"),
+            (rate, format!("{address}, file = \"/run/modem/rate\""), "peers.far.modem"),
+            (rate, format!("{address}, valid = \"9 s\""), "peers.far.modem.valid"),
+            (rate, "file = \"modem/rate\"".to_owned(), "peers.far.modem.file"),
+            (
+                rate,
+                "file = \"/run/rate\", destination = \"02:00:5e:10:00:01\"".to_owned(),
+                "peers.far.modem.destination",
+            ),
+            (rate, "file = \"/run/rate\", valid = \"0 s\"".to_owned(), "peers.far.modem.valid"),
+            (rate, "file = \"/run/rate\", valid = \"2 h\"".to_owned(), "peers.far.modem.valid"),
             (rate, "address = \"192.168.100.1\"".to_owned(), "peers.far.modem.address"),
             (rate, "address = \"192.168.100.1:0\"".to_owned(), "peers.far.modem.address"),
             (rate, format!("{address}, destination = \"far\""), "peers.far.modem.destination"),

@@ -24,6 +24,7 @@ mod curves;
 mod due;
 mod flow;
 mod leg;
+mod modem;
 mod moving;
 mod naive;
 mod proxied;
@@ -34,6 +35,7 @@ mod tunnel;
 mod tunnel_flow;
 mod tunnelled;
 
+pub(crate) use modem::Modem;
 pub(crate) use moving::{Extent, MovingFlow};
 pub use tunnel::{Addressing, TunnelEnd};
 

@@ -5,6 +5,7 @@
 //!
 //! Differs from the daemon: a lost tunnel is not opened again, and TCP does not replace it.
 
+use super::modem::Modem;
 use crate::agent::Actions;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, UDP_HEADER, Xcp};
 use bytes::Bytes;
@@ -72,6 +73,7 @@ pub struct TunnelEnd {
     /// The link on which the route to it begins.
     pub link: String,
     lone: Lone,
+    modem: Option<Modem>,
     addressing: Addressing,
     between: Rc<Between>,
     /// How long it was connected when the run began.
@@ -106,6 +108,7 @@ impl TunnelEnd {
                 link,
                 before: lone.stats(),
                 lone,
+                modem: None,
                 addressing,
                 between: between.clone(),
                 lead,
@@ -116,6 +119,11 @@ impl TunnelEnd {
             })
             .collect();
         ends.try_into().unwrap_or_else(|_| unreachable!("two of each"))
+    }
+
+    /// Puts a modem beside it.
+    pub(crate) fn go_by(&mut self, modem: Modem) {
+        self.modem = Some(modem);
     }
 
     /// Whether it is the end that connected to the other: this end requests flows.
@@ -145,6 +153,9 @@ impl TunnelEnd {
 
     /// The requested time has come.
     pub fn wake(&mut self, now: Instant) {
+        if let Some(rate) = self.modem.as_mut().and_then(|modem| modem.look(now)) {
+            self.lone.carrier().pace().reported(rate);
+        }
         self.lone.handle_timeout(now + self.lead);
     }
 
@@ -179,6 +190,9 @@ impl TunnelEnd {
             let since = at.saturating_since(Instant::START + self.lead).as_ns();
             Instant::from_ns(since.next_multiple_of(TICK.as_ns()))
         });
+        if let Some(modem) = &self.modem {
+            self.due = self.due.min(modem.due());
+        }
     }
 
     /// Requests a flow from the other end, and consumes `request`. `None`: there is no request left, or the other

@@ -1,14 +1,16 @@
 //! Links whose rate changes, is not known or is configured wrong: what a tunnel's congestion control finds of it.
 
-use midhop_experiment::Scenario;
+use midhop_experiment::record::LinkResult;
+use midhop_experiment::{Record, Scenario};
 use midhop_sim::{Options, run};
 
 /// The scenarios that come with the program.
 const VARYING: &str = include_str!("../../../../scenarios/varying.toml");
 const WRONG_RATE: &str = include_str!("../../../../scenarios/wrong-rate.toml");
+const FADING: &str = include_str!("../../../../scenarios/fading.toml");
 
-/// The part of what was drawn that a download has in one case of a scenario.
-fn share_of(text: &str, cases: &[&str], seconds: u32) -> f64 {
+/// A download in one case of a scenario.
+fn download(text: &str, cases: &[&str], seconds: u32) -> Record {
     let mut scenario = Scenario::parse("a scenario", text).expect("a scenario");
     let fixed = ["direction=down", "seeds=1"];
     let more = [
@@ -22,8 +24,16 @@ fn share_of(text: &str, cases: &[&str], seconds: u32) -> f64 {
     let plan = scenario.plans().expect("plans").swap_remove(0);
     let (record, _) = run(&plan, &Options::default()).expect("a run");
     assert_eq!(record.validity.faults, Vec::<String>::new(), "{cases:?}");
-    let transfer = &record.transfers[0];
-    transfer.limit.as_ref().expect("a limit").efficiency
+    record
+}
+
+/// The part of what was drawn that a download has in one case of a scenario.
+fn share_of(text: &str, cases: &[&str], seconds: u32) -> f64 {
+    share_in(&download(text, cases, seconds))
+}
+
+fn share_in(record: &Record) -> f64 {
+    record.transfers[0].limit.as_ref().expect("a limit").efficiency
 }
 
 fn share(link: &str, setup: &str, seconds: u32) -> f64 {
@@ -54,4 +64,19 @@ fn a_rate_that_is_configured_wrong_is_a_hint_unless_it_is_strict() {
     }
     let strict = share("half", "strict");
     assert!((0.4..0.52).contains(&strict), "it keeps to what is configured: {strict}");
+}
+
+/// A signal that falls by 6 dB within 6 s: what waits before the link is what was sent before the other end knew.
+#[test]
+fn a_pair_that_goes_by_its_modem_fills_no_queue_while_the_signal_fades() {
+    let of = |setup: &str| {
+        let record = download(FADING, &["fade=fast", &format!("setup={setup}")], 40);
+        let satellite = |it: &&LinkResult| it.name == "satellite" && it.direction == "down";
+        let link = record.links.iter().find(satellite).expect("a link");
+        (share_in(&record), link.queue_bytes_max)
+    };
+    let [(silent, waited), (modem, waits)] = ["silent", "modem"].map(of);
+    assert!(modem > 0.96 && silent > 0.9, "{modem} and {silent} of what was drawn");
+    // A product is 1,410 kB in fair weather.
+    assert!(waits < 300_000 && waited > 2 * waits, "{waits} and {waited} bytes");
 }

@@ -3,6 +3,7 @@
 use super::assemble::{Measured, assemble};
 use super::fault::io_error;
 use super::meters::{Client, MeterServer};
+use super::modems::start_modems;
 use super::naive::start_naive_proxies;
 use super::traffic::Traffic;
 use super::{RunError, RunOptions, tunnels};
@@ -43,6 +44,7 @@ pub fn execute(
     let load = load_average();
     let scratch = Scratch::create(&options.scratch, plan.number)?;
     let mut network = Network::build(plan, options.links)?;
+    let modems = start_modems(plan, &network)?;
     let mut proxies = start_proxies(plan, &network, &scratch.0)?;
     let naive = start_naive_proxies(plan, &network, &options.program, &scratch.0)?;
     let servers = start_servers(plan, &network, options, &scratch.0)?;
@@ -56,6 +58,7 @@ pub fn execute(
         .map(|transfer| Client::start(plan, transfer, &network, options, &scratch.0))
         .collect::<Result<_, _>>()?;
     network.start(plan.seed)?;
+    modems.begin(network.epoch());
     traffic.begin(network.epoch())?;
     clients.iter_mut().try_for_each(|client| client.begin(network.epoch()))?;
     // A run without the proxies' side of the story is a good run all the same.
@@ -80,6 +83,7 @@ pub fn execute(
     drop(programs);
     drop(servers);
     drop(proxies);
+    drop(modems);
     let network = network.finish()?;
     let measured = Measured {
         reports,

@@ -4,5 +4,6 @@ mod emulator;
 mod meter;
 mod meter_link;
 mod meter_namespaces;
+mod modems;
 mod namespace;
 mod probe;

@@ -9,7 +9,8 @@ use midhop_experiment::plan::Plan;
 use midhop_testbed::detach::{Answer, Side, detach};
 use midhop_testbed::lab::{Links, Network, publish, visit};
 use midhop_testbed::runner::{
-    NaiveProxies, Programs, start_naive_proxies, start_programs, start_proxies,
+    Modems, NaiveProxies, Programs, start_modems, start_naive_proxies, start_programs,
+    start_proxies,
 };
 use midhop_testbed::state::{self, Description, Living};
 use midhop_testbed::{isolation, lab::Proxy, signals};
@@ -110,7 +111,7 @@ fn hold(plan: &Plan, name: &str, scenario: &Path, state: &Path, answer: Answer) 
 }
 
 /// What a lab consists of. They end in this order.
-type Parts = (Programs, NaiveProxies, Vec<Proxy>, Network);
+type Parts = (Programs, NaiveProxies, Vec<Proxy>, Modems, Network);
 
 fn build(
     plan: &Plan,
@@ -120,6 +121,8 @@ fn build(
 ) -> anyhow::Result<(Parts, String)> {
     let mut network = Network::build(plan, Links::Emulated)?;
     network.start(plan.seed)?;
+    let modems = start_modems(plan, &network)?;
+    modems.begin(network.epoch());
     let proxies = start_proxies(plan, &network, state)?;
     let naive = start_naive_proxies(plan, &network, &own_program()?, state)?;
     let programs = start_programs(plan, &network, state)?;
@@ -141,7 +144,7 @@ fn build(
     let nodes = homes.iter().map(|(node, [v4, _])| (node.clone(), v4.to_string())).collect();
     let scenario = scenario.to_owned();
     state::describe(state, &Description { name: name.to_owned(), scenario, nodes })?;
-    Ok(((programs, naive, proxies, network), word))
+    Ok(((programs, naive, proxies, modems, network), word))
 }
 
 impl Exec {
