@@ -3,6 +3,7 @@
 //! Invariant: if the start fails, nothing is left. Sockets are opened before anything is installed in the system, and
 //! what was installed is removed with the value that stands for it.
 
+use crate::tunnel::modem;
 use crate::{
     congestion::Congestion,
     data_plane::{DataPlane, StartError},
@@ -457,6 +458,8 @@ impl Daemon {
         };
         let measured = snapshot::Source::of(&daemon.data_plane);
         tokio::spawn(source.history.clone().follow(move || measured.totals()));
+        let tunnels = daemon.data_plane.tunnels().clone();
+        tokio::spawn(modem::read(daemon.data_plane.plan(), tunnels));
         for listener in admin {
             let served = tokio::net::TcpListener::from_std(listener).map_err(|error| {
                 Failure::run("the admin server cannot be served").because(error)

@@ -14,63 +14,84 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// For how long a report counts, so that nobody keeps to what is not reported any more.
 const VALID: Duration = Duration::from_secs(2);
 
-/// Where reports come from, with the peers whose links they are of.
-#[derive(Debug, Default, PartialEq)]
-struct Sources {
-    modems: BTreeMap<SocketAddr, BTreeMap<String, (Option<Mac>, ModemPlan)>>,
-    /// By peer.
-    files: BTreeMap<String, (PathBuf, Duration, ModemPlan)>,
-}
-
-impl Sources {
-    fn of(plan: &Plan) -> Self {
-        let mut sources = Self::default();
-        for peer in &plan.peers {
-            let Some(modem) = &peer.modem else { continue };
-            let name = peer.name.clone();
-            match &modem.source {
-                ReportSource::Dlep { address, destination } => {
-                    let links = sources.modems.entry(*address).or_default();
-                    links.insert(name, (*destination, modem.clone()));
-                }
-                ReportSource::File { path, valid } => {
-                    let file = (path.clone(), (*valid).into(), modem.clone());
-                    sources.files.insert(name, file);
-                }
-            }
-        }
-        sources
-    }
-}
+/// The destination that is each peer's link, by modem and peer.
+type Modems = BTreeMap<SocketAddr, BTreeMap<String, (Option<Mac>, ModemPlan)>>;
+/// By peer: a file, and for how long it counts.
+type Files = BTreeMap<String, (PathBuf, Duration, ModemPlan)>;
 
 /// Asks the modems of the plan, and those of each plan that follows.
 pub async fn ask(worker: Rc<Worker>) {
-    let mut plans = worker.plans();
-    let mut asked = Sources::default();
+    follow(worker.plans(), modems, |modems, tasks| {
+        for (address, links) in modems.clone() {
+            tasks.spawn_local(dlep::keep(address, links, worker.tunnels.clone()));
+        }
+    })
+    .await;
+}
+
+/// Reads the files of the plan, and those of each plan that follows. To be called on the process's first thread, which may
+/// read files.
+pub async fn read(plans: watch::Receiver<Arc<Plan>>, tunnels: Arc<Tunnels>) {
+    follow(plans, files, |files, tasks| {
+        for (peer, (path, valid, plan)) in files.clone() {
+            tasks.spawn(file::follow(peer, (path, valid), plan, tunnels.clone()));
+        }
+    })
+    .await;
+}
+
+/// Has tasks for what `of` finds in a plan, and other ones where it finds something else in a later one.
+async fn follow<S: Default + PartialEq>(
+    mut plans: watch::Receiver<Arc<Plan>>,
+    of: impl Fn(&Plan) -> S,
+    start: impl Fn(&S, &mut JoinSet<()>),
+) {
+    let mut sources = S::default();
     let mut tasks = JoinSet::new();
     loop {
-        let sources = Sources::of(&plans.borrow_and_update());
-        if sources != asked {
+        let found = of(&plans.borrow_and_update());
+        if found != sources {
             tasks.shutdown().await;
-            for (address, links) in sources.modems.clone() {
-                tasks.spawn_local(dlep::keep(address, links, worker.tunnels.clone()));
-            }
-            for (peer, (path, valid, plan)) in sources.files.clone() {
-                let tunnels = worker.tunnels.clone();
-                tasks.spawn_local(file::follow(peer, (path, valid), plan, tunnels));
-            }
-            asked = sources;
+            start(&found, &mut tasks);
+            sources = found;
         }
         if plans.changed().await.is_err() {
             return;
         }
     }
+}
+
+fn modems(plan: &Plan) -> Modems {
+    let mut modems = Modems::new();
+    for (peer, modem) in with_modems(plan) {
+        if let ReportSource::Dlep { address, destination } = &modem.source {
+            let links = modems.entry(*address).or_default();
+            links.insert(peer.to_owned(), (*destination, modem.clone()));
+        }
+    }
+    modems
+}
+
+fn files(plan: &Plan) -> Files {
+    let file = |(peer, modem): (&str, &ModemPlan)| match &modem.source {
+        ReportSource::File { path, valid } => {
+            Some((peer.to_owned(), (path.clone(), (*valid).into(), modem.clone())))
+        }
+        ReportSource::Dlep { .. } => None,
+    };
+    with_modems(plan).filter_map(file).collect()
+}
+
+fn with_modems(plan: &Plan) -> impl Iterator<Item = (&str, &ModemPlan)> {
+    plan.peers.iter().filter_map(|peer| Some((peer.name.as_str(), peer.modem.as_ref()?)))
 }
 
 /// What is reported of the link to one peer.

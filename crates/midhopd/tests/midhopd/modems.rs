@@ -100,10 +100,10 @@ fn serve(
     stream.set_read_timeout(Some(Duration::from_millis(10))).expect("a timeout");
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return Left::Ended(modem.answers().last().copied()),
+            Ok(0) => break,
             Ok(length) => modem.on_received(now(), &buffer[..length]).expect("valid"),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return Left::Ended(None),
+            Err(_) => break,
         }
         match orders.recv_timeout(Duration::from_millis(10)) {
             Ok(Order::Change(to)) => {
@@ -117,10 +117,12 @@ fn serve(
             Err(RecvTimeoutError::Disconnected) => return Left::Over,
         }
         modem.on_time(now());
+        // A router that has ended the session takes nothing any more.
         if stream.write_all(&modem.to_send()).is_err() {
-            return Left::Ended(None);
+            break;
         }
     }
+    Left::Ended(modem.answers().last().copied())
 }
 
 fn mbit(rate: u64) -> Rate {
