@@ -55,6 +55,8 @@ pub struct TcpInfo {
     pub unsent_bytes: u32,
     /// Unit: bytes. Sent, retransmissions included; none before Linux 4.19.
     pub sent_bytes: Option<u64>,
+    /// Unit: bytes. How much of that was sent again; none before Linux 4.19.
+    pub resent_bytes: Option<u64>,
     /// Unit: bytes per second. The recent delivery rate.
     pub delivery_rate: u64,
     /// Unit: bytes per second. `u64::MAX` if the connection is not paced.
@@ -102,6 +104,7 @@ impl TcpInfo {
             received_bytes: long(128)?,
             unsent_bytes: word(144)?,
             sent_bytes: long(200),
+            resent_bytes: long(208),
             delivery_rate: long(160)?,
             pacing_rate: long(104)?,
         })
@@ -121,6 +124,16 @@ impl TcpInfo {
     /// Unit: bytes. Sent and not acknowledged cumulatively, lost or not, in whole segments.
     pub fn outstanding_bytes(&self) -> u64 {
         self.segments(u64::from(self.unacknowledged))
+    }
+
+    /// Unit: bytes. Written, and not acknowledged cumulatively: to the byte since Linux 4.19, but for SYN and FIN; before
+    /// that, what was sent counts in whole segments.
+    pub fn undelivered_bytes(&self) -> u64 {
+        let sent = self.sent_bytes.zip(self.resent_bytes);
+        let outstanding = sent.map_or(self.outstanding_bytes(), |(sent, resent)| {
+            sent.saturating_sub(resent).saturating_sub(self.acknowledged_bytes)
+        });
+        outstanding.saturating_add(self.unsent_bytes.into())
     }
 
     /// Whether both ends have closed and everything is acknowledged.
@@ -195,6 +208,22 @@ mod tests {
         }
         let info = TcpInfo::parse(&raw).expect("long enough");
         assert_eq!((info.outstanding_bytes(), info.in_flight_bytes()), (14_480, 6 * 1_448));
+    }
+
+    #[test]
+    fn segments_that_are_not_full_count_with_what_is_in_them() {
+        let mut raw = [0; 216];
+        // Ten segments of a thousand bytes each were sent, two of them again. Four are acknowledged, with the SYN.
+        for (at, word) in [(16, 1_448u32), (24, 6), (144, 500)] {
+            raw[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        for (at, long) in [(120, 4_001u64), (200, 12_000), (208, 2_000)] {
+            raw[at..at + 8].copy_from_slice(&long.to_ne_bytes());
+        }
+        let info = TcpInfo::parse(&raw).expect("long enough");
+        assert_eq!((info.outstanding_bytes(), info.undelivered_bytes()), (6 * 1_448, 6_499));
+        let older = TcpInfo::parse(&raw[..200]).expect("long enough");
+        assert_eq!(older.undelivered_bytes(), 6 * 1_448 + 500);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Sample {
     pub window: u64,
     /// Unit: bytes. What is.
     pub in_flight: u64,
+    /// Unit: bytes. Written, and not acknowledged.
+    pub undelivered: u64,
     /// Whether both ends have ended and all is acknowledged.
     pub closed: bool,
 }
@@ -54,6 +56,7 @@ impl Sample {
             window_limited_us: info.window_limited_us,
             window: info.cwnd_bytes(),
             in_flight: info.in_flight_bytes(),
+            undelivered: info.undelivered_bytes(),
             closed: info.is_closed(),
         })
     }

@@ -52,6 +52,8 @@ impl Context<'_> {
             false => (&book.server_leg, &book.client_leg),
         };
         let limit = self.limit(&from.name, &to.name);
+        // Before what was accepted, which may grow in the meantime.
+        let [to_server, to_client] = [Side::Server, Side::Client].map(|to| undelivered(book, to));
         FlowSnapshot {
             client: book.ends.client,
             server: book.ends.server,
@@ -68,8 +70,8 @@ impl Context<'_> {
                 .map(|most| up.max(down) as f64 / most as f64),
             up_waits_for: self.wait(book, Side::Server),
             down_waits_for: self.wait(book, Side::Client),
-            up_undelivered_bytes: undelivered(book, Side::Server),
-            down_undelivered_bytes: undelivered(book, Side::Client),
+            up_undelivered_bytes: to_server,
+            down_undelivered_bytes: to_client,
             to_client: side(book, Side::Client),
             to_server: side(book, Side::Server),
             tunnel: book.peer().map(str::to_owned),
@@ -102,7 +104,7 @@ fn undelivered(book: &FlowBook, to: Side) -> Option<u64> {
         return book.towards(to).undelivered();
     }
     let at = book.measured(to);
-    (at.rtt_us.value() > 0).then(|| at.queued.value() + at.in_flight.value())
+    (at.rtt_us.value() > 0).then(|| at.undelivered.value())
 }
 
 fn side(book: &FlowBook, side: Side) -> Option<SideSnapshot> {
