@@ -126,14 +126,13 @@ impl TcpInfo {
         self.segments(u64::from(self.unacknowledged))
     }
 
-    /// Unit: bytes. Written, and not acknowledged cumulatively: to the byte since Linux 4.19, but for SYN and FIN; before
-    /// that, what was sent counts in whole segments.
-    pub fn undelivered_bytes(&self) -> u64 {
+    /// Unit: bytes. Sent and not acknowledged cumulatively, lost or not (FlightSize, RFC 5681): to the byte since Linux
+    /// 4.19, but for SYN and FIN; before that in whole segments.
+    pub fn flight_bytes(&self) -> u64 {
         let sent = self.sent_bytes.zip(self.resent_bytes);
-        let outstanding = sent.map_or(self.outstanding_bytes(), |(sent, resent)| {
+        sent.map_or(self.outstanding_bytes(), |(sent, resent)| {
             sent.saturating_sub(resent).saturating_sub(self.acknowledged_bytes)
-        });
-        outstanding.saturating_add(self.unsent_bytes.into())
+        })
     }
 
     /// Whether both ends have closed and everything is acknowledged.
@@ -214,16 +213,16 @@ mod tests {
     fn segments_that_are_not_full_count_with_what_is_in_them() {
         let mut raw = [0; 216];
         // Ten segments of a thousand bytes each were sent, two of them again. Four are acknowledged, with the SYN.
-        for (at, word) in [(16, 1_448u32), (24, 6), (144, 500)] {
+        for (at, word) in [(16, 1_448u32), (24, 6)] {
             raw[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         }
         for (at, long) in [(120, 4_001u64), (200, 12_000), (208, 2_000)] {
             raw[at..at + 8].copy_from_slice(&long.to_ne_bytes());
         }
         let info = TcpInfo::parse(&raw).expect("long enough");
-        assert_eq!((info.outstanding_bytes(), info.undelivered_bytes()), (6 * 1_448, 6_499));
+        assert_eq!((info.outstanding_bytes(), info.flight_bytes()), (6 * 1_448, 5_999));
         let older = TcpInfo::parse(&raw[..200]).expect("long enough");
-        assert_eq!(older.undelivered_bytes(), 6 * 1_448 + 500);
+        assert_eq!(older.flight_bytes(), 6 * 1_448);
     }
 
     #[test]

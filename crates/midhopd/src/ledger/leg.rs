@@ -64,10 +64,8 @@ pub struct SideBook {
     pub rtt_us: Counter,
     /// Unit: bytes. What is written into the socket and waits to be sent.
     pub queued: Counter,
-    /// Unit: bytes. What is sent and neither acknowledged nor thought lost.
+    /// Unit: bytes. What is sent and not acknowledged, lost or not.
     pub in_flight: Counter,
-    /// Unit: bytes. What is written into the socket and not acknowledged.
-    pub undelivered: Counter,
     /// Unit: segments. Retransmitted.
     pub resent: Counter,
     /// Unit: segments. Sent.
@@ -92,7 +90,6 @@ impl SideBook {
         self.rtt_us.set(sample.rtt_us.into());
         self.queued.set(sample.unsent.into());
         self.in_flight.set(sample.in_flight);
-        self.undelivered.set(sample.undelivered);
         let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
         let passed = age_us.saturating_sub(self.age_us.replace(age_us));
         let closed = sample
@@ -178,8 +175,7 @@ mod tests {
             sent_data_segments: sent,
             window_limited_us: limited,
             window: 0,
-            in_flight: 0,
-            undelivered: 9,
+            in_flight: 9,
             closed: false,
         };
         let (resent, fresh) = side.follow(&sample(100, 4, 0), Duration::from_secs(1));
@@ -188,6 +184,6 @@ mod tests {
         let (resent, fresh) = side.follow(&sample(150, 4, 900_000), Duration::from_secs(2));
         assert_eq!((resent, fresh), (0, Segments { sent: 50, ..Segments::default() }));
         assert!(side.waits_for_window());
-        assert_eq!((side.queued.value(), side.undelivered.value()), (7, 9));
+        assert_eq!((side.queued.value(), side.in_flight.value()), (7, 9));
     }
 }

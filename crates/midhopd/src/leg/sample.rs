@@ -30,10 +30,8 @@ pub struct Sample {
     pub window_limited_us: u64,
     /// Unit: bytes. What may be in flight.
     pub window: u64,
-    /// Unit: bytes. What is.
+    /// Unit: bytes. What is sent and not acknowledged, lost or not.
     pub in_flight: u64,
-    /// Unit: bytes. Written, and not acknowledged.
-    pub undelivered: u64,
     /// Whether both ends have ended and all is acknowledged.
     pub closed: bool,
 }
@@ -55,8 +53,7 @@ impl Sample {
             sent_data_segments: info.data_segments_sent,
             window_limited_us: info.window_limited_us,
             window: info.cwnd_bytes(),
-            in_flight: info.in_flight_bytes(),
-            undelivered: info.undelivered_bytes(),
+            in_flight: info.flight_bytes(),
             closed: info.is_closed(),
         })
     }

@@ -104,7 +104,7 @@ fn undelivered(book: &FlowBook, to: Side) -> Option<u64> {
         return book.towards(to).undelivered();
     }
     let at = book.measured(to);
-    (at.rtt_us.value() > 0).then(|| at.undelivered.value())
+    (at.rtt_us.value() > 0).then(|| at.queued.value() + at.in_flight.value())
 }
 
 fn side(book: &FlowBook, side: Side) -> Option<SideSnapshot> {

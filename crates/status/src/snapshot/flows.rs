@@ -68,7 +68,7 @@ pub struct SideSnapshot {
     pub rtt_s: f64,
     /// Written into it, and not sent yet.
     pub queued_bytes: u64,
-    /// Sent, and neither acknowledged nor thought lost.
+    /// Sent and not acknowledged, lost or not.
     pub in_flight_bytes: u64,
     /// Segments with data sent, again or for the first time.
     pub sent_segments: u64,
