@@ -5,7 +5,7 @@
 
 use crate::flows;
 use crate::program::{Desk, Running, log_of};
-use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until};
+use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until, until_within};
 use crate::strangers::{Kind, PORT, Stranger, arrived, counter, invite, resident, sockets};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -156,8 +156,10 @@ fn flood(
             let status = status(&stage);
             number(&status, "flows") == 0 && number(&status, "held_syns") == 0
         };
-        until_at_last("all places are given back", given_back);
-        until_at_last("all sockets are gone", || sockets(&stage.gateway) <= outcome.sockets[0]);
+        until_within(ENDED_WITHIN, "all places are given back", given_back);
+        until_within(ENDED_WITHIN, "all sockets are gone", || {
+            sockets(&stage.gateway) <= outcome.sockets[0]
+        });
     });
     sample(&mut outcome, 2);
     (outcome.arrived, outcome.again) = arrived(&stage);
@@ -180,15 +182,7 @@ impl Drop for Stops<'_> {
 }
 
 /// As long as clients that were let in and listeners that answered them may take.
-fn until_at_last(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1200 {
-        if holds() {
-            return;
-        }
-        sleep(Duration::from_millis(100));
-    }
-    panic!("waited in vain: {what}");
-}
+const ENDED_WITHIN: Duration = Duration::from_secs(120);
 
 /// What holds whatever the machine's speed.
 fn judge(kind: Kind, outcome: &Outcome) {

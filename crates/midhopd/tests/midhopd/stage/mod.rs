@@ -181,10 +181,15 @@ pub fn nft(namespace: &Namespace, rules: &str) {
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until a condition holds.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, holds);
+}
+
+/// Waits so long at most until a condition holds.
+pub fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < patience, "waited in vain: {what}");
         std::thread::sleep(midhop_testkit::POLL);
     }
 }
