@@ -116,7 +116,7 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     text.push_str(&drawn(table));
-    text.push_str(&notes.text(&rows));
+    text.push_str(&notes.text(&rows, keep_step(records, &rows)));
     if records.iter().any(|record| !record.links.is_empty() && !Runner::of(record).runs_plans()) {
         text.push_str("datagrams: what arrived of them, over UDP and without TCP.\n");
     }
@@ -125,6 +125,15 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Whether simulated flows run side by side where nothing is random: their packets may arrive in the same order for a whole
+/// run (the phase effects of Floyd and Jacobson, 1992).
+fn keep_step(records: &[Record], rows: &[Row]) -> bool {
+    let flows = |record: &Record| record.transfers.iter().map(|it| it.flows.len()).sum::<usize>();
+    rows.iter()
+        .filter(|row| row.place == Runner::Sim && row.counted > 1 && !row.has_spread())
+        .any(|row| records.iter().any(|record| record.cell == row.cell && flows(record) > 1))
 }
 
 /// Decimals of each column.
@@ -196,7 +205,7 @@ impl Notes {
         text
     }
 
-    fn text(&self, rows: &[Row]) -> String {
+    fn text(&self, rows: &[Row], keep_step: bool) -> String {
         let mut text = self.numbered();
         if rows.iter().any(|row| row.valid > 0 && row.valid < row.seeds.len()) {
             text.push_str("Invalid runs are left out of the means of their row.\n");
@@ -218,6 +227,12 @@ impl Notes {
         }
         if planned && rows.iter().any(|row| row.counted > 1 && !row.has_spread()) {
             text.push_str("Several seeds and no ±: no randomness, every seed gave the same.\n");
+            if keep_step {
+                text.push_str(
+                    "Flows that fill a queue together may keep step there, and one of them gets too much: some jitter \
+                     on one\nlink ends that.\n",
+                );
+            }
         }
         if planned || rows.iter().any(|row| row.efficiency.is_some()) {
             text.push_str(

@@ -78,6 +78,22 @@ fn equal_seeds_have_no_interval() {
 }
 
 #[test]
+fn simulated_flows_that_may_keep_step_are_named() {
+    let mut one = few("file", "0 %", 1).swap_remove(0);
+    "sim".clone_into(&mut one.environment.runner);
+    let shown = |one: &Record| {
+        let seeds = [1, 2].map(|seed| Record { seed: Seed(seed), ..one.clone() });
+        table(&seeds).contains("keep step")
+    };
+    assert!(!shown(&one), "a flow alone");
+    let flow = one.transfers[0].flows[0].clone();
+    one.transfers[0].flows.push(flow);
+    assert!(shown(&one));
+    "lab".clone_into(&mut one.environment.runner);
+    assert!(!shown(&one), "real packets do not");
+}
+
+#[test]
 fn both_places_stand_side_by_side() {
     let measured = few("file", "1 %", 1);
     let mut simulated = measured.clone();
