@@ -53,6 +53,16 @@ impl Span {
         i64::try_from(growth.clamp(-(1 << 20), 1 << 30)).unwrap_or(0)
     }
 
+    /// How long the last of it waits where a link of that `rate` was idle when the first came.
+    pub fn queueing_at(self, rate: Rate) -> Duration {
+        rate.time_for(Bytes::new(self.bytes)).saturating_sub(self.sending)
+    }
+
+    /// Whether it is what was sent over half of that time or more.
+    pub fn is_half_of(self, time: Duration) -> bool {
+        self.sending >= time / 2
+    }
+
     /// By how much the last of it travelled longer than the first.
     pub fn grown(self) -> Duration {
         self.arriving.saturating_sub(self.sending)
@@ -119,5 +129,25 @@ impl Arrivals {
         };
         let most = to.saturating_since(from) / 2;
         (span.bytes >= bytes && span.sending >= most).then_some(span)
+    }
+
+    /// The spans from the first data that was sent from one moment to another to each that follows, and how long the newest data of
+    /// each travelled, acknowledgement and all.
+    pub fn each_between(
+        &self,
+        from: Instant,
+        to: Instant,
+    ) -> impl Iterator<Item = (Span, Duration)> + '_ {
+        let mut within = self.kept.iter().filter(move |it| from <= it.sent && it.sent <= to);
+        let first = within.next().copied();
+        within.filter_map(move |last| {
+            let first = first?;
+            let span = Span {
+                bytes: last.delivered.saturating_sub(first.delivered),
+                sending: last.sent.saturating_since(first.sent),
+                arriving: last.at.saturating_since(first.at),
+            };
+            Some((span, last.at.saturating_since(last.sent)))
+        })
     }
 }

@@ -3,8 +3,9 @@
 //! - *Too much*: a queue stands or much is lost, so that the flow [retreats](super::KnownRate::retreats), and does so again before it
 //!   is back at the rate.
 //! - *Too little*: now and then half as much again is sent for an eighth of a round trip. What arrives of such a probe
-//!   arrives faster than the rate, twice in a row. Between probes there is ever more time, and after each a little less is sent, so
-//!   that what it left in a queue drains. Only a flow that is alone on its leg asks.
+//!   arrives faster than the rate and waits less than a path of the configured rate would have made it wait, twice in a row. Between
+//!   probes there is ever more time, and after each a little less is sent, so that what it left in a queue drains. Only a flow that is
+//!   alone on its leg asks.
 //!
 //! Then [pulses](crate::pulse) measure what the path carries, and the flow sends that. Where this is the configured rate for long
 //! enough, it is believed again; the second time that takes twice as long.
@@ -12,7 +13,7 @@
 //! Source: ours.
 
 use super::{KnownRate, KnownRateSettings, part};
-use crate::arrivals::{Arrival, Arrivals};
+use crate::arrivals::{Arrival, Arrivals, Span};
 use crate::pulse::Pulsed;
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, Restart, Rto, Spurious,
@@ -29,6 +30,9 @@ const PROBE_SEGMENTS: u64 = 32;
 const AFTER_PERCENT: u64 = 94;
 /// So much has to arrive of it where too little is configured. Unit: percent of the rate.
 const MORE_PERCENT: u64 = 115;
+/// Some of its second half waits no longer than this part of what it would have waited on a path of the configured rate. Where the path
+/// carries just so much more as is needed above, it waits 61 % of that. Unit: percent.
+const WAITED_PERCENT: u64 = 80;
 /// So many probes in a row have to show it.
 const PROBES_AGREE: u32 = 2;
 /// Rounds at the rate before the first probe.
@@ -173,7 +177,8 @@ impl Hinted {
             return self.give_up();
         };
         let carried = span.rate();
-        if carried < part(self.configured(), MORE_PERCENT, 100) {
+        let more = carried >= part(self.configured(), MORE_PERCENT, 100);
+        if !more || !self.outran(start, end) {
             self.agree = 0;
             self.due = now + self.again;
             self.again = (self.again * 2).min(PROBE_AGAIN_MAX);
@@ -184,6 +189,21 @@ impl Hinted {
             self.again = PROBE_AGAIN;
             self.contradict(now, carried);
         }
+    }
+
+    /// Whether a probe waited less than it would have on a path of the configured rate. A host that had no processor for a while handles
+    /// what arrived meanwhile at once, and the acknowledgements then come as closely as those of a faster path. But no acknowledgement
+    /// comes earlier than the path lets it.
+    fn outran(&self, start: Instant, end: Instant) -> bool {
+        let Some(rtt) = self.known.min_rtt.min() else { return false };
+        let configured = self.configured();
+        let latter = |span: &Span| span.is_half_of(end.saturating_since(start));
+        self.arrivals.each_between(start, end).filter(|(span, _)| latter(span)).any(
+            |(span, took)| {
+                let waited = took.saturating_sub(rtt);
+                waited <= span.queueing_at(configured) * WAITED_PERCENT / 100
+            },
+        )
     }
 
     /// Believes what is configured again, where it has been measured for long enough.

@@ -228,6 +228,25 @@ fn a_hint_that_is_wrong_is_measured_within_ten_seconds() {
     }
 }
 
+/// What arrives while a host has no processor is acknowledged at once when it has one again.
+#[test]
+fn hosts_that_are_late_are_not_taken_for_a_faster_link() {
+    for every in 20..60 {
+        let of = every / 2;
+        let mut path = hinted(RATE, 40);
+        path.link.stalls = Some((Duration::from_ms(every), Duration::from_ms(of)));
+        path.run(Duration::from_s(30));
+        let carried = path.flows[0].control.carried();
+        assert_eq!(carried, None, "{of} of {every} ms");
+    }
+    // Where more is to be had it is found all the same.
+    let mut path = hinted(Rate::from_mbit_per_s(10), 100);
+    path.link.stalls = Some((Duration::from_ms(25), Duration::from_ms(12)));
+    path.run(Duration::from_s(20));
+    let share = path.share(Duration::from_s(20));
+    assert!(share > 0.85, "{share}");
+}
+
 #[test]
 fn a_hint_that_is_true_in_fair_weather_is_believed_again() {
     let mut path = hinted(RATE, 100);

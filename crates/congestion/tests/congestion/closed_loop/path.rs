@@ -33,6 +33,8 @@ pub struct Link {
     pub policer: Option<(Rate, Bytes)>,
     /// Of the policer: when its bucket would be full again.
     full_again: Instant,
+    /// The receiver's host has no processor for the second time at the beginning of each first one.
+    pub stalls: Option<(Duration, Duration)>,
     random: u64,
     busy_until: Instant,
     pub queue_max: Bytes,
@@ -52,6 +54,7 @@ impl Link {
             mark_above: None,
             policer: None,
             full_again: Instant::START,
+            stalls: None,
             random: 0x2545_f491_4f6c_dd1d,
             busy_until: Instant::START,
             queue_max: Bytes::ZERO,
@@ -95,7 +98,11 @@ impl Link {
             return None;
         }
         let marked = self.mark_above.is_some_and(|above| queued > above);
-        Some((self.busy_until + self.rtt, marked))
+        let arrives = self.busy_until + self.rtt;
+        let stalled = self.stalls.map_or(Duration::ZERO, |(every, of)| {
+            of.saturating_sub(Duration::from_ns(arrives.as_ns() % every.as_ns()))
+        });
+        Some((arrives + stalled, marked))
     }
 }
 

@@ -47,7 +47,7 @@ impl LinkRate {
                 %rate,
                 %carried,
                 hint = "set peers.NAME.rate to what the link carries away from this host",
-                "the link to a peer does not carry the rate that it is taken for: it is measured from now on"
+                "the link to a peer carries another rate than it is taken for: it is measured from now on"
             ),
             None => tracing::info!(peer, %rate, "the link to a peer carries its rate again"),
         }
