@@ -23,8 +23,12 @@ use tokio::net::TcpStream;
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
+/// A socket that has nothing to do any more. Dropping it closes it.
+pub type Departed = std::net::TcpStream;
+
 /// Closes both sockets as the flow ended. `last` has the kernel's latest statistics of each. A far end that
-/// acknowledges nothing for `linger` is left to the kernel.
+/// acknowledges nothing for `linger` is left to the kernel. After an orderly end it returns the sockets, and neither is closed
+/// before both are done: if this process dies meanwhile, the next one needs both.
 pub async fn close(
     client: TcpStream,
     server: TcpStream,
@@ -32,7 +36,7 @@ pub async fn close(
     carried: &RelayOutcome,
     linger: Duration,
     looks: &Looks,
-) {
+) -> [Option<Departed>; 2] {
     match &carried.outcome {
         Ok(end_unsent) => {
             let [of_client, of_server] = last;
@@ -40,10 +44,14 @@ pub async fn close(
             tokio::join!(
                 depart(client, of_client, end_sent(Side::Client), linger, looks),
                 depart(server, of_server, end_sent(Side::Server), linger, looks)
-            );
+            )
+            .into()
         }
         // Both sockets reset when they are dropped: see `leg::guard`.
-        Err(_) => drop((client, server)),
+        Err(_) => {
+            drop((client, server));
+            [None, None]
+        }
     }
 }
 
@@ -56,12 +64,12 @@ pub async fn close_one(
     looks: &Looks,
 ) {
     match carried.outcome {
-        Ok(_) => depart(stream, last, true, linger, looks).await,
+        Ok(_) => drop(depart(stream, last, true, linger, looks).await),
         Err(_) => drop(stream),
     }
 }
 
-/// Closes a socket whose two directions have ended, once its far end has acknowledged everything. Unless the end was
+/// Waits until the far end of a socket whose two directions have ended has acknowledged everything. Unless the end was
 /// already sent to it (`end_sent`), it is sent here.
 async fn depart(
     stream: TcpStream,
@@ -69,22 +77,23 @@ async fn depart(
     end_sent: bool,
     linger: Duration,
     looks: &Looks,
-) {
+) -> Option<Departed> {
     if last.is_some_and(|sample| sample.closed) {
-        return;
+        return stream.into_std().ok();
     }
     // It receives the end as soon as it has read what comes before.
     if !end_sent && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
-        return;
+        return stream.into_std().ok();
     }
     // From here on, its events bring nothing new, and would only wake the thread. Removing it from the event loop
     // fails only where it is not there.
-    let Ok(stream) = stream.into_std() else { return };
+    let stream = stream.into_std().ok()?;
     if !drain(&stream, last, linger, looks).await
         && let Err(error) = SockRef::from(&stream).set_linger(None)
     {
         tracing::warn!(%error, "a flow that ended in order may be reset");
     }
+    Some(stream)
 }
 
 /// Waits until the far end has acknowledged all written bytes and the FIN, which closes the connection. `false`: it

@@ -286,7 +286,7 @@ async fn carry_to_end(
     start: Start,
     held: (Ticket, Option<Life>),
 ) {
-    let entry = start.entry.clone();
+    let mut entry = start.entry.clone();
     let watched = worker.watch.add(&book, legs);
     let legs = watched.sides();
     let linger = worker.plan().limits.linger.into();
@@ -295,11 +295,14 @@ async fn carry_to_end(
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     if carried.outcome.is_err() {
         // Both are reset at once. After an orderly end the next process would have to wait as this one does.
-        drop(entry);
+        entry = None;
     }
     // None only while the watch still holds them, which lasts no longer than a look.
     if let Some(BothLegs { client, server, .. }) = watched.release() {
-        close::close(client, server, last, &carried, linger, &worker.looks).await;
+        let departed = close::close(client, server, last, &carried, linger, &worker.looks).await;
+        // Whoever finds it entered takes it for one that goes on.
+        drop(entry);
+        drop(departed);
     }
     worker.ledger.close(&book, &carried);
     drop(held);

@@ -8,11 +8,13 @@ use crate::program::{Desk, Running, log_of, traces};
 use crate::stage::{
     self, Family, PATIENCE, ReadOnce, Stage, noise, queued, receive_all, send_all, until,
 };
+use midhop_linux::tcp_info::TcpInfo;
 use midhop_process::privileges::HOLDING;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use socket2::SockRef;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -247,6 +249,43 @@ fn ends_of_servers_are_passed_on() {
 #[test]
 fn ends_of_clients_are_passed_on() {
     ends_are_passed_on(false);
+}
+
+/// A server that has sent all and is done with its connection, and a client that has not read all of it yet.
+fn what_a_server_left_is_read_after_a_death(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(family);
+    let (client, server) = relayed(&stage, &listener);
+    // More than the client has room for: the rest waits in the gateway.
+    SockRef::from(&client).set_recv_buffer_size(16 << 10).expect("a size");
+    let answer = noise(9, 100_000);
+    client.shutdown(Shutdown::Write).expect("shutting down");
+    assert_eq!(receive_all(&server), b"");
+    send_all(&server, &answer);
+    until("its connection is over", || TcpInfo::of(&server).expect("information").is_closed());
+    // As long as the gateway may take to find that out.
+    sleep(Duration::from_millis(1500));
+    let unread = queued::unread(&client);
+    assert!(unread < answer.len(), "all {unread} bytes have arrived, and nothing is at stake");
+    kill_data_plane(&running);
+    wait_until_it_serves(&stage);
+    assert!(receive_all(&client) == answer, "what the server sent");
+    let totals = desk.status().orphaned_flows_total;
+    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&desk));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
+#[test]
+fn what_a_server_left_is_read_after_a_death_ipv4() {
+    what_a_server_left_is_read_after_a_death(Family::V4);
+}
+
+#[test]
+fn what_a_server_left_is_read_after_a_death_ipv6() {
+    what_a_server_left_is_read_after_a_death(Family::V6);
 }
 
 /// What kills one data plane after the other kills the next one too: new flows are better off without.
