@@ -9,7 +9,7 @@
 //! | 3 | old | | [`dump`] takes a [`TcpSnapshot`], which travels as [`TcpSnapshot::encode`] writes it. |
 //! | 4 | new | `CAP_NET_ADMIN` | [`prepare`] creates a socket in repair mode, with the address and the buffers of the snapshot. |
 //! | 5 | new | | [`restore`] makes it the connection. |
-//! | 6 | new | `CAP_NET_ADMIN` | The rule goes and the route changes; [`switch`] to [`Mode::Off`]. |
+//! | 6 | new | `CAP_NET_ADMIN` | The rule goes and the route changes; [`go_on`]. |
 //! | 7 | new | | [`Unsent::send`] writes what had not been sent, and the FIN behind it. |
 //! | 8 | old | | The socket is closed. In repair mode that sends nothing, neither FIN nor RST. |
 //!
@@ -22,10 +22,18 @@
 //! the output hook has a second effect: the kernel learns that nothing went out (`EPERM`), and counts the bytes as
 //! unsent.
 //!
+//! # The probe
+//! A restored kernel knows no round-trip time: it retransmits after 3 s, or probes for a lost tail after 1 s. So one octet is
+//! queued in front of what is unacknowledged, which the far end has acknowledged before. The answer to the window probe of
+//! [`go_on`] acknowledges it again, and is the first measurement: what the freeze has lost is retransmitted after a few
+//! round trips instead of seconds. If no answer comes, the octet is retransmitted, and is what a keepalive with a garbage
+//! octet is (RFC 9293 §3.8.4): the far end discards it by its sequence number. A far end that was probed less than half a
+//! second ago does not answer (Linux: `tcp_invalid_ratelimit`).
+//!
 //! # Half-closed connections
 //! A FIN of this end is restored by `shutdown` in repair mode, which queues it as sent. One that the far end has
 //! acknowledged becomes unacknowledged again: the next acknowledgement, of whatever kind, confirms it, and before that at
-//! most one retransmission of the FIN is seen by the far end, which acknowledges it.
+//! most some retransmissions of the FIN are seen by the far end, which acknowledges them.
 //!
 //! A FIN of the far end cannot be put into the receive queue without a raw socket and a route on which a packet of the far
 //! end's address reaches the own machine; a transparent proxy has neither. It is not needed either. The restored kernel
@@ -40,8 +48,7 @@
 //!
 //! # What the kernel cannot restore
 //! - Congestion window, threshold, round-trip times and pacing rate: [`PathState`] carries them for whoever can seed a
-//!   congestion control. The restored connection starts with 10 segments and a retransmission timeout of 3 s
-//!   (`tcp_init_metrics`) until its first acknowledgement of data.
+//!   congestion control. The restored connection starts with a window of 10 segments, as a new one does.
 //! - Segments received out of order. The far end transmits them again, as RFC 2018 §8 lets a receiver demand.
 //! - ECN: no `TCP_REPAIR_OPTIONS` turns it on. The restored end sends packets that are not ECN-capable, and does not
 //!   echo marks; [`Negotiated::ecn`] reports a connection that loses it.
@@ -60,7 +67,7 @@ mod wire;
 mod tests;
 
 pub use dump::{DumpError, dump};
-pub use restore::{RestoreError, Unsent, prepare, restore};
+pub use restore::{RestoreError, Unsent, go_on, prepare, restore};
 pub use snapshot::{
     Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
     SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,

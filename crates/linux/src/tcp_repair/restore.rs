@@ -4,7 +4,7 @@ use super::dump::{NAME_BYTES, RECEIVE_LOCKED, SEND_LOCKED, SO_BUF_LOCK, internet
 use super::snapshot::{
     Buffers, LocalEnd, Negotiated, SocketOptions, TcpSnapshot, Timestamps, WindowScales,
 };
-use super::{Mode, Queue, is_on, negotiated, select, state};
+use super::{Mode, Queue, is_on, negotiated, select, state, switch};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
 use crate::tproxy::set_transparent;
@@ -27,6 +27,8 @@ const OPTION_TIMESTAMPS: u32 = 8;
 const CHUNK: usize = 1 << 16;
 /// Unit: seconds. See the module's text on half-closed connections.
 const LINGER_S: i32 = 1;
+/// Queued as sent in front of the first byte that is not acknowledged. See the module's text on the probe.
+const GARBAGE: [u8; 1] = [0];
 
 /// Why a connection was not restored. The socket is of no use any more; closing it sends nothing.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +125,8 @@ fn lock(socket: BorrowedFd<'_>, buffers: &Buffers) -> io::Result<()> {
 /// A congestion control that this machine does not have, or does not let everybody use, is left out: the machine's
 /// default then stays, unless [`prepare`]'s caller has set one.
 ///
-/// Once the socket has left repair mode, [`Unsent::send`] is due.
+/// [`go_on`] and [`Unsent::send`] are due then. The round-trip time from here to the acknowledgement of the probe is the
+/// first that the kernel measures: no time should pass in between.
 ///
 /// # Errors
 /// When the socket is not prepared for this connection, when the far end cannot be routed to, when this machine has the
@@ -139,11 +142,7 @@ pub fn restore(socket: impl AsFd, snapshot: &TcpSnapshot) -> Result<Unsent, Rest
     fill(socket, &snapshot.receive.unread, libc::SO_RCVBUF)?;
     // The kernel checks the window against RCV.NXT, and uses it to size segments.
     set_window(socket, snapshot)?;
-    on("send queue", select(socket, Queue::Send))?;
-    fill(socket, &snapshot.send.sent, libc::SO_SNDBUF)?;
-    if matches!(snapshot.local_end, LocalEnd::Sent | LocalEnd::Acknowledged) {
-        on("end", shutdown(socket.as_raw_fd(), Shutdown::Write).map_err(Into::into))?;
-    }
+    set_sent(socket, snapshot)?;
     if snapshot.remote_ended {
         on("far end's end", shutdown(socket.as_raw_fd(), Shutdown::Read).map_err(Into::into))?;
         let linger = sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_LINGER2, LINGER_S);
@@ -155,7 +154,7 @@ pub fn restore(socket: impl AsFd, snapshot: &TcpSnapshot) -> Result<Unsent, Rest
     Ok(Unsent {
         bytes: snapshot.send.unsent.clone(),
         written: 0,
-        end: snapshot.local_end == LocalEnd::Unsent,
+        end: snapshot.local_end,
         low_water: snapshot.options.unsent_low_water,
     })
 }
@@ -209,11 +208,10 @@ fn int(value: u32) -> i32 {
 /// Sets both sequence numbers, and has the kernel believe that the handshake is over.
 fn connect_at(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), RestoreError> {
     let unread = snapshot.receive.unread.len() as u32;
-    // An acknowledged FIN is queued again, before the first sequence number that is not acknowledged.
-    let fin = u32::from(snapshot.local_end == LocalEnd::Acknowledged);
+    // One before the first that is not acknowledged: for the FIN that was, or for the octet that is probed with.
     let places = [
         (Queue::Receive, snapshot.receive.next.wrapping_sub(unread)),
-        (Queue::Send, snapshot.send.unacknowledged.wrapping_sub(fin)),
+        (Queue::Send, snapshot.send.unacknowledged.wrapping_sub(1)),
     ];
     for (queue, sequence) in places {
         on("sequence numbers", select(socket, queue))?;
@@ -260,7 +258,11 @@ fn set_clock(socket: BorrowedFd<'_>, clock: Timestamps) -> Result<(), RestoreErr
 }
 
 fn set_window(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), RestoreError> {
-    let window = snapshot.window.as_option();
+    // Counted from the first byte in the queue, which is one before.
+    let mut window = snapshot.window;
+    window.send = window.send.saturating_add(1);
+    window.send_max = window.send_max.max(window.send);
+    let window = window.as_option();
     let set = sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &window);
     on("window", set)?;
     let clamp = int(snapshot.options.window_clamp);
@@ -270,6 +272,19 @@ fn set_window(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), Rest
             let set = sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, clamp);
             on("window clamp", set)?;
         }
+    }
+    Ok(())
+}
+
+/// Queues what has been sent, and a FIN that was acknowledged.
+fn set_sent(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), RestoreError> {
+    on("send queue", select(socket, Queue::Send))?;
+    if snapshot.local_end.is_probed() {
+        fill(socket, &GARBAGE, libc::SO_SNDBUF)?;
+    }
+    fill(socket, &snapshot.send.sent, libc::SO_SNDBUF)?;
+    if snapshot.local_end == LocalEnd::Acknowledged {
+        on("end", shutdown(socket.as_raw_fd(), Shutdown::Write).map_err(Into::into))?;
     }
     Ok(())
 }
@@ -302,13 +317,10 @@ fn fill(socket: BorrowedFd<'_>, bytes: &[u8], buffer: libc::c_int) -> Result<(),
 
 /// Holds the restored connection to its snapshot.
 fn compare(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), RestoreError> {
-    let fin = match snapshot.local_end {
-        LocalEnd::Open | LocalEnd::Unsent => 0,
-        LocalEnd::Sent | LocalEnd::Acknowledged => 1,
-    };
+    // One more: the FIN, or the octet for the probe.
     let queued = on("send queue", sockopt::unacknowledged(socket))?;
     let unsent = on("send queue", sockopt::unsent(socket))?;
-    if queued != snapshot.send.sent.len() + fin || unsent != 0 {
+    if queued != snapshot.send.sent.len() + 1 || unsent != 0 {
         return Err(RestoreError::Differs("send queue"));
     }
     if on("receive queue", sockopt::unread(socket))? != snapshot.receive.unread.len() {
@@ -316,17 +328,36 @@ fn compare(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), Restore
     }
     let received = on("receive queue", sequence(socket, Queue::Receive))?;
     let written = on("send queue", sequence(socket, Queue::Send))?;
-    let first = snapshot.send.unacknowledged;
-    let behind = match snapshot.local_end {
-        LocalEnd::Acknowledged => first,
-        _ => first.wrapping_add((snapshot.send.sent.len() + fin) as u32),
-    };
+    let sent = snapshot.send.sent.len() as u32;
+    let behind = snapshot.send.unacknowledged.wrapping_add(sent);
     if received != snapshot.receive.next || written != behind {
         return Err(RestoreError::Differs("sequence numbers"));
     }
     let now = on("state", TcpInfo::of(socket))?.state;
-    let wanted = if fin == 1 { state::FIN_WAIT_1 } else { state::ESTABLISHED };
+    let probed = snapshot.local_end.is_probed();
+    let wanted = if probed { state::ESTABLISHED } else { state::FIN_WAIT_1 };
     if now == wanted { Ok(()) } else { Err(RestoreError::Differs("state")) }
+}
+
+/// Has a restored connection leave repair mode: its far end can be reached from now on. `end_is_sent` is
+/// [`Unsent::is_end_sent`].
+///
+/// A window probe is sent ([`Mode::Off`]). A FIN that had been sent is queued as sent behind that, since no
+/// probe is sent after a FIN: it takes a few microseconds in repair mode again.
+///
+/// # Errors
+/// When the kernel refuses: this requires `CAP_NET_ADMIN`.
+pub fn go_on(socket: impl AsFd, end_is_sent: bool) -> io::Result<()> {
+    let socket = socket.as_fd();
+    switch(socket, Mode::Off)?;
+    if end_is_sent {
+        switch(socket, Mode::On)?;
+        select(socket, Queue::Send)?;
+        shutdown(socket.as_raw_fd(), Shutdown::Write)?;
+        select(socket, Queue::None)?;
+        switch(socket, Mode::OffWithoutProbe)?;
+    }
+    Ok(())
 }
 
 /// What the old place had written and not sent. It is to be sent before anything else is written.
@@ -335,12 +366,16 @@ fn compare(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), Restore
 pub struct Unsent {
     bytes: Vec<u8>,
     written: usize,
-    /// Whether the FIN follows.
-    end: bool,
+    end: LocalEnd,
     low_water: u32,
 }
 
 impl Unsent {
+    /// Whether this end's FIN had been sent, and is not known to be acknowledged: what [`go_on`] has to know.
+    pub fn is_end_sent(&self) -> bool {
+        self.end == LocalEnd::Sent
+    }
+
     /// Unit: bytes. What is still to be written.
     pub fn remaining_bytes(&self) -> usize {
         self.bytes.len() - self.written
@@ -350,11 +385,19 @@ impl Unsent {
     /// is to be called again when the socket is writable. Never blocks.
     ///
     /// # Errors
-    /// When the socket is still in repair mode, where bytes would count as sent, or when the connection is broken.
+    /// When the socket has not [gone on](go_on): in repair mode, bytes would count as sent. When the connection is broken.
     pub fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let socket = socket.as_fd();
-        if is_on(socket)? {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "still in repair mode"));
+        let early = match self.end {
+            // The far end may have acknowledged the FIN, and what acknowledges more than was sent is discarded.
+            LocalEnd::Sent => TcpInfo::of(socket)?.state == state::ESTABLISHED,
+            _ => is_on(socket)?,
+        };
+        if early {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it has not gone on by `go_on`",
+            ));
         }
         while self.remaining_bytes() > 0 {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -367,9 +410,9 @@ impl Unsent {
         }
         self.bytes = Vec::new();
         self.written = 0;
-        if self.end {
+        if self.end == LocalEnd::Unsent {
             shutdown(socket.as_raw_fd(), Shutdown::Write)?;
-            self.end = false;
+            self.end = LocalEnd::Sent;
         }
         // Before, it would have kept the bytes above it out.
         let mark = int(self.low_water);

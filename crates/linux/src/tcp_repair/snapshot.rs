@@ -1,5 +1,6 @@
 //! What a connection consists of.
 
+use crate::stream_position::OpenedBy;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -194,6 +195,13 @@ impl TcpSnapshot {
         self.send.sent.len() + self.send.unsent.len() + self.receive.unread.len()
     }
 
+    /// Who has opened the restored connection, as [`StreamPosition`](crate::stream_position::StreamPosition) has to know: the
+    /// octet that it is probed with counts as a SYN does. Positions begin with the snapshot: `written` counts from
+    /// SND.UNA on, and `read` from the first unread byte. `ended` does not see the far end's FIN.
+    pub fn opened_by(&self) -> OpenedBy {
+        if self.local_end.is_probed() { OpenedBy::ThisEnd } else { OpenedBy::FarEnd }
+    }
+
     /// Lets the clock of the timestamps go on for as long as the connection was frozen, so that the far end measures
     /// round-trip times which contain the freeze. Without this, its clock stands still meanwhile, which is allowed.
     pub fn advance_clock(&mut self, frozen: Duration) {
@@ -209,6 +217,11 @@ impl LocalEnd {
     /// Whether the FIN is in the send queue, sent or not.
     pub fn is_queued(self) -> bool {
         matches!(self, Self::Unsent | Self::Sent)
+    }
+
+    /// Whether the kernel probes the window of a restored connection: in ESTABLISHED only, so before its FIN is queued.
+    pub(super) fn is_probed(self) -> bool {
+        self != Self::Acknowledged
     }
 }
 

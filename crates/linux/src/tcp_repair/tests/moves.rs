@@ -31,6 +31,8 @@ fn fill_queues(stage: &Stage, pair: &Pair, [out, back]: [&mut Writer; 2]) {
 /// Both ends write, read all, and close. Neither has an error.
 #[track_caller]
 fn finish(pair: &Pair, [out, back]: [&mut Writer; 2], mut read: [Vec<u8>; 2]) {
+    read_all(&pair.far, &mut read[0], out.written);
+    read_all(&pair.near, &mut read[1], back.written);
     out.write(&pair.near, 10_000);
     back.write(&pair.far, 10_000);
     read_all(&pair.far, &mut read[0], out.written);
@@ -82,6 +84,9 @@ fn move_busy(v4: bool, opener: Opener, sysctls: &[(&str, &str)]) {
     assert_eq!(now.mss, before.mss, "the segment size in use");
     read_all(&pair.far, &mut read[0], out.written);
     read_all(&pair.near, &mut read[1], back.written);
+    wait_until("all is acknowledged", || {
+        sockopt::unacknowledged(&pair.near).expect("a count") == 0
+    });
     let mut moved = stage.relocate(pair.near, [1, 0], false);
     assert_eq!(moved.state.queued_bytes(), 0);
     let again = moved.state.negotiated;
@@ -219,6 +224,43 @@ fn a_connection_goes_on_where_it_was_when_a_move_fails() {
         assert_eq!(reuse, i32::from(v4));
         read_all(&pair.far, &mut read[0], out.written);
         read_all(&pair.near, &mut read[1], back.written);
+        finish(&pair, [&mut out, &mut back], read);
+    }
+}
+
+#[test]
+fn the_probe_measures_the_path_of_an_idle_connection() {
+    for v4 in [true, false] {
+        let Some(stage) = Stage::new(v4, &[]) else { return };
+        let mut pair = stage.connect(Opener::Near);
+        let ([mut out, mut back], mut read) = (Writer::both(), [Vec::new(), Vec::new()]);
+        let mut moved = stage.relocate(pair.near, [0, 1], false);
+        moved.send_rest(&pair.far, &mut read[0]);
+        pair.near = moved.near;
+        wait_until("the probe is answered", || info(&pair.near).rtt_us > 0);
+        assert_eq!(sockopt::unacknowledged(&pair.near).expect("a count"), 0);
+        finish(&pair, [&mut out, &mut back], read);
+    }
+}
+
+/// Without an answer, the octet in front is sent again: the far end takes it for a keepalive.
+#[test]
+fn a_probe_that_is_lost_does_no_harm() {
+    for v4 in [true, false] {
+        let Some(stage) = Stage::new(v4, &[]) else { return };
+        let mut pair = stage.connect(Opener::Far);
+        let ([mut out, mut back], mut read) = (Writer::both(), [Vec::new(), Vec::new()]);
+        out.write(&pair.near, 4_000);
+        read_all(&pair.far, &mut read[0], 4_000);
+        deafen(&stage.far);
+        let mut moved = stage.relocate(pair.near, [0, 1], false);
+        moved.send_rest(&pair.far, &mut read[0]);
+        pair.near = moved.near;
+        let resent = || info(&pair.near).retransmissions;
+        wait_until("the octet is sent again, and lost", || resent() > 0);
+        out.write(&pair.near, 2_000);
+        heal(&stage.far);
+        read_all(&pair.far, &mut read[0], out.written);
         finish(&pair, [&mut out, &mut back], read);
     }
 }

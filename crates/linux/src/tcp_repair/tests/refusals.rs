@@ -2,9 +2,10 @@
 
 use super::stage::*;
 use crate::sockopt;
-use crate::stream_position::{OpenedBy, StreamPosition};
+use crate::stream_position::StreamPosition;
 use crate::tcp_repair::{
-    Buffer, DumpError, Keepalive, Mode, RestoreError, TcpSnapshot, dump, prepare, restore, switch,
+    Buffer, DumpError, Keepalive, Mode, RestoreError, TcpSnapshot, dump, go_on, prepare, restore,
+    switch,
 };
 use nix::libc;
 use std::io::{ErrorKind, Write};
@@ -196,13 +197,13 @@ fn positions_begin_with_the_new_life() {
     let mut moved = stage.relocate(pair.near, [0, 1], true);
     moved.send_rest(&pair.far, &mut read[0]);
     pair.near = moved.near;
-    // Whoever opened it: the SYN was another life's.
-    let position = StreamPosition::of(&pair.near, OpenedBy::FarEnd).expect("a position");
+    let opened_by = moved.state.opened_by();
+    let position = StreamPosition::of(&pair.near, opened_by).expect("a position");
     assert_eq!((position.read, position.written), (0, 2_000));
     read_all(&pair.near, &mut read[1], 3_000);
     out.write(&pair.near, 500);
     read_all(&pair.far, &mut read[0], 3_500);
-    let position = StreamPosition::of(&pair.near, OpenedBy::FarEnd).expect("a position");
+    let position = StreamPosition::of(&pair.near, opened_by).expect("a position");
     assert_eq!((position.read, position.written), (3_000, 2_500));
 }
 
@@ -221,7 +222,7 @@ fn ipv4_in_ipv6_moves_as_ipv4() {
         drop(far);
         let socket = prepare(state.local, &state.buffers).expect("a socket");
         let mut unsent = restore(&socket, &state).expect("restored");
-        switch(&socket, Mode::Off).expect("the connection goes on");
+        go_on(&socket, unsent.is_end_sent()).expect("the connection goes on");
         assert!(unsent.send(&socket).expect("a connection"));
         far = TcpStream::from(socket);
         far.write_all(b"still here").expect("written");

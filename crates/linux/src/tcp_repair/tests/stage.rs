@@ -10,7 +10,7 @@ use crate::route_table::{Family, RouteEntry};
 use crate::rule::{Rule, RuleAction, RulePart};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
-use crate::tcp_repair::{Mode, TcpSnapshot, Unsent, dump, prepare, restore, switch};
+use crate::tcp_repair::{Mode, TcpSnapshot, Unsent, dump, go_on, prepare, restore, switch};
 use crate::tproxy::set_transparent;
 use midhop_testkit::POLL;
 use nix::libc;
@@ -73,6 +73,8 @@ impl Stage {
         for namespace in [&stage.far, &stage.places[0], &stage.places[1]] {
             let equip = || {
                 set_up(&Channel::routing()?, LOOPBACK_INDEX)?;
+                // The kernel would look for duplicates of its own addresses, for a second or two.
+                write_sysctl("net.ipv6.conf.default.accept_dad", "0")?;
                 sysctls.iter().try_for_each(|(key, value)| write_sysctl(key, value))
             };
             namespace.run(equip).expect("entered").expect("a namespace");
@@ -208,7 +210,7 @@ impl Stage {
         let unsent = unprivileged(|| restore(&socket, &state).expect("restored"));
         self.thaw(to);
         self.route_to(to as u8);
-        switch(&socket, Mode::Off).expect("the connection goes on");
+        go_on(&socket, unsent.is_end_sent()).expect("the connection goes on");
         drop(near);
         self.thaw(from);
         Moved { near: TcpStream::from(socket), state, unsent }
