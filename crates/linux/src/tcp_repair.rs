@@ -20,7 +20,9 @@
 //! Repair mode stops neither reception nor timers. A segment that arrives between dump and close would be acknowledged by
 //! a kernel that is about to forget it, and one that arrives where there is no socket is answered by a RST. A rule at
 //! the output hook has a second effect: the kernel learns that nothing went out (`EPERM`), and counts the bytes as
-//! unsent.
+//! unsent. At the old place incoming packets are dropped first, and outgoing ones a moment later, so that the last
+//! acknowledgements and windows still reach the far end: what it does not learn then, it learns from its own
+//! retransmission.
 //!
 //! # The probe
 //! A restored kernel knows no round-trip time: it retransmits after 3 s, or probes for a lost tail after 1 s. So one octet is

@@ -144,6 +144,29 @@ fn options_are_the_connection_s_and_not_the_new_place_s() {
     }
 }
 
+/// The clock's unit is a route's at the old place, and the connection's at the new one.
+#[test]
+fn timestamps_of_microseconds_move() {
+    for v4 in [true, false] {
+        let Some(stage) = Stage::new(v4, &[]) else { return };
+        if let Err(error) = stage.stamp_microseconds(0) {
+            return midhop_testkit::skipped(format!("this takes Linux 6.7: {error}"));
+        }
+        let mut pair = stage.connect(Opener::Near);
+        let ([mut out, mut back], mut read) = (Writer::both(), [Vec::new(), Vec::new()]);
+        fill_queues(&stage, &pair, [&mut out, &mut back]);
+        let mut moved = stage.relocate(pair.near, [0, 1], true);
+        let clock = moved.state.negotiated.timestamps.expect("they are on");
+        if !clock.microseconds {
+            return midhop_testkit::skipped("this takes Linux 6.7");
+        }
+        moved.send_rest(&pair.far, &mut read[0]);
+        pair.near = moved.near;
+        assert_ne!(info(&pair.near).options & 64, 0);
+        finish(&pair, [&mut out, &mut back], read);
+    }
+}
+
 #[test]
 fn full_buffers_move() {
     for v4 in [true, false] {

@@ -4,8 +4,8 @@ use super::stage::*;
 use crate::sockopt;
 use crate::stream_position::StreamPosition;
 use crate::tcp_repair::{
-    Buffer, DumpError, Keepalive, Mode, RestoreError, TcpSnapshot, dump, go_on, prepare, restore,
-    switch,
+    Buffer, DumpError, Keepalive, LocalEnd, Mode, RestoreError, TcpSnapshot, dump, go_on, prepare,
+    restore, switch,
 };
 use nix::libc;
 use std::io::{ErrorKind, Write};
@@ -85,6 +85,19 @@ fn only_prepared_sockets_are_restored() {
     let socket = prepare_at(1, state.local);
     let mut unsent = restore(&socket, &state).expect("restored");
     assert_eq!(unsent.send(&socket).expect_err("in repair mode").kind(), ErrorKind::InvalidInput);
+    // As if it had been sent: the caller has forgotten the end.
+    let mut ended = state.clone();
+    ended.local_end = LocalEnd::Sent;
+    let elsewhere = prepare_at(1, state.local);
+    // The place has one connection of these addresses at a time.
+    drop((socket, unsent));
+    let mut unsent = restore(&elsewhere, &ended).expect("restored");
+    assert!(unsent.is_end_sent());
+    go_on(&elsewhere, false).expect("the connection goes on");
+    assert_eq!(unsent.send(&elsewhere).expect_err("no FIN").kind(), ErrorKind::InvalidInput);
+    switch(&elsewhere, Mode::On).expect("repair mode");
+    go_on(&elsewhere, true).expect("the connection goes on");
+    assert!(unsent.send(&elsewhere).expect("a connection"));
     let denied = unprivileged(|| prepare(state.local, &state.buffers).map(drop));
     assert_eq!(denied.expect_err("no capability").kind(), ErrorKind::PermissionDenied);
 }

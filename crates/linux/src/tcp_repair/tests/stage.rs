@@ -2,11 +2,11 @@
 //! a transparent proxy has the addresses of others: none of the three has it on a device.
 
 use crate::link::{LOOPBACK_INDEX, NewVeth, add_address, create_pair, index, set_up};
-use crate::netlink::Channel;
+use crate::netlink::{Channel, Message};
 use crate::netns::{NetNamespace, write_sysctl};
 use crate::nft;
 use crate::route::wait_until_own;
-use crate::route_table::{Family, RouteEntry};
+use crate::route_table::{Family, RouteEntry, octets};
 use crate::rule::{Rule, RuleAction, RulePart};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
@@ -153,6 +153,19 @@ impl Stage {
             route.replace(&Channel::routing()?)
         };
         self.far.run(change).expect("entered").expect("a route");
+    }
+
+    /// Has connections that a place opens from now on count their timestamps in microseconds.
+    pub fn stamp_microseconds(&self, place: u8) -> io::Result<()> {
+        // RTM_NEWROUTE of `include/uapi/linux/rtnetlink.h` for a unicast route of the main table; RTA_GATEWAY; and in
+        // RTA_METRICS, RTAX_FEATURES with RTAX_FEATURE_TCP_USEC_TS.
+        let router = self.address(place + 1, 1);
+        let header = [Family::of(router).number(), 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let message = Message::new(24, flags, &header).with(5, &octets(router));
+        let message = message.with_nested(8, |metrics| metrics.with(12, &16_u32.to_ne_bytes()));
+        let change = || Channel::routing()?.request(&message.finish());
+        self.places[usize::from(place)].run(change)?
     }
 
     /// A new connection of the first place.

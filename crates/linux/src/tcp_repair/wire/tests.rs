@@ -1,3 +1,5 @@
+//! The travelling form, held to what it promises about any bytes.
+
 use super::*;
 use proptest::prelude::*;
 
