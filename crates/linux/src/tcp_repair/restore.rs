@@ -93,17 +93,23 @@ pub fn prepare(local: SocketAddr, buffers: &Buffers) -> io::Result<OwnedFd> {
     // Not by `switch`: as the kernel has it, repair mode lets the address be bound whoever else has it.
     sockopt::set_int(&made, libc::IPPROTO_TCP, libc::TCP_REPAIR, Mode::On.value())?;
     bind(made.as_raw_fd(), &SockaddrStorage::from(local))?;
-    resize(made.as_fd(), buffers, [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE])?;
+    resize(made.as_fd(), buffers)?;
     Ok(made)
 }
 
-/// Sets the buffers to these sizes by two options, and leaves it to the kernel to resize those that are not locked.
-fn resize(socket: BorrowedFd<'_>, buffers: &Buffers, options: [libc::c_int; 2]) -> io::Result<()> {
-    let both = [buffers.receive, buffers.send];
-    for (buffer, name) in both.iter().zip(options) {
+/// Sets the buffers to these sizes, and leaves it to the kernel to resize those that are not locked. Root of a user
+/// namespace may set no more than everybody: a larger queue then is [`RestoreError::NoRoom`].
+fn resize(socket: BorrowedFd<'_>, buffers: &Buffers) -> io::Result<()> {
+    let receive = (buffers.receive, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF);
+    let send = (buffers.send, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
+    for (buffer, forced, plain) in [receive, send] {
         // The kernel sets twice the value.
         let half = i32::try_from(buffer.bytes / 2).unwrap_or(i32::MAX / 2);
-        sockopt::set_int(socket, libc::SOL_SOCKET, name, half)?;
+        let set = |name| sockopt::set_int(socket, libc::SOL_SOCKET, name, half);
+        match set(forced) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => set(plain)?,
+            result => result?,
+        }
     }
     lock(socket, buffers)
 }

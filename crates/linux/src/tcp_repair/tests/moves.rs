@@ -11,7 +11,7 @@ use std::net::Shutdown;
 /// are lost, and some were never sent; of the far end's some are unread and some are lost.
 fn fill_queues(stage: &Stage, pair: &Pair, [out, back]: [&mut Writer; 2]) {
     for end in [&pair.near, &pair.far] {
-        let size = (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE);
+        let size = (libc::SOL_SOCKET, libc::SO_SNDBUF);
         sockopt::set_int(end, size.0, size.1, 1 << 19).expect("an option");
     }
     back.write(&pair.far, 50_000);

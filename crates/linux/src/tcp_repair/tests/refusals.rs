@@ -122,6 +122,11 @@ fn queues_that_do_not_fit_are_refused() {
     // Four times what a process may set, which the kernel doubles.
     let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("a limit");
     let bytes = most.trim().parse::<usize>().expect("a number") * 4;
+    if bytes > 256 << 20 {
+        return midhop_testkit::skipped(
+            "everybody may have as large a buffer as this machine's memory",
+        );
+    }
     state.receive.unread = vec![7; bytes];
     let made = stage.places[1].run(|| prepare(state.local, &state.buffers));
     let socket = made.expect("entered").expect("a socket");
@@ -150,7 +155,7 @@ fn options_are_carried() {
             (libc::IPPROTO_TCP, libc::TCP_CORK, 1),
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 123_456),
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 100_000),
-            (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 300_000),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF, 100_000),
             (class.0, class.1, 0xb8),
         ];
         for (level, name, value) in set {
@@ -172,7 +177,7 @@ fn options_are_carried() {
         assert_eq!((options.traffic_class, options.pacing_rate_max), (0xb8, 123 << 20));
         assert_eq!(options.congestion_control, "reno");
         let buffers = first.state.buffers;
-        assert_eq!(buffers.receive, Buffer { bytes: 600_000, locked: true });
+        assert_eq!(buffers.receive, Buffer { bytes: 200_000, locked: true });
         assert!(!buffers.send.locked);
         let (state, mut moved) = (first.state.clone(), first);
         assert_eq!(state.send.unsent.len(), 100);
