@@ -264,7 +264,7 @@ fn set_clock(socket: BorrowedFd<'_>, clock: Timestamps) -> Result<(), RestoreErr
 }
 
 fn set_window(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), RestoreError> {
-    // Counted from the first byte in the queue, which is one before.
+    // Counted from the first byte in the queue, which is one before: the right edge stays where it is.
     let mut window = snapshot.window;
     window.send = window.send.saturating_add(1);
     window.send_max = window.send_max.max(window.send);

@@ -18,8 +18,8 @@ const VERSION: u8 = 1;
 const SCALE_MAX: u8 = 14;
 /// Unit: bytes. The smallest MSS that Linux sends with (`TCP_MIN_SND_MSS`).
 const MSS_MIN: u16 = 48;
-/// Unit: bytes. A window of the largest scale.
-const WINDOW_MAX: u32 = (u16::MAX as u32) << SCALE_MAX;
+/// Unit: bytes. A window of the largest scale (RFC 7323 §2.3), and the octet that each move adds for its probe.
+const WINDOW_MAX: u32 = 1 << 30;
 /// Unit: bytes. Larger than any buffer that a kernel is configured with.
 const BUFFER_MAX: u32 = 1 << 30;
 /// Unit: bytes. More than a snapshot takes beside its queues.

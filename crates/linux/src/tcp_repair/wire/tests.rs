@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::time::Duration;
 
 const QUEUE_MAX: usize = 64;
 
@@ -288,4 +289,17 @@ fn another_version_is_refused() {
     bytes[0] = 9;
     assert_eq!(TcpSnapshot::decode(&bytes, QUEUE_MAX), Err(DecodeError::Version(9)));
     assert_eq!(TcpSnapshot::decode(&[], QUEUE_MAX), Err(DecodeError::Truncated("version")));
+}
+
+#[test]
+fn the_clock_goes_on_in_its_own_unit() {
+    let mut snapshot = plain();
+    snapshot.advance_clock(Duration::from_secs(1));
+    assert_eq!(snapshot, plain());
+    for (microseconds, value) in [(false, 49), (true, 49_999)] {
+        let clock = Timestamps { value: u32::MAX, microseconds };
+        snapshot.negotiated.timestamps = Some(clock);
+        snapshot.advance_clock(Duration::from_millis(50));
+        assert_eq!(snapshot.negotiated.timestamps, Some(Timestamps { value, microseconds }));
+    }
 }
