@@ -24,6 +24,12 @@
 //! acknowledgements and windows still reach the far end: what it does not learn then, it learns from its own
 //! retransmission.
 //!
+//! Nothing has to be lost at the new place: where a queue of nftables ([`nfqueue`](crate::nfqueue)) holds what comes instead
+//! of a rule that drops it, and the route changes before the dump, the segments are delivered once the connection is
+//! restored. No base chain may be added or deleted in that network namespace meanwhile: the kernel resumes a queued
+//! packet at the next chain by its number (`nf_reinject`), and drops all that are queued when a chain goes
+//! (`nf_queue_nf_hook_drop`). Rules and sets may change.
+//!
 //! # The probe
 //! A restored kernel knows no round-trip time: it retransmits after 3 s, or probes for a lost tail after 1 s. So one octet is
 //! queued in front of what is unacknowledged, which the far end has acknowledged before. The answer to the window probe of

@@ -2,6 +2,8 @@
 
 use super::stage::*;
 use crate::netns::write_sysctl;
+use crate::nfqueue::NfQueue;
+use crate::nft::Table;
 use crate::sockopt;
 use crate::tcp_repair::{LocalEnd, Mode, dump, is_on, is_over, switch};
 use nix::libc;
@@ -286,4 +288,46 @@ fn a_probe_that_is_lost_does_no_harm() {
         read_all(&pair.far, &mut read[0], out.written);
         finish(&pair, [&mut out, &mut back], read);
     }
+}
+
+/// Nothing has to be lost: the route changes first, and the new place queues what comes until the connection is there.
+#[test]
+fn what_is_held_at_the_new_place_arrives() {
+    let Some(stage) = Stage::new(true, &[]) else { return };
+    let there = &stage.places[1];
+    let mut pair = stage.connect(Opener::Near);
+    let ([mut out, mut back], mut read) = (Writer::both(), [Vec::new(), Vec::new()]);
+    back.write(&pair.far, 20_000);
+    wait_for_unread(&pair.near, 20_000);
+    let bound = there.run(|| NfQueue::bind(7, 1_024, 1 << 20)).expect("entered");
+    let queue = match bound {
+        Ok(queue) => queue,
+        Err(error) => return midhop_testkit::skipped(format!("this takes NFQUEUE: {error}")),
+    };
+    for (name, priority) in [("lost", -400), ("held", -300)] {
+        let chain = format!("chain in {{ type filter hook prerouting priority {priority}; }}");
+        in_nft(there, &format!("table inet {name} {{\n {chain}\n}}"));
+    }
+    let hold = || Table::open("held")?.add_queue("in", 7);
+    there.run(hold).expect("entered").expect("a rule");
+    stage.route_to(1);
+    back.write(&pair.far, 10_000);
+    let mut held = 0;
+    wait_until("segments are held", || {
+        let packets = queue.receive().unwrap_or_default();
+        // Without the headers of IPv4 and of TCP with timestamps.
+        held += packets.iter().map(|it| it.bytes.len() - 52).sum::<usize>();
+        held >= 10_000
+    });
+    // From here on the far end retransmits in vain: what has passed this hook does not pass it again.
+    in_nft(there, "add rule inet lost in meta l4proto tcp drop");
+    stage.freeze(0);
+    // No chain of the new place may be added or deleted meanwhile: what is queued goes on at the next chain by its number
+    // (`nf_reinject`), or is dropped (`nf_queue_nf_hook_drop`).
+    let mut moved = stage.rebuild(pair.near, 1, || queue.verdicts().pass_all().expect("a verdict"));
+    moved.send_rest(&pair.far, &mut read[0]);
+    pair.near = moved.near;
+    wait_for_unread(&pair.near, 30_000);
+    in_nft(there, "delete table inet lost; delete table inet held");
+    finish(&pair, [&mut out, &mut back], read);
 }

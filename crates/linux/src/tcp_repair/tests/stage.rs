@@ -215,17 +215,25 @@ impl Stage {
         if !frozen {
             self.freeze(from);
         }
+        let moved = self.rebuild(near, to, || {
+            self.thaw(to);
+            self.route_to(to as u8);
+        });
+        self.thaw(from);
+        moved
+    }
+
+    /// The same with the rules left to the caller, who lets packets pass with `release`.
+    pub fn rebuild(&self, near: TcpStream, to: usize, release: impl FnOnce()) -> Moved {
         switch(&near, Mode::On).expect("repair mode");
         let bytes = unprivileged(|| dump(&near, QUEUE_MAX).expect("a state").encode());
         let state = TcpSnapshot::decode(&bytes, QUEUE_MAX).expect("a state");
         let prepared = self.places[to].run(|| prepare(state.local, &state.buffers));
         let socket: OwnedFd = prepared.expect("entered").expect("a socket");
         let unsent = unprivileged(|| restore(&socket, &state).expect("restored"));
-        self.thaw(to);
-        self.route_to(to as u8);
+        release();
         go_on(&socket, unsent.is_end_sent()).expect("the connection goes on");
         drop(near);
-        self.thaw(from);
         Moved { near: TcpStream::from(socket), state, unsent }
     }
 }
