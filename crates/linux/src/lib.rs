@@ -20,5 +20,6 @@ pub mod sock_diag;
 pub mod sockopt;
 pub mod stream_position;
 pub mod tcp_info;
+pub mod tcp_repair;
 pub mod tproxy;
 pub mod twin;

@@ -6,6 +6,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// `include/uapi/linux/sockios.h`.
+const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+
 /// Sets an option whose value is an `int`.
 ///
 /// # Errors
@@ -47,6 +50,16 @@ pub fn read(socket: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::
     buffer.get(..length as usize).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Reads an option whose value is an `int`.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn read_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+    let mut buffer = [0; 4];
+    let value = read(socket, level, name, &mut buffer)?;
+    value.try_into().map(i32::from_ne_bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
 /// The pending error of the socket; reading it clears it.
 ///
 /// # Errors
@@ -66,12 +79,32 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::TIOCOUTQ)
 }
 
+/// Unit: bytes. Written to a TCP socket and never sent (`SIOCOUTQNSD`); a FIN that waits behind it counts.
+///
+/// # Errors
+/// When it is not a TCP socket.
+pub fn unsent(socket: impl AsFd) -> io::Result<usize> {
+    query(socket, SIOCOUTQNSD)
+}
+
 /// Unit: bytes. Received and not read.
 ///
 /// # Errors
 /// When the socket has no such queue.
 pub fn unread(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::FIONREAD)
+}
+
+/// Whether reading ends behind what is unread (`POLLRDHUP`): a FIN has arrived, or reading was shut down.
+///
+/// # Errors
+/// When the kernel has no memory.
+pub fn is_read_side_shut(socket: impl AsFd) -> io::Result<bool> {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: the pointer is to one structure, which outlives the call; it does not wait.
+    checked(unsafe { libc::poll(&raw mut asked, 1, 0) })?;
+    Ok(asked.revents & libc::POLLRDHUP != 0)
 }
 
 fn query(socket: impl AsFd, request: libc::c_ulong) -> io::Result<usize> {
@@ -102,8 +135,11 @@ mod tests {
         near.write_all(b"abc")?;
         far.peek(&mut [0; 3])?;
         assert_eq!(unread(&far)?, 3);
-        assert_eq!(unacknowledged(&far)?, 0);
+        assert_eq!((unacknowledged(&far)?, unsent(&far)?), (0, 0));
         assert!(take_error(&near)?.is_none());
+        assert!(!is_read_side_shut(&near)?);
+        near.shutdown(std::net::Shutdown::Read)?;
+        assert!(is_read_side_shut(&near)? && !is_read_side_shut(&far)?);
         Ok(())
     }
 
@@ -114,6 +150,7 @@ mod tests {
         let mut buffer = [0; 4];
         read(&listener, libc::IPPROTO_IP, libc::IP_TOS, &mut buffer)?;
         assert_eq!(i32::from_ne_bytes(buffer), 0xb8);
+        assert_eq!(read_int(&listener, libc::IPPROTO_IP, libc::IP_TOS)?, 0xb8);
         set_u64(&listener, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, 1 << 40)?;
         assert!(set_int(&listener, libc::IPPROTO_IP, 9999, 1).is_err());
         Ok(())

@@ -17,10 +17,21 @@ const CLOSED: u8 = 7;
 pub struct TcpInfo {
     /// As in `include/net/tcp_states.h`.
     pub state: u8,
+    /// What both ends negotiated, as bits (`TCPI_OPT_*`).
+    pub options: u8,
+    /// Unit: bits. The shifts of the windows that the far end advertises, and of those that this end does; 0 where they are
+    /// not scaled.
+    pub window_scales: [u8; 2],
+    /// Unit: microseconds. Retransmission timeout (RFC 6298).
+    pub rto_us: u32,
     /// Unit: bytes. The sending MSS.
     pub mss: u32,
     /// Unit: microseconds. Smoothed round-trip time; 0 before the first sample.
     pub rtt_us: u32,
+    /// Unit: microseconds. The mean deviation of the round-trip time (RTTVAR, RFC 6298).
+    pub rtt_variation_us: u32,
+    /// Unit: segments. Slow start threshold; 2³¹ − 1 before the first loss.
+    pub ssthresh: u32,
     /// Unit: microseconds. The smallest round-trip time; `u32::MAX` before the first sample.
     pub rtt_min_us: u32,
     /// Unit: segments. Congestion window.
@@ -85,8 +96,13 @@ impl TcpInfo {
         let long = |offset| at(info, offset).map(u64::from_ne_bytes);
         Some(Self {
             state: *info.first()?,
+            options: *info.get(5)?,
+            window_scales: scales(*info.get(6)?),
+            rto_us: word(8)?,
             mss: word(16)?,
             rtt_us: word(68)?,
+            rtt_variation_us: word(72)?,
+            ssthresh: word(76)?,
             rtt_min_us: word(148)?,
             cwnd: word(80)?,
             unacknowledged: word(24)?,
@@ -145,6 +161,12 @@ impl TcpInfo {
     }
 }
 
+/// Two bit fields of four bits, which lie in a byte as the machine orders them.
+fn scales(byte: u8) -> [u8; 2] {
+    let halves = [byte & 15, byte >> 4];
+    if cfg!(target_endian = "big") { [halves[1], halves[0]] } else { halves }
+}
+
 fn at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
@@ -173,6 +195,8 @@ mod tests {
         assert!(sender.cwnd_bytes() >= 10_000, "{sender:?}");
         assert!(sender.rtt_us > 0 && sender.rtt_us < 1_000_000, "{sender:?}");
         assert!(sender.rtt_min_us < 1_000_000, "{sender:?}");
+        assert!(sender.rtt_variation_us > 0 && sender.rto_us > sender.rtt_us, "{sender:?}");
+        assert!(sender.ssthresh > 10 && sender.window_scales.iter().all(|it| *it < 15));
         assert_eq!((sender.in_flight_bytes(), sender.sent_bytes), (0, Some(10_000)), "{sender:?}");
         let receiver = TcpInfo::of(&far)?;
         assert_eq!((receiver.received_bytes, receiver.retransmissions), (10_000, 0));
