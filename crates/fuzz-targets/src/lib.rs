@@ -16,6 +16,7 @@ mod peer_tcp;
 mod reload;
 mod repairs;
 mod script;
+mod snapshot;
 mod streams;
 mod syns;
 mod tcp;
@@ -42,6 +43,7 @@ pub use peer::peer;
 pub use peer_tcp::peer_tcp;
 pub use reload::{configuration, reload};
 pub use repairs::fec;
+pub use snapshot::snapshot;
 pub use streams::reassembly;
 pub use syns::syns;
 pub use tcp::{endpoint, packet};
@@ -51,7 +53,7 @@ pub use tunnel::{capsules, stream};
 pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
 
 /// Every target.
-pub const TARGETS: [Target; 25] = [
+pub const TARGETS: [Target; 26] = [
     ("assist", assist),
     ("capsules", capsules),
     ("configuration", configuration),
@@ -74,6 +76,7 @@ pub const TARGETS: [Target; 25] = [
     ("reload", reload),
     ("scenario", scenario),
     ("segment", segment),
+    ("snapshot", snapshot),
     ("stream", stream),
     ("syns", syns),
     ("target", target),
