@@ -55,7 +55,7 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: [Shipped; 7] = [
+const SHIPPED: [Shipped; 8] = [
     shipped!(
         "ntn-placement",
         "download",
@@ -82,6 +82,7 @@ const SHIPPED: [Shipped; 7] = [
     shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs", "hosts"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
     shipped!("starlink-as-measured", "down", "up", "page"; "rate.csv", "delay.txt"),
+    shipped!("splitting-today", "cells", "open", "heuristic"),
 ];
 
 /// The names of the studies that come with the program.
