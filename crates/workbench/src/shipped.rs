@@ -82,7 +82,7 @@ const SHIPPED: [Shipped; 8] = [
     shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs", "hosts"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
     shipped!("starlink-as-measured", "down", "up", "page"; "rate.csv", "delay.txt"),
-    shipped!("splitting-today", "cells", "open", "heuristic"),
+    shipped!("splitting-today", "cells", "open", "heuristic", "gain"),
 ];
 
 /// The names of the studies that come with the program.
