@@ -6,9 +6,9 @@
 //! |---|---|---|---|
 //! | 1 | both places | `CAP_NET_ADMIN` | Rules drop all packets of the connection, at the new place first. |
 //! | 2 | old | `CAP_NET_ADMIN` | [`switch`] to [`Mode::On`]. |
-//! | 3 | old | | [`dump`] takes a [`TcpSnapshot`], which travels as [`TcpSnapshot::encode`] writes it. |
+//! | 3 | old | | [`dump()`] takes a [`TcpSnapshot`], which travels as [`TcpSnapshot::encode`] writes it. |
 //! | 4 | new | `CAP_NET_ADMIN` | [`prepare`] creates a socket in repair mode, with the address and the buffers of the snapshot. |
-//! | 5 | new | | [`restore`] makes it the connection. |
+//! | 5 | new | | [`restore()`] makes it the connection. |
 //! | 6 | new | `CAP_NET_ADMIN` | The rule goes and the route changes; [`go_on`]. |
 //! | 7 | new | | [`Unsent::send`] writes what had not been sent, and the FIN behind it. |
 //! | 8 | old | | The socket is closed. In repair mode that sends nothing, neither FIN nor RST. |
@@ -61,7 +61,7 @@
 //! - ECN: no `TCP_REPAIR_OPTIONS` turns it on. The restored end sends packets that are not ECN-capable, and does not
 //!   echo marks; [`Negotiated::ecn`] reports a connection that loses it.
 //! - The timestamp to echo: segments carry TSecr 0 until one of the far end has arrived.
-//! - Urgent data, MD5 and TCP-AO keys, Fast Open, upper-layer protocols (`TCP_ULP`; [`dump`] refuses them), and error
+//! - Urgent data, MD5 and TCP-AO keys, Fast Open, upper-layer protocols (`TCP_ULP`; [`dump()`] refuses them), and error
 //!   queues.
 //! - What is policy of the new place: marks, priorities, bound devices, reuse of ports, lifetimes of packets. Its owner sets
 //!   them.
