@@ -29,6 +29,15 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// What arrived between two acknowledgements.
+    fn of(first: &Arrival, last: &Arrival) -> Self {
+        Self {
+            bytes: last.delivered.saturating_sub(first.delivered),
+            sending: last.sent.saturating_since(first.sent),
+            arriving: last.at.saturating_since(first.at),
+        }
+    }
+
     /// How fast the link delivered: no faster than the data was sent, however close its acknowledgements came.
     pub fn rate(self) -> Rate {
         let longer = self.sending.max(self.arriving).max(Duration::from_us(1));
@@ -107,11 +116,7 @@ impl Arrivals {
     pub fn over(&self, least: Duration, bytes: u64) -> Option<Span> {
         let last = self.kept.back()?;
         self.kept.iter().rev().skip(1).find_map(|first| {
-            let span = Span {
-                bytes: last.delivered.saturating_sub(first.delivered),
-                sending: last.sent.saturating_since(first.sent),
-                arriving: last.at.saturating_since(first.at),
-            };
+            let span = Span::of(first, last);
             let long = span.sending.max(span.arriving) >= least;
             (long && span.bytes >= bytes).then_some(span)
         })
@@ -122,11 +127,7 @@ impl Arrivals {
         let within = |arrival: &&Arrival| from <= arrival.sent && arrival.sent <= to;
         let first = self.kept.iter().find(within)?;
         let last = self.kept.iter().rev().find(within)?;
-        let span = Span {
-            bytes: last.delivered.saturating_sub(first.delivered),
-            sending: last.sent.saturating_since(first.sent),
-            arriving: last.at.saturating_since(first.at),
-        };
+        let span = Span::of(first, last);
         let most = to.saturating_since(from) / 2;
         (span.bytes >= bytes && span.sending >= most).then_some(span)
     }
@@ -141,12 +142,7 @@ impl Arrivals {
         let mut within = self.kept.iter().filter(move |it| from <= it.sent && it.sent <= to);
         let first = within.next().copied();
         within.filter_map(move |last| {
-            let first = first?;
-            let span = Span {
-                bytes: last.delivered.saturating_sub(first.delivered),
-                sending: last.sent.saturating_since(first.sent),
-                arriving: last.at.saturating_since(first.at),
-            };
+            let span = Span::of(&first?, last);
             Some((span, last.at.saturating_since(last.sent)))
         })
     }
