@@ -158,6 +158,11 @@ impl Sender {
         matches!(self, Self::Http2(_))
     }
 
+    /// Whether [`Sender::poll_stopped`] reports that the peer has all. Otherwise it reports that all has left.
+    pub fn reports_arrival(&self) -> bool {
+        matches!(self, Self::Quic(_))
+    }
+
     /// Ends this half abruptly, behind the bytes that were put. It is done once [`Sender::poll_stopped`] is ready.
     /// Nothing may be waiting.
     pub fn cut(&mut self) {

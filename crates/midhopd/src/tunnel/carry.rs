@@ -221,6 +221,11 @@ async fn carry(
     }
     let one = (watched.sides(), lasting.as_ref());
     let carried = relay::relay(one, &mut stream, moved, &book, &worker, linger).await;
+    if carried.outcome.is_ok()
+        && let Some(lasting) = &lasting
+    {
+        lasting.finish(&stream);
+    }
     let noted = lasting.and_then(LastingFlow::leave);
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {

@@ -6,7 +6,7 @@ use super::stream::Stream;
 use midhop_tunnel::http3::Field;
 use midhop_tunnel::resumption::{FlowId, Resumption};
 use ring::rand::{SecureRandom, SystemRandom};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -15,6 +15,25 @@ use std::task::{Context, Poll, Waker};
 /// as much that is acknowledged and has not been passed on, since the other end reads for flows that stand still.
 pub fn most_kept(window: u64) -> u64 {
     window.saturating_mul(4)
+}
+
+/// Of how many complete flows of a peer it is known that they are: as many as end in a round trip of a busy link.
+const FINISHED: usize = 4096;
+
+/// A flow that is over at the far end. The near end may lack the last confirmation, or the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FinishedFlow {
+    /// Unit: bytes. What was sent to the near end.
+    pub sent: u64,
+    /// The offset up to which it was received, its end included.
+    pub received: u64,
+}
+
+impl FinishedFlow {
+    /// Whether a near end that has received it up to this offset lacks no byte, but perhaps the end.
+    pub fn lacks_no_byte(&self, received: u64) -> bool {
+        received.checked_sub(self.sent).is_some_and(|end| end <= 1)
+    }
 }
 
 /// An identity for a new flow.
@@ -40,9 +59,17 @@ pub fn is_by_capsules(fields: &[Field]) -> bool {
 /// Flows of all workers that can be resumed, by peer and identity.
 #[derive(Debug, Default)]
 pub struct LastingFlows {
-    flows: Mutex<BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>>,
+    flows: Mutex<BTreeMap<String, PeerFlows>>,
     /// How many workers have still to go on with what another process has left.
     adopting: AtomicUsize,
+}
+
+/// The flows of one peer.
+#[derive(Debug, Default)]
+struct PeerFlows {
+    live: BTreeMap<FlowId, Arc<Calls>>,
+    /// The newest is last.
+    finished: VecDeque<(FlowId, FinishedFlow)>,
 }
 
 /// Calls to the task of a flow.
@@ -106,10 +133,10 @@ impl LastingFlows {
             Some(known) => known,
             None => flows.entry(peer.to_owned()).or_default(),
         };
-        if of_peer.contains_key(&id) {
+        if of_peer.live.contains_key(&id) {
             return None;
         }
-        of_peer.insert(id, calls.clone());
+        of_peer.live.insert(id, calls.clone());
         drop(flows);
         Some(LastingEntry { flows: self.clone(), peer: peer.into(), id, calls })
     }
@@ -125,23 +152,30 @@ impl LastingFlows {
         stream: Stream,
         received: u64,
     ) -> Result<(), Box<Stream>> {
-        let calls = self.lock().get(peer).and_then(|flows| flows.get(&id)).cloned();
+        let calls = self.lock().get(peer).and_then(|flows| flows.live.get(&id)).cloned();
         let Some(calls) = calls else { return Err(Box::new(stream)) };
         // One that was not taken yet is replaced: the near end has given it up.
         calls.put(|state| state.successor.replace(Box::new(Successor { stream, received })));
         Ok(())
     }
 
+    /// A flow of a peer that is over here, if it is known.
+    pub fn finished(&self, peer: &str, id: FlowId) -> Option<FinishedFlow> {
+        let flows = self.lock();
+        let mut finished = flows.get(peer)?.finished.iter().rev();
+        finished.find(|(known, _)| *known == id).map(|(_, flow)| *flow)
+    }
+
     /// Calls the flows of a peer: its tunnel has changed its carrier.
     pub fn move_all(&self, peer: &str) {
-        let flows: Vec<_> =
-            self.lock().get(peer).into_iter().flat_map(|flows| flows.values().cloned()).collect();
+        let of_peer = |flows: &PeerFlows| flows.live.values().cloned().collect();
+        let flows: Vec<_> = self.lock().get(peer).map(of_peer).unwrap_or_default();
         for calls in flows {
             calls.put(|state| state.moves = true);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<FlowId, Arc<Calls>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PeerFlows>> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,6 +199,16 @@ impl Calls {
 }
 
 impl LastingEntry {
+    /// The flow is over here.
+    pub fn finish(&self, flow: FinishedFlow) {
+        if let Some(of_peer) = self.flows.lock().get_mut(&*self.peer) {
+            if of_peer.finished.len() == FINISHED {
+                of_peer.finished.pop_front();
+            }
+            of_peer.finished.push_back((self.id, flow));
+        }
+    }
+
     /// Waits until the flow is called.
     pub fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
         let mut state = self.calls.lock();
@@ -186,8 +230,8 @@ impl Drop for LastingEntry {
     fn drop(&mut self) {
         let mut flows = self.flows.lock();
         if let Some(of_peer) = flows.get_mut(&*self.peer) {
-            of_peer.remove(&self.id);
-            if of_peer.is_empty() {
+            of_peer.live.remove(&self.id);
+            if of_peer.live.is_empty() && of_peer.finished.is_empty() {
                 flows.remove(&*self.peer);
             }
         }

@@ -9,7 +9,7 @@
 use super::carry::Moved;
 use super::gathering::Gathering;
 use super::resume::{GoesOn, LastingFlow, Stop, go_on};
-use super::stream::kept::confirm;
+use super::stream::kept::{confirm, poll_confirmation_arrived};
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{Books, FlowBook, Wait};
@@ -146,6 +146,11 @@ pub async fn relay(
             let over = out && inside && all_come;
             // A flow is over once its last byte has arrived, not when it is on its way.
             if over && all_taken && !output.has_to_end() {
+                if lasting.is_some_and(|lasting| !lasting.is_far())
+                    && output.unconfirmed().is_some()
+                {
+                    ready!(poll_confirmation_arrived(output, cx)).map_err(by_stream)?;
+                }
                 return Poll::Ready(Ok(side.other()));
             }
             if !inwards.reading

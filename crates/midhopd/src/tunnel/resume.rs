@@ -4,9 +4,11 @@
 //! on from what the other one has received.
 //!
 //! Invariants: a flow lives in one task, which reads from one carrier: what it has received is exact at any time. A flow
-//! whose other end does not know it any more breaks, and never ends.
+//! whose other end does not know it any more breaks, and never ends. A far end that has nothing more to send than its end
+//! does not wait for another carrier: it is remembered that the flow is complete, and a near end that requests it again
+//! learns that.
 
-use super::lasting::{Call, LastingEntry, LastingFlows, Successor};
+use super::lasting::{Call, FinishedFlow, LastingEntry, LastingFlows, Successor};
 use super::link::OpenTunnel;
 use super::stream::kept::Offer;
 use super::stream::{Stream, StreamError};
@@ -20,6 +22,7 @@ use midhop_tunnel::http3::{Code, Field};
 use midhop_tunnel::payload::Payload;
 use midhop_tunnel::resumption::{self, Resumption};
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -68,6 +71,20 @@ impl LastingFlow {
     /// Nobody resumes it any more. Returns where it is entered.
     pub fn leave(self) -> Option<FlowEntry> {
         self.noted
+    }
+
+    /// It is over here, in order. If this is the far end, the near end may not know that.
+    pub fn finish(&self, stream: &Stream) {
+        if self.is_far()
+            && let Some(flow) = stream.finished()
+        {
+            self.entry.finish(flow);
+        }
+    }
+
+    /// Whether the other end is the one that requests it again.
+    pub fn is_far(&self) -> bool {
+        self.offer.request.is_none()
     }
 
     /// How it is resumed.
@@ -189,7 +206,7 @@ impl LastingFlow {
             let offset = by.resumed().await?;
             Ok((by, offset))
         };
-        let late = |_| Err(StreamError::Lost(std::io::ErrorKind::TimedOut.into()));
+        let late = |_| Err(StreamError::Lost(io::ErrorKind::TimedOut.into()));
         time::timeout(PATIENCE, asked).await.unwrap_or_else(late)
     }
 
@@ -270,6 +287,22 @@ pub fn gone() -> Vec<Field> {
     Response::Denied { status: 410, cause: Cause::Refused }.fields(Payload::Raw)
 }
 
+/// Responds to a near end that has received all of a flow up to the offset `received`, and does not know that the flow is
+/// complete.
+///
+/// # Errors
+/// When the stream breaks: the near end requests the flow again.
+pub async fn conclude(mut stream: Stream, flow: FinishedFlow, received: u64) -> io::Result<()> {
+    let mut answer = Response::Granted.fields(Payload::Capsules);
+    answer.push(resumption::resumed(flow.received));
+    let concluded = async {
+        stream.output.send_fields(&answer).await?;
+        stream.conclude(flow.received, received == flow.sent).await
+    };
+    let late = |_| Err(StreamError::Lost(io::ErrorKind::TimedOut.into()));
+    time::timeout(PATIENCE, concluded).await.unwrap_or_else(late).map_err(io::Error::from)
+}
+
 /// The same for a flow that ends with that: nothing of it waits until the peer has taken the response.
 fn refuse(worker: &Worker, by: Stream) {
     worker.ledger.resumptions_refused.add(1);
@@ -302,7 +335,12 @@ pub async fn go_on(
         Stop::Broken(broken) if broken.side == side || !stream.outlives(&broken.error) => {
             return Err(broken);
         }
-        Stop::Broken(_) if stream.is_complete() => return Ok(GoesOn::Complete),
+        // The near end requests it again where it lacks anything, or does not know that the far end lacks nothing.
+        Stop::Broken(_)
+            if (both_ended || stream.is_complete()) && lasting.is_some_and(LastingFlow::is_far) =>
+        {
+            return Ok(GoesOn::Complete);
+        }
         Stop::Broken(broken) => (Some(broken), None),
     };
     let outcome = match lasting {

@@ -221,6 +221,13 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                 // It may be one that another worker is about to go on with.
                 return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
             }
+            let finished = lasting.finished(&peer.name, id);
+            if let Some(flow) = finished.filter(|flow| flow.lacks_no_byte(received)) {
+                if let Err(why) = resume::conclude(*stream, flow, received).await {
+                    tracing::debug!(peer = peer.name, flow = ?id, %why, "a complete flow is not concluded");
+                }
+                return;
+            }
             tracing::debug!(peer = peer.name, flow = ?id, "a flow that is to be resumed is not known");
             worker.ledger.resumptions_refused.add(1);
             stream.deny(&resume::gone()).await;

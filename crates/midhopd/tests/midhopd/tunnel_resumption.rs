@@ -3,13 +3,16 @@
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
 use crate::ends::PORT;
-use crate::flows::lasting::{SURELY, cut, lasting_flow, mend, outcomes, outlive};
+use crate::flows::lasting::{
+    SURELY, assert_ended, cut, lasting_flow, mend, none_is_left, outcomes, outlive,
+};
 use crate::flows::{block, pass, read_until_error, reset, send_endlessly, unblock};
 use crate::pages::{metric, page};
 use crate::pair::{Pair, REJECT};
 use crate::program::{Desk, log_of};
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use midhop_status::control::answer::LiveFlow;
+use midhop_testbed::namespace::Namespace;
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,6 +33,11 @@ fn stalled(stage: &Stage) -> [u64; 2] {
     let page = page(&stage.gateway, "/metrics");
     ["up", "down"]
         .map(|way| metric(&page, &format!("midhop_relayed_bytes_total{{direction=\"{way}\"}}")))
+}
+
+/// How many flows a proxy has.
+fn flows_of(host: &Namespace) -> u64 {
+    metric(&page(host, "/metrics"), "midhop_flows")
 }
 
 #[test]
@@ -186,6 +194,65 @@ fn flows_outlive_a_change_of_address_over_tcp() {
             until("they have moved", || outcomes(&stage.gateway, "resumed") >= 2);
         }],
     );
+}
+
+/// The last confirmation of one end is lost with its carrier: the next carrier shows both ends that the flow is complete.
+fn a_complete_flow_is_left_by_both_ends(settings: &str, lost: Lost) {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new(settings, settings, REJECT);
+    let _running = pair.start(&stage);
+    let (client, server) = lasting_flow(&stage, Family::V4);
+    until("the flow before is over", || [&stage.gateway, &stage.server].map(flows_of) == [1, 1]);
+    let (first, second, hook, port) = match lost {
+        Lost::OfNear => (&client, &server, "input", "dport"),
+        Lost::OfFar => (&server, &client, "output", "sport"),
+    };
+    first.shutdown(Shutdown::Write).expect("the end");
+    assert_eq!(receive_all(second), b"");
+    nft(&stage.server, "add table inet cut");
+    let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
+    nft(&stage.server, &chain);
+    let ports = format!("meta l4proto {{ tcp, udp }} th {port} {PORT}");
+    nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
+    second.shutdown(Shutdown::Write).expect("the end");
+    assert_eq!(receive_all(first), b"");
+    until("both have given the tunnel up", || {
+        [pair.tunnels_of_near(&stage), pair.tunnels_of_far(&stage)] == [[0, 0]; 2]
+    });
+    mend(&stage);
+    none_is_left(&stage);
+    assert_ended(&(client, server));
+    for host in [&stage.gateway, &stage.server] {
+        let seen = ["lost", "refused"].map(|outcome| outcomes(host, outcome));
+        assert_eq!(seen, [0, 0], "{} {}", log_of(&pair.near), log_of(&pair.far));
+    }
+}
+
+/// Whose confirmation is lost.
+#[derive(Debug, Clone, Copy)]
+enum Lost {
+    OfNear,
+    OfFar,
+}
+
+#[test]
+fn a_complete_flow_is_left_though_the_near_end_s_confirmation_is_lost_over_quic() {
+    a_complete_flow_is_left_by_both_ends(ALONE, Lost::OfNear);
+}
+
+#[test]
+fn a_complete_flow_is_left_though_the_near_end_s_confirmation_is_lost_over_tcp() {
+    a_complete_flow_is_left_by_both_ends(&format!("{QUICK}fallback = \"only\"\n"), Lost::OfNear);
+}
+
+#[test]
+fn a_complete_flow_is_left_though_the_far_end_s_confirmation_is_lost_over_quic() {
+    a_complete_flow_is_left_by_both_ends(ALONE, Lost::OfFar);
+}
+
+#[test]
+fn a_complete_flow_is_left_though_the_far_end_s_confirmation_is_lost_over_tcp() {
+    a_complete_flow_is_left_by_both_ends(&format!("{QUICK}fallback = \"only\"\n"), Lost::OfFar);
 }
 
 /// How much a proxy has accepted of a flow, and nobody has passed on yet, is shown.

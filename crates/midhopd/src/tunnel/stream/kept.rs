@@ -4,7 +4,8 @@
 //! bytes or the end of its own direction where it sends some, and otherwise after a pause.
 //!
 //! Invariant: a half ends only after the other end's has, and after this end has confirmed that: until then it has
-//! something to confirm.
+//! something to confirm. A near end leaves a flow only when it knows that the far end has this confirmation: QUIC
+//! acknowledges it; over TCP the far end's half ends after it.
 
 use super::{Input, Output, StreamError};
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
@@ -149,6 +150,11 @@ impl KeptBytes {
         self.lasts
     }
 
+    /// Unit: bytes. What was sent in total.
+    pub fn sent(&self) -> u64 {
+        self.sent.sent()
+    }
+
     /// Unit: bytes. What is kept.
     pub fn bytes(&self) -> u64 {
         self.sent.kept()
@@ -265,7 +271,9 @@ pub fn confirm(
             (kept.to_confirm, kept.pause) = (Some(delivered), None);
         }
     }
-    let is_ending = kept.ends && !kept.ended && received.is_end_confirmed();
+    // Nothing but the end of the stream shows the other end over TCP that its confirmation has arrived.
+    let is_known = output.carrier.reports_arrival() || kept.sent.is_confirmed();
+    let is_ending = kept.ends && !kept.ended && received.is_end_confirmed() && is_known;
     let is_idle =
         kept.to_confirm.is_none() && !kept.confirming && kept.again.is_empty() && !kept.end_again;
     if is_idle && !is_ending {
@@ -293,6 +301,22 @@ pub fn confirm(
         output.carrier.end();
     }
     Ok(())
+}
+
+/// Whether the other end has this half's last confirmation, once the stream has ended; otherwise whether the stream broke.
+/// Over TCP the other end's half has ended then.
+pub fn poll_confirmation_arrived(
+    output: &mut Output,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), StreamError>> {
+    if !output.carrier.reports_arrival() {
+        return Poll::Ready(Ok(()));
+    }
+    match ready!(output.carrier.poll_stopped(cx)) {
+        Err(lost @ StreamError::Lost(_)) => Poll::Ready(Err(lost)),
+        // Who wants no more of it has all.
+        Ok(()) | Err(_) => Poll::Ready(Ok(())),
+    }
 }
 
 /// Whether the other end has passed on all of the flow; otherwise whether the stream broke.

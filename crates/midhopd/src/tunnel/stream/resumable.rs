@@ -3,6 +3,8 @@
 use super::kept::{KeptBytes, KeptCount, Offer};
 use super::{AwaitedGrant, Output, Stream, StreamError};
 use crate::tunnel::carrier::{Connection, Receiver, Sender};
+use crate::tunnel::lasting::FinishedFlow;
+use bytes::Bytes;
 use midhop_linux::shared_pool::PoolWriter;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::Code;
@@ -153,6 +155,31 @@ impl Stream {
     pub fn is_complete(&self) -> bool {
         self.output.kept.as_ref().is_some_and(|kept| kept.is_confirmed())
             && self.input.received.as_ref().is_some_and(|received| received.is_end_confirmed())
+    }
+
+    /// How far the flow was sent and received, once both directions have ended.
+    pub fn finished(&self) -> Option<FinishedFlow> {
+        let (kept, received) = (self.output.kept.as_ref()?, self.input.received.as_ref()?);
+        kept.lasts().then(|| FinishedFlow { sent: kept.sent(), received: received.offset() })
+    }
+
+    /// Ends the stream of a flow that is complete: confirms the other end's direction up to `received`, and sends this
+    /// direction's end if it is `lacking`.
+    ///
+    /// # Errors
+    /// When the stream breaks.
+    pub async fn conclude(&mut self, received: u64, lacking: bool) -> Result<(), StreamError> {
+        self.input.flow = PayloadReader::ended(Payload::Capsules);
+        let payload = self.output.payload;
+        let mut last = payload.confirmation(received);
+        if lacking {
+            last.extend(payload.end());
+        }
+        self.output.carrier.put(&last, Bytes::new());
+        poll_fn(|cx| self.output.poll_flush(cx)).await?;
+        self.output.end();
+        poll_fn(|cx| self.input.poll_end(cx)).await?;
+        self.output.stopped().await
     }
 
     /// The offset up to which the flow has been received.
