@@ -117,6 +117,12 @@ impl Traced {
         self.wait(over)
     }
 
+    /// The number of the system call that it has stopped at.
+    pub fn call(&self) -> Option<i64> {
+        let stopped = std::fs::read_to_string(format!("/proc/{}/syscall", self.0)).ok()?;
+        stopped.split(' ').next()?.parse().ok()
+    }
+
     /// Takes note of its end, so that its parent is informed.
     pub fn reap(&self) {
         while waitpid(self.0, Some(WaitPidFlag::__WALL)).is_ok() {}

@@ -7,6 +7,7 @@ use crate::program::{Desk, Running, log_of, output_in, traces};
 use crate::stage::{self, Family, Stage, until};
 use crate::survival::{DEATHS, Traced, kill_data_plane, relayed, wait_until_it_serves};
 use crate::upgrade::{another, assert_done, upgrade};
+use nix::libc::SYS_accept4;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{ErrorKind, Read, Write};
@@ -183,6 +184,10 @@ fn answer_all(listener: &TcpListener, over: &AtomicBool) {
     listener.set_nonblocking(false).expect("a mode");
 }
 
+/// Within so many starts and ends of system calls after a client is accepted, it is noted: its ends are asked for, and the
+/// kernel's name of it.
+const NOTED: u32 = 10;
+
 /// A connection is opened, and its data plane dies before and after the system calls that this takes: it is served,
 /// by the next one or directly, but for the moment in which the dead one had its client and had not noted it.
 fn connections_are_served(family: Family, first: u32) {
@@ -200,7 +205,7 @@ fn connections_are_served(family: Family, first: u32) {
             return midhop_testkit::skipped("no process may be traced here");
         };
         let (over, done) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mut steps = 0;
+        let (mut steps, mut accepted) = (0, None);
         scope(|scope| {
             scope.spawn(|| answer_all(&listener, &done));
             let opening = scope.spawn(|| {
@@ -210,6 +215,9 @@ fn connections_are_served(family: Family, first: u32) {
             });
             while steps < number && traced.step(|| over.load(Relaxed)) {
                 steps += 1;
+                if traced.call() == Some(SYS_accept4) {
+                    accepted.get_or_insert(steps);
+                }
             }
             if steps == number {
                 running.signal_data_plane(Signal::SIGKILL);
@@ -220,8 +228,9 @@ fn connections_are_served(family: Family, first: u32) {
             done.store(true, Relaxed);
             let opened = opened.expect("it ends");
             if opened != Opened::Served {
-                eprintln!("{opened:?} at the start or end of system call {number}");
-                reset.push((steps, opened));
+                let since = accepted.map(|accepted| steps - accepted);
+                eprintln!("{opened:?} at {number}, {since:?} after the client was accepted");
+                reset.push((since, opened));
             }
         });
         if steps < number {
@@ -234,11 +243,14 @@ fn connections_are_served(family: Family, first: u32) {
             running = Running::start(&stage, &desk);
         }
     }
-    eprintln!("{deaths} deaths; reset at the start or end of system calls {reset:?}");
+    eprintln!(
+        "{deaths} deaths; reset so many starts and ends of calls after the client: {reset:?}"
+    );
     assert!(deaths > 15, "{deaths} deaths: it is opened elsewhere");
-    assert!(reset.iter().all(|(_, opened)| *opened == Opened::Reset), "{reset:?}");
-    // Its client is accepted, its ends are asked for, and the kernel's name of it.
-    assert!(reset.len() <= 4, "reset at the start or end of system calls {reset:?} of {deaths}");
+    for (since, opened) in reset {
+        assert_eq!(opened, Opened::Reset);
+        assert!(since.is_some_and(|since| since <= NOTED), "reset {since:?} after the client came");
+    }
 }
 
 #[test]
