@@ -146,10 +146,10 @@ impl From<&AckSpacing> for AckSpacingSettings {
     }
 }
 
-/// A source's timer waits no longer at first, whatever its round trip.
+/// The initial timeout of a source is no longer than this, whatever its round trip.
 const HOLD_MAX: Duration = Duration::from_s(10);
 const REQUESTS_MAX: u32 = 100;
-/// What is cached, and held, where nothing is said.
+/// The default size of the cache, and of the packets held.
 const CACHE: Bytes = Bytes::new(16_000_000);
 
 impl Default for Assist {
