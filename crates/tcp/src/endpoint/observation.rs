@@ -1,4 +1,4 @@
-//! What an observer may read from an endpoint, and what a caller needs that moves contents.
+//! What an observer may read from an endpoint, and where a caller that moves contents places them.
 
 use midhop_congestion::{Controller, xcp};
 use midhop_units::{Bytes, Duration, Instant, Rate};
