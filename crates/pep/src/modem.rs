@@ -22,8 +22,8 @@ impl ReliedRate {
         Self { plan, steady: Steady::new(LASTS) }
     }
 
-    /// The rate that counts while the modem reports `rate`. To be called every [`LOOK_EVERY`],
-    /// and when a report arrives.
+    /// The rate that counts while the modem reports `rate`. To be called every [`LOOK_EVERY`], and when a report
+    /// arrives.
     pub fn take(&mut self, now: Instant, rate: Rate) -> Rate {
         self.steady.take(now, self.plan.bounded(rate))
     }

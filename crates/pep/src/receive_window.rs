@@ -6,10 +6,11 @@
 //! Each buffer may have [`Budget::window_least`], and beyond that half of what is neither held nor promised to others.
 //! The kernel sizes a buffer only while the buffer's maximum is within that bound. Otherwise the buffer is kept at the
 //! size that its flow was measured to need, and grows only with that need. So a single window can take half of the
-//! memory. N windows that grow without end get an equal part each, 1/(N + 1), and one part is left for the next window.
+//! memory. N windows that grow without end get an equal part each, 1/(N + 1), and one part is left for the next
+//! window.
 //!
-//! Source: A. K. Choudhury, E. L. Hahne: Dynamic queue length thresholds for shared-memory packet
-//! switches, 1998, with α = 1.
+//! Source: A. K. Choudhury, E. L. Hahne: Dynamic queue length thresholds for shared-memory packet switches, 1998, with
+//! α = 1.
 //!
 //! Invariant: what is held and promised beyond the least of each window is at most the limit, once each window was judged.
 
@@ -91,8 +92,8 @@ impl ReceiveWindow {
             None => None,
             // An eighth of reserve, so that it is not bounded again at once.
             Some(size) if allowed >= self.most + eighth(self.most) => {
-                // Twice the size: a kernel that remembers what was read while the buffer could
-                // not grow continues only beyond that.
+                // Twice the size: a kernel that remembers what was read while the buffer could not grow continues only
+                // beyond that.
                 Some(BufferChange::Release((size + size).min(self.most)))
             }
             Some(size) => {

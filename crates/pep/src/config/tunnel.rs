@@ -345,9 +345,8 @@ impl PeerPlan {
         is_within(&self.transparent, client) || is_within(&self.clients, client)
     }
 
-    /// Whether its table says the same about the tunnel as that of `other`. Values that come from
-    /// other tables may differ,
-    /// and so may the modem.
+    /// Whether its table says the same about the tunnel as that of `other`. Values that come from other tables may
+    /// differ, and so may the modem.
     pub fn is_written_as(&self, other: &Self) -> bool {
         let of_tunnel = |peer: &Self| Peer { modem: None, ..peer.written.clone() };
         self.name == other.name && of_tunnel(self) == of_tunnel(other)

@@ -224,9 +224,8 @@ fn rack_finds_a_retransmission_that_is_lost() {
     let counters = pair.ends[0].counters();
     assert_eq!(fifth.len(), 3, "{counters:?}");
     assert_eq!((counters.timeouts, counters.probes), (0, 0));
-    // The first retransmission leaves at the third segment after the lost one. The second leaves
-    // when a segment sent after
-    // the first retransmission was acknowledged.
+    // The first retransmission leaves at the third segment after the lost one. The second leaves when a segment sent
+    // after the first retransmission was acknowledged.
     let [first, second, third] = [0, 1, 2].map(|nth: usize| fifth[nth].0);
     let (once, twice) = (second.saturating_since(first), third.saturating_since(second));
     assert!((ms(102)..=ms(104)).contains(&once), "{once:?}");
