@@ -104,8 +104,8 @@ impl Resumption {
         }
     }
 
-    /// Decodes it from the fields of a request; none: nothing valid. A request with an offset and without
-    /// an identity resumes nothing, and opens nothing either.
+    /// Decodes it from the fields of a request; none: the request has no valid fields for it. A request with an offset
+    /// and without an identity neither resumes nor opens a flow.
     ///
     /// # Errors
     /// When it is to resume a flow, and does not name it or an offset.

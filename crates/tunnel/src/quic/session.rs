@@ -460,7 +460,7 @@ impl Session {
                 return;
             }
         }
-        // Of all that wait for room QUIC reports first who waits last, who may use it before the others are reported.
+        // QUIC reports room first to the stream that began to wait last. Urgent flows may use it before that stream.
         for urgent in self.urgent.drain(..).rev() {
             self.ready.push_front(urgent);
         }

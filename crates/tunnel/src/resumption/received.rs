@@ -44,8 +44,8 @@ impl ReceivedBytes {
         offset > self.confirmed
     }
 
-    /// Whether that is urgent: it is much, or the end, and the other direction has ended `too`, so that no bytes follow
-    /// with which it could be sent.
+    /// Whether a confirmation must be sent soon: much is unconfirmed, or the end is, and the other direction has ended
+    /// `too`, so that no bytes follow with which it could be sent.
     pub fn is_due(&self, offset: u64, too: bool) -> bool {
         let unconfirmed = offset.saturating_sub(self.confirmed);
         let is_end = self.ended && offset == self.offset();
