@@ -4,7 +4,7 @@
 //! Within an agent a direction's bytes have *positions* of 64 bits that never wrap. Those of the first
 //! segment that the agent sees begin high enough that earlier bytes have positions too.
 
-/// Where the first sequence number that is met lies. Half the space of sequence numbers fits below.
+/// Where the first sequence number that an agent sees lies. Half the space of sequence numbers fits below.
 const ORIGIN: u64 = 1 << 32;
 
 /// The position of the first sequence number that an agent sees.
