@@ -43,7 +43,7 @@ kinds! {
     DestinationUp = 7,
     /// The router's answer.
     DestinationUpResponse = 8,
-    /// The router asks for a destination.
+    /// The router requests a destination.
     DestinationAnnounce = 9,
     /// The modem's answer.
     DestinationAnnounceResponse = 10,
@@ -53,7 +53,7 @@ kinds! {
     DestinationDownResponse = 12,
     /// What is reported of a destination has changed.
     DestinationUpdate = 13,
-    /// The router asks for other characteristics of a link.
+    /// The router requests other characteristics of a link.
     LinkCharacteristicsRequest = 14,
     /// The modem's answer.
     LinkCharacteristicsResponse = 15,
