@@ -131,7 +131,7 @@ impl SharedPool {
             if owner == 0 {
                 continue;
             }
-            // Until the room is nobody's, the bytes are in two places.
+            // Until the room is released, the bytes are in two places.
             // SAFETY: nobody has taken a room yet.
             let bytes = unsafe { this.slice(number, 0..LARGE) };
             if let Some(bytes) = this.writer(owner).write(offset, bytes) {

@@ -48,7 +48,7 @@ impl SharedWords {
         Self::map(file, bytes, words)
     }
 
-    /// Words that another process has made. The rest of a file that is no multiple of a word is left out.
+    /// Words that another process has made. The end of a file that is no whole word is left out.
     ///
     /// # Errors
     /// When the file may shrink or grow, is too short for a word, or the kernel cannot map it.
@@ -72,7 +72,7 @@ impl SharedWords {
 }
 
 impl SharedWords {
-    /// Where the mapping begins, for those who lend parts of it as [bytes](crate::shared_pool).
+    /// The start of the mapping, for code that lends parts of it as [bytes](crate::shared_pool).
     pub(crate) fn start(&self) -> NonNull<c_void> {
         self.start
     }

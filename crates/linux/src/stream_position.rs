@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// States in which this end has sent a FIN, and the connection is not over (`include/net/tcp_states.h`):
 /// `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_LAST_ACK`, `TCP_CLOSING`.
 const FIN_SENT: [u8; 4] = [4, 5, 9, 11];
-/// The option, and the message that it asks for (`include/uapi/linux/tcp.h`).
+/// The option, and the message that it requests (`include/uapi/linux/tcp.h`).
 const TCP_INQ: libc::c_int = 36;
 
 /// Which end opened a connection: the kernel counts the SYN that it sent as acknowledged, and not the one with which
