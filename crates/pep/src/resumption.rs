@@ -19,7 +19,7 @@ pub struct Progress {
     pub written: u64,
 }
 
-/// Bytes are missing, or their order is not known: the flow cannot go on.
+/// Bytes are missing, or their order is not known: the flow cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("of {} bytes that were read, {} were written and {} wait", .0.read, .0.written, .0.piped)]
 pub struct Broken(pub Progress);

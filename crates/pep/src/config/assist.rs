@@ -283,7 +283,7 @@ impl Assist {
         }
     }
 
-    /// Checks what a rule wants of it.
+    /// Checks that agents are configured if a rule needs them.
     pub(super) fn check_rule(&self, key: &KeyPath, action: Action) -> Result<(), ResolveError> {
         if action == Action::Assist && !self.is_on() {
             return fault(

@@ -20,7 +20,7 @@ pub struct Plan {
     pub intercept: Intercept,
     /// How flows that are not split are repaired.
     pub assist: Assist,
-    /// Listeners for clients that ask.
+    /// Listeners for clients that address the proxy itself.
     pub explicit: Explicit,
     /// What the whole daemon may hold.
     pub limits: Limits,
@@ -28,7 +28,7 @@ pub struct Plan {
     pub sources: Sources,
     /// Metrics and the status page.
     pub admin: Admin,
-    /// The socket of commands that ask a running daemon.
+    /// The socket of commands that query a running daemon.
     pub control: Control,
     /// What is logged, and how.
     pub log: Log,
@@ -42,7 +42,7 @@ pub struct Plan {
     pub peers: Vec<PeerPlan>,
     /// The classes of flows in tunnels; the last is [`ClassPlan::OTHER`].
     pub classes: Vec<ClassPlan>,
-    /// What becomes of which flow.
+    /// What happens to which flow.
     pub policy: Policy,
 }
 
@@ -58,7 +58,7 @@ pub struct LegPlan {
     pub prefixes: Vec<IpNet>,
     /// Congestion control by name; none: the kernel's default.
     pub congestion: Option<String>,
-    /// Taken where `congestion` is not to be had.
+    /// Used where `congestion` is not available.
     pub fallback: Option<String>,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
