@@ -1,4 +1,4 @@
-//! The commands that ask a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top`,
+//! The commands that query a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top`,
 //! `reload` and `rate`.
 //!
 //! Standard output has a table, or with `--json` the daemon's unchanged answer; of `top` a line for each look.
@@ -158,7 +158,7 @@ pub struct TopArguments {
     json: bool,
 }
 
-/// Asks, and prints the answer.
+/// Sends the request, and prints the answer.
 ///
 /// # Errors
 /// When no daemon answers, it refuses, or nothing can be printed.
@@ -321,7 +321,7 @@ fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The words for an outcome.
+/// The text for an outcome.
 fn outcome(outcome: FlowOutcome) -> &'static str {
     match outcome {
         FlowOutcome::Split => "split here",

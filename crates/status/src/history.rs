@@ -216,7 +216,7 @@ impl Sample {
             let before = last.legs.get(name).unwrap_or(&zero);
             let ratio = |part: fn(&LegSnapshot) -> u64, whole: fn(&LegSnapshot) -> u64| {
                 let [part, whole] = [part, whole].map(|of| of(after).saturating_sub(of(before)));
-                // One sent long ago may be sent again while nothing new is.
+                // A segment that was sent long ago may be retransmitted while no new one is sent.
                 (whole > 0).then(|| (part as f64 / whole as f64).min(1.0))
             };
             let sample = LegSample {

@@ -49,7 +49,7 @@ pub type ReloadRequest = oneshot::Sender<Reload>;
 /// Returns the present state of the data plane.
 pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
-/// A data plane that can be asked about its flows.
+/// A data plane that answers questions about its flows.
 pub trait Explain: Send + Sync {
     /// The configuration that is in force.
     fn plan(&self) -> Arc<Plan>;
@@ -66,7 +66,7 @@ pub trait Explain: Send + Sync {
     /// Answers one question.
     ///
     /// # Errors
-    /// When the kernel cannot be asked for routes.
+    /// When the kernel does not report routes.
     fn explain(&self, query: &WhyQuery) -> io::Result<Why>;
 
     /// Makes the tunnel to a peer use `rate` for `valid`.
@@ -84,7 +84,7 @@ pub trait Answers: Send + Sync {
     /// What happens to a flow.
     ///
     /// # Errors
-    /// When the kernel cannot be asked for routes.
+    /// When the kernel does not report routes.
     fn why(&self, query: &WhyQuery) -> io::Result<Why>;
 
     /// Accepts a report about a peer's link.
