@@ -293,7 +293,7 @@ fn play_all(seeds: Vec<u64>) {
     assert!(failed.is_empty(), "{} of {count} seeds failed: {failed:?}", failed.len());
 }
 
-/// The seeds that the environment asks for, else `usual`.
+/// The seeds that the environment names, else `usual`.
 fn seeds(usual: std::ops::Range<u64>) -> Vec<u64> {
     let Ok(text) = env::var("MIDHOP_SEEDS") else { return usual.collect() };
     let parse = |text: &str| text.trim().parse::<u64>().expect("MIDHOP_SEEDS is N or FROM..TO");

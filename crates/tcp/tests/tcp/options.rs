@@ -146,7 +146,7 @@ fn timestamps_are_on_every_segment_and_old_ones_are_refused() {
     }
 }
 
-/// RFC 3168 §6.1.1: both must ask for it.
+/// RFC 3168 §6.1.1: both ends must request it.
 #[test]
 fn ecn_needs_both() {
     for [ours, theirs] in [[true, true], [true, false], [false, true]] {
