@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(queue.wake(), Some(now + Duration::from_ms(1)));
     }
 
-    /// A caller that releases datagrams is late for both: the timer, and asking QUIC for more.
+    /// A caller that releases datagrams is late for both: the timer, and the request to QUIC for more.
     #[test]
     fn a_queue_that_runs_empty_while_quic_waits_loses_no_time() {
         let rate = Rate::from_mbit_per_s(140);

@@ -99,7 +99,7 @@ impl Session {
                 repair_window,
                 stream_credit: bounds.first,
                 wants_backlog,
-                // Whoever reads frames itself may resume flows.
+                // An end that reads frames itself may resume flows.
                 resume_s: if by_frames { peer.resume.as_ns() / NS_PER_S } else { 0 },
                 ..Settings::own()
             },

@@ -104,7 +104,7 @@ impl SentBytes {
     /// The bytes to send again to an end that has received up to this offset, and whether to send the flow's end again.
     ///
     /// # Errors
-    /// When the flow cannot go on from there.
+    /// When the flow cannot continue from there.
     pub fn after(&self, offset: u64) -> Result<(VecDeque<Bytes>, bool), NotResumable> {
         if offset > self.end() {
             return Err(NotResumable::NeverSent);
