@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const ACTS: usize = 400;
 /// Longer than anything is remembered of a flow that was never established.
 const LONG: Duration = Duration::from_secs(3600);
-/// After so many SYNs of a client its flow is passed on.
+/// After so many repeats of its SYN, a client's flow is let through.
 const PATIENT_REPEATS: u32 = 2;
 
 /// A byte with the number of places, then acts: SYNs that arrive, far sides that answer, refuse or do neither, clients
