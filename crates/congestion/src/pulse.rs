@@ -5,19 +5,18 @@
 //! is stronger. If it carries less, that is the capacity. Between pulses the data in flight is held at the product of
 //! capacity and round-trip time and a little more, so that the queue of a pulse drains at once.
 //!
-//! - Capacity is a rate of arrivals, not a count of losses: a radio's losses do not change it. The part that is lost
-//!   is measured while no queue stands, and sent in addition.
-//! - A capacity that falls is seen within a quarter of a round trip of acknowledgements: they come more slowly than
-//!   the data left. That needs no shortest round-trip time, which may be out of date on a path that changes.
-//! - A path that has become longer is found in a similar way: all data waits, and yet the link delivers less than a
-//!   pulse shows that it can. So there is no queue.
+//! - Capacity is a rate of arrivals, not a count of losses: a radio's losses do not change it. The lost part is
+//!   measured while no queue stands, and sent in addition.
+//! - A falling capacity is seen within a quarter of a round trip of acknowledgements: they come more slowly than the
+//!   data left. That needs no shortest round-trip time, which may be out of date on a changing path.
+//! - On a longer path all data waits, and yet the link delivers less than pulses show that it can: there is no queue.
 //! - After a silence of the acknowledgements (an outage of the link) measuring begins anew. The estimates stay.
-//! - Other flows in the queue look like a longer path at first. So a longer path is assumed first. If it is longer,
-//!   the capacity is then reached. If all data still waits, there are other flows. Then CUBIC, or BBR, competes with
-//!   them, until the responses to pulses show that no others are left.
+//! - Other flows in the queue look like a longer path at first, so that is assumed first. If the path is longer, the
+//!   capacity is then reached. If all data still waits, there are other flows. Then CUBIC, or BBR, competes with them,
+//!   until the responses to pulses show that no others are left.
 //!
-//! Source: ours. Measuring a link by a short burst is the idea of packet trains, and of SQP (Ray et al., arXiv
-//! 2207.11857), whose bursts are video frames. Counting data in flight beyond the product as a queue is BBR's idea
+//! Source: ours. Short bursts as a measurement are the idea of packet trains, and of SQP (Ray et al., arXiv
+//! 2207.11857), whose bursts are video frames. Data in flight beyond the product is a queue in BBR too
 //! (draft-ietf-ccwg-bbr-06).
 
 mod calm;
@@ -56,8 +55,7 @@ const DROPPED_PART: u64 = 64;
 const SURPLUS_PART: u64 = 4;
 /// Weak pulses become stronger after so many cycles in which no pulse was dropped in part.
 const UNHURT_CYCLES: u32 = 16;
-/// A pulse did not reach the link's limit if the link delivered this part of the pulse's additional rate. Unit:
-/// percent.
+/// A pulse did not reach the link's limit if this part of its additional rate was delivered. Unit: percent.
 const FREE_PERCENT: u64 = 75;
 /// A pulse lasts this part of a round trip.
 const PULSE_PART: u64 = 8;
@@ -65,8 +63,7 @@ const PULSE_PART: u64 = 8;
 const PULSE_SEGMENTS: u64 = 32;
 /// The next pulse begins after so many times the length of the last one at the earliest.
 const PULSE_REST: u64 = 6;
-/// Other flows fill the queue if, beyond the radio's losses, more than this part of a cycle's data was lost, while all
-/// data waited.
+/// Other flows fill the queue if a larger part of a cycle was lost, beyond the radio's losses, while all data waited.
 const CROWD_PART: u64 = 48;
 /// How long the shortest round-trip time is valid.
 const SHORTEST_WINDOW: Duration = Duration::from_s(60);
@@ -446,8 +443,8 @@ impl Pulsed {
             Finding::Others => {
                 self.doubt.forget();
                 self.base = Some(self.shortest.0.min(rtt_min));
-                // A little less than half of all data in flight is near a fair share of two flows, and closer to that
-                // of more flows than all of it.
+                // A little less than half of the data in flight is near a fair share of two flows, and nearer to that
+                // of more.
                 let part = self.answer(pulse).map_or(contest::ALL, |part| part.max(1));
                 let most = u64::try_from(contest::ALL * 45 / part).unwrap_or(100).min(100);
                 let link = self.most.max(rate);
@@ -477,8 +474,7 @@ impl Pulsed {
         self.shortest.0 = self.shortest.0.min(rtt_min);
     }
 
-    /// Our share of what the link delivers, by what arrived of a pulse, and of the time of equal length before it.
-    /// Unit: 1/1024.
+    /// Our share of the delivered data, by what arrived of a pulse and of as much time before it. Unit: 1/1024.
     fn answer(&self, pulse: Pulse) -> Option<i64> {
         let length = pulse.end.saturating_since(pulse.start);
         let few = 4 * self.mss;
