@@ -15,9 +15,8 @@
 //!   capacity is then reached. If all data still waits, there are other flows. Then CUBIC, or BBR, competes with them,
 //!   until the responses to pulses show that no others are left.
 //!
-//! Source: ours. Short bursts as a measurement are the idea of packet trains, and of SQP (Ray et al., arXiv
-//! 2207.11857), whose bursts are video frames. Data in flight beyond the product is a queue in BBR too
-//! (draft-ietf-ccwg-bbr-06).
+//! Source: ours. Bursts that measure are the idea of packet trains, and of SQP (Ray et al., arXiv 2207.11857: its
+//! bursts are video frames); that data in flight beyond the product is a queue is BBR's (draft-ietf-ccwg-bbr-06).
 
 mod calm;
 mod contest;
@@ -443,8 +442,7 @@ impl Pulsed {
             Finding::Others => {
                 self.doubt.forget();
                 self.base = Some(self.shortest.0.min(rtt_min));
-                // A little less than half of the data in flight is near a fair share of two flows, and nearer to that
-                // of more.
+                // A little less than half of the data in flight is near a fair part of two, and nearer to that of more.
                 let part = self.answer(pulse).map_or(contest::ALL, |part| part.max(1));
                 let most = u64::try_from(contest::ALL * 45 / part).unwrap_or(100).min(100);
                 let link = self.most.max(rate);
