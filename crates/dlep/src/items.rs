@@ -21,7 +21,7 @@ const QUALITY_RECEIVE: u16 = 18;
 const QUALITY_TRANSMIT: u16 = 19;
 const MTU: u16 = 20;
 
-/// What precedes each value: its type and its length.
+/// The header of each value: its type and its length.
 const HEADER: usize = 4;
 
 /// The description of an end, as it reports it.

@@ -4,7 +4,7 @@
 
 use crate::{Item, Mac, Refusal, Status};
 
-/// What precedes the items: a message's type and their length.
+/// The header before the items: a message's type and their length.
 const HEADER: usize = 4;
 
 macro_rules! kinds {
@@ -51,7 +51,7 @@ kinds! {
     DestinationDown = 11,
     /// The answer to that.
     DestinationDownResponse = 12,
-    /// What is reported of a destination has changed.
+    /// The metrics of a destination have changed.
     DestinationUpdate = 13,
     /// The router requests other characteristics of a link.
     LinkCharacteristicsRequest = 14,
