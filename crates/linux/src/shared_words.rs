@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// What keeps an access of the mapping from failing.
+/// The seals that keep an access of the mapping from failing.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
 /// Words that are 0 at first. Processes that share the mapping, or the descriptor, see each other's.
