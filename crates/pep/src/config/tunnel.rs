@@ -234,7 +234,7 @@ pub struct TunnelPlan {
     pub listen: Vec<SocketAddr>,
     /// Whether they may open it over TCP there.
     pub fallback: Fallback,
-    /// What proves who this daemon is, and who its peers are; none: there are no tunnels.
+    /// Files that prove this daemon's identity and verify its peers'; none: there are no tunnels.
     pub credentials: Option<Credentials>,
     /// Whether peers may name their targets.
     pub resolve: bool,
