@@ -1,4 +1,4 @@
-//! What holds for any settings, any path and any peer.
+//! Properties that hold for any settings, any path and any peer.
 
 use crate::pair::{Pair, Path, PlainReno};
 use midhop_tcp::{
