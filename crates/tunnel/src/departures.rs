@@ -33,9 +33,9 @@ const ONE_BIT: i128 = 1_000_000_000;
 pub struct Departures<D> {
     pace: Pace,
     queue: VecDeque<(D, u64)>,
-    /// What waits, with its headers. Unit: bytes.
+    /// The size of the datagrams that wait, headers included. Unit: bytes.
     waiting: u64,
-    /// What may leave now; below zero: what must be earned first.
+    /// The credit for what may leave now; below zero: it must be earned first.
     credit: i128,
     at: Instant,
     /// When the queue last became empty.

@@ -1,4 +1,4 @@
-//! What was received of a flow, and what of it was confirmed.
+//! The received bytes of a flow, and which of them were confirmed.
 
 /// One direction of a flow, at the end that receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
