@@ -1,7 +1,7 @@
-//! Plans that another process runs, and what it sends back.
+//! Plans that another process runs, and the results that it sends back.
 //!
-//! Runs of one cell differ in their number and their seed only, so a batch has each cell's plan once. Records come back
-//! without their plans: whoever sent the batch has them.
+//! Runs of one cell differ only in their number and their seed, so a batch has each cell's plan once. Records come back
+//! without their plans: the sender of the batch has them.
 
 use crate::error::{Raise, error};
 use midhop_campaign::{Build, Executor};
@@ -30,18 +30,18 @@ struct Batch {
 #[derive(Debug, Serialize, Deserialize)]
 struct CellRuns {
     plan: Plan,
-    /// Number and seed of each.
+    /// The number and the seed of each.
     runs: Vec<(u32, Seed)>,
 }
 
-/// What came of a batch.
+/// The results of a batch.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// One for each run, in the order of the batch.
     pub runs: Vec<Answered>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answered {
     /// The plan's number.
@@ -52,14 +52,14 @@ pub struct Answered {
     pub error: Option<String>,
 }
 
-/// `plans` for another process. Each is in a group, and plans of one group have one cell where their axes are the same.
+/// `plans` for another process. Each plan is in a group. Plans of one group with the same axes are in one cell.
 pub fn written(py: Python<'_>, plans: &[(&str, &Plan)], series: bool) -> PyResult<Vec<u8>> {
     let mut cells: Vec<CellRuns> = Vec::new();
     let mut last = None;
     for &(group, plan) in plans {
         let run = (plan.number, plan.seed);
         match cells.last_mut() {
-            // What has the same axes is the same in all but the seed.
+            // Plans of a group with the same axes differ only in the seed.
             Some(cell) if last == Some(group) && cell.plan.axes == plan.axes => cell.runs.push(run),
             _ => {
                 let plan = Plan { number: 0, seed: Seed(0), ..plan.clone() };
@@ -73,7 +73,7 @@ pub fn written(py: Python<'_>, plans: &[(&str, &Plan)], series: bool) -> PyResul
         .map_err(|it| error(py, "a batch cannot be written", None, vec![it.to_string()]))
 }
 
-/// What another process answered.
+/// The results that another process has sent.
 pub fn read(py: Python<'_>, answer: &[u8]) -> PyResult<Answer> {
     serde_json::from_slice(answer)
         .map_err(|it| error(py, "a batch's answer cannot be read", None, vec![it.to_string()]))

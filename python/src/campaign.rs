@@ -1,4 +1,4 @@
-//! A scenario's runs: here on all processors, or by other processes, with what is kept of them.
+//! A scenario's runs: here on all processors, or by other processes, and the records that are kept.
 
 use crate::batch;
 use crate::error::Raise;
@@ -125,7 +125,7 @@ impl Campaign {
 }
 
 impl Campaign {
-    /// Taken out of the work, so that there is no second copy: there may be a hundred thousand.
+    /// Takes the results out of the work, so that there is no second copy: there may be a hundred thousand.
     fn there(&self) -> Arc<Vec<Record>> {
         let take = || Arc::new(self.work.take_results().into_iter().flatten().collect());
         self.there.get_or_init(take).clone()
@@ -136,7 +136,7 @@ impl Campaign {
     }
 }
 
-/// What is changed: as the command line has it, or a key and what `written` makes of its value.
+/// A change: a text as on the command line, or a key and the value that `written` converts.
 fn change(
     change: &Bound<'_, PyAny>,
     written: impl Fn(&str, &Bound<'_, PyAny>) -> PyResult<String>,

@@ -17,7 +17,7 @@ pub fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
     made(py, (failure.to_string(), failure.hint_text(), causes, failure.code()))
 }
 
-/// `midhop.Error` for what a caller has given wrong.
+/// `midhop.Error` for a caller's mistake.
 pub fn error(py: Python<'_>, message: &str, hint: Option<&str>, causes: Vec<String>) -> PyErr {
     made(py, (message.to_owned(), hint, causes, USAGE))
 }
@@ -31,7 +31,7 @@ fn made(py: Python<'_>, arguments: (String, Option<&str>, Vec<String>, u8)) -> P
     }
 }
 
-/// What a call gives, with failures raised.
+/// The result of a call, with failures raised as exceptions.
 pub trait Raise<T> {
     /// The value, or the exception.
     fn raise(self, py: Python<'_>) -> PyResult<T>;

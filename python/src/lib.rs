@@ -1,10 +1,10 @@
 //! What the Python package `midhop` does in Rust: scenarios to plans, plans to records, measurements
 //! to records, records to tables.
 //!
-//! Python's own part (`python/midhop`) has the functions that people call, the pictures, and the driver of a Ray
-//! cluster; nothing of it knows a formula. The interpreter is released while plans run.
+//! Python's own part (`python/midhop`) has the functions that people call, the plots, and the driver of a Ray
+//! cluster; it contains no formula. The interpreter is released while plans run.
 //!
-//! Invariant: what is run, refused and kept is what the program `midhop` runs, refuses and keeps: both have it from
+//! Invariant: the package runs, refuses and keeps what the program `midhop` runs, refuses and keeps: both use
 //! `midhop-workbench` and `midhop-campaign`.
 
 mod batch;

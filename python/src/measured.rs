@@ -1,4 +1,4 @@
-//! What was measured without a scenario, and records in files.
+//! Measurements without a scenario, and records in files.
 
 use crate::error::{Raise, error};
 use crate::record::Record;

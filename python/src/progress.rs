@@ -1,4 +1,4 @@
-//! How far a campaign is, and whether somebody asks to stop: looked after by the thread that has the interpreter.
+//! The progress of a campaign, and requests to stop it: both handled by the thread that has the interpreter.
 
 use midhop_campaign::{Observer, StoreError};
 use midhop_experiment::Plan;
@@ -9,10 +9,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often signals are looked for while plans run.
+/// The time between two checks for signals while plans run.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a campaign notes for whoever watches it.
+/// What a campaign notes for its observer.
 #[derive(Debug, Default)]
 pub struct Notes {
     done: AtomicUsize,
@@ -46,9 +46,9 @@ impl Observer for Notes {
     }
 }
 
-/// Calls `work` in a thread of its own, without the interpreter, and meanwhile looks for signals and calls `watch` with
-/// how many of `whole` runs are over. A signal, or what `watch` raises, sets `stop`; it is given
-/// beside what `work` gives when it has stopped.
+/// Calls `work` in a thread of its own, without the interpreter. Meanwhile checks for signals, and calls `watch` with
+/// how many of `whole` runs are over. A signal, or an exception of `watch`, sets `stop`, and is returned together with
+/// the result of `work` when that has stopped.
 pub fn watched<T: Send>(
     py: Python<'_>,
     stop: &AtomicBool,
@@ -67,7 +67,7 @@ pub fn watched<T: Send>(
             let (ended, end) = channel();
             let worker = scope.spawn(move || {
                 let value = work();
-                // Nobody waits any more only where a panic is on its way.
+                // Only after a panic does nobody wait for this.
                 let _ = ended.send(());
                 value
             });

@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[pyclass(frozen, module = "midhop._native")]
 #[derive(Clone)]
 pub struct Record {
-    /// Those among which it stands.
+    /// The records that it is one of.
     all: Arc<Vec<Inner>>,
     place: usize,
 }
@@ -25,12 +25,12 @@ impl Record {
         Self { all: Arc::new(vec![record]), place: 0 }
     }
 
-    /// That at `place` of `all`.
+    /// The record at `place` of `all`.
     pub fn of(all: &Arc<Vec<Inner>>, place: usize) -> Option<Self> {
         (place < all.len()).then(|| Self { all: all.clone(), place })
     }
 
-    /// What it is of.
+    /// The record itself.
     pub fn inner(&self) -> &Inner {
         &self.all[self.place]
     }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 pub struct Records(Arc<Vec<Inner>>);
 
 impl Records {
-    /// Those of `records`.
+    /// The records of `records`.
     pub fn of(records: impl IntoIterator<Item = Inner>) -> Self {
         Self::shared(Arc::new(records.into_iter().collect()))
     }
 
-    /// Those that others have too.
+    /// Records that are shared with others.
     pub fn shared(records: Arc<Vec<Inner>>) -> Self {
         Self(records)
     }
@@ -73,7 +73,7 @@ impl Records {
     }
 }
 
-/// Refuses what is no confidence.
+/// Refuses an invalid confidence.
 pub fn check_confidence(py: Python<'_>, confidence: f64) -> PyResult<()> {
     if confidence > 0.0 && confidence < 1.0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Scenarios as Python has them: files, text, dictionaries.
+//! Scenarios from Python: files, text, dictionaries.
 
 use crate::error::{Raise, error};
 use midhop_workbench::Source as Inner;
@@ -54,18 +54,18 @@ impl Source {
     }
 }
 
-/// A value as `--set KEY=VALUE` takes it.
+/// A value in the form that `--set KEY=VALUE` takes.
 pub fn assignment(key: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(format!("{key}={}", written(value, key)?))
 }
 
-/// A value on one line. A string is as the command line has it: what is no TOML is text.
+/// A value on one line. A string is treated as on the command line: what is not valid TOML is text.
 pub fn written(value: &Bound<'_, PyAny>, key: &str) -> PyResult<String> {
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(text.to_str()?.to_owned());
     }
     let value = read(value, key)?;
-    // A value of its own has no place in TOML's printer: a table inside prints on one line.
+    // TOML's printer does not accept a value alone; a table inside prints on one line.
     Ok(value.to_string())
 }
 
@@ -106,7 +106,7 @@ fn read(value: &Bound<'_, PyAny>, key: &str) -> PyResult<Value> {
         let items: PyResult<_> = value.try_iter()?.map(|item| read(&item?, key)).collect();
         return items.map(Value::Array);
     }
-    // Numbers of NumPy and the like are no subclasses, but say what they are worth.
+    // Numbers of NumPy and the like are no subclasses, but `item` gives their value.
     if let Ok(number) = value.call_method0("item")
         && !number.is(value)
     {

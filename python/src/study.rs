@@ -163,7 +163,7 @@ impl StudyOutcome {
     }
 }
 
-/// What is held of the record of a plan: what its figures need, and the rest without its bulk.
+/// The stored parts of a plan's record: what its figures need, and the rest without its bulk.
 fn held(study: &Prepared, plan: &Plan, record: Record) -> (Read, Record) {
     (Read::of(study, plan, &record, false), without_bulk(record))
 }

@@ -1,4 +1,4 @@
-//! Tables that other libraries take without a copy: the Arrow PyCapsule interface.
+//! Tables that other libraries read without a copy: the Arrow PyCapsule interface.
 
 use crate::error::error;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -35,7 +35,7 @@ impl Table {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // A wish only: a reader that wants other types converts them.
+        // Only a wish: a reader that wants other types converts them.
         drop(requested_schema);
         let batches = RecordBatchIterator::new([Ok(self.batch.clone())], self.batch.schema());
         let stream = FFI_ArrowArrayStream::new(Box::new(batches));

@@ -1,4 +1,4 @@
-//! Plans that run here or in other processes, and what there is of their results: what a sweep and a study share.
+//! Plans that run here or in other processes, and their results: shared by sweeps and studies.
 
 use crate::batch;
 use crate::error::error;
@@ -24,12 +24,12 @@ pub struct Work<K> {
 struct State<K> {
     /// In the order of the plans.
     results: Vec<Option<K>>,
-    /// Why some are not there, or are not kept.
+    /// Why some results are missing, or not stored.
     failures: Vec<String>,
 }
 
 impl<K: Send> Work<K> {
-    /// What `store` has of `plans`, each made a result by `read`. Records that come are kept there, if anywhere.
+    /// The results that `store` has of `plans`, each converted by `read`. New records are kept there, if anywhere.
     pub fn of(
         plans: &[Plan],
         store: Option<Box<dyn Store + Send>>,
@@ -41,19 +41,19 @@ impl<K: Send> Work<K> {
         Self { store, series, state: Mutex::new(State { results, failures: Vec::new() }) }
     }
 
-    /// The places of the runs that have no result yet.
+    /// The places of the runs without a result.
     pub fn left(&self) -> Vec<usize> {
         let state = self.state();
         let results = state.results.iter().enumerate();
         results.filter(|(_, result)| result.is_none()).map(|(place, _)| place).collect()
     }
 
-    /// What runs cost, only compared with each other.
+    /// The cost of runs, only relative to each other.
     pub fn weights(&self, plans: &[Plan], places: &[usize]) -> Vec<u64> {
         places.iter().filter_map(|place| plans.get(*place)).map(weight).collect()
     }
 
-    /// Runs what is left, `jobs` at a time; calls `watch` with how many are over, and of how many.
+    /// Runs the remaining plans, `jobs` at a time; calls `watch` with how many are over, and of how many.
     pub fn run(
         &self,
         py: Python<'_>,
@@ -90,7 +90,7 @@ impl<K: Send> Work<K> {
         raised
     }
 
-    /// The runs at `places`, for a process that calls `run_batch`; plans of one `group` differ where their axes do.
+    /// The runs at `places`, for a process that calls `run_batch`. Plans of one `group` differ if their axes differ.
     pub fn batch<'py, 'p>(
         &self,
         py: Python<'py>,
@@ -103,7 +103,7 @@ impl<K: Send> Work<K> {
         Ok(PyBytes::new(py, &batch::written(py, &chosen, self.series)?))
     }
 
-    /// Keeps what such a process answered.
+    /// Keeps the results of such a process.
     pub fn accept(
         &self,
         py: Python<'_>,

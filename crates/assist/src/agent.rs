@@ -1,6 +1,6 @@
-//! One of the agents, and several in a row that meet each packet one after the other, at one end of a way.
+//! One agent of any kind, and a row of agents at one end of a path, which process each packet one after the other.
 //!
-//! What an agent has go on, and what it makes itself, meets the next one in the same heading.
+//! What an agent forwards, and what it makes itself, is processed by the next agent, with the same heading.
 
 use crate::{
     AckDecimation, AckSpacing, Action, Actions, Carried, Counts, DProxy, Report, Side, Snoop,
@@ -8,27 +8,27 @@ use crate::{
 use midhop_units::{Bytes, Instant};
 use std::mem;
 
-/// Which way a packet goes, from where the agents stand.
+/// The direction of a packet, seen from the agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// Onto the way that is theirs.
+    /// Into the path that they serve.
     Out,
-    /// From that way.
+    /// Out of that path.
     In,
 }
 
 /// A packet that knows its heading.
 pub trait Headed: Carried {
-    /// Which way it goes.
+    /// Its direction.
     fn heading(&self) -> Heading;
 }
 
 /// One agent.
 #[derive(Debug)]
 pub enum Agent<P: Carried> {
-    /// Repairs what is lost of what goes out.
+    /// Repairs losses of packets that go out.
     Snoop(Snoop<P>),
-    /// Repairs what is lost either way, with another at the far end.
+    /// Repairs losses in either direction, together with an agent at the far end.
     DProxy(DProxy<P>),
     /// Thins the acknowledgements that go out.
     Decimation(AckDecimation<P>),
@@ -82,7 +82,7 @@ impl<P: Headed> Agent<P> {
         }
     }
 
-    /// What it did.
+    /// The counts of what it did.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Snoop(agent) => agent.counts(),
@@ -97,7 +97,7 @@ impl<P: Headed> Agent<P> {
 #[derive(Debug)]
 pub struct Row<P: Carried> {
     agents: Vec<Agent<P>>,
-    /// What each of them wants done: empty between calls, with room for the next.
+    /// The actions of each of them: empty between calls, with room for the next.
     wanted: Vec<Actions<P>>,
 }
 
@@ -110,12 +110,12 @@ impl<P: Carried> FromIterator<Agent<P>> for Row<P> {
 }
 
 impl<P: Headed> Row<P> {
-    /// Whether nobody stands there.
+    /// Whether there is no agent.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// Of how many directions of flows those keep a state that repair.
+    /// The directions of flows of which agents that repair keep a state.
     pub fn flows(&self) -> usize {
         let flows = |agent: &Agent<P>| match agent {
             Agent::Snoop(snoop) => snoop.flows(),
@@ -125,7 +125,7 @@ impl<P: Headed> Row<P> {
         self.agents.iter().map(flows).sum()
     }
 
-    /// What those have cached and hold that repair. Unit: bytes, as [`Carried::room`] counts them.
+    /// What agents that repair have cached and hold. Unit: bytes, as [`Carried::room`] counts them.
     pub fn cached(&self) -> Bytes {
         let cached = |agent: &Agent<P>| match agent {
             Agent::Snoop(snoop) => snoop.cached().get(),
@@ -140,12 +140,12 @@ impl<P: Headed> Row<P> {
         &self.agents
     }
 
-    /// A packet has come.
+    /// A packet has arrived.
     pub fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
         self.go_on(0, now, packet, actions);
     }
 
-    /// A report has come from the far end; whether there is an agent that takes it.
+    /// A report has arrived from the far end. Returns whether there is an agent for it.
     pub fn handle_report(
         &mut self,
         now: Instant,
@@ -163,7 +163,7 @@ impl<P: Headed> Row<P> {
         true
     }
 
-    /// The time that one of them asked for has come.
+    /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
         for at in 0..self.agents.len() {
             if self.agents[at].poll_timeout().is_some_and(|due| due <= now) {
@@ -172,7 +172,7 @@ impl<P: Headed> Row<P> {
         }
     }
 
-    /// Lets all go that they hold: there will be no more calls.
+    /// Sends all held packets: there will be no more calls.
     pub fn let_go(&mut self, actions: &mut Actions<P>) {
         for agent in &mut self.agents {
             match agent {
@@ -194,7 +194,7 @@ impl<P: Headed> Row<P> {
         self.agents.iter_mut().for_each(|agent| agent.handle_drop(packet));
     }
 
-    /// A packet meets the agents from the one at `at` on.
+    /// Passes a packet to the agents from the one at `at` on.
     fn go_on(&mut self, at: usize, now: Instant, packet: P, actions: &mut Actions<P>) {
         if at == self.agents.len() {
             return actions.send(packet);
@@ -202,7 +202,7 @@ impl<P: Headed> Row<P> {
         self.act(at, now, actions, |agent, actions| agent.handle_packet(now, packet, actions));
     }
 
-    /// Lets an agent act, and the others behind it meet what it has go on.
+    /// Lets an agent act, and passes what it forwards to the next ones.
     fn act(
         &mut self,
         at: usize,

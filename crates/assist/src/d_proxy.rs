@@ -1,29 +1,29 @@
-//! D-Proxy: two agents around a lossy way repair its losses between themselves, by the sequence numbers
-//! of the TCP that passes.
+//! D-Proxy: two agents around a lossy path repair its losses between themselves, by the sequence numbers
+//! of the TCP segments that pass.
 //!
-//! The one before the lossy way keeps what passes for a while. The one behind it watches for gaps in the
-//! sequence numbers, asks its peer for what is missing, holds what comes meanwhile, and passes all on in
-//! order, so that the receiver never sees the loss. Acknowledgements pass untouched, and nothing is
-//! acknowledged by an agent. Each agent is both: what goes to the peer's side it keeps, what comes from
-//! there it watches.
+//! The agent before the lossy path caches the segments that pass. The agent behind it watches for gaps in the
+//! sequence numbers, requests missing data from its peer, holds later segments meanwhile, and forwards all of them
+//! in order. So the receiver never sees the loss. Acknowledgements pass unchanged, and no agent acknowledges
+//! anything. Each agent has both roles: it caches what goes to the peer's side, and watches what comes from there.
 //!
 //! Source: D. Murray, T. Koziniec, M. Dixon, D-Proxy: Reliability in Wireless Networks, APCC 2010. What
 //! the paper leaves to the implementation is chosen here:
 //! - A request is a datagram of its own that names the flow and a span of sequence numbers. It may be
-//!   lost; it is repeated after a time made of those that answers took.
-//! - What the peer has not got was lost before it. It says so, and the gap is not waited for: the
-//!   receiver's duplicate acknowledgements tell the source of the congestion as ever.
-//! - What the queue of the node's own link refuses is congestion as well, and not kept.
-//! - Where the agents judge the queue between them (`judges_queue`), the one behind the lossy way reports one in some segments
-//!   as it comes, and each that shows a gap. The one before it learns from the times what waited when a lost one passed. It leaves
-//!   to the source what the queue may have refused. It sends nothing again before it has seen losses that no queue can have
-//!   caused, and then each segment once: whoever sends again and again into a full queue keeps it full. The one behind
-//!   holds nothing while the other only looks on, nor when it answers no more.
-//! - A gap is waited for no longer than a configured time, and what is held stays within a configured
-//!   size; after that all goes on, and the loss is the source's.
-//! - The last segments before a pause leave no gap behind them; their losses are the source's too.
+//!   lost. It is repeated after a timeout that follows from the times of earlier answers.
+//! - Data that the peer does not have was lost before it. The peer reports that, and the gap is given up: the
+//!   receiver's duplicate acknowledgements report the congestion to the source.
+//! - What the queue of the node's own link drops is congestion as well, and is removed from the cache.
+//! - With `judges_queue` the agents judge the queue between them. The agent behind the lossy path reports the arrival
+//!   of one in some segments, and of each that shows a gap. From the times the agent before the path estimates
+//!   how much waited in the queue when a lost segment passed. It leaves to the source what the queue may have dropped.
+//!   It retransmits nothing before it has seen losses that no queue can have caused, and then each segment once:
+//!   repeated retransmissions into a full queue keep it full. The agent behind the path holds nothing while its peer
+//!   only observes, or has stopped answering.
+//! - A gap is waited for no longer than a configured time, and held segments stay within a configured
+//!   size. After that all of them are forwarded, and the source repairs the loss.
+//! - The last segments before a pause leave no gap behind them; the source repairs their losses too.
 //!
-//! Invariants: what passes is neither changed nor dropped, only held, and sent again as it was.
+//! Invariants: segments are neither changed nor dropped, only held, and retransmitted unchanged.
 
 mod peer;
 mod shelf;
@@ -43,20 +43,20 @@ use watch::{Outcome, Watch};
 /// How one of the two agents works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DProxySettings {
-    /// What is kept for the peer, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
+    /// What is cached for the peer, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub cache: Bytes,
     /// What is held behind gaps, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub held: Bytes,
     /// How long a gap is waited for.
     pub hold: Duration,
-    /// How often the peer is asked for the same, and the same is sent again. Range: ≥ 1.
+    /// How often the same data is requested from the peer, and the same data is retransmitted. Range: ≥ 1.
     pub requests: u32,
-    /// Whether a loss while packets wait in a queue between the two is taken for that queue's, and left to the source: not
-    /// where the agent learns what the queue refuses ([`DProxy::handle_drop`]).
+    /// Whether a loss while packets wait in a queue between the two is attributed to that queue, and left to the
+    /// source. Not needed where the agent learns what the queue drops ([`DProxy::handle_drop`]).
     pub judges_queue: bool,
-    /// Of how many directions of flows there may be a state, on either side.
+    /// The most directions of flows of which there may be a state, in either role.
     pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
+    /// A flow without packets for so long is forgotten.
     pub idle: Duration,
 }
 
@@ -74,14 +74,14 @@ impl Default for DProxySettings {
     }
 }
 
-/// Where a packet is with respect to the way between the two agents.
+/// Where a packet is, relative to the path between the two agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// It goes to the peer.
     Before,
     /// It comes from the peer.
     Behind,
-    /// It takes another way.
+    /// It takes another path.
     Beside,
 }
 
@@ -102,22 +102,22 @@ struct DProxyCounts {
     forgotten: u64,
 }
 
-/// One of the two agents. A flow's direction is named by where its data goes.
+/// One of the two agents. A key names a flow's direction by where its data goes.
 #[derive(Debug)]
 pub struct DProxy<P: Carried> {
     settings: DProxySettings,
     shelf: Shelf<P>,
     watches: BTreeMap<P::Way, Watch<P>>,
-    /// When watches want to be looked at.
+    /// When watches must be called.
     due: BTreeSet<(Instant, P::Way)>,
     /// What all watches hold. Unit: bytes, as [`Carried::room`] counts them.
     held: u64,
     peer: Peer,
-    /// When the shelf is next looked through for flows that have ended.
+    /// When the shelf is next searched for idle flows.
     clearing: Instant,
-    /// What the way to the peer loses.
+    /// The losses on the path to the peer.
     radio: Radio,
-    /// When this agent last sent something again.
+    /// When this agent last retransmitted something.
     resent: Option<Instant>,
     counts: DProxyCounts,
 }
@@ -139,7 +139,7 @@ impl<P: Carried> DProxy<P> {
         }
     }
 
-    /// Lets a watch act, does what it wants done, and keeps its time.
+    /// Lets a watch act, executes its outcome, and updates its timer.
     fn with(
         &mut self,
         key: P::Way,
@@ -152,7 +152,7 @@ impl<P: Carried> DProxy<P> {
         act(watch, &self.settings, &mut self.peer, &mut self.counts, &mut outcome);
         self.held = self.held - before + watch.bytes();
         let due = watch.timeout(&self.settings, &self.peer).min(watch.active + self.settings.idle);
-        // What is asked for later than before is found out when the time has come.
+        // A later time needs no update: the call at the earlier one finds it.
         if due < watch.due {
             self.due.remove(&(watch.due, key));
             self.due.insert((due, key));
@@ -162,7 +162,7 @@ impl<P: Carried> DProxy<P> {
         outcome.reports.into_iter().for_each(|report| actions.report(key, report));
     }
 
-    /// A segment goes to the peer's side.
+    /// Caches a segment that goes to the peer's side.
     fn keep(&mut self, now: Instant, packet: P, segment: &Segment) {
         let key = packet.way();
         if !self.shelf.knows(key) && self.shelf.len() >= self.settings.flows {
@@ -175,7 +175,7 @@ impl<P: Carried> DProxy<P> {
         }
     }
 
-    /// A segment comes from the peer's side.
+    /// Watches a segment that comes from the peer's side.
     fn watch(&mut self, now: Instant, packet: P, segment: &Segment, actions: &mut Actions<P>) {
         let key = packet.way();
         if !self.watches.contains_key(&key) {
@@ -224,7 +224,7 @@ impl<P: Carried> DProxy<P> {
         }
     }
 
-    /// Sends again what the peer lacks, as far as that is this agent's to do, and reports what it does not get.
+    /// Retransmits what the peer lacks, as far as this agent should, and reports what the peer will not get.
     fn answer(&mut self, now: Instant, key: P::Way, span: Span, actions: &mut Actions<P>) {
         let Self { settings, shelf, radio, counts, .. } = self;
         let answer = if settings.judges_queue {
@@ -239,14 +239,14 @@ impl<P: Carried> DProxy<P> {
             if !answer.resend.is_empty() {
                 self.resent = Some(now);
             }
-            // That it repairs at all is what the peer has to know.
+            // The peer must learn that this agent repairs at all.
             if let (Some((from, _)), Some((_, to))) = (answer.resent.first(), answer.resent.last())
             {
                 actions.report(key, Report { topic: Topic::Resent, from: *from, to: *to });
             }
         }
         answer.resend.into_iter().for_each(|packet| actions.send(packet));
-        // Who holds nothing waits for nothing.
+        // A peer that holds nothing waits for no report.
         let holds = self.resent.is_some_and(|last| now <= last + REPAIRS + settings.hold);
         if settings.judges_queue && !holds {
             return;
@@ -265,7 +265,7 @@ impl<P: Carried> DProxy<P> {
         }
     }
 
-    /// A packet has come that stands on this `side` of the way between the two.
+    /// A packet has arrived. `side`: where it is, relative to the path between the two agents.
     pub fn handle_packet(&mut self, now: Instant, packet: P, side: Side, actions: &mut Actions<P>) {
         let (segment, way) = (*packet.segment(), packet.way());
         let flags = segment.flags;
@@ -287,7 +287,7 @@ impl<P: Carried> DProxy<P> {
         }
     }
 
-    /// The time that it asked for has come.
+    /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
         while let Some(&(at, key)) = self.due.first().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, key));
@@ -311,13 +311,13 @@ impl<P: Carried> DProxy<P> {
         }
     }
 
-    /// The queue of a link that leaves its node had no room for a packet, whoever sent it.
+    /// The queue of a link that leaves this node dropped a packet, whoever sent it.
     pub fn handle_drop(&mut self, packet: &P) {
         let taken = self.shelf.take_back(packet.way(), packet.segment());
         self.counts.refused += u64::from(taken);
     }
 
-    /// Lets all go that it holds, and forgets the flows that it watches.
+    /// Sends all held packets, and forgets the flows that it watches.
     pub fn let_go(&mut self, actions: &mut Actions<P>) {
         for (_, mut watch) in std::mem::take(&mut self.watches) {
             let mut outcome = Outcome::default();
@@ -334,7 +334,7 @@ impl<P: Carried> DProxy<P> {
         (due != Instant::NEVER).then_some(due)
     }
 
-    /// Of how many directions of flows it keeps a state.
+    /// The directions of flows of which it keeps a state.
     pub fn flows(&self) -> usize {
         self.shelf.len() + self.watches.len()
     }
@@ -344,7 +344,7 @@ impl<P: Carried> DProxy<P> {
         Bytes::new(self.shelf.bytes() + self.held)
     }
 
-    /// What it did.
+    /// The counts of what it did.
     pub fn counts(&self) -> Counts {
         let counts = &self.counts;
         let all = [

@@ -1,31 +1,30 @@
-//! ACK decimation: of the acknowledgements of a flow that leave over a link, one in so many goes on.
+//! ACK decimation: of a flow's acknowledgements that leave over a link, one in so many is forwarded.
 //!
-//! Source: RFC 3449 §5.2.2, whose routers drop at random from a short queue. Differs: which ones go is
-//! not left to chance, and unless `hold` is zero the youngest of those left out is held and sent after
-//! all when none has gone on for so long since the first of them came. A flow's last acknowledgement
-//! thereby arrives, where a router that drops it makes the sender wait for its timer.
+//! Source: RFC 3449 §5.2.2, whose routers drop at random from a short queue. Differs: the choice is not random. Unless
+//! `hold` is zero, the latest of the ACKs left out is held. It is sent if none was forwarded for so long since the
+//! first of them came. So a flow's last acknowledgement arrives; if a router drops it, the sender waits for its timer.
 //!
-//! Only an ACK that does nothing but move the acknowledgment number on may be left out: no duplicate, no
+//! Only an ACK that does nothing but move the acknowledgment number may be left out: no duplicate, no
 //! window update, none with SACK blocks, and none whose ECE and CWR are not those
-//! of the ACK before it. Those go on at once, behind the one that is held, so that nothing of the flow
-//! changes its order, the first echo of a mark (RFC 3168 §6.1.3) is never late and the last never missing.
+//! of the ACK before it. These are forwarded at once, behind the held one. So a flow's packets keep their
+//! order, the first echo of a mark (RFC 3168 §6.1.3) is never late, and the last is never missing.
 //!
-//! Bound: one packet is held per flow, for at most `hold`, and as many flows as `flows` says.
+//! Bound: one packet is held per flow, for at most `hold`, of at most as many flows as `flows` allows.
 
 use crate::flows::Flows;
 use crate::{Actions, Carried, Counts, Fault, acks};
 use midhop_tcp::Flags;
 use midhop_units::{Duration, Instant};
 
-/// The cause under which what is left out is counted.
+/// The cause under which the acknowledgements left out are counted.
 pub const DECIMATED: &str = "ack-decimated";
 
 /// How an ACK decimator works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckDecimationSettings {
-    /// Of how many one goes on.
+    /// One in so many is forwarded.
     pub keep_one_in: u32,
-    /// How long after the first that was left out the youngest goes on after all; zero where it does not.
+    /// How long after the first was left out the latest is forwarded after all; zero: it is not.
     pub hold: Duration,
 }
 
@@ -58,23 +57,23 @@ pub struct AckDecimation<P: Carried> {
 
 #[derive(Debug)]
 struct Flow<P> {
-    /// The highest acknowledgment number that came.
+    /// The highest acknowledgment number seen.
     last: u32,
     /// The flags of the last pure acknowledgement.
     flags: Flags,
-    /// How many came since one went on.
+    /// How many have come since one was forwarded.
     since: u32,
-    /// The youngest of those that did not, and when it goes on after all: its elders' time, if it had any.
+    /// The latest of those left out, and when it is forwarded after all. The time counts from the first of them.
     held: Option<(Instant, P)>,
 }
 
 impl<P: Carried> AckDecimation<P> {
-    /// One that knows no flow yet.
+    /// A decimator that knows no flow yet.
     pub fn new(settings: AckDecimationSettings) -> Self {
         Self { settings, flows: Flows::new(), seen: 0, left_out: 0, late: 0 }
     }
 
-    /// A packet has come whose acknowledgements are to be thinned.
+    /// A packet has arrived whose acknowledgements are to be thinned.
     pub fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
         let (segment, key) = (packet.segment(), packet.way());
         self.seen += u64::from(acks::pure(&packet).is_some());
@@ -129,7 +128,7 @@ impl<P: Carried> AckDecimation<P> {
         self.flows.schedule(key, due);
     }
 
-    /// The time that it asked for has come.
+    /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
         while let Some((_, flow)) = self.flows.pop_due(now) {
             if let Some((_, held)) = flow.held.take() {
@@ -140,7 +139,7 @@ impl<P: Carried> AckDecimation<P> {
         }
     }
 
-    /// Lets all go that it holds.
+    /// Sends all held packets.
     pub fn let_go(&mut self, actions: &mut Actions<P>) {
         while let Some((_, flow)) = self.flows.pop_due(Instant::NEVER) {
             flow.held.take().into_iter().for_each(|(_, held)| actions.send(held));
@@ -152,7 +151,7 @@ impl<P: Carried> AckDecimation<P> {
         self.flows.next_due()
     }
 
-    /// What it did.
+    /// The counts of what it did.
     pub fn counts(&self) -> Counts {
         vec![("acks", self.seen), ("acks-left-out", self.left_out), ("acks-after-hold", self.late)]
     }
@@ -171,7 +170,7 @@ mod tests {
         AckDecimation::new(AckDecimationSettings { keep_one_in, hold })
     }
 
-    /// What goes on when a packet comes, by acknowledgment number.
+    /// The acknowledgment numbers that are forwarded when a packet arrives.
     fn give(agent: &mut AckDecimation<Sample>, now: Instant, packet: Sample) -> Vec<u32> {
         let mut actions = Actions::default();
         agent.handle_packet(now, packet, &mut actions);
@@ -253,11 +252,11 @@ mod tests {
         let start = Instant::START;
         give(&mut agent, start, sample(0, 500));
         assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
-        // The first at once, behind what was held; then one in four.
+        // The first is forwarded at once, behind the held one; then one in four.
         let left: Vec<u32> =
             (2..=7).flat_map(|n| give(&mut agent, start, echo(1000 * n))).collect();
         assert_eq!(left, [1000, 2000, 6000]);
-        // The last that was left out, and the first without.
+        // The last one left out with an echo, and the first one without.
         assert_eq!(give(&mut agent, start, sample(8000, 500)), [7000, 8000]);
         assert!(give(&mut agent, start, sample(9000, 500)).is_empty());
     }
@@ -280,7 +279,7 @@ mod tests {
             actions.drain().filter(|action| matches!(action, Action::Send(_))).count()
         };
         for begin in [1 << 30, 1000, 3 << 30] {
-            // The first goes on, behind what the flow before it had held; of the others one in four does.
+            // The first is forwarded, behind the packet held of the flow before it; of the others one in four is.
             assert!(gone_on(&mut agent, begin) >= 1);
             let thinned: usize = (1..=40).map(|n| gone_on(&mut agent, begin + n * 1000)).sum();
             assert_eq!(thinned, 10, "{begin}");

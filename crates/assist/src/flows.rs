@@ -1,19 +1,19 @@
-//! What an agent that holds acknowledgements back keeps of the flows that it meets.
+//! The flows of an agent that holds acknowledgements back.
 //!
-//! A flow is known from its first pure acknowledgement to its FIN or RST. What comes of that direction
-//! later, as from an end that has only finished sending, makes it known again.
+//! A flow is known from its first pure acknowledgement to its FIN or RST. A later packet of that direction, as from
+//! an end that has only finished sending, makes it known again.
 //!
-//! Invariants: at most [`FLOWS_MAX`] flows are known. When one more comes, those that hold nothing back
-//! are forgotten; where all do, it is let pass. A flow is due at most once.
+//! Invariants: at most [`FLOWS_MAX`] flows are known. When one more comes, flows without held packets are forgotten.
+//! If there are none, the new flow passes unchanged. A flow is due at most once.
 
 use super::Way;
 use midhop_units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Flows that an agent keeps in mind at once.
+/// The most flows that an agent knows at once.
 pub(crate) const FLOWS_MAX: usize = 10_000;
 
-/// The flows that an agent knows, and when the next of what it holds back of them is due.
+/// The flows that an agent knows, and when held packets of each are due.
 #[derive(Debug)]
 pub(crate) struct Flows<W, F> {
     known: BTreeMap<W, Known<F>>,
@@ -24,7 +24,7 @@ pub(crate) struct Flows<W, F> {
 #[derive(Debug)]
 struct Known<F> {
     flow: F,
-    /// When it is due; it holds nothing back while it is not.
+    /// When it is due; none: nothing of it is held back.
     due: Option<Instant>,
 }
 
@@ -41,9 +41,9 @@ impl<W: Way, F> Flows<W, F> {
         self.known.get_mut(&key).map(|known| &mut known.flow)
     }
 
-    /// Gets to know a flow, of which nothing is due; does not where there is no room.
+    /// Adds a flow that is not due, if there is room.
     pub fn begin(&mut self, key: W, flow: F) {
-        // Where all of them hold something back, there is nothing to look for.
+        // If all flows have held packets, none can be forgotten.
         if self.known.len() >= self.limit && self.due.len() < self.limit {
             self.known.retain(|_, known| known.due.is_some());
         }
@@ -52,7 +52,7 @@ impl<W: Way, F> Flows<W, F> {
         }
     }
 
-    /// From now on a flow is due at this time, and no other; or not at all.
+    /// Sets when a flow is due; none: it is not due.
     pub fn schedule(&mut self, key: W, at: Option<Instant>) {
         let Some(known) = self.known.get_mut(&key) else { return };
         if known.due == at {
@@ -65,7 +65,7 @@ impl<W: Way, F> Flows<W, F> {
         self.due.extend(at.map(|at| (at, key)));
     }
 
-    /// A flow is over; what it holds back must have gone.
+    /// Removes a flow; its held packets must have been sent.
     pub fn end(&mut self, key: W) {
         self.schedule(key, None);
         self.known.remove(&key);
@@ -115,7 +115,7 @@ mod tests {
         flows.begin(key(4), 'e');
         flows.schedule(key(3), at(20));
         flows.schedule(key(4), at(20));
-        // All hold something back: a fourth is let pass.
+        // All hold something back: a fourth passes unchanged.
         flows.begin(key(5), 'f');
         assert_eq!((known(&flows).as_str(), flows.get_mut(key(5))), ("bde", None));
         flows.schedule(key(5), at(1));

@@ -1,5 +1,5 @@
-//! Whether a segment that is lost behind an agent found no room in a queue there, which the agent does not see: by how long
-//! segments take, and by what gets lost while nothing waits.
+//! Whether a segment that was lost behind an agent was dropped by a queue there. The agent does not see the queue. It
+//! goes by the transit times of segments, and by what is lost while nothing waits.
 
 mod queue;
 mod radio;
@@ -7,8 +7,8 @@ mod radio;
 pub(crate) use queue::{Queue, Waits};
 pub(crate) use radio::Radio;
 
-/// Whether what was lost, when so much waited, may have found no room in a queue: where that loses nothing while it is empty, all
-/// that is lost.
+/// Whether a queue may have dropped a segment that was lost while `waits` waited. If the path loses nothing while the
+/// queue is empty, the queue may have dropped every lost segment.
 pub(crate) fn may_be_congestion(waits: Option<Waits>, radio: &Radio) -> bool {
     waits.is_none_or(|waits| waits == Waits::Full) || !radio.loses()
 }

@@ -1,14 +1,14 @@
-//! Agents that meet the packets of TCP connections between their ends and end none of them.
+//! Agents that process the packets of TCP connections between their ends, and end no connection.
 //!
-//! [`Snoop`] and [`DProxy`] repair losses from a cache; [`AckDecimation`] and [`AckSpacing`] have fewer, or
-//! evener, acknowledgements go on. All are sans-IO: time is an argument, and what they want done stands in
-//! [`Actions`]. They know a packet by what [`Carried`] has of it, be it one of a simulator's, which has no bytes,
-//! or one that a kernel handed over, whose headers [`wire`] reads and writes.
+//! [`Snoop`] and [`DProxy`] repair losses from a cache. [`AckDecimation`] forwards fewer acknowledgements, and
+//! [`AckSpacing`] more even ones. All are sans-IO: time is an argument, and the result of a call is a list of
+//! [`Actions`]. Agents know a packet by its [`Carried`]. It may be a simulator's packet, which has no bytes, or one
+//! that a kernel handed over, whose headers [`wire`] reads and writes.
 //!
-//! Invariants of all: what is kept of packets and flows has a bound; nothing is acknowledged that its receiver has
-//! not acknowledged; a segment's payload is passed on as it came.
+//! Invariants of all: the state of packets and flows is bounded; nothing is acknowledged that the receiver has
+//! not acknowledged; a segment's payload is forwarded unchanged.
 //!
-//! Source: RFC 3135 §3 for agents of this kind, and each module for its own.
+//! Source: RFC 3135 §3 for agents of this kind, and those that each module names.
 
 mod acks;
 mod agent;
@@ -38,16 +38,16 @@ use midhop_units::Duration;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
-/// One of the two directions of a flow, by which an agent tells it from all others.
+/// One of the two directions of a flow: the key by which an agent finds its state.
 pub trait Way: Copy + Ord + Debug {
     /// The other direction of the flow.
     #[must_use]
     fn back(self) -> Self;
 }
 
-/// A packet of TCP as an agent meets it.
+/// A TCP packet as an agent processes it.
 pub trait Carried: Clone + Debug {
-    /// How it names its flow and direction.
+    /// The key of its flow and direction.
     type Way: Way;
 
     /// Its flow and direction.
@@ -63,20 +63,20 @@ pub trait Carried: Clone + Debug {
     /// Header and payload of the network layer. Unit: bytes.
     fn size(&self) -> u32;
 
-    /// What keeping it takes of a cache. Unit: bytes.
+    /// How much of a cache it takes. Unit: bytes.
     ///
     /// Where caches stand for links, that is the packet alone; where they take memory, [`place`] as well.
     fn room(&self) -> u64 {
         self.size().into()
     }
 
-    /// Whether it does nothing but acknowledge.
+    /// Whether it is a pure acknowledgement.
     fn is_pure_ack(&self) -> bool {
         self.segment().is_pure_ack()
     }
 }
 
-/// What an agent's cache takes of memory for a packet, beside the packet's own bytes. Unit: bytes.
+/// The memory that an agent's cache takes for a packet, beside the packet's own bytes. Unit: bytes.
 ///
 /// A map that grows at its end keeps its nodes half full.
 pub const fn place<P>() -> u64 {
@@ -86,40 +86,39 @@ pub const fn place<P>() -> u64 {
 /// What an agent wants done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<P, W> {
-    /// The packet goes on: one that came, changed or not, or a copy.
+    /// Forward the packet: one that came, changed or not, or a copy.
     Send(P),
-    /// The packet is gone, for this cause.
+    /// Drop the packet, for this cause.
     Drop(P, &'static str),
-    /// A report on a flow's direction goes to the other of two agents.
+    /// Send a report on a flow's direction to the other of two agents.
     Report(W, Report),
 }
 
-/// What one of two agents reports to the other of what lies from one sequence number to before another, in a stream that passes
-/// between them.
+/// A report of one of two agents to the other, about a span of sequence numbers in a stream that passes between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// What became of it.
+    /// What happened to the span.
     pub topic: Topic,
-    /// The first of it.
+    /// Its first sequence number.
     pub from: u32,
-    /// The first that is not.
+    /// The sequence number after it.
     pub to: u32,
 }
 
-/// What became of a part of a stream.
+/// What happened to a part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
-    /// It is missing behind the lossy way.
+    /// It is missing behind the lossy path.
     Wanted,
-    /// It has not passed the agent before the lossy way, or is left to the source.
+    /// It has not passed the agent before the lossy path, or is left to the source.
     Lacking,
-    /// It is a segment that has just arrived behind the lossy way.
+    /// It is a segment that has just arrived behind the lossy path.
     Arrived,
-    /// It has been sent again.
+    /// It was retransmitted.
     Resent,
 }
 
-/// Takes down what an agent wants done, in its order.
+/// Collects what an agent wants done, in order.
 #[derive(Debug)]
 pub struct Actions<P: Carried>(Vec<Action<P, P::Way>>);
 
@@ -130,12 +129,12 @@ impl<P: Carried> Default for Actions<P> {
 }
 
 impl<P: Carried> Actions<P> {
-    /// Lets a packet go on.
+    /// Forwards a packet.
     pub fn send(&mut self, packet: P) {
         self.0.push(Action::Send(packet));
     }
 
-    /// Gives a packet up.
+    /// Drops a packet.
     pub fn drop(&mut self, packet: P, cause: &'static str) {
         self.0.push(Action::Drop(packet, cause));
     }
@@ -145,7 +144,7 @@ impl<P: Carried> Actions<P> {
         self.0.push(Action::Report(way, report));
     }
 
-    /// What was taken down. The room for it stays.
+    /// Removes what was collected. The capacity stays.
     pub fn drain(&mut self) -> impl Iterator<Item = Action<P, P::Way>> + '_ {
         self.0.drain(..)
     }
@@ -154,15 +153,15 @@ impl<P: Carried> Actions<P> {
 /// What is wrong with an agent's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Which of them.
+    /// The key of the wrong setting.
     pub key: &'static str,
-    /// What.
+    /// What is wrong.
     pub what: String,
-    /// What it may be.
+    /// Which values are valid.
     pub hint: String,
 }
 
-/// An acknowledgement that is held for longer its sender takes for lost.
+/// If an acknowledgement is held for longer, its sender takes it for lost.
 const HOLD_MAX: Duration = Duration::from_s(1);
 
 impl Fault {
@@ -189,5 +188,5 @@ impl Fault {
     }
 }
 
-/// What an agent counts, under the names of a record: what, and how often.
+/// The counts of an agent, under the names of a record.
 pub type Counts = Vec<(&'static str, u64)>;

@@ -37,7 +37,7 @@ pub fn encode(route: Route, report: Report) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// The report in bytes that [`encode`] may have written.
+/// The report in `body`, if [`encode`] may have written that.
 pub fn decode(body: &[u8]) -> Option<(Route, Report)> {
     let width = match body.len().checked_sub(BARE)? {
         8 => 4,
@@ -62,7 +62,7 @@ pub fn decode(body: &[u8]) -> Option<(Route, Report)> {
     Some((route, Report { topic, from: number(ports + 4)?, to: number(ports + 8)? }))
 }
 
-/// A packet from one agent to the other, from its network header on. All addresses are of one family, else it is `None`.
+/// A packet from one agent to the other, from its network header on; `None` if not all addresses are of one family.
 pub fn write(source: IpAddr, destination: IpAddr, route: Route, report: Report) -> Option<Vec<u8>> {
     if source.is_ipv4() != route.source.is_ipv4() {
         return None;
@@ -96,14 +96,14 @@ pub fn write(source: IpAddr, destination: IpAddr, route: Route, report: Report) 
         _ => return None,
     };
     let sum = checksum(&[&addresses, &[0, UDP], &length.to_be_bytes(), &udp]);
-    // All ones stand for zero, which would say that there is none (RFC 768).
+    // A sum of zero is sent as all ones, because zero means that there is no checksum (RFC 768).
     let sum = if sum == 0 { u16::MAX } else { sum };
     udp[6..8].copy_from_slice(&sum.to_be_bytes());
     packet.extend(udp);
     Some(packet)
 }
 
-/// The report in a packet to `destination`, if it is one of [`write()`].
+/// The report in a packet to `destination`, if [`write()`] may have written that.
 pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Report)> {
     let (header, width) = match destination {
         IpAddr::V4(address) => {
@@ -160,7 +160,7 @@ mod tests {
             for length in 0..packet.len() {
                 prop_assert_eq!(read(&packet[..length], other), None);
             }
-            // What UDP's checksum covers.
+            // The bytes that UDP's checksum covers.
             if let Some((at, flip)) = damaged {
                 let at = at.index(packet.len() - if v6 { 40 } else { 20 });
                 let at = packet.len() - 1 - at;

@@ -1,7 +1,7 @@
 //! An agent's own estimate of the round trip behind it.
 //!
-//! Source: RFC 6298 §2, with its gains; the smallest sample is kept too, because what is answered
-//! faster than that answers an earlier transmission (RFC 8985 §6.2).
+//! Source: RFC 6298 §2, with its gains. The smallest sample is kept too: an answer that is faster than that
+//! answers an earlier transmission (RFC 8985 §6.2).
 
 use midhop_units::Duration;
 
@@ -30,7 +30,7 @@ impl RoundTrip {
         self.minimum
     }
 
-    /// How long an answer is waited for, but never less than `floor`; none before the first sample.
+    /// How long to wait for an answer, but at least `floor`; none before the first sample.
     pub fn timeout(&self, floor: Duration) -> Option<Duration> {
         self.smoothed.map(|smoothed| (smoothed + self.variance * 4).max(floor))
     }

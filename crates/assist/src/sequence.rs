@@ -1,18 +1,18 @@
-//! Sequence numbers as somebody between the ends sees them: 32 bits, from a start that it may have
+//! Sequence numbers as an observer between the ends sees them: 32 bits, from a start that it may have
 //! missed.
 //!
 //! Within an agent a direction's bytes have *positions* of 64 bits that never wrap. Those of the first
-//! segment that the agent meets begin high enough that what came before it has positions too.
+//! segment that the agent sees begin high enough that earlier bytes have positions too.
 
-/// Where the first sequence number that is met lies. Half the space of sequence numbers fits below.
+/// Where the first sequence number that an agent sees lies. Half the space of sequence numbers fits below.
 const ORIGIN: u64 = 1 << 32;
 
-/// The position of the first sequence number that is met.
+/// The position of the first sequence number that an agent sees.
 pub(crate) fn first(wire: u32) -> u64 {
     ORIGIN + u64::from(wire)
 }
 
-/// The position that a sequence number means: the one closest to `near`.
+/// The position of a sequence number: the one closest to `near`.
 pub(crate) fn position(wire: u32, near: u64) -> u64 {
     // The low 32 bits are the number on the wire.
     let ahead = wire.wrapping_sub(near as u32) as i32;

@@ -1,33 +1,34 @@
 //! Snoop: losses behind the agent are repaired by the agent, and the source receives no report of them.
 //!
-//! The agent caches the segments that pass towards the lossy side. Where the acknowledgements that come
-//! back report that one is lost, or none comes in time, it sends its copy, and keeps the duplicate
-//! acknowledgements from the source, which would take the loss for congestion. It acknowledges nothing
-//! itself: an acknowledgement that the source sees is the receiver's, with at most some of its selective
-//! blocks taken out, or a copy that has some of those which were taken out before.
+//! The agent caches the segments that pass towards the lossy side. It retransmits its copy if the acknowledgements
+//! that come back report the segment lost, or if none comes in time. It keeps duplicate acknowledgements from the
+//! source, which would take the loss for congestion. It acknowledges nothing itself: an acknowledgement that the source
+//! sees is the receiver's, with at most some of its selective blocks removed, or a copy with blocks that were
+//! removed earlier.
 //!
-//! Source: H. Balakrishnan, S. Seshan, E. Amir, R. Katz, Improving TCP/IP Performance over Wireless
-//! Networks, MobiCom 1995, for a fixed sender and a mobile receiver. Differs:
-//! - It was made before selective acknowledgements. Here they find losses as RFC 8985 does, by what was
-//!   sent later and has arrived, and their blocks reach the source only below the first segment that the
-//!   agent answers for: what they report beyond would have the source repair what is being repaired.
-//!   They are reported later, since a receiver repeats a block only a few times: as soon as they may be, by acknowledgements
-//!   of the agent's own, of which there are no more than were kept back. A source whose window is full sends
-//!   nothing before it knows, and then no acknowledgement comes that could report them.
-//! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
-//! - What the queue of the node's own link refuses is congestion: it is reported to the source, by its duplicate
-//!   acknowledgements, as of any loss before the agent.
-//! - Where the agent does not learn that (`judges_queue`), it repairs nothing before the way behind it has been seen to lose
-//!   segments while no queue stood there. Then a loss while nearly as much waits as has waited of late is taken for the
-//!   queue's. A radio's losses at such moments slow the source down too, and the queue with it.
-//! - A full cache takes no more, instead of overwriting what it will be asked for; where flows compete,
-//!   the largest gives way from its end.
-//! - A copy waits in the link's queue like any packet; the original let it pass first.
-//! - Nothing is reported to a source behind the lossy side (explicit loss notification): another agent at
-//!   the far end of the lossy link caches what goes the other way.
+//! Source: H. Balakrishnan, S. Seshan, E. Amir, R. Katz, Improving TCP/IP Performance over Wireless Networks, MobiCom
+//! 1995, for a fixed sender and a mobile receiver. Differs:
+//! - The paper is older than selective acknowledgements. Here they find losses as RFC 8985 does, by segments sent
+//!   later that have arrived. Their blocks reach the source only below the first segment that the agent answers for:
+//!   blocks beyond it would make the source repair what is being repaired. A receiver repeats a block only a few
+//!   times. So the agent reports kept-back blocks as soon as they may be reported, by acknowledgements of its own, of
+//!   which there are no more than were kept back. Without them a source whose window is full would send nothing, and
+//!   no further acknowledgement would come that could report the blocks.
+//! - Reports of duplicates (RFC 2883) that a copy of the agent caused are not forwarded.
+//! - What the queue of the node's own link drops is congestion: duplicate acknowledgements report it to the source,
+//!   like any loss before the agent.
+//! - Where the agent does not learn of such drops (`judges_queue`), it repairs nothing before it has seen the path
+//!   behind it lose segments while no queue stood there. After that, a loss while nearly as much waits as recently at
+//!   most is attributed to the queue. A radio's losses at such moments slow the source down too, and shorten the
+//!   queue.
+//! - A full cache accepts no more segments, instead of overwriting what will be needed. If flows compete, the largest
+//!   gives up segments from its end.
+//! - A copy waits in the link's queue like any packet; the paper lets it pass first.
+//! - Nothing is reported to a source behind the lossy side (explicit loss notification): another agent at the far end
+//!   of the lossy link caches the segments of the other direction.
 //!
-//! Invariants: what is cached stays within the configured size, and the flows within their number; a
-//! flow of which nothing passes for a while is forgotten.
+//! Invariants: the cache stays within the configured size, and the flows within their number; a
+//! flow without packets for a while is forgotten.
 
 mod flow;
 mod reports;
@@ -42,21 +43,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How a snoop agent works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnoopSettings {
-    /// What may be cached of all flows together. Unit: bytes, as [`Carried::room`] counts them.
+    /// The most that may be cached of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub cache: Bytes,
-    /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
+    /// How many later segments must have arrived, or how many duplicate acknowledgements, before a segment
     /// counts as lost. Range: ≥ 1.
     pub threshold: u64,
-    /// The local timer waits no less.
+    /// The least time of the local timer.
     pub timer_min: Duration,
-    /// How often a segment is sent again before it is left to the source.
+    /// How often a segment is retransmitted before it is left to the source.
     pub resends: u32,
-    /// Whether a loss while packets wait in a queue behind the agent is taken for that queue's, and left to the source: not
-    /// where the agent learns what the queue refuses ([`Snoop::handle_drop`]).
+    /// Whether a loss while packets wait in a queue behind the agent is attributed to that queue, and left to the
+    /// source. Not needed where the agent learns what the queue drops ([`Snoop::handle_drop`]).
     pub judges_queue: bool,
-    /// Of how many directions of flows there may be a state.
+    /// The most directions of flows of which there may be a state.
     pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
+    /// A flow without packets for so long is forgotten.
     pub idle: Duration,
 }
 
@@ -92,29 +93,29 @@ struct SnoopCounts {
     congestion: u64,
 }
 
-/// What all flows of an agent share.
+/// State that all flows of an agent share.
 #[derive(Debug)]
 struct Shared<P> {
     settings: SnoopSettings,
     counts: SnoopCounts,
     radio: Radio,
-    /// What one call sends again; empty between calls.
+    /// The retransmissions of one call; empty between calls.
     resend: Vec<P>,
 }
 
 impl<P> Shared<P> {
-    /// Whether there is anything to repair: an agent that judges the queue only looks on before it knows.
+    /// Whether losses are repaired: an agent that judges the queue only observes before it knows.
     fn repairs(&self) -> bool {
         !self.settings.judges_queue || self.radio.loses()
     }
 }
 
-/// A snoop agent. A flow's direction is named by where its data goes.
+/// A snoop agent. A key names a flow's direction by where its data goes.
 #[derive(Debug)]
 pub struct Snoop<P: Carried> {
     shared: Shared<P>,
     flows: BTreeMap<P::Way, Flow<P>>,
-    /// When flows want to be looked at.
+    /// When flows must be called.
     due: BTreeSet<(Instant, P::Way)>,
     /// The flows by what they have cached.
     sizes: BTreeSet<(u64, P::Way)>,
@@ -134,7 +135,7 @@ impl<P: Carried> Snoop<P> {
         }
     }
 
-    /// Lets a flow's direction act, and keeps its books and its time.
+    /// Lets a flow's direction act, and updates its size and its timer.
     fn with<R>(
         &mut self,
         key: P::Way,
@@ -153,7 +154,7 @@ impl<P: Carried> Snoop<P> {
             self.forget(key);
             return Some(result);
         }
-        // What is asked for later than before is found out when the time has come.
+        // A later time needs no update: the call at the earlier one finds it.
         let due = flow.timeout(&self.shared.settings).min(flow.active + self.shared.settings.idle);
         if due < flow.due {
             self.due.remove(&(flow.due, key));
@@ -207,7 +208,8 @@ impl<P: Carried> Snoop<P> {
         self.with(key, |flow, _| flow.cache(now, packet, segment, own));
     }
 
-    /// Makes room for `size` more bytes of a flow, at the cost of one that has more; whether there is.
+    /// Makes room for `size` more bytes of a flow, by evicting from flows that have more. Returns whether there is
+    /// room.
     fn make_room(&mut self, key: P::Way, size: u64) -> bool {
         while self.cached + size > self.shared.settings.cache.get() {
             let Some(&(most, largest)) = self.sizes.last() else { return false };
@@ -225,7 +227,7 @@ impl<P: Carried> Snoop<P> {
         self.shared.resend.drain(..).for_each(|packet| actions.send(packet));
     }
 
-    /// Of how many directions of flows it keeps a state.
+    /// The directions of flows of which it keeps a state.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
@@ -235,7 +237,7 @@ impl<P: Carried> Snoop<P> {
         Bytes::new(self.cached)
     }
 
-    /// A packet has come; whether it `leaves` over the lossy way, before which it is to be cached.
+    /// A packet has arrived. One that `leaves` over the lossy path is to be cached.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -246,7 +248,7 @@ impl<P: Carried> Snoop<P> {
         let (mut segment, way) = (*packet.segment(), packet.way());
         let flags = segment.flags;
         if flags.contains(Flags::RST) || flags.contains(Flags::SYN) {
-            // A flow that ends, or one that begins anew under an old one's name.
+            // A flow that ends, or a new one with the addresses and ports of an old one.
             [way, way.back()].into_iter().for_each(|way| self.forget(way));
             return actions.send(packet);
         }
@@ -281,7 +283,7 @@ impl<P: Carried> Snoop<P> {
         more.into_iter().for_each(|report| actions.send(packet.clone().with(report)));
     }
 
-    /// The time that it asked for has come.
+    /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
         while let Some(&(at, key)) = self.due.first().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, key));
@@ -305,8 +307,8 @@ impl<P: Carried> Snoop<P> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The queue of a link that leaves its node had no room for a packet, whoever sent it. One that judges queues takes no
-    /// notice.
+    /// The queue of a link that leaves its node dropped a packet, whoever sent it. An agent that judges queues ignores
+    /// this.
     pub fn handle_drop(&mut self, packet: &P) {
         if self.shared.settings.judges_queue {
             return;
@@ -316,7 +318,7 @@ impl<P: Carried> Snoop<P> {
         });
     }
 
-    /// What it did.
+    /// The counts of what it did.
     pub fn counts(&self) -> Counts {
         let counts = &self.shared.counts;
         let all = [

@@ -1,27 +1,27 @@
-//! ACK spacing and reconstruction: acknowledgements that came in a bunch, or few for many, leave evenly.
+//! ACK spacing and reconstruction: acknowledgements that came in bursts, or one for many segments, leave evenly.
 //!
-//! Source: RFC 3449 §5.3.1 (reconstruction) and §5.3.3 (bursts from infrequent acknowledgements). It
+//! Source: RFC 3449 §5.3.1 (reconstruction) and §5.3.3 (bursts from infrequent acknowledgements). The agent
 //! stands behind the narrow link, between it and the sender. With `rate`, an acknowledgement of n bytes
-//! keeps the next one back for as long as n bytes take at that rate. With `rebuild`, one that moves on by
-//! more than so many bytes is preceded by made-up ones, that far apart; without a rate, they are spread
-//! over the time that so many bytes took to be acknowledged, as the RFC has it.
+//! delays the next one for as long as n bytes take at that rate. With `rebuild`, one that advances by
+//! more than so many bytes is preceded by made-up ones, so many bytes apart. Without a rate, they are spread
+//! over the time in which so many bytes were acknowledged, as in the RFC.
 //!
-//! Differs from the RFC: intervals are not smoothed. What counts is the faster of the last two: the one
-//! before which the sender had nothing to send, or waited for its window, says nothing of the path, and
-//! taken for spacing it would add itself to each round trip. And nothing waits longer than the bytes that
-//! it acknowledges took to come, nor longer than `delay_max`, so that no delay outlives its cause.
+//! Differs from the RFC: intervals are not smoothed. The faster of the last two counts. If the sender had nothing to
+//! send before one, or waited for its window, that interval shows nothing of the path; used for spacing it would add
+//! itself to each round trip. And nothing waits longer than the bytes that it acknowledges took to come, nor longer
+//! than `delay_max`, so that no delay outlives its cause.
 //!
-//! A made-up acknowledgement is the original with a smaller number: its window is that of the original,
-//! so where the window has become smaller, none is made, lest the sender see its right edge move back.
-//! None is made behind a duplicate or SACK blocks either: what the next one moves on by had arrived
-//! before, nothing was left out, and a sender would take the numbers between for further holes (RFC 6582
-//! §3.2) or for a receiver that gives up what it had (RFC 2018 §8).
+//! A made-up acknowledgement is the original with a smaller number, and has its window. So if the window has become
+//! smaller, none is made: the sender would see its right edge move back. None is made behind a duplicate or SACK
+//! blocks either: the bytes of the next advance had arrived before, and nothing was left out. A sender would take
+//! the numbers between for further holes (RFC 6582 §3.2) or for a receiver that drops data that it had
+//! (RFC 2018 §8).
 //!
-//! Duplicates, window updates, SACK blocks, ECE, CWR and everything else than a pure ACK goes on at once,
-//! behind all that waited before it. Nothing of a flow changes its order.
+//! Duplicates, window updates, SACK blocks, ECE, CWR and everything else than a pure ACK is forwarded at once,
+//! behind all packets that waited before it. A flow's packets keep their order.
 //!
-//! Bound: `waiting_max` packets per flow, none for longer than `delay_max`, and as many flows as
-//! `flows` says.
+//! Bound: `waiting_max` packets per flow, none for longer than `delay_max`, of at most as many flows as
+//! `flows` allows.
 
 use crate::flows::Flows;
 use crate::{Actions, Carried, Counts, Fault, acks};
@@ -32,9 +32,9 @@ use std::collections::VecDeque;
 /// How a spacer works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckSpacingSettings {
-    /// How fast the data leave that ACKs ask for; none holds no ACK back for what those before it ask for.
+    /// The rate of the data that ACKs release; none: no ACK is delayed for the data that earlier ones release.
     pub rate: Option<Rate>,
-    /// Bytes from one made-up ACK to the next; none makes none.
+    /// Bytes from one made-up ACK to the next; none: no ACKs are made.
     pub rebuild: Option<Bytes>,
     /// The longest that an ACK is held back.
     pub delay_max: Duration,
@@ -80,7 +80,7 @@ impl AckSpacingSettings {
 #[derive(Debug)]
 pub struct AckSpacing<P: Carried> {
     settings: AckSpacingSettings,
-    /// One is due when the first that waits of it leaves.
+    /// A flow is due when its first waiting packet leaves.
     flows: Flows<P::Way, Flow<P>>,
     seen: u64,
     made: u64,
@@ -89,15 +89,15 @@ pub struct AckSpacing<P: Carried> {
 
 #[derive(Debug)]
 struct Flow<P> {
-    /// The highest acknowledgment number that came, the window that came last, and when that was.
+    /// The highest acknowledgment number, the latest window, and when that came.
     last: u32,
     window: u16,
     came: Instant,
-    /// Whether the last was other than plain, so that data beyond a hole may have arrived.
+    /// Whether the last packet was other than a plain ACK, so that data beyond a hole may have arrived.
     repairing: bool,
-    /// How fast bytes were acknowledged by the last that moved on.
+    /// How fast bytes were acknowledged by the last ACK that advanced.
     pace: Pace,
-    /// When the next may leave.
+    /// When the next packet may leave.
     free: Instant,
     waiting: VecDeque<(Instant, P)>,
 }
@@ -119,10 +119,9 @@ impl<P> Flow<P> {
         }
     }
 
-    /// Lets all that waits leave by then.
+    /// Makes all waiting packets leave by `latest`.
     fn hasten(&mut self, latest: Instant) {
-        // In the order of their times: the first from behind that leaves early enough is followed by
-        // others that do.
+        // The times ascend: if one leaves early enough, so do all before it.
         let late = self.waiting.iter_mut().rev().take_while(|(at, _)| *at > latest);
         late.for_each(|(at, _)| *at = latest);
     }
@@ -132,12 +131,12 @@ impl<P> Flow<P> {
     }
 }
 
-/// How an acknowledgement is to be played out.
+/// How an acknowledgement is divided and spread.
 #[derive(Debug, Clone, Copy)]
 struct Score {
-    /// Acknowledgements, the original among them.
+    /// The number of acknowledgements, including the original.
     pieces: u32,
-    /// Bytes from one to the next; the original takes the rest.
+    /// Bytes from one to the next; the original takes the remainder.
     step: u32,
     /// Time from one to the next.
     pause: Duration,
@@ -193,12 +192,12 @@ impl Pace {
 }
 
 impl<P: Carried> AckSpacing<P> {
-    /// One that knows no flow yet.
+    /// A spacer that knows no flow yet.
     pub fn new(settings: AckSpacingSettings) -> Self {
         Self { settings, flows: Flows::new(), seen: 0, made: 0, spaced: 0 }
     }
 
-    /// A packet has come whose acknowledgements are to be spaced.
+    /// A packet has arrived whose acknowledgements are to be spaced.
     pub fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
         let (segment, key) = (*packet.segment(), packet.way());
         self.seen += u64::from(acks::pure(&packet).is_some());
@@ -257,7 +256,7 @@ impl<P: Carried> AckSpacing<P> {
         self.flows.schedule(key, due);
     }
 
-    /// The time that it asked for has come.
+    /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
         while let Some((key, flow)) = self.flows.pop_due(now) {
             let due = flow.waiting.partition_point(|(at, _)| *at <= now);
@@ -267,7 +266,7 @@ impl<P: Carried> AckSpacing<P> {
         }
     }
 
-    /// Lets all go that it holds.
+    /// Sends all held packets.
     pub fn let_go(&mut self, actions: &mut Actions<P>) {
         while let Some((_, flow)) = self.flows.pop_due(Instant::NEVER) {
             flow.waiting.drain(..).for_each(|(_, waiting)| actions.send(waiting));
@@ -279,7 +278,7 @@ impl<P: Carried> AckSpacing<P> {
         self.flows.next_due()
     }
 
-    /// What it did.
+    /// The counts of what it did.
     pub fn counts(&self) -> Counts {
         vec![("acks-come", self.seen), ("acks-made", self.made), ("acks-spaced", self.spaced)]
     }
@@ -304,7 +303,7 @@ mod tests {
         Instant::START + Duration::from_ms(ms)
     }
 
-    /// When which acknowledgment number leaves, in ms, when these come.
+    /// When each acknowledgment number leaves, in ms, if these acknowledgements arrive.
     fn play(agent: &mut AckSpacing<Sample>, acks: &[(u64, Sample)]) -> Vec<(u64, u32)> {
         let (mut all, mut coming) = (Vec::new(), acks.iter().peekable());
         loop {
@@ -342,7 +341,7 @@ mod tests {
         assert_eq!(play(&mut agent, &acks), expected);
     }
 
-    /// Acknowledgements of nothing else than these numbers at these moments.
+    /// Plain acknowledgements with these numbers at these moments.
     fn plain(acks: &[(u64, u32)]) -> Vec<(u64, Sample)> {
         acks.iter().map(|(ms, ack)| (*ms, sample(*ack, 500))).collect()
     }
@@ -363,7 +362,7 @@ mod tests {
         let mut agent = spacer(None, Some(2_000), 64);
         let acks = [(0, 0), (8, 4_000), (16, 8_000), (88, 12_000), (96, 16_000), (104, 20_000)];
         let left = play(&mut agent, &plain(&acks));
-        // Nothing is known at the first: its pieces leave at once.
+        // At the first nothing is known: its pieces leave at once.
         let before = [(0, 0), (8, 2_000), (8, 4_000), (16, 6_000), (20, 8_000)];
         let after = [(88, 10_000), (92, 12_000), (96, 14_000), (100, 16_000), (104, 18_000)];
         assert_eq!(left, [&before[..], &after, &[(108, 20_000)]].concat());
@@ -371,8 +370,8 @@ mod tests {
 
     #[test]
     fn what_waits_for_those_before_it_waits_no_longer_than_one_interval() {
-        // Each is 2 ms nearer to the one before it: what is spread over a longer time than is left until
-        // the next must not keep all later ones behind.
+        // The intervals shrink by 2 ms each. An ACK that is spread over more time than is left until the next must not
+        // delay all later ones.
         let mut agent = spacer(None, Some(2_000), 64);
         let mut acks = vec![(0, 0)];
         let mut now = 0;
@@ -389,8 +388,8 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_that_ends_a_repair_stays_one() {
-        // What it moves on by had arrived before: nothing was left out, and numbers between would look
-        // like holes to a sender.
+        // The bytes of its advance had arrived before: nothing was left out, and a sender would take the numbers
+        // between for holes.
         let mut agent = spacer(None, Some(2_000), 64);
         let acks = [(0, 0), (10, 2_000), (20, 2_000), (30, 2_000), (40, 20_000), (50, 24_000)];
         let left = play(&mut agent, &plain(&acks));

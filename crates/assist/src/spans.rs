@@ -1,4 +1,4 @@
-//! Positions that somebody is known to have, as few spans.
+//! Positions that an end is known to have, as few spans.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
-    /// Adds what lies from `from` to before `to`; gives the parts that were not there, in their order.
+    /// Adds the span from `from` to before `to`; returns the parts that were new, in order.
     pub fn insert(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut new = Vec::new();
         if from >= to {
@@ -42,7 +42,7 @@ impl Spans {
         (end > position).then_some((start, end))
     }
 
-    /// Whether all from `from` to before `to` is there.
+    /// Whether everything from `from` to before `to` is there.
     pub fn covers(&self, from: u64, to: u64) -> bool {
         self.containing(from).is_some_and(|(_, end)| end >= to)
     }
@@ -52,13 +52,13 @@ impl Spans {
         self.0.first_key_value().is_some_and(|(start, _)| *start < limit)
     }
 
-    /// Takes out the span that comes first, if it begins before `limit`.
+    /// Removes the first span, if it begins before `limit`.
     pub fn pop_below(&mut self, limit: u64) -> Option<(u64, u64)> {
         let entry = self.0.first_entry().filter(|entry| *entry.key() < limit)?;
         Some(entry.remove_entry())
     }
 
-    /// Forgets what lies before a position.
+    /// Removes everything before a position.
     pub fn remove_below(&mut self, position: u64) {
         while let Some((start, end)) = self.pop_below(position) {
             if end > position {
@@ -74,7 +74,7 @@ impl Spans {
         self.0.len()
     }
 
-    /// Forgets all.
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,8 +1,8 @@
 //! The headers of a TCP packet as an agent reads and writes them.
 //!
-//! What says something that no agent here knows is not read, and an agent thereby lets it pass: fragments, IPv6
-//! extension headers, and segments with options other than timestamps and SACK blocks. Of a SYN or RST, which agents
-//! only take for a flow's beginning or end, the options are no matter.
+//! A packet with something that no agent understands is not read, and so agents let it pass: fragments, IPv6 extension
+//! headers, and segments with options other than timestamps and SACK blocks. The options of a SYN or RST do not
+//! matter: agents take it only for the beginning or end of a flow.
 //!
 //! Source: RFC 791 §3.1, RFC 8200 §3, RFC 9293 §3.1, RFC 7323 §3, RFC 2018 §3.
 
@@ -24,12 +24,12 @@ const NOTHING: u8 = 1;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
-/// From whom to whom a packet goes: a direction of a flow.
+/// The source and destination of a packet: a direction of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
-    /// To whom.
+    /// The receiver.
     pub destination: SocketAddr,
 }
 
@@ -51,10 +51,10 @@ struct Layout {
     end: usize,
 }
 
-/// Reads a packet from its network header on: its direction, and what its TCP header says. What follows the packet, as
-/// the padding of a short frame, is no part of it.
+/// Reads a packet from its network header on: its direction, and its TCP header. Bytes behind the packet, such as the
+/// padding of a short frame, are ignored.
 ///
-/// `None` where it is no whole TCP packet, or says what no agent knows.
+/// `None` if it is no whole TCP packet, or has something that no agent understands.
 pub fn read(packet: &[u8]) -> Option<(Route, Segment)> {
     let layout = layout(packet)?;
     let header = packet.get(layout.tcp..layout.payload)?;
@@ -79,14 +79,14 @@ pub fn read(packet: &[u8]) -> Option<(Route, Segment)> {
     Some((layout.route, segment))
 }
 
-/// The direction of a packet, whatever options it has; `None` where it is no whole TCP packet.
+/// The direction of a packet, whatever options it has; `None` if it is no whole TCP packet.
 pub fn route(packet: &[u8]) -> Option<Route> {
     layout(packet).map(|layout| layout.route)
 }
 
-/// `packet` with the acknowledgment number, window, timestamps and SACK blocks of `segment`, and checksums that fit.
+/// `packet` with the acknowledgment number, window, timestamps and SACK blocks of `segment`, and right checksums.
 ///
-/// `None` where [`read`] gives none, or the blocks do not fit in its header.
+/// `None` if [`read`] gives none, or the blocks do not fit into its header.
 pub fn write(packet: &[u8], segment: &Segment) -> Option<Vec<u8>> {
     let layout = layout(packet)?;
     let options = written(segment);
@@ -153,7 +153,7 @@ fn layout(packet: &[u8]) -> Option<Layout> {
     Some(Layout { route, ecn, tcp, payload, end })
 }
 
-/// What timestamps and SACK blocks say; `None` where there is another option, or one is cut short.
+/// The timestamps and SACK blocks; `None` if there is another option, or one is truncated.
 fn options(mut options: &[u8]) -> Option<(Option<Timestamps>, SackBlocks)> {
     let (mut timestamps, mut sack) = (None, SackBlocks::default());
     while let [kind, rest @ ..] = options {
@@ -250,7 +250,7 @@ mod tests {
         packet
     }
 
-    /// What a right checksum adds up to nothing with.
+    /// The sum over a segment and its pseudo-header; zero if the checksum is right.
     fn sum(packet: &[u8]) -> u16 {
         let layout = layout(packet).expect("a packet");
         let addresses = if layout.tcp == 20 { &packet[12..20] } else { &packet[8..40] };

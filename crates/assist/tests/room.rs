@@ -22,7 +22,7 @@ impl Way for Line {
     }
 }
 
-/// A packet with its bytes, and about as much beside them as one that a kernel handed over has.
+/// A packet with its bytes, and about as much other memory as a packet from a kernel takes.
 #[derive(Debug, Clone)]
 struct Sample {
     segment: Segment,
@@ -63,7 +63,8 @@ impl Carried for Sample {
     }
 }
 
-/// Gives an agent 20,000 of these segments, and compares what it counts at the end with what it has been given of memory.
+/// Gives an agent 20,000 of these segments, and compares the size that it counts at the end with the memory that it has
+/// allocated.
 fn counts_what_it_holds<A>(
     mut agent: A,
     number: impl Fn(u32) -> u32,

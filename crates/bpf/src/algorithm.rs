@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(same.count(), 1, "{algorithm}");
         }
         assert_eq!(Algorithm::from_name("cubic"), None);
-        // What the laws' crate calls ours is what there is a program for.
+        // There is a program for exactly those algorithms that the laws' crate calls ours.
         let ours = midhop_congestion::Algorithm::ALL.iter().copied().filter(|law| law.is_ours());
         assert!(ours.eq(Algorithm::ALL.into_iter().map(Algorithm::law)));
     }

@@ -13,16 +13,16 @@
 //! # Names
 //! With [`Parameters::default`] an algorithm is registered under [`Algorithm::kernel_name`]. Other
 //! parameters give it another name ([`Parameters::kernel_name`]), made from the parameters. So the
-//! name alone tells what a socket gets: two daemons, or two legs of one daemon, with different
-//! parameters never take each other's algorithm.
+//! name alone shows what a socket gets: two daemons, or two legs of one daemon, with different
+//! parameters never use each other's algorithm.
 //!
 //! # Lifetime
-//! A registration lives as long as somebody holds its BPF link. [`ensure`] registers what is not
-//! there, and otherwise opens the link of whoever registered it, so that two daemons hold the same
+//! A registration lives as long as a process holds its BPF link. [`ensure`] registers what is not
+//! registered, and otherwise opens the existing link, so that two daemons hold the same
 //! one and either may exit first; the kernel drops the algorithm with the last holder. Connections
-//! that use it keep it until they close, holders or not. Nothing is pinned: no bpffs need be mounted
-//! and a crash leaves nothing behind. Opening another's link takes CAP_SYS_ADMIN; where that is
-//! missing the registration is used but not held ([`Hold::Borrowed`]), and vanishes with its owner.
+//! that use it keep it until they close, held or not. Nothing is pinned: no bpffs need be mounted,
+//! and a crash leaves nothing behind. Opening another process's link takes CAP_SYS_ADMIN. Without
+//! it the registration is used but not held ([`Hold::Borrowed`]), and vanishes with its owner.
 //!
 //! # Privilege
 //! Registering takes CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the initial user namespace; selecting takes

@@ -1,4 +1,4 @@
-//! Registering an algorithm, or holding the registration that is there.
+//! Registers an algorithm, or holds an existing registration.
 
 use crate::{
     Algorithm, Missing, ParameterError, Parameters, SelectError, available, missing_to_load,
@@ -12,7 +12,7 @@ use std::{
 };
 
 const TYPE_INFORMATION: &str = "/sys/kernel/btf/vmlinux";
-/// How much of the verifier's log an error carries.
+/// How much of the verifier's log an error contains.
 const LOG_BYTES_MAX: usize = 4096;
 
 /// An algorithm that sockets may select while this value lives.
@@ -31,7 +31,7 @@ pub enum Hold {
     Own(Registration),
     /// Another process has, and this one holds the same registration: either may exit first.
     Shared(OwnedFd),
-    /// Another process has, and this one may not hold it: it goes when that process goes.
+    /// Another process has, and this one may not hold it: it ends with that process.
     Borrowed,
 }
 
@@ -107,10 +107,10 @@ pub enum LoadError {
     },
 }
 
-/// Makes `algorithm` with `parameters` selectable: uses the registration that is there, else makes one.
+/// Makes `algorithm` with `parameters` selectable: uses an existing registration, else makes one.
 ///
 /// # Errors
-/// When it is not there and cannot be registered, see [`LoadError`].
+/// When there is none and the algorithm cannot be registered, see [`LoadError`].
 pub fn ensure(algorithm: Algorithm, parameters: &Parameters) -> Result<Loaded, LoadError> {
     let wrong = |source| LoadError::Parameter { algorithm, source };
     let name = parameters.kernel_name(algorithm).map_err(wrong)?;
@@ -130,7 +130,7 @@ pub fn ensure(algorithm: Algorithm, parameters: &Parameters) -> Result<Loaded, L
 }
 
 impl Loaded {
-    /// Which algorithm.
+    /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -242,7 +242,7 @@ impl Drop for Messages {
 mod tests {
     use super::*;
 
-    /// What the kernel answers to registering Vegas under `name`; `None` where that takes more privilege.
+    /// The kernel's answer to registering Vegas under `name`; `None` if that takes more privilege.
     fn refusal(name: &str) -> Option<(String, String)> {
         if let Some(missing) = missing_to_load() {
             midhop_testkit::skipped(missing);

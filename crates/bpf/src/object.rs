@@ -1,4 +1,4 @@
-//! The prebuilt objects, and setting one up before the kernel sees it.
+//! The prebuilt objects, and how one is prepared before the kernel loads it.
 
 use crate::{Algorithm, LoadError};
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject};
@@ -25,7 +25,7 @@ pub(crate) fn bytes(algorithm: Algorithm) -> &'static [u8] {
     }
 }
 
-/// Opens `algorithm` with its settings and its name filled in. The kernel is not asked yet.
+/// Opens `algorithm` with its settings and its name filled in. The kernel is not involved yet.
 pub(crate) fn prepare(
     algorithm: Algorithm,
     name: &str,
@@ -76,7 +76,7 @@ fn rename(value: &mut [u8], old: &str, new: &str) -> bool {
     true
 }
 
-/// `name` as the kernel stores it; what does not fit is cut, as the kernel would.
+/// `name` as the kernel stores it; a longer name is cut, as the kernel would.
 pub(crate) fn padded(name: &str) -> [u8; NAME_BYTES] {
     let mut padded = [0; NAME_BYTES];
     for (place, byte) in padded.iter_mut().take(NAME_BYTES - 1).zip(name.bytes()) {

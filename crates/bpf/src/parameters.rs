@@ -1,4 +1,4 @@
-//! What of an algorithm may be set when it is registered.
+//! The parameters of an algorithm that are set when it is registered.
 
 use crate::Algorithm;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub struct HyblaBounds {
     /// Whether slow start ends when RTTs show a queue (RFC 9406's thresholds).
     pub exit_on_delay: bool,
     /// The share of segments that may be lost without the window being halved. Up to it a loss cuts
-    /// the window to what the path has been seen to carry, and growth goes on through the recovery.
+    /// the window to what the path has been seen to carry, and growth continues through the recovery.
     ///
     /// Range: 0 (the paper's halving at every loss) to 0.1.
     pub loss_tolerance: f64,
@@ -106,11 +106,11 @@ impl Default for HyblaBounds {
 #[error("{parameter} is {value}, but must be {range}")]
 #[non_exhaustive]
 pub struct ParameterError {
-    /// Which one.
+    /// The parameter.
     pub parameter: &'static str,
-    /// What it was.
+    /// Its value.
     pub value: String,
-    /// What it may be.
+    /// The valid values.
     pub range: &'static str,
 }
 
@@ -152,7 +152,8 @@ impl Parameters {
         }
     }
 
-    /// Those of the program of both, whose slow start multiplies a window by `growth_max_q10` in a round at most.
+    /// The settings of the program of both, whose slow start multiplies a window by at most `growth_max_q10` in a
+    /// round.
     fn hybla_settings(
         &self,
         bounds: &HyblaBounds,
@@ -186,7 +187,7 @@ impl Parameters {
 }
 
 impl HyblaBounds {
-    /// Those of the published law, but for the growth in slow start, which has none.
+    /// The bounds of the published law, except for the growth in slow start, which it does not bound.
     fn published() -> Self {
         Self { exit_on_delay: false, loss_tolerance: 0.0, ..Self::default() }
     }

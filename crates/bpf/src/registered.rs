@@ -1,4 +1,4 @@
-//! Finding who has registered an algorithm, and holding the registration with them.
+//! Finds the registration of an algorithm, and holds it as well.
 
 #![expect(unsafe_code, reason = "libbpf-rs has no safe way from a link's id to a descriptor of it")]
 
@@ -25,7 +25,7 @@ fn map_names(map_id: u32, name: &str) -> bool {
     let value = MapHandle::from_map_id(map_id)
         .and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY));
     let wanted = padded(name);
-    // The name's place differs between kernels, the name padded to its full size does not.
+    // The position of the name differs between kernels; the name padded to its full size does not.
     matches!(value, Ok(Some(value)) if value.windows(wanted.len()).any(|part| part == wanted))
 }
 

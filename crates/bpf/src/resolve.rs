@@ -1,4 +1,4 @@
-//! From the name in a configuration to what a socket is given.
+//! From the name in a configuration to the algorithm of a socket.
 
 use crate::{Algorithm, LoadError, Loaded, Parameters, SelectError, available, ensure, select};
 use std::os::fd::AsFd;
@@ -51,7 +51,7 @@ pub fn resolve(name: &str) -> Result<Resolution, ResolveError> {
     resolve_by(name, available)
 }
 
-/// The same, where whoever asks knows by other ways which of the kernel's own are to be had.
+/// The same, for a caller that knows in another way which of the kernel's own algorithms are available.
 ///
 /// # Errors
 /// When the name stands for nothing here.

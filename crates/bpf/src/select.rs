@@ -1,4 +1,4 @@
-//! Giving a socket its algorithm.
+//! Selects the algorithm of a socket.
 
 use socket2::{Domain, SockRef, Socket, Type};
 use std::{io, os::fd::AsFd};
@@ -55,8 +55,8 @@ pub fn select(socket: impl AsFd, name: &str) -> Result<(), SelectError> {
 
 /// Whether a socket of this process may use the algorithm `name` now.
 ///
-/// It asks by trying on a socket of its own. The list in `net.ipv4.tcp_available_congestion_control`
-/// does not tell: it leaves out what a module would bring, and says nothing about permission.
+/// It tries on a socket of its own. The list in `net.ipv4.tcp_available_congestion_control`
+/// is not sufficient: it omits what a module would bring, and shows no permissions.
 pub fn available(name: &str) -> bool {
     // Without IPv4 there may be IPv6; algorithms serve both.
     let scratch = Socket::new(Domain::IPV4, Type::STREAM, None)

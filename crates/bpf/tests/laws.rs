@@ -1,5 +1,5 @@
-//! The laws as the BPF programs compute them, inside the kernel's BPF machine, give what the vectors
-//! say and what the Rust laws give on inputs drawn at random.
+//! The laws as the BPF programs compute them, inside the kernel's BPF machine, give the outputs of the vectors,
+//! and those of the Rust laws for random inputs.
 
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput, ProgramMut};
 use midhop_bpf::{OBJECTS, missing_to_load};

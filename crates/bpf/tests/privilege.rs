@@ -1,4 +1,4 @@
-//! What processes with less privilege get: these tests start themselves again with less of it.
+//! What processes with less privilege can do: these tests start themselves again with less of it.
 
 use midhop_bpf::{
     Algorithm, Hold, LoadError, Missing, Parameters, available, ensure, missing_to_load,
@@ -30,7 +30,7 @@ fn inside(test: &str, wrapper: &[&str]) -> bool {
     false
 }
 
-/// Parameters that nobody else uses.
+/// Parameters that no other process uses.
 fn unregistered() -> Parameters {
     let rtt0 = Duration::from_micros(2_000_000 + u64::from(std::process::id()));
     Parameters { rtt0, ..Parameters::default() }

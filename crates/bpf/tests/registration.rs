@@ -1,4 +1,4 @@
-//! Registering with the real kernel. Without the privilege to, each test says that it is skipped.
+//! Registering with the real kernel. Without the privilege to, each test prints that it is skipped.
 
 use midhop_bpf::{Algorithm, Hold, Parameters, available, ensure, missing_to_load};
 use std::{
@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-/// Whoever looks for a registration that is there already holds each of them for a moment: while one
-/// test sees whether its own is gone, no other may look.
+/// A test that looks for an existing registration holds each of them for a moment. While one
+/// test checks whether its own is gone, no other may look.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this test must be skipped; says so and why.
+/// Whether this test must be skipped; prints that and why.
 fn skipped() -> bool {
     missing_to_load().inspect(|missing| midhop_testkit::skipped(missing)).is_some()
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 const BYTES: usize = 8 << 20;
-/// How much is written between two looks at the window.
+/// How much is written between two readings of the window.
 const PIECE: usize = 64 << 10;
 /// In a namespace of one's own every port is free.
 const ADDRESSES: [SocketAddr; 2] = [
@@ -21,7 +21,7 @@ const ADDRESSES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 5000),
 ];
 
-/// Runs a program of the system with the words of each line and lets none fail.
+/// Runs a program of the system with the words of each line; each run must succeed.
 fn run_each<const N: usize>(program: &str, lines: [&str; N]) {
     for line in lines {
         let status = Command::new(program).args(line.split(' ')).status();
@@ -30,7 +30,7 @@ fn run_each<const N: usize>(program: &str, lines: [&str; N]) {
 }
 
 /// Runs `body` on a thread of its own in a new network namespace with loopback up at Ethernet's MTU
-/// and without segments joined, so that what is lost is one segment.
+/// and without joined segments, so that a loss is one segment.
 fn in_own_namespace<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let running = scope.spawn(|| {
@@ -45,7 +45,7 @@ fn in_own_namespace<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 /// Lets acknowledgements queue behind one another, so that the window is what bounds the flight.
 ///
 /// Loopback alone acknowledges within the call that sends, and a window above the sixteen segments
-/// between two looks at what has arrived is filled by chance only. A queue for the data would not do:
+/// between two checks for arrivals is filled by chance only. A queue for the data would not do:
 /// the kernel sends no more into a queue of its own than a millisecond's worth.
 fn hold_acknowledgements() {
     let class = "class add dev lo parent 1: classid 1:1 htb rate 10mbit burst 1k";
@@ -91,8 +91,8 @@ fn lose_one_in_a_hundred() {
 }
 
 /// Sends the payload from an accepted socket, which inherits its listener's algorithm, as a proxy's
-/// does; returns what the kernel says of the sender before and after, with the widest window it had on
-/// the way: a machine busy enough to let a timer fire closes it again at any moment.
+/// does. Returns the kernel's measurements of the sender before and after, with the widest window in
+/// between: a machine that is busy enough to let a timer fire closes it again at any moment.
 fn transfer(active: &Active, address: SocketAddr) -> (TcpInfo, TcpInfo) {
     let listener = TcpListener::bind(address).expect("bind");
     active.select(&listener).expect("select on the listener");

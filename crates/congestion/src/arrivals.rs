@@ -1,12 +1,12 @@
-//! Which data had arrived when: the rate of arrivals over a span of acknowledgements.
+//! Records which data had arrived at which time, for the rate of arrivals over a span of acknowledgements.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::VecDeque;
 
-/// More acknowledgements are not kept: a quarter of a round trip has fewer.
+/// At most so many acknowledgements are kept: a quarter of a round trip has fewer.
 const KEPT_MAX: usize = 4096;
 
-/// An acknowledgement, and all that it has shown so far.
+/// An acknowledgement, with everything delivered so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
     /// When it came.
@@ -44,7 +44,7 @@ impl Span {
         Rate::of(Bytes::new(self.bytes), longer)
     }
 
-    /// How fast the data was sent that arrived.
+    /// How fast the arrived data was sent.
     pub fn sent_at(self) -> Rate {
         Rate::of(Bytes::new(self.bytes), self.sending.max(Duration::from_us(1)))
     }
@@ -54,7 +54,7 @@ impl Span {
         Rate::of(Bytes::new(self.bytes), self.arriving.max(Duration::from_us(1)))
     }
 
-    /// By which part of the time in which it was sent its delay has grown. Unit: 1/2²⁰.
+    /// By how much the delay of the data has grown, as a part of the time in which it was sent. Unit: 1/2²⁰.
     pub fn growth_q20(self) -> i64 {
         let span = |span: Duration| i128::from(span.as_ns());
         let sending = span(self.sending).max(1);
@@ -62,23 +62,23 @@ impl Span {
         i64::try_from(growth.clamp(-(1 << 20), 1 << 30)).unwrap_or(0)
     }
 
-    /// How long the last of it waits where a link of that `rate` was idle when the first came.
+    /// How long the last of the data waits, if a link of that `rate` was idle when the first of it came.
     pub fn queueing_at(self, rate: Rate) -> Duration {
         rate.time_for(Bytes::new(self.bytes)).saturating_sub(self.sending)
     }
 
-    /// Whether it is what was sent over half of that time or more.
+    /// Whether the data was sent over half of that time or more.
     pub fn is_half_of(self, time: Duration) -> bool {
         self.sending >= time / 2
     }
 
-    /// By how much the last of it travelled longer than the first.
+    /// By how much the last of the data was in transit longer than the first.
     pub fn grown(self) -> Duration {
         self.arriving.saturating_sub(self.sending)
     }
 }
 
-/// The acknowledgements of late.
+/// The recent acknowledgements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
     kept: VecDeque<Arrival>,
@@ -89,14 +89,14 @@ impl Arrivals {
         self.kept.clear();
     }
 
-    /// Nothing before `arrival` is of use.
+    /// Forgets everything before `arrival`.
     pub fn restart(&mut self, arrival: Arrival) {
         self.kept.clear();
         self.kept.push_back(arrival);
     }
 
-    /// Adds an acknowledgement, and forgets those older than `memory`. One that covers nothing newer than the one
-    /// before replaces it.
+    /// Adds an acknowledgement, and forgets those older than `memory`. If it covers no newer data than the one
+    /// before, it replaces that.
     pub fn push(&mut self, arrival: Arrival, memory: Duration) {
         if let Some(last) = self.kept.back_mut()
             && arrival.sent <= last.sent
@@ -112,7 +112,8 @@ impl Arrivals {
         self.kept.push_back(arrival);
     }
 
-    /// The shortest span that ends with the last acknowledgement, is no shorter than `least` and has as many `bytes`.
+    /// The shortest span that ends with the last acknowledgement, is no shorter than `least` and has at least so many
+    /// `bytes`.
     pub fn over(&self, least: Duration, bytes: u64) -> Option<Span> {
         let last = self.kept.back()?;
         self.kept.iter().rev().skip(1).find_map(|first| {
@@ -122,7 +123,8 @@ impl Arrivals {
         })
     }
 
-    /// What was sent from one moment to another, where that is most of it and has as many `bytes`.
+    /// The data sent from one moment to another, if the span covers at least half of that time and has at least so many
+    /// `bytes`.
     pub fn between(&self, from: Instant, to: Instant, bytes: u64) -> Option<Span> {
         let within = |arrival: &&Arrival| from <= arrival.sent && arrival.sent <= to;
         let first = self.kept.iter().find(within)?;
@@ -132,8 +134,8 @@ impl Arrivals {
         (span.bytes >= bytes && span.sending >= most).then_some(span)
     }
 
-    /// The spans from the first data that was sent from one moment to another to each that follows, and how long the newest data of
-    /// each travelled, acknowledgement and all.
+    /// The spans from the first data that was sent between two moments to each later acknowledgement of such data, and
+    /// the round-trip time of the newest data of each.
     pub fn each_between(
         &self,
         from: Instant,

@@ -27,7 +27,7 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_restart(&mut self, _restart: &Restart) {}
     /// This flow's part of a leg of known rate has changed.
     fn on_share(&mut self, _share: Rate) {}
-    /// What the leg carries is reported, headers included: by its modem, or by whoever configures it.
+    /// The rate of the leg is reported, headers included: by its modem, or by whoever configures it.
     fn on_rate(&mut self, _rate: Rate) {}
     /// The device at the bottleneck reports its queue.
     fn on_queue(&mut self, _report: &QueueReport) {}

@@ -151,8 +151,8 @@ impl Controller {
         self.drive.get_mut().on_share(share);
     }
 
-    /// What the leg carries is reported, headers included: by its modem, or by whoever configures it. Only an algorithm
-    /// that goes by a known rate uses it.
+    /// The rate of the leg is reported, headers included: by its modem, or by whoever configures it. Only an algorithm
+    /// that relies on a known rate uses it.
     pub fn on_rate(&mut self, rate: Rate) {
         self.drive.get_mut().on_rate(rate);
     }
@@ -198,13 +198,13 @@ impl Controller {
         }
     }
 
-    /// Whether it measures the path by the times at which it sends now, so that nothing may wait below it for long.
+    /// Whether it now measures the path by the times at which it sends. If so, nothing may wait below it for long.
     pub fn measures(&self) -> bool {
         self.drive.get().measures()
     }
 
-    /// What the path carries instead of the configured rate, headers included; `None` while that is believed, or
-    /// none is configured.
+    /// What the path carries instead of the configured rate, headers included; `None` while the configured rate is
+    /// believed, or none is configured.
     pub fn carried(&self) -> Option<Rate> {
         self.drive.get().carried()
     }

@@ -35,7 +35,7 @@ const RETREAT_PERCENT: u64 = 90;
 const RETURN_PERCENT: u64 = 5;
 /// The least that remains after a retreat. Unit: parts of the share.
 const RETREAT_MAX: u64 = 64;
-/// Rounds in which what is in flight of a larger rate may be a queue of a smaller one that is reported.
+/// After a smaller rate is reported, so many rounds may have a queue of data that was sent at the larger one.
 const ROUNDS_TO_DRAIN: u64 = 8;
 /// Data that may wait at the sender itself for pacing: it is not in the leg's queue. Unit: segments.
 const OWN_QUEUE: u64 = 4;
@@ -165,7 +165,7 @@ pub struct KnownRate {
     ceiling: Option<Rate>,
     /// How often the flow has retreated since the evidence last allowed its share.
     retreats: u32,
-    /// The round until which a queue is no evidence against what was reported.
+    /// The round until which a queue is no evidence against the reported rate.
     drains_until: u64,
     timed_out: bool,
 }

@@ -1,22 +1,22 @@
-//! A controller for a link whose rate nobody knows and which changes: it measures the rate by pulses.
+//! A controller for a link of unknown and changing rate: it measures the rate by pulses.
 //!
-//! Once per round trip it sends at twice the rate that the link is believed to carry, for an eighth of the round trip. The
-//! acknowledgements of such a pulse show what the link carries: either all of the pulse's rate, and then the next pulse is
-//! stronger, or less, and that is the capacity. Between pulses the data in flight is held at the product of capacity and
-//! round-trip time and a little more, so that the queue of a pulse drains at once.
+//! Once per round trip it sends at twice the estimated capacity of the link, for an eighth of the round trip. The
+//! acknowledgements of such a pulse show what the link carries. If it carries all of the pulse's rate, the next pulse
+//! is stronger. If it carries less, that is the capacity. Between pulses the data in flight is held at the product of
+//! capacity and round-trip time and a little more, so that the queue of a pulse drains at once.
 //!
-//! - Capacity is a rate of arrivals, no count of losses: what a radio loses does not change it. The part that is lost
-//!   is measured while no queue stands, and sent on top.
-//! - A capacity that falls is seen within a quarter of a round trip of acknowledgements: they come more slowly than the data
-//!   left. That needs no shortest round-trip time, which a path that changes may have outlived.
-//! - A path that has become longer is found in the same way: all data waits, and yet the link delivers less than a pulse
-//!   shows that it can. So there is no queue.
-//! - After a silence of the acknowledgements (a break of the link) measuring begins anew. What is known holds.
-//! - Others in the queue look like a longer path at first. That is tried: over a longer path the capacity is then had; beside
-//!   others everything still waits. Then CUBIC, or BBR, competes with them, until the answers to pulses show that nobody is left.
+//! - Capacity is a rate of arrivals, not a count of losses: a radio's losses do not change it. The lost part is
+//!   measured while no queue stands, and sent in addition.
+//! - A falling capacity is seen within a quarter of a round trip of acknowledgements: they come more slowly than the
+//!   data left. That needs no shortest round-trip time, which may be out of date on a changing path.
+//! - On a longer path all data waits, and yet the link delivers less than pulses show that it can: there is no queue.
+//! - After a silence of the acknowledgements (an outage of the link) measuring begins anew. The estimates stay.
+//! - Other flows in the queue look like a longer path at first, so that is assumed first. If the path is longer, the
+//!   capacity is then reached. If all data still waits, there are other flows. Then CUBIC, or BBR, competes with them,
+//!   until the responses to pulses show that no others are left.
 //!
-//! Source: ours. Measuring a link by a short burst is the idea of packet trains, and of SQP (Ray et al., arXiv 2207.11857), whose
-//! bursts are video frames; that data in flight beyond the product is a queue is BBR's (draft-ietf-ccwg-bbr-06).
+//! Source: ours. Bursts that measure are the idea of packet trains, and of SQP (Ray et al., arXiv 2207.11857: its
+//! bursts are video frames); that data in flight beyond the product is a queue is BBR's (draft-ietf-ccwg-bbr-06).
 
 mod calm;
 mod contest;
@@ -39,47 +39,47 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// The smallest window. Unit: segments.
 const WINDOW_MIN: u64 = 4;
-/// No link is taken to be faster.
+/// The highest rate that is assumed for a link.
 const RATE_MAX: Rate = Rate::from_mbit_per_s(100_000);
 /// Gains are in quarters.
 const UNIT: u64 = 4;
-/// The pulse's rate over the capacity, once that is found, and while it is not.
+/// The gain of a pulse when the capacity is found, and the largest while it is not.
 const GAIN_FOUND: u64 = 8;
 const GAIN_MAX: u64 = 32;
-/// A pulse that a short queue drops a part of is made weaker, down to this.
+/// If a short queue drops a part of the pulses, they become weaker, down to this gain.
 const GAIN_MIN: u64 = 5;
-/// A pulse was dropped in part if more than this part of a cycle's data was lost beyond what the radio loses.
+/// A pulse was dropped in part if, beyond the radio's losses, more than this part of a cycle's data was lost.
 const DROPPED_PART: u64 = 64;
 /// The start ends without a measurement if more than this part was lost.
 const SURPLUS_PART: u64 = 4;
-/// A weaker pulse is made stronger after so many cycles without that.
+/// Weak pulses become stronger after so many cycles in which no pulse was dropped in part.
 const UNHURT_CYCLES: u32 = 16;
-/// A pulse did not meet the link's limit if the link delivered this part of what the pulse was faster. Unit: percent.
+/// A pulse did not reach the link's limit if this part of its additional rate was delivered. Unit: percent.
 const FREE_PERCENT: u64 = 75;
 /// A pulse lasts this part of a round trip.
 const PULSE_PART: u64 = 8;
-/// A pulse has so many segments at least: fewer measure too roughly.
+/// A pulse has at least so many segments: fewer measure too roughly.
 const PULSE_SEGMENTS: u64 = 32;
-/// A pulse comes after so many times its length at the earliest.
+/// The next pulse begins after so many times the length of the last one at the earliest.
 const PULSE_REST: u64 = 6;
-/// Others fill the queue if more than this part of a cycle's data was lost beyond what the radio loses, while all waited.
+/// Other flows fill the queue if a larger part of a cycle was lost, beyond the radio's losses, while all data waited.
 const CROWD_PART: u64 = 48;
-/// How long the shortest round-trip time is known.
+/// How long the shortest round-trip time is valid.
 const SHORTEST_WINDOW: Duration = Duration::from_s(60);
-/// Multiples of it are spread evenly (2³² / φ).
+/// The multiples of this number are spread evenly over 32 bits (2³² / φ).
 const GOLDEN: u32 = 2_654_435_769;
-/// What may stand in the queue on purpose: this part of the round trip, within these bounds.
+/// The queue that may stand on purpose: this part of the round trip, within these bounds.
 const QUEUE_PART: u64 = 32;
 const QUEUE_MIN: Duration = Duration::from_ms(3);
 const QUEUE_MAX: Duration = Duration::from_ms(20);
 /// Between pulses the rate differs from the capacity by this much at most. Unit: percent.
 const SLOWEST_PERCENT: u64 = 50;
 const FASTEST_PERCENT: u64 = 125;
-/// A capacity falls by no more than this in a quarter of a round trip. Unit: percent.
+/// A capacity falls by at most this in a quarter of a round trip. Unit: percent.
 const FALL_PERCENT: u64 = 50;
-/// Acknowledgements that are this many times as far apart as they use to be show a break of the link.
+/// If the time between acknowledgements grows this many times, the link has an outage.
 const SILENCE: u64 = 4;
-/// What they may be apart without that.
+/// A longer time than usual that shows no outage.
 const SILENCE_MIN: Duration = Duration::from_ms(5);
 /// The first window is that of a path with this round-trip time.
 const START_RTT: Duration = Duration::from_ms(100);
@@ -90,11 +90,11 @@ struct Pulse {
     start: Instant,
     end: Instant,
     gain: u64,
-    /// The capacity when it began.
+    /// The capacity when the pulse began.
     from: Rate,
 }
 
-/// What a cycle has shown: the time from one pulse's acknowledgement to the next one's.
+/// What a cycle has shown. A cycle lasts from the acknowledgement of one pulse to that of the next.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cycle {
     began: Instant,
@@ -104,14 +104,14 @@ struct Cycle {
     rtt_max: Duration,
     acked: u64,
     lost: u64,
-    /// Of these, what was sent while no pulse made a queue.
+    /// The part of them that was sent while no pulse made a queue.
     calm_acked: u64,
     calm_lost: u64,
-    /// It measures too little: data was lacking, or the link broke.
+    /// Whether the cycle measures too little: data was lacking, or the link had an outage.
     spoilt: bool,
-    /// Data was lacking.
+    /// Whether data was lacking.
     lacking: bool,
-    /// The capacity fell.
+    /// Whether the capacity fell.
     fallen: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct Pulsed {
     initial_window: u64,
     /// Payload that the link delivers. `None` while no round-trip time is known.
     capacity: Option<Rate>,
-    /// Whether a pulse has met the link's limit since the start.
+    /// Whether a pulse has reached the link's limit since the start.
     found: bool,
     /// The shortest round-trip time since the path last grew longer.
     base: Option<Duration>,
@@ -132,29 +132,29 @@ pub struct Pulsed {
     gain: u64,
     cycle: Cycle,
     calm: Calm,
-    /// The part that the radio loses, by cycles that waited for nobody at all.
+    /// The part that the radio loses, by cycles in which no data waited at all.
     clean: Calm,
     in_flight: u64,
-    /// How far acknowledgements are apart.
+    /// The usual time between acknowledgements.
     spacing: Option<Duration>,
     acked_at: Instant,
     timed_out: bool,
-    /// What a wait is.
+    /// Judges whether waiting data shows a longer path or other flows.
     doubt: Doubt,
-    /// Whether the path is one.
+    /// Tests whether the assumed path contains a queue.
     dips: Dips,
-    /// What competes with others, while there are some.
+    /// The law that competes with other flows, while there are some.
     contest: Option<Box<Contest>>,
-    /// The gain of pulses where the limit is known.
+    /// The gain of pulses when the limit is known.
     usual_gain: u64,
-    /// Cycles in a row that lost no part of a pulse.
+    /// Cycles in a row in which no pulse was dropped in part.
     unhurt: u32,
-    /// The largest capacity of late.
+    /// The largest recent capacity.
     most: Rate,
-    /// How many pulses there were, and when the next one is due beside others.
+    /// How many pulses there were, and when the next one is due while other flows compete.
     pulses: u32,
     pulse_due: Instant,
-    /// The shortest round-trip time of late, and since when.
+    /// The shortest recent round-trip time, and since when it is recorded.
     shortest: (Duration, Instant),
 }
 
@@ -204,7 +204,7 @@ impl Pulsed {
         pulsed
     }
 
-    /// What the link is believed to deliver.
+    /// The estimated rate that the link delivers.
     pub fn capacity(&self) -> Option<Rate> {
         self.capacity
     }
@@ -214,12 +214,12 @@ impl Pulsed {
         self.base
     }
 
-    /// Whether it competes with others for the link.
+    /// Whether it competes with other flows for the link.
     pub fn is_contested(&self) -> bool {
         self.contest.is_some()
     }
 
-    /// The first round-trip time of a path of which nothing else is known.
+    /// The first round-trip time of an otherwise unknown path.
     fn begin_unknown(&mut self, now: Instant, rtt: Duration) {
         let like = rtt.clamp(Duration::from_us(1), START_RTT);
         self.begin(now, rtt, Rate::of(Bytes::new(self.initial_window), like));
@@ -238,12 +238,12 @@ impl Pulsed {
         self.base.unwrap_or(START_RTT).max(Duration::from_us(1))
     }
 
-    /// Two segments a round trip at least.
+    /// At least two segments per round trip.
     fn within_bounds(&self, rate: Rate) -> Rate {
         rate.max(Rate::of(Bytes::new(2 * self.mss), self.rtt())).min(RATE_MAX)
     }
 
-    /// The capacity with what the radio will lose of it.
+    /// The capacity, and in addition what the radio will lose.
     fn gross(&self) -> Rate {
         if let Some(contest) = &self.contest {
             return self.within_bounds(contest.rate());
@@ -252,7 +252,7 @@ impl Pulsed {
         scaled(capacity, 65_536, 65_536 - self.calm.lost_q16()).min(RATE_MAX)
     }
 
-    /// What may stand in the queue on purpose.
+    /// The queue that may stand on purpose.
     fn queue(&self) -> Duration {
         (self.rtt() / QUEUE_PART).clamp(QUEUE_MIN, QUEUE_MAX) * (self.usual_gain - UNIT)
             / (GAIN_FOUND - UNIT)
@@ -265,7 +265,7 @@ impl Pulsed {
         (self.rtt() / PULSE_PART).max(fewest.min(self.rtt() / 2))
     }
 
-    /// What is to be in flight between pulses. Unit: bytes.
+    /// The data that should be in flight between pulses. Unit: bytes.
     fn target(&self) -> u64 {
         if let Some(contest) = &self.contest {
             return contest.window();
@@ -275,7 +275,7 @@ impl Pulsed {
             way = way * dips::LEFT_PERCENT / 100;
         }
         let product = self.gross().bytes_in(way).get();
-        // What arrived and waits for its acknowledgement.
+        // Data that has arrived and waits for its acknowledgement.
         let apart = self.spacing.unwrap_or(Duration::ZERO).min(self.rtt() / PULSE_PART);
         product.saturating_add(self.gross().bytes_in(apart).get())
     }
@@ -300,17 +300,17 @@ impl Pulsed {
         cycle.rtt_max = cycle.rtt_max.max(rtt);
     }
 
-    /// Whether acknowledgements have been away for longer than they use to be.
+    /// Whether the time since the last acknowledgement is much longer than usual.
     fn was_silent(&mut self, now: Instant) -> bool {
         let apart = now.saturating_since(std::mem::replace(&mut self.acked_at, now));
         let usual = self.spacing.get_or_insert(apart);
         let silent = apart > (*usual * SILENCE).saturating_add(SILENCE_MIN);
-        // A silence counts little, so that acknowledgements that become rarer are soon the usual ones.
+        // A silence has little weight, and if acknowledgements become rarer, that is soon the usual time.
         *usual = (*usual * 15 + apart.min(*usual * 4 + SILENCE_MIN)) / 16;
         silent
     }
 
-    /// Takes a larger capacity at once, and a smaller one where the queue has grown.
+    /// Uses a larger capacity at once, and a smaller one if the queue has grown.
     fn measure(&mut self, arrival: Arrival) {
         let Some(capacity) = self.capacity else { return };
         let few = 8 * self.mss;
@@ -344,7 +344,7 @@ impl Pulsed {
         }
     }
 
-    /// A pulse and what follows it have arrived.
+    /// A pulse and the data after it have arrived.
     fn conclude(&mut self, ack: &Ack, pulse: Pulse) {
         let cycle = self.cycle;
         let rtt = self.rtt();
@@ -388,14 +388,14 @@ impl Pulsed {
         self.cycle = Cycle { began: ack.now, ..Cycle::default() };
     }
 
-    /// Whether more than one in `part` bytes of a cycle was lost beyond twice what the radio loses.
+    /// Whether more than one in `part` bytes of a cycle was lost, beyond twice the radio's losses.
     fn dropped_more_than(&self, part: u64, cycle: &Cycle, radio: &Calm) -> bool {
         let all = cycle.acked.saturating_add(cycle.lost);
         let radio = u128::from(all) * u128::from(radio.lost_q16()) / 65_536;
         u128::from(cycle.lost) > 2 * radio + u128::from(all / part)
     }
 
-    /// A queue too short for a pulse drops a part of it: the pulses become weaker.
+    /// If the queue is too short for a pulse, it drops a part of it: the pulses become weaker.
     fn fit_pulses(&mut self, cycle: &Cycle) {
         if self.dropped_more_than(DROPPED_PART, cycle, &self.calm) {
             if !self.found && self.dropped_more_than(SURPLUS_PART, cycle, &self.calm) {
@@ -415,8 +415,8 @@ impl Pulsed {
         }
     }
 
-    /// Where all of a cycle waited although the link delivered less than it can, either there was no queue, as the path has
-    /// become longer, or others are in it. The way is tried first.
+    /// If all data of a cycle waited although the link delivered less than it can, either the path has become longer,
+    /// and there was no queue, or other flows are in the queue. A longer path is assumed first.
     fn look_at_the_wait(&mut self, cycle: &Cycle, pulse: Pulse, lasted: Duration) {
         let Some(rtt_min) = cycle.rtt_min else { return };
         let rate = Rate::of(Bytes::new(cycle.acked), lasted);
@@ -442,7 +442,7 @@ impl Pulsed {
             Finding::Others => {
                 self.doubt.forget();
                 self.base = Some(self.shortest.0.min(rtt_min));
-                // A little less than a half of all in flight is near a fair part of two, and less far from that of more.
+                // A little less than half of the data in flight is near a fair part of two, and nearer to that of more.
                 let part = self.answer(pulse).map_or(contest::ALL, |part| part.max(1));
                 let most = u64::try_from(contest::ALL * 45 / part).unwrap_or(100).min(100);
                 let link = self.most.max(rate);
@@ -466,13 +466,13 @@ impl Pulsed {
             self.shortest = (base, now);
         }
         if rtt_min < self.shortest.0 - self.shortest.0 / 16 {
-            // What was taken for the radio's losses may have been a queue's.
+            // The measured losses of the radio may have been drops of a queue.
             self.clean.forget();
         }
         self.shortest.0 = self.shortest.0.min(rtt_min);
     }
 
-    /// Ours of what the link delivers, by what arrived of a pulse and of as much time before it. Unit: 1/1024.
+    /// Our share of the delivered data, by what arrived of a pulse and of as much time before it. Unit: 1/1024.
     fn answer(&self, pulse: Pulse) -> Option<i64> {
         let length = pulse.end.saturating_since(pulse.start);
         let few = 4 * self.mss;
@@ -480,7 +480,7 @@ impl Pulsed {
         contest::part(before, self.arrivals.between(pulse.start, pulse.end, few)?)
     }
 
-    /// A cycle beside others is over. The link is ours again where they leave no queue, or nothing of a pulse.
+    /// A cycle beside other flows is over. The link is ours again if they leave no queue, or take nothing of a pulse.
     fn contend(&mut self, cycle: &Cycle, pulse: Pulse, lasted: Duration) {
         let answer = self.answer(pulse).filter(|_| !cycle.spoilt);
         let Some(rtt_min) = cycle.rtt_min else { return };
@@ -495,7 +495,7 @@ impl Pulsed {
         }
     }
 
-    /// The link broke, or the path changed: what has arrived around that measures nothing.
+    /// The link had an outage, or the path changed: data that arrived at that time measures nothing.
     fn disregard(&mut self, arrival: Option<Arrival>) {
         self.arrivals.clear();
         if let Some(arrival) = arrival {
@@ -512,7 +512,7 @@ fn scaled(rate: Rate, numerator: u64, denominator: u64) -> Rate {
     Rate::from_bits_per_s(u64::try_from(bits).unwrap_or(u64::MAX))
 }
 
-/// How fast data is to leave between pulses, so that in a quarter of a round trip so much is in flight as is to be.
+/// The rate between pulses that brings the data in flight to `target` in a quarter of a round trip.
 pub(crate) fn steered(capacity: Rate, target: u64, in_flight: u64, quarter: Duration) -> Rate {
     let product = i128::from(capacity.bytes_in(quarter).get()).max(1);
     let missing = i128::from(target) - i128::from(in_flight);
@@ -573,7 +573,7 @@ impl CongestionControl for Pulsed {
             if over {
                 self.conclude(ack, pulse);
                 self.pulse = None;
-                // Others that send as they are acknowledged would fit into pulses that come once per round trip.
+                // Flows that send as they are acknowledged would adapt to pulses that come once per round trip.
                 self.pulses = self.pulses.wrapping_add(1);
                 let turn = u64::from(self.pulses.wrapping_mul(GOLDEN) >> 24);
                 self.pulse_due = ack.now + self.rtt() * turn / 256;

@@ -1,4 +1,4 @@
-//! The common parts of windows counted in segments: the window itself, its past, and its pacing.
+//! The common parts of windows counted in segments: the window itself, its earlier state, and its pacing.
 
 use crate::{Ack, CongestionControl, Established, Phase};
 use midhop_units::{Bytes, Duration, Rate};

@@ -13,7 +13,7 @@ use crate::{
 };
 use midhop_units::{Bytes, Rate};
 
-/// Fewer RTT samples in a round prove nothing; Reno decides then.
+/// Fewer RTT samples in a round prove nothing; then Reno decides.
 const SAMPLES_MIN: u32 = 3;
 
 /// How many segments may wait in the queue.
@@ -49,7 +49,7 @@ pub struct VegasWindow {
     pub cwnd: u32,
     /// Unit: segments.
     pub ssthresh: u32,
-    /// Whether slow start goes on and its growth applies.
+    /// Whether slow start continues and its growth applies.
     pub slow_start: bool,
 }
 

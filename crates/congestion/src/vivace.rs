@@ -14,7 +14,6 @@
 //! A slope of the round-trip times below three of its standard errors counts as zero: acknowledgements
 //! that a receiver delays show no queue. There is a window, of two products of rate and
 //! smoothed round-trip time.
-//! smoothed round-trip time.
 
 mod interval;
 mod utility;
@@ -80,7 +79,7 @@ pub struct Vivace {
     intervals: VecDeque<Interval>,
     /// Whether the very first interval has its result.
     has_result: bool,
-    /// The best of the start: its rate and utility.
+    /// The best result of the start: rate and utility.
     best: Option<(Rate, i64)>,
     /// Probes still to be sent, and whether the first of each pair is the upper one.
     probes_sent: usize,

@@ -21,28 +21,28 @@ const QUALITY_RECEIVE: u16 = 18;
 const QUALITY_TRANSMIT: u16 = 19;
 const MTU: u16 = 20;
 
-/// What precedes each value: its type and its length.
+/// The header of each value: its type and its length.
 const HEADER: usize = 4;
 
-/// Who one end says that it is.
+/// The description of an end, as it reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerType {
     /// Whether it has the medium secured.
     pub is_secured: bool,
-    /// For people.
+    /// A text for people.
     pub description: String,
 }
 
-/// One data item. "Receive" and "transmit" are the modem's: what it transmits leaves this host.
+/// One data item. "Receive" and "transmit" are from the modem's side: what it transmits leaves this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// The answer to a request, or why a session ends, and words for people.
+    /// The response to a request, or why a session ends, and a text for people.
     Status(Status, String),
-    /// Who the sender is.
+    /// The description of the sender.
     PeerType(PeerType),
-    /// How often the sender sends something; zero: it need not.
+    /// How often the sender sends a message; zero: it need not.
     HeartbeatInterval(Duration),
-    /// The extensions that the sender knows.
+    /// The extensions that the sender supports.
     ExtensionsSupported(Vec<u16>),
     /// The destination that a message is about.
     Mac(Mac),
@@ -54,7 +54,7 @@ pub enum Item {
     CurrentRateReceive(Rate),
     /// The rate that the link has away from the modem.
     CurrentRateTransmit(Rate),
-    /// How long the link takes.
+    /// The latency of the link.
     Latency(Duration),
     /// How much of the modem's resources is left. Unit: percent.
     Resources(u8),
@@ -64,7 +64,7 @@ pub enum Item {
     QualityTransmit(u8),
     /// The largest frame that the link carries. Unit: bytes.
     Mtu(u16),
-    /// An address, a network or a point of connection, of which nothing here needs to know more.
+    /// An address, a network or a point of connection, whose meaning is not needed here.
     Address(u16, Vec<u8>),
 }
 
@@ -108,7 +108,7 @@ impl Item {
         matches!(self, Self::Address(..))
     }
 
-    /// Appends it as it is sent.
+    /// Appends its encoding.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let value = match self {
             Self::Status(status, text) => [&[status.code()], text.as_bytes()].concat(),
@@ -134,7 +134,7 @@ impl Item {
             Self::Mtu(bytes) => bytes.to_be_bytes().to_vec(),
             Self::Address(_, value) => value.clone(),
         };
-        // Only texts could be longer; what of them does not fit is left out.
+        // Only texts could be longer; they are truncated.
         let length = value.len().min(usize::from(u16::MAX));
         out.extend_from_slice(&self.kind().to_be_bytes());
         out.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());

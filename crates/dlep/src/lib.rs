@@ -1,8 +1,8 @@
 //! What modems report of their links: the Dynamic Link Exchange Protocol (DLEP).
 //!
-//! A [`Router`] asks a modem for its metrics, and learns of each change. A [`Modem`] is the other end, for a laboratory.
-//! Both are sans-IO: the caller gives bytes of a TCP connection and the time, and gets bytes to send. [`Steady`] is what
-//! of a rate that changes often may be relied upon.
+//! A [`Router`] requests a modem's metrics, and receives each change. A [`Modem`] is the other end, for a laboratory.
+//! Both are sans-IO: the caller gives bytes of a TCP connection and the time, and gets bytes to send. [`Steady`] is the
+//! part of a changing rate that may be relied upon.
 //!
 //! Source: RFC 8175. Left out: discovery (§7.1: the router is given the modem's address), TLS, and all extensions.
 

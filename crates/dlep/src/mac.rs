@@ -1,4 +1,4 @@
-//! By what a modem names what it reaches.
+//! The MAC address by which a modem names a destination.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub struct Mac {
 }
 
 impl Mac {
-    /// Of six bytes or eight; `None` of other lengths.
+    /// An address of six or eight bytes; `None` for other lengths.
     pub fn new(address: &[u8]) -> Option<Self> {
         let length = address.len();
         if length != 6 && length != 8 {

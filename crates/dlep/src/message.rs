@@ -4,7 +4,7 @@
 
 use crate::{Item, Mac, Refusal, Status};
 
-/// What precedes the items: a message's type and their length.
+/// The header before the items: a message's type and their length.
 const HEADER: usize = 4;
 
 macro_rules! kinds {
@@ -43,7 +43,7 @@ kinds! {
     DestinationUp = 7,
     /// The router's answer.
     DestinationUpResponse = 8,
-    /// The router asks for a destination.
+    /// The router requests a destination.
     DestinationAnnounce = 9,
     /// The modem's answer.
     DestinationAnnounceResponse = 10,
@@ -51,13 +51,13 @@ kinds! {
     DestinationDown = 11,
     /// The answer to that.
     DestinationDownResponse = 12,
-    /// What is reported of a destination has changed.
+    /// The metrics of a destination have changed.
     DestinationUpdate = 13,
-    /// The router asks for other characteristics of a link.
+    /// The router requests other characteristics of a link.
     LinkCharacteristicsRequest = 14,
     /// The modem's answer.
     LinkCharacteristicsResponse = 15,
-    /// Nothing but that its sender is there.
+    /// Its sender is alive.
     Heartbeat = 16,
 }
 
@@ -66,17 +66,17 @@ kinds! {
 pub struct Message {
     /// Its type.
     pub kind: Kind,
-    /// Its data items, in the order in which they stand.
+    /// Its data items, in their order on the wire.
     pub items: Vec<Item>,
 }
 
 impl Message {
-    /// Of these items.
+    /// A message with these items.
     pub fn new(kind: Kind, items: Vec<Item>) -> Self {
         Self { kind, items }
     }
 
-    /// As it is sent.
+    /// Its encoding.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = vec![0; HEADER];
         for item in &self.items {
@@ -101,7 +101,7 @@ impl Message {
         named.ok_or_else(|| Refusal::data(format!("{:?} names no destination", self.kind)))
     }
 
-    /// Its status, with the words beside it; none: it has none.
+    /// Its status, and the text with it; none: it has no status.
     pub fn status(&self) -> Option<(Status, &str)> {
         self.items.iter().find_map(|item| match item {
             Item::Status(status, words) => Some((*status, words.as_str())),
@@ -116,7 +116,7 @@ impl Message {
         let mut items: Vec<Item> = Vec::new();
         while !rest.is_empty() {
             let (item, following) = Item::read(rest)?;
-            // Not asked of each address: a message may have thousands.
+            // Not checked for addresses: a message may have thousands.
             if !item.may_repeat() && items.iter().any(|other| other.kind() == item.kind()) {
                 return Err(Refusal::data(format!("data item {} twice in {kind:?}", item.kind())));
             }
@@ -127,7 +127,7 @@ impl Message {
     }
 }
 
-/// What has arrived of a stream and is no whole message yet: at most one message's bytes.
+/// The received bytes that are no whole message yet: at most one message's bytes.
 #[derive(Debug, Default)]
 pub struct Inbox(Vec<u8>);
 
@@ -140,7 +140,7 @@ impl Inbox {
     /// The next whole message; none: more must arrive.
     ///
     /// # Errors
-    /// When it is none, or has items that are not valid.
+    /// When the next bytes are no message, or have invalid items.
     pub fn take(&mut self) -> Result<Option<Message>, Refusal> {
         let Some(&[kind_high, kind_low, high, low]) = self.0.first_chunk() else { return Ok(None) };
         let end = HEADER + usize::from(u16::from_be_bytes([high, low]));

@@ -1,17 +1,17 @@
-//! What a modem reports of a link, or of all of its links.
+//! The metrics of a link, or of all links, as a modem reports them.
 
 use crate::Item;
 use midhop_units::Rate;
 
-/// What is known of one link. What a later message does not repeat stays.
+/// The known metrics of one link. Values that a later message does not repeat stay valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// The rate that it has away from the modem. Zero says nothing, by a modem that cannot tell.
+    /// The rate of the link away from the modem. Zero means that the modem does not know it.
     pub current_rate_transmit: Option<Rate>,
 }
 
 impl Metrics {
-    /// Takes what a message has of them.
+    /// Updates them from the items of a message.
     pub fn update(&mut self, items: &[Item]) {
         for item in items {
             if let Item::CurrentRateTransmit(rate) = item {

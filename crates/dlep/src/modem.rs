@@ -5,7 +5,7 @@
 use crate::{Inbox, Item, Kind, Mac, Message, PeerType, Refusal, Status};
 use midhop_units::{Duration, Instant, Rate};
 
-/// How often this end sends something.
+/// How often this end sends a message.
 const HEARTBEAT: Duration = Duration::from_s(1);
 
 /// A session with a router that has connected.
@@ -19,12 +19,12 @@ pub struct Modem {
     /// The rate of all links.
     rate: Rate,
     destinations: Vec<Mac>,
-    /// The answers that the router has sent: to what, and how it stood to it.
+    /// The router's responses: the message that each responds to, and its status.
     answers: Vec<(Kind, Option<Status>)>,
 }
 
 impl Modem {
-    /// Whose links have `rate` away from here, and lead to `destinations`.
+    /// A modem whose links have `rate` away from it, and lead to `destinations`.
     pub fn new(now: Instant, rate: Rate, destinations: Vec<Mac>) -> Self {
         Self {
             inbox: Inbox::default(),
@@ -48,22 +48,22 @@ impl Modem {
         self.is_over
     }
 
-    /// The answers of the router so far: to what, and how it stood to it.
+    /// The router's responses so far: the message that each responds to, and its status.
     pub fn answers(&self) -> &[(Kind, Option<Status>)] {
         &self.answers
     }
 
-    /// What is to be sent now, once.
+    /// Takes the bytes to send now.
     pub fn to_send(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// When [`on_time`](Self::on_time) is to be called next.
+    /// When to call [`on_time`](Self::on_time) next.
     pub fn next_time(&self) -> Instant {
         if self.is_open() { self.sent_at + HEARTBEAT } else { Instant::NEVER }
     }
 
-    /// Sends a heartbeat where one is due.
+    /// Sends a heartbeat if one is due.
     pub fn on_time(&mut self, now: Instant) {
         if self.next_time() <= now {
             self.send(now, Kind::Heartbeat, Vec::new());
@@ -83,7 +83,7 @@ impl Modem {
         self.send(now, Kind::DestinationUpdate, items);
     }
 
-    /// A destination is not reached any more.
+    /// A destination can no longer be reached.
     pub fn lose(&mut self, now: Instant, destination: Mac) {
         self.send(now, Kind::DestinationDown, vec![Item::Mac(destination)]);
     }
@@ -91,7 +91,7 @@ impl Modem {
     /// `bytes` have arrived.
     ///
     /// # Errors
-    /// When they are not valid, or have no place there.
+    /// When they are invalid, or not allowed in this state.
     pub fn on_received(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Refusal> {
         self.inbox.put(bytes);
         while let Some(message) = self.inbox.take()? {

@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 
 /// How long a modem may take for its first answer.
 const ANSWER_WITHIN: Duration = Duration::from_s(10);
-/// How often this end sends something.
+/// How often this end sends a message.
 const HEARTBEAT: Duration = Duration::from_s(5);
 /// So many of the modem's intervals without anything end the session (§7.3.1: at least two).
 const MISSED: u64 = 2;
-/// More destinations than a modem of any kind reaches at a time.
+/// No modem of any kind reaches more destinations at a time.
 const DESTINATIONS_MAX: usize = 4096;
 
 /// Why a session is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The modem sent what is not valid.
+    /// The modem sent something invalid.
     #[error("the modem sent what is not valid: {0}")]
     Invalid(#[from] Refusal),
-    /// The modem has not answered, or has fallen silent.
+    /// The modem has not answered, or has stopped sending.
     #[error("the modem has sent nothing for {0}")]
     Silent(Duration),
     /// The modem ended it.
@@ -30,14 +30,14 @@ pub enum SessionError {
     Ended {
         /// Its status code.
         code: u8,
-        /// Its own words, with a colon before them.
+        /// Its own text, with a colon before it.
         words: String,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The first answer is not there yet.
+    /// The first answer has not arrived.
     Asked,
     Open,
     Over,
@@ -52,10 +52,10 @@ pub struct Router {
     /// When something was received last.
     received_at: Instant,
     sent_at: Instant,
-    /// How long the modem may send nothing; none: as long as it likes.
+    /// How long the modem may send nothing; none: without limit.
     silence_max: Option<Duration>,
     modem: Option<PeerType>,
-    /// What holds of all destinations that say nothing else.
+    /// The metrics of all destinations that have none of their own.
     all: Metrics,
     destinations: BTreeMap<Mac, Metrics>,
 }
@@ -83,18 +83,18 @@ impl Router {
         this
     }
 
-    /// Whether the modem has answered, and its metrics are here.
+    /// Whether the modem has answered, and its metrics are known.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// What the modem calls itself.
+    /// The modem's description of itself.
     pub fn modem(&self) -> Option<&str> {
         self.modem.as_ref().map(|it| it.description.as_str())
     }
 
-    /// The rate that the link has at this moment away from here: to `destination`, or, where none is named, to the only
-    /// one that there is, else what holds of all. None: the modem does not say, or does not reach it.
+    /// The present rate of the link away from here: to `destination`, or, if none is named, to the only destination;
+    /// else the rate that is reported for all. None: the modem does not report it, or does not reach the destination.
     pub fn rate(&self, destination: Option<Mac>) -> Option<Rate> {
         if !self.is_open() {
             return None;
@@ -112,12 +112,12 @@ impl Router {
         self.destinations.len()
     }
 
-    /// What is to be sent now, once.
+    /// Takes the bytes to send now.
     pub fn to_send(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// When [`on_time`](Self::on_time) is to be called next.
+    /// When to call [`on_time`](Self::on_time) next.
     pub fn next_time(&self) -> Instant {
         let silent = self.silence_max.map_or(Instant::NEVER, |max| self.received_at + max);
         match self.state {
@@ -128,10 +128,10 @@ impl Router {
         }
     }
 
-    /// Sends a heartbeat where one is due.
+    /// Sends a heartbeat if one is due.
     ///
     /// # Errors
-    /// When nothing has arrived for too long. What is to be sent says so to the modem.
+    /// When nothing has arrived for too long. The bytes to send report that to the modem.
     pub fn on_time(&mut self, now: Instant) -> Result<(), SessionError> {
         if self.state == State::Over {
             return Ok(());
@@ -148,10 +148,10 @@ impl Router {
         Ok(())
     }
 
-    /// `bytes` have arrived. Answers are to be sent.
+    /// `bytes` have arrived. The responses are among the bytes to send.
     ///
     /// # Errors
-    /// When the session is over. What is to be sent says so to the modem.
+    /// When the session is over. The bytes to send report that to the modem.
     pub fn on_received(&mut self, now: Instant, bytes: &[u8]) -> Result<(), SessionError> {
         self.inbox.put(bytes);
         while self.state != State::Over {
@@ -175,7 +175,7 @@ impl Router {
         Ok(())
     }
 
-    /// Tells the modem that this end stops.
+    /// Reports to the modem that this end stops.
     pub fn stop(&mut self, now: Instant) {
         if self.state != State::Over {
             self.end(now, Status::SHUTTING_DOWN, "");
@@ -209,7 +209,7 @@ impl Router {
             }
             (State::Open, Kind::DestinationUpdate) => {
                 let mac = message.destination()?;
-                // After a refusal a modem sends none of that destination (§12.11).
+                // After a refusal a modem sends no update of that destination (§12.11).
                 let known = self.destinations.get_mut(&mac).ok_or_else(|| not_up(mac))?;
                 known.update(&message.items);
                 Ok(())

@@ -1,28 +1,28 @@
-//! How one end says what it thinks of what the other has sent.
+//! Status codes: how one end responds to what the other has sent.
 
 /// A status code.
 ///
 /// Source: RFC 8175 §13.1, table 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It was followed.
+    /// The request was followed.
     Success,
-    /// It was not followed, and the session goes on.
+    /// The request was not followed, and the session continues.
     Continues(u8),
     /// The session ends.
     Ends(u8),
 }
 
 impl Status {
-    /// The router wants to know nothing of this destination.
+    /// The router is not interested in this destination.
     pub const NOT_INTERESTED: Self = Self::Continues(1);
     /// The request was refused.
     pub const REQUEST_DENIED: Self = Self::Continues(2);
-    /// A message of a type that there is not.
+    /// A message of an unknown type.
     pub const UNKNOWN_MESSAGE: Self = Self::Ends(128);
-    /// A message that has no place in this state.
+    /// A message that is not allowed in this state.
     pub const UNEXPECTED_MESSAGE: Self = Self::Ends(129);
-    /// Data items that are not valid, or have no place there.
+    /// Data items that are invalid, or not allowed there.
     pub const INVALID_DATA: Self = Self::Ends(130);
     /// A destination that was not reported to be up.
     pub const INVALID_DESTINATION: Self = Self::Ends(131);
@@ -31,7 +31,7 @@ impl Status {
     /// This end stops.
     pub const SHUTTING_DOWN: Self = Self::Ends(255);
 
-    /// As it is sent.
+    /// Its code on the wire.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -39,7 +39,7 @@ impl Status {
         }
     }
 
-    /// What a code means: up to 127 a session goes on.
+    /// The meaning of a code: up to 127 the session continues.
     pub fn from_code(code: u8) -> Self {
         match code {
             0 => Self::Success,
@@ -49,13 +49,13 @@ impl Status {
     }
 }
 
-/// What this end received and does not take.
+/// Why this end does not accept what it received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Refusal {
-    /// What the other end is to be sent.
+    /// The status to send to the other end.
     pub status: Status,
-    /// What is wrong with it, for a person.
+    /// What is wrong, for a person.
     pub what: String,
 }
 

@@ -1,15 +1,16 @@
-//! What of a rate that changes often may be relied upon.
+//! The part of a changing rate that may be relied upon.
 
 use midhop_units::{Duration, Instant, Rate};
 use std::collections::VecDeque;
 
-/// The least of the rates of the last while: a lower rate counts at once, a higher one when it has lasted.
+/// The least of the recent rates: a lower rate counts at once, a higher one when it has lasted.
 ///
-/// A tunnel that sends more than its link carries fills a queue; one that sends less for a moment loses that moment.
+/// A tunnel that sends more than its link carries fills a queue; one that sends less for a moment loses only that
+/// moment.
 #[derive(Debug, Clone)]
 pub struct Steady {
     lasts: Duration,
-    /// Since when no less than each rate is reported: the lowest first, each of them since later than the one before.
+    /// Each rate, and since when no lower rate was reported. Rates and times ascend.
     rates: VecDeque<(Instant, Rate)>,
 }
 
@@ -19,7 +20,7 @@ impl Steady {
         Self { lasts, rates: VecDeque::new() }
     }
 
-    /// `rate` is reported now. Returns what may be relied upon.
+    /// `rate` is reported now. Returns the rate that may be relied upon.
     pub fn take(&mut self, now: Instant, rate: Rate) -> Rate {
         let mut since = now;
         while let Some(&(earlier, last)) = self.rates.back()
@@ -29,7 +30,7 @@ impl Steady {
             self.rates.pop_back();
         }
         self.rates.push_back((since, rate));
-        // A lower rate is over when the one after it has lasted.
+        // A lower rate no longer counts once the following one has lasted.
         while let Some((since, _)) = self.rates.get(1)
             && now.saturating_since(*since) >= self.lasts
         {

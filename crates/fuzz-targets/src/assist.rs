@@ -1,4 +1,4 @@
-//! Agents that meet packets of connections which they do not end: their ends may send anything.
+//! Agents that process packets of connections which they do not end. The ends of those may send anything.
 
 use midhop_assist::wire::{self, Route};
 use midhop_assist::{
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 /// Unit: bytes of packets.
 const CACHE: u64 = 20_000;
 
-/// A packet that remembers what it came as.
+/// A packet that remembers its original header.
 #[derive(Debug, Clone)]
 struct Met {
     way: Route,
@@ -49,7 +49,7 @@ impl Carried for Met {
     }
 }
 
-/// What has passed, and what may therefore come out.
+/// What has passed, and so may come out.
 #[derive(Default)]
 struct Books {
     /// What each direction acknowledged.
@@ -61,8 +61,8 @@ impl Books {
         self.acknowledged.insert((met.way, met.segment.acknowledgment));
     }
 
-    /// Payload stays in its place, and nothing is acknowledged beyond what its sender has: who rebuilds acknowledgements makes
-    /// smaller ones.
+    /// Payload stays in its place, and nothing is acknowledged beyond what the packet's sender acknowledged: made-up
+    /// acknowledgements have smaller numbers.
     fn check_row(&self, actions: &mut Actions<Met>) {
         for action in actions.drain() {
             if let Action::Send(met) = action {
@@ -77,7 +77,7 @@ impl Books {
         }
     }
 
-    /// Payload stays in its place, and nothing is acknowledged that its sender has not.
+    /// Payload stays in its place, and nothing is acknowledged that its sender has not acknowledged.
     fn check(&self, actions: &mut Actions<Met>) {
         for action in actions.drain() {
             if let Action::Send(met) = action {
@@ -90,10 +90,10 @@ impl Books {
     }
 }
 
-/// Packets of three flows, as they come: each is some bytes of `data`.
+/// Packets of three flows, in order: each is some bytes of `data`.
 ///
-/// What is cached and held stays within its size, segments come out as they went in, and no acknowledgement is made up. Raw
-/// packets are read as kernels' are: what is read can be written, and is then read as the same.
+/// The cache and held packets stay within their sizes, segments come out unchanged, and no acknowledgement is invented.
+/// Raw packets are read as if a kernel had sent them: what is read can be written, and is then read as the same.
 pub fn assist(data: &[u8]) {
     if let [0xff, packet @ ..] = data {
         return raw(packet);
@@ -184,7 +184,8 @@ pub fn assist(data: &[u8]) {
             snoop.handle_timeout(now, &mut actions);
             assert!(snoop.poll_timeout().is_none_or(|due| due > now), "a timer that does not rest");
         }
-        // What snoop resends carries the latest acknowledgement of its sender: a later one than it came with.
+        // Snoop's retransmissions carry the latest acknowledgement of their sender, which may be later than the
+        // original one.
         books.check(&mut actions);
         if row.poll_timeout().is_some_and(|due| due <= now) {
             row.handle_timeout(now, &mut actions);
@@ -200,7 +201,7 @@ pub fn assist(data: &[u8]) {
     }
 }
 
-/// Bytes that a kernel handed over as a packet.
+/// Bytes that a kernel passed on as a packet.
 fn raw(packet: &[u8]) {
     for own in ["10.0.0.1", "fd00::1"] {
         let _ = message::read(packet, own.parse().expect("an address"));

@@ -9,14 +9,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What a client sends in a conversation at most, in pieces.
+/// The most pieces that a client sends in a conversation.
 const PIECES: usize = 24;
 
-/// A conversation: a byte that chooses protocol and end, then pieces of what the client sends, each a byte
-/// that selects what it is.
+/// A conversation: a byte that selects protocol and end, then pieces of what the client sends, each with a byte
+/// that selects its kind.
 ///
-/// The client is answered as a handshake without a socket answers the same bytes, however they were cut; the
-/// flow has each byte behind the request once and in order; and once the client has gone nothing is left.
+/// The client gets the same answers as from a handshake without a socket for the same bytes, however they were cut. The
+/// flow has each byte behind the request once and in order. Once the client has gone nothing is left.
 pub fn conversation(data: &[u8]) {
     let (world, _turn) = World::enter();
     let mut script = Script(data);
@@ -34,7 +34,7 @@ pub fn conversation(data: &[u8]) {
         if kind >= 128 {
             listen(&mut stream, &mut received);
         }
-        // Whoever was shown out may be reset as it goes on.
+        // A client that was refused may be reset while it continues.
         if stream.write_all(&piece).is_err() {
             break;
         }
@@ -51,7 +51,7 @@ pub fn conversation(data: &[u8]) {
     world.settle();
 }
 
-/// What a client sends: a part of what it should, or anything.
+/// What a client sends: a part of a valid request, or anything.
 fn piece(kind: u8, script: &mut Script<'_>, echo: SocketAddr) -> Vec<u8> {
     let [high, low] = echo.port().to_be_bytes();
     match kind % 8 {
@@ -64,13 +64,13 @@ fn piece(kind: u8, script: &mut Script<'_>, echo: SocketAddr) -> Vec<u8> {
             let length = usize::from(script.short());
             (0..length).map(|at| (at * 31 % 251) as u8).collect()
         }
-        // A request to somewhere that no rule allows.
+        // A request for a target that no rule allows.
         6 => vec![5, 1, 0, 1, 127, 0, 0, script.byte().unwrap_or(0), 0, script.byte().unwrap_or(1)],
         _ => script.text().to_vec(),
     }
 }
 
-/// Receives some of what there is already, so that the daemon's answers and the client's bytes may cross.
+/// Receives some of what has arrived, so that the daemon's answers and the client's bytes may cross.
 fn listen(stream: &mut TcpStream, received: &mut Vec<u8>) {
     stream.set_nonblocking(true).expect("a mode");
     let mut piece = [0; 4096];
@@ -106,7 +106,7 @@ fn judge(
     answers.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
     if granted {
         assert_eq!(broken, None, "a flow that ends in order is not reset");
-        // The address by which the daemon asked is its own.
+        // The address from which the daemon connected is its own.
         let own = if protocol == Protocol::Socks5 {
             reply_at + 8..reply_at + 10
         } else {
@@ -119,7 +119,7 @@ fn judge(
         answers.extend(handshake.into_rest());
         assert!(received == answers, "{} bytes were received of {}", received.len(), answers.len());
     } else if broken.is_some() {
-        // Whoever sends much more to a closed door is reset, and may not receive the reason.
+        // A client that sends much more after a refusal is reset, and may not receive the reason.
         assert!(answers.starts_with(received), "{}", received.escape_ascii());
     } else {
         assert_eq!(received.escape_ascii().to_string(), answers.escape_ascii().to_string());

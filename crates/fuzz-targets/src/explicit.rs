@@ -7,16 +7,16 @@ use midhop_tunnel::template;
 use midhopd::explicit::handshake::{Handshake, Protocol, State};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// More than a handshake may be: what is kept beyond it would be memory for a stranger. Unit: bytes.
+/// More than a handshake may be: storing more would let a stranger use up memory. Unit: bytes.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 /// The longest piece of a session. Unit: bytes.
 const PIECE_BYTES_MAX: usize = 64;
 
-/// A session: a byte that chooses protocol and answer, a byte that says how many pieces' sizes follow, the
+/// A session: a byte that selects protocol and answer, a byte with the number of piece sizes that follow, the
 /// sizes, then what the client sends. The last size counts for all pieces that follow.
 ///
 /// Whatever the pieces: the client gets the same answers, the flow gets each byte behind the request once
-/// and in order, and what is kept of a client that has not asked is bounded.
+/// and in order, and what is stored of a client that has not made its request is bounded.
 pub fn explicit(data: &[u8]) {
     let [choice, count, rest @ ..] = data else { return };
     let (sizes, input) = rest.split_at(usize::from(*count).min(rest.len()));
@@ -28,7 +28,7 @@ pub fn explicit(data: &[u8]) {
     }
 }
 
-/// What came of a session.
+/// The result of a session.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     state: State,
@@ -53,7 +53,7 @@ fn session(choice: u8, sizes: &[u8], input: &[u8]) -> Outcome {
         }
     }
     if let State::Asked(target) = handshake.state() {
-        // Whoever asks for something can be asked for it through a tunnel.
+        // Any target that can be requested here can be requested through a tunnel.
         assert_eq!(template::target_of(&template::path_of(target)).as_ref(), Ok(target));
         handshake.answer(match choice >> 1 & 3 {
             0 => Err(Cause::Refused),
@@ -80,7 +80,7 @@ fn session(choice: u8, sizes: &[u8], input: &[u8]) -> Outcome {
     Outcome { state, answers, flow: None }
 }
 
-/// Where somebody wants to go: as HTTP's authority, and as the path of a template. What is understood can
+/// A target: as HTTP's authority, and as the path of a template. What is understood can
 /// be written, and is then understood as the same.
 pub fn target(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -92,7 +92,7 @@ pub fn target(data: &[u8]) {
         assert_eq!(template::target_of(&path).as_ref(), Ok(&target));
         match &target {
             Target::Address(address) => assert!(address.port() > 0 && !is_mapped(address)),
-            // A name that reads as an address would be judged as a name.
+            // A name that reads as an address would be treated as a name.
             Target::Name(name, port) => {
                 assert!(*port > 0 && name.parse::<std::net::IpAddr>().is_err());
             }
@@ -100,7 +100,7 @@ pub fn target(data: &[u8]) {
     }
 }
 
-/// IPv4 in the clothes of IPv6: rules for IPv4 would not fit it.
+/// IPv4 in the form of IPv6: rules for IPv4 would not match it.
 fn is_mapped(address: &SocketAddr) -> bool {
     matches!(address, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some())
 }

@@ -7,8 +7,8 @@ use midhop_path::recorded::{self, RecordedFormat};
 use midhop_path::{mahimahi, trace};
 use midhop_units::Duration;
 
-/// Two-line elements: any text gives satellites that are somewhere or decayed, or one error that says
-/// something.
+/// Two-line elements: any text gives satellites that have a position or are decayed, or one error with a
+/// message.
 pub fn elements(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Constellation::from_elements("fuzz", text, None, 10.0) {
@@ -87,7 +87,7 @@ pub fn recording(data: &[u8]) {
     }
 }
 
-/// What a trace passes in one round.
+/// The bits that a trace passes in one round.
 fn bits(rates: &trace::Trace<midhop_units::Rate>) -> f64 {
     let length = rates.repeat.unwrap_or(Duration::ZERO);
     let ends = rates.steps.iter().skip(1).map(|step| step.0).chain([length]);
@@ -98,8 +98,8 @@ fn bits(rates: &trace::Trace<midhop_units::Rate>) -> f64 {
 /// The satellites of the network whose state is read; as many ground stations follow them.
 const SATELLITES: u32 = 8;
 
-/// A file of Hypatia's, by the first byte which: `t` its elements, `i` its links, `g` the ground, `d` the
-/// description, all else its forwarding state, in pieces that end with an empty line.
+/// A file of Hypatia's, selected by the first byte: `t` its elements, `i` its links, `g` the ground, `d` the
+/// description, everything else its forwarding state, in pieces that end with an empty line.
 pub fn hypatia(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (kind, text) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
@@ -127,7 +127,7 @@ pub fn hypatia(data: &[u8]) {
     }
 }
 
-/// Whatever the state is, a way has an end, and no satellite twice.
+/// Whatever the state is, a path has an end, and no satellite twice.
 fn forwarded(text: &str) -> Result<(), hypatia::HypatiaError> {
     let mut state = hypatia::ForwardingState::default();
     for changes in text.split("\n\n") {

@@ -1,8 +1,8 @@
-//! What must hold for any bytes that a stranger can send or a user can write: no panic, and the
-//! properties below.
+//! Properties that must hold for any bytes that a stranger can send or a user can write: no panic, and those
+//! below.
 //!
-//! One function per target takes any bytes. `fuzz/` hands them to a fuzzer (`make fuzz`), for which
-//! all is built once more; the test `corpus` of this crate hands them all inputs that the fuzzer found
+//! One function per target takes any bytes. `fuzz/` passes them from a fuzzer (`make fuzz`), for which
+//! everything is built once more. The test `corpus` of this crate passes all inputs that the fuzzer found
 //! worth keeping, in a moment.
 
 mod assist;
@@ -30,7 +30,7 @@ use midhopd::explicit::handshake::{Handshake, Protocol, State};
 use midhopd::intercept::Segment;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A target: its name, which is that of its corpus, and what takes the bytes.
+/// A target: its name, which is that of its corpus, and the function that takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub use assist::assist;
@@ -82,7 +82,7 @@ pub const TARGETS: [Target; 26] = [
     ("target", target),
 ];
 
-/// A scenario: any text gives plans, or one error that says something. Proxies' tables too.
+/// A scenario: any text gives plans, or one error with a message. Includes proxies' tables.
 pub fn scenario(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let plans = Scenario::parse("fuzz.toml", text).and_then(|scenario| scenario.plans());
@@ -92,17 +92,17 @@ pub fn scenario(data: &[u8]) {
     }
 }
 
-/// The first packet of a flow, as it came from the wire, cut wherever the queue cut it.
+/// The first packet of a flow, as it came from the wire, cut anywhere by the queue.
 pub fn segment(data: &[u8]) {
     if let Some(segment) = Segment::parse(data) {
         assert_eq!(segment.source.is_ipv4(), segment.destination.is_ipv4());
     }
 }
 
-/// A client of the explicit mode: HTTP CONNECT where the first byte is odd, SOCKS5 else; the rest of
+/// A client of the explicit mode: HTTP CONNECT if the first byte is odd, else SOCKS5. The rest of
 /// that byte is the size of the pieces that it sends.
 ///
-/// How the bytes are cut changes neither what it asked for nor what it is answered.
+/// How the bytes are cut changes neither the request nor the answer.
 pub fn handshake(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     let protocol = if choice & 1 == 1 { Protocol::HttpConnect } else { Protocol::Socks5 };
@@ -115,7 +115,7 @@ pub fn handshake(data: &[u8]) {
     assert!(cut.into_rest().len() <= input.len().min(HEAD_KEPT_MAX + piece));
 }
 
-/// More than any handshake may need; what is kept beyond it would be memory for a stranger.
+/// More than any handshake may need: storing more would let a stranger use up memory.
 const HEAD_KEPT_MAX: usize = 32 << 10;
 
 fn shake_hands(protocol: Protocol, input: &[u8], piece: usize) -> (Handshake, Vec<u8>) {
@@ -140,10 +140,10 @@ fn shake_hands(protocol: Protocol, input: &[u8], piece: usize) -> (Handshake, Ve
     (handshake, answers)
 }
 
-/// The other end of a meter's connection: a client where the first byte is odd, a server else; the
-/// rest of that byte is the size of the pieces in which the bytes come.
+/// The other end of a meter's connection: a client if the first byte is odd, else a server. The
+/// rest of that byte is the size of the pieces in which the bytes arrive.
 ///
-/// How they are cut changes nothing, and no more payload is found than bytes came.
+/// How they are cut changes nothing, and no more payload is found than bytes arrived.
 pub fn meter(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     let reader = if choice & 1 == 1 { meter::Reader::Server } else { meter::Reader::Client };

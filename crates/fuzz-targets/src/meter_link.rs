@@ -2,15 +2,15 @@
 
 use midhop_testbed::meter::link::{LinkInput, LinkOutline};
 
-/// What a datagram of a session begins with: magic, version, and the token that the target's sessions have.
+/// The beginning of a session's datagram: magic, version, and the token of the target's sessions.
 const SESSION: [u8; 20] = [b'M', b'H', b'L', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Pieces of `data`: a byte that tells what comes, two bytes with its length, and its bytes. A datagram of even
-/// kind is as the bytes are; one of odd kind has a session's beginning before them, so that the rest of it is met too.
-/// The first byte of all is odd where the measuring end receives it.
+/// Pieces of `data`: a byte that selects the kind, two bytes with the length, and the bytes. A datagram of even kind is
+/// just the bytes. One of odd kind has a session's beginning before them, so that the code behind that is reached too.
+/// If the very first byte is odd, the measuring end receives the pieces.
 ///
-/// Neither end panics, a server answers nothing with more than it got, and what the measuring end reports can be read
-/// as a link, or is refused as one.
+/// Neither end panics, a server never responds with more bytes than it got, and a report of the measuring end can be
+/// read as a link, or is refused as one.
 pub fn meter_link(data: &[u8]) {
     if let Some(report) = outline(data).report {
         assert!(!report.tables().is_empty());
@@ -54,7 +54,7 @@ enum Piece<'d> {
 mod tests {
     use super::*;
 
-    /// What the fuzzer begins with leads to where a session leads.
+    /// The first inputs of the corpus reach what a whole session reaches.
     #[test]
     fn the_first_inputs_are_whole_sessions() {
         let kept = |name: &str| {

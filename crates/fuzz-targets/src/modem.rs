@@ -1,19 +1,19 @@
-//! A modem that sends anything, as the daemon's end of DLEP meets it.
+//! A modem that sends anything to the daemon's end of DLEP.
 
 use crate::script::Script;
 use midhop_dlep::{Inbox, Kind, Mac, Router};
 use midhop_units::{Duration, Instant};
 
-/// What a session may hold for a modem.
+/// The most destinations that a session may store.
 const DESTINATIONS_MAX: usize = 4096;
-/// The longest answer to one message, which has four bytes at least, beside a text that says what was wrong.
+/// The longest answer to one message, which has at least four bytes, without the text about what was wrong.
 const ANSWER_BYTES_MAX: usize = 64;
 const REFUSAL_BYTES_MAX: usize = 256;
 
-/// A byte that says how long the pieces are in which the rest arrives, 10 ms between them.
+/// A byte with the length of the pieces in which the rest arrives, 10 ms between them.
 ///
-/// What the router sends is valid whatever it receives, and no more than a bounded answer for each message. A rate is
-/// known only while the session is open, and a session that is over sends nothing more.
+/// What the router sends is valid whatever it receives, and bounded for each message. A rate is known only while the
+/// session is open, and a session that is over sends nothing more.
 pub fn modem(data: &[u8]) {
     let mut script = Script(data);
     let piece = script.below(256) + 1;

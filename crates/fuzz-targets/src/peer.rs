@@ -1,4 +1,4 @@
-//! A whole session of a QUIC peer that the daemon knows, with a real daemon: what it does on which stream, in
+//! A whole session of a QUIC peer that the daemon knows, with a real daemon: what it does on each stream, in
 //! which order, and how it leaves.
 
 use crate::script::Script;
@@ -15,17 +15,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What happens in a session at most.
+/// The most acts in a session.
 const ACTS: usize = 40;
-/// Flows and streams of one session at most.
+/// The most flows and streams of one session.
 const STREAMS: usize = 12;
-/// How long anything is waited for that may never come.
+/// How long to wait for something that may never come.
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// A session: a byte that selects how it begins, then acts, each a byte and what it needs.
 ///
-/// Whatever the peer does: it gets in, what a flow of it receives is what was sent on that flow, and once it has
-/// gone nothing of it is left and others' flows go on.
+/// Whatever the peer does: it is accepted, what a flow of it receives is what was sent on that flow, and once it has
+/// gone nothing of it is left and the flows of others continue.
 pub fn peer(data: &[u8]) {
     let (world, _turn) = World::enter();
     world.runtime.block_on(session(world, Script(data)));
@@ -36,7 +36,7 @@ pub fn peer(data: &[u8]) {
 struct Stream {
     send: SendStream,
     receive: RecvStream,
-    /// What was sent of the flow; none: nobody knows any more what the far end makes of it.
+    /// How much was sent of the flow; none: what the far end makes of it is not known any more.
     sent: Option<u64>,
     /// How much of it came back.
     received: u64,
@@ -108,7 +108,7 @@ async fn announce(connection: &Connection, bytes: &[u8], control: &mut Vec<SendS
     }
 }
 
-/// What a stream of one direction carries: settings, leaving, backlogs, credit, or whatever it likes.
+/// The content of a unidirectional stream: settings, GOAWAY, backlogs, credit, or anything.
 fn announcement(script: &mut Script<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     match script.below(5) {
@@ -130,7 +130,7 @@ async fn open(connection: &Connection) -> Option<Stream> {
     Some(Stream { send, receive, sent: Some(0), received: 0, reader })
 }
 
-/// Asks for a flow to the echo, or somewhere near it, in fields that are as they should be, or not quite.
+/// Requests a flow to the echo, or to a similar target, with valid fields, or with slightly invalid ones.
 async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
     let how = script.byte().unwrap_or(0);
     let target = match how & 7 {
@@ -162,7 +162,7 @@ async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
             fields[at] = script.byte().unwrap_or(0);
         }
     }
-    // What is resumed is no flow to the echo.
+    // A flow that is resumed is not a flow to the echo.
     if !is_classic || resumption == 1 {
         stream.sent = None;
     }
@@ -177,7 +177,7 @@ fn identity(script: &mut Script<'_>) -> FlowId {
     FlowId::new([script.below(4) as u8; 16])
 }
 
-/// Sends more on a stream, or less, or nothing any more; or receives.
+/// Sends on a stream, ends it, or receives.
 async fn go_on(stream: &mut Stream, act: u8, script: &mut Script<'_>) {
     match act {
         6 | 7 => {
@@ -216,7 +216,7 @@ async fn go_on(stream: &mut Stream, act: u8, script: &mut Script<'_>) {
 }
 
 impl Stream {
-    /// Reads what has come: of a flow to the echo that is sound, nothing but what was sent.
+    /// Reads what has arrived. A valid flow to the echo must return only what was sent.
     async fn check_received(&mut self) {
         while let Ok(Ok(Some(chunk))) =
             timeout(GLANCE, self.receive.read_chunk(16 << 10, true)).await
@@ -237,12 +237,12 @@ impl Stream {
     }
 }
 
-/// What a flow carries at a place.
+/// The byte of a flow at an offset.
 fn byte_at(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Sends all of it; false: there was no room, or nobody reads any more.
+/// Sends all of it; false: there was no room, or the peer stopped reading.
 async fn send_all(stream: &mut SendStream, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match timeout(GLANCE, stream.write(bytes)).await {

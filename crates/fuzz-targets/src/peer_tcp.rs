@@ -1,5 +1,5 @@
-//! A whole session of a peer that comes over TCP, where UDP does not pass, with a real daemon: frames of
-//! HTTP/2, sound or not, in any order.
+//! A whole session of a peer that connects over TCP, where UDP does not pass, with a real daemon: frames of
+//! HTTP/2, valid or not, in any order.
 
 use crate::script::Script;
 use crate::world::{PATIENCE, World};
@@ -8,9 +8,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What happens in a session at most.
+/// The most acts in a session.
 const ACTS: usize = 40;
-/// How long is listened for what may never come.
+/// How long to wait for something that may never come.
 const GLANCE: Duration = Duration::from_millis(1);
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -26,7 +26,8 @@ const END_HEADERS: u8 = 4;
 
 /// A session: a byte that selects how it begins and ends, then acts, each a byte and what it needs.
 ///
-/// Whatever the peer sends: it gets in, and once it has gone nothing of it is left and others' flows go on.
+/// Whatever the peer sends: it is accepted, and once it has gone nothing of it is left and the flows of others
+/// continue.
 pub fn peer_tcp(data: &[u8]) {
     let (world, _turn) = World::enter();
     let mut script = Script(data);
@@ -100,7 +101,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(payload);
 }
 
-/// One of the streams so far, that of the connection, or one that nobody opened.
+/// One of the streams so far, the connection's own, or one that was never opened.
 fn some(script: &mut Script<'_>, last: u32) -> u32 {
     match script.byte().unwrap_or(0) {
         255 => script.number() as u32,
@@ -109,7 +110,7 @@ fn some(script: &mut Script<'_>, last: u32) -> u32 {
     }
 }
 
-/// Asks for a flow to the echo, or somewhere near it, in fields that are as they should be, or not quite.
+/// Requests a flow to the echo, or to a similar target, with valid fields, or with slightly invalid ones.
 fn ask(act: u8, stream: u32, script: &mut Script<'_>, echo: SocketAddr, out: &mut Vec<u8>) {
     let mut target = echo;
     if act & 32 != 0 {
@@ -118,7 +119,7 @@ fn ask(act: u8, stream: u32, script: &mut Script<'_>, echo: SocketAddr, out: &mu
     let authority = target.to_string();
     let mut fields = Vec::new();
     for (name, value) in [(":method", "CONNECT"), (":authority", &authority)] {
-        // A literal that is not kept (RFC 7541 §6.2.2).
+        // A literal that is not indexed (RFC 7541 §6.2.2).
         fields.push(0);
         for text in [name, value] {
             fields.push(text.len() as u8);
@@ -136,7 +137,7 @@ fn ask(act: u8, stream: u32, script: &mut Script<'_>, echo: SocketAddr, out: &mu
     frame(HEADERS, END_HEADERS | ended, stream, &fields, out);
 }
 
-/// Receives what there is.
+/// Receives what has arrived.
 fn listen(stream: &mut StreamOwned<ClientConnection, TcpStream>) {
     stream.sock.set_read_timeout(Some(GLANCE)).expect("a timeout");
     let mut piece = [0; 16 << 10];

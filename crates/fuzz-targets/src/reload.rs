@@ -1,19 +1,19 @@
-//! Configurations as a whole: read, explained, printed, and followed by a running daemon.
+//! Whole configurations: read, explained, printed, and loaded by a running daemon.
 
 use midhop_pep::config::Plan;
 use midhop_process::logging;
 
-/// A daemon's configuration: any text gives a plan that can be printed, or one error that says what is wrong
+/// A daemon's configuration: any text gives a plan that can be printed, or one error with what is wrong
 /// and where.
 pub fn configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = read(text);
 }
 
-/// Two configurations with a zero byte between them: a running daemon goes from the first to the second.
+/// Two configurations with a zero byte between them: a running daemon changes from the first to the second.
 ///
-/// It goes on with a plan that can be printed and that it could have been asked for: asked again it keeps
-/// nothing back, and what it named as kept is as it was.
+/// It continues with a plan that can be printed and that could itself be requested: loading that plan again keeps
+/// no old value, and the values that were reported as kept are unchanged.
 pub fn reload(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (first, second) = text.split_once('\0').unwrap_or((text, ""));

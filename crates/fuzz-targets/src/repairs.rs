@@ -1,4 +1,4 @@
-//! What is below the tunnel's QUIC: anybody may send it anything.
+//! The layer below the tunnel's QUIC: anybody may send it anything.
 
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
@@ -6,23 +6,23 @@ use midhop_tunnel::fec::{FecSettings, Shim};
 use midhop_units::{Duration, Instant, Rate};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Datagrams under way to each side. More than that is dropped, as anywhere.
+/// Datagrams in transit to each side. More are dropped, as on any path.
 const UNDER_WAY_MAX: usize = 600;
 /// Unit: bytes. No repair is longer, with its header.
 const LONGEST: u64 = 320;
 
 struct Side {
     shim: Shim<()>,
-    /// What is under way to it.
+    /// Datagrams in transit to it.
     coming: VecDeque<Bytes>,
-    /// What QUIC has given the other one.
+    /// What the other side's QUIC has sent.
     sent: BTreeSet<Vec<u8>>,
-    /// Whether something has come that nobody sent.
+    /// Whether it received something that nobody sent.
     fooled: bool,
 }
 
 impl Side {
-    /// All that comes out must have gone in, unless somebody else has had a hand in it.
+    /// Everything that comes out must have been sent, unless it was given something that nobody sent.
     fn take(&mut self, now: Instant, datagram: Bytes, marked: bool) {
         self.shim.handle_input(now, datagram, (), marked);
         while let Some((datagram, ())) = self.shim.poll_delivery() {
@@ -32,9 +32,9 @@ impl Side {
     }
 }
 
-/// Two shims and what is between them: two bytes of settings, then each byte is something that happens.
+/// Two shims and the path between them: two bytes of settings, then each byte is an event.
 ///
-/// Nothing is invented, timers go off, and repairs stay within their bounds.
+/// Nothing is invented, timers fire, and repairs stay within their bounds.
 pub fn fec(data: &[u8]) {
     let [choice, window, ops @ ..] = data else { return };
     let settings = FecSettings {
@@ -58,7 +58,7 @@ pub fn fec(data: &[u8]) {
         let [first, second] = &mut sides;
         let (near, far) = if to == 1 { (first, second) } else { (second, first) };
         match op >> 1 & 7 {
-            // QUIC sends a few.
+            // QUIC sends some datagrams.
             0 | 1 => {
                 for _ in 0..=(op >> 4) {
                     count += 1;
@@ -69,7 +69,7 @@ pub fn fec(data: &[u8]) {
                 }
             }
             2 => now = now + Duration::from_ms(u64::from(op >> 4) * 10 + 1),
-            // They come, are lost, overtaken, or come twice.
+            // Datagrams arrive, are lost, overtaken, or duplicated.
             3 | 4 => {
                 for _ in 0..=(op >> 4) {
                     let Some(datagram) = far.coming.pop_front() else { break };
@@ -86,7 +86,7 @@ pub fn fec(data: &[u8]) {
                 }
                 far.coming.extend(next);
             }
-            // Somebody else's, the whole of it or only a bit.
+            // A datagram from somebody else, or one with a changed bit.
             _ => {
                 far.fooled = true;
                 let datagram = match far.coming.pop_front().filter(|_| op & 0x10 != 0) {
@@ -118,8 +118,8 @@ pub fn fec(data: &[u8]) {
         let loss = side.shim.loss();
         assert!((0.0..=1.0).contains(&loss), "{loss}");
         assert!(*window > 0 || stats.sources_sent + stats.repairs_sent + stats.reports_sent == 0);
-        // Whatever reports say: repairs of ends take a quarter of what was sent, so much in each round trip, and so
-        // much at once; other repairs are fewer than datagrams. A report has some bytes of its own.
+        // Whatever the reports: repairs of burst ends take a quarter of what was sent, so much in each round trip, and
+        // so much at once; other repairs are fewer than datagrams. A report has some bytes of its own.
         let passed = now.saturating_since(Instant::START).as_ns();
         let trips = passed / settings.rtt.as_ns().max(1);
         let of_ends = 12_000 + 150 * (trips + 1) + stats.source_bytes_sent / 4;

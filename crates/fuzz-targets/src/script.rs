@@ -1,6 +1,6 @@
-//! A fuzzer's bytes as a script: small numbers and pieces of text, read one after the other.
+//! A fuzzer's bytes as a script: small numbers and pieces of text, read one after another.
 
-/// What is left of a script.
+/// The rest of a script.
 #[derive(Debug, Clone)]
 pub struct Script<'a>(pub &'a [u8]);
 
@@ -22,13 +22,13 @@ impl<'a> Script<'a> {
         u16::from_be_bytes([self.byte().unwrap_or(0), self.byte().unwrap_or(0)])
     }
 
-    /// A number of any size: a byte that says of how many bytes it is, then these.
+    /// A number of any size: a byte with its length in bytes, then these.
     pub fn number(&mut self) -> u64 {
         let length = self.below(9);
         self.take(length).iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// A piece of text: its length in a byte, then so much of it as there is.
+    /// A piece of text: its length in a byte, then as much of it as is left.
     pub fn text(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte().unwrap_or(0));
         self.take(length)

@@ -1,11 +1,11 @@
-//! The state of a connection that moves, as another machine sends it.
+//! The state of a connection that moves to another machine, as that machine receives it.
 
 use midhop_linux::tcp_repair::{DecodeError, TcpSnapshot};
 
-/// Unit: bytes. The longest queue that is taken.
+/// Unit: bytes. The longest queue that is accepted.
 const QUEUE_BYTES_MAX: usize = 2048;
 
-/// What is taken is written again as it came, byte for byte, and no queue of it is longer than allowed.
+/// An accepted snapshot is written again byte for byte, and none of its queues is longer than allowed.
 pub fn snapshot(data: &[u8]) {
     match TcpSnapshot::decode(data, QUEUE_BYTES_MAX) {
         Ok(snapshot) => {
@@ -21,7 +21,7 @@ pub fn snapshot(data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Otherwise a fuzzer would have to find a whole connection first.
+    /// Without these a fuzzer would first have to find a whole connection.
     #[test]
     fn its_corpus_has_connections() {
         for connection in [

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 const STREAM_BYTES: u64 = 4096;
 const HELD_MAX: u64 = 1024;
 
-/// Records of three bytes: where a piece begins (the lower 12 bits) and whether some is read (the others),
-/// and how long it is.
+/// Records of three bytes: where a piece begins (the lower 12 bits), how often the stream is read after it (the
+/// others), and how long the piece is.
 ///
-/// What comes out is the stream without a gap, each byte once; what is held is what came and did not come
-/// out, no more; and it says that it is full when it is.
+/// What comes out is the stream without a gap, each byte once. What is held is what arrived and did not come
+/// out, and no more. It reports that it is full when it is.
 pub fn reassembly(data: &[u8]) {
     let byte_at = |at: u64| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8;
     let mut reassembly = Reassembly::new(midhop_units::Bytes::new(HELD_MAX));
@@ -22,7 +22,7 @@ pub fn reassembly(data: &[u8]) {
         let place = u64::from(u16::from_le_bytes([record[0], record[1]]));
         let (start, reads) = (place % STREAM_BYTES, place / STREAM_BYTES);
         let end = (start + u64::from(record[2])).min(STREAM_BYTES);
-        // At the end of what a stream can be, too: there nothing may wrap.
+        // Also at the largest offset of a stream, where nothing may wrap.
         let beyond = record[2] == 0;
         if beyond {
             reassembly.insert(u64::MAX - start, Bytes::from_static(&[0; STREAM_BYTES as usize]));

@@ -1,7 +1,7 @@
-//! The judgement of held SYNs: sequences of packets, answers and time, as a router sees them.
+//! Decisions about held SYNs: sequences of packets, answers and time, as on a router.
 //!
-//! What the daemon's worker does with its queue is done here with a queue of the target's own, in virtual
-//! time: what is judged by (`Entries`, `Repeats`, `Segment`, the SYN written again) is the daemon's.
+//! This target does with a queue of its own, in virtual time, what the daemon's worker does with its queue. The
+//! code that decides (`Entries`, `Repeats`, `Segment`, the rewritten SYN) is the daemon's.
 
 use crate::script::Script;
 use midhop_pep::config::Plan;
@@ -16,16 +16,16 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const ACTS: usize = 400;
-/// Longer than anything is remembered of a flow that never came about.
+/// Longer than anything is remembered of a flow that was never established.
 const LONG: Duration = Duration::from_secs(3600);
-/// SYNs of a client until its flow is let go.
+/// After so many repeats of its SYN, a client's flow is let through.
 const PATIENT_REPEATS: u32 = 2;
 
-/// A byte that says how many places there are, then acts: SYNs that come, far sides that answer, refuse or do
-/// not, clients that come or do not, repeats of the kernel's, packets that are anything, and time.
+/// A byte with the number of places, then acts: SYNs that arrive, far sides that answer, refuse or do neither, clients
+/// that connect or do not, SYNs that the kernel repeats, packets of any content, and time.
 ///
-/// Each packet in the queue has one verdict; no more flows wait than there are places, and no source and no
-/// target has all of them; no more SYNs leave than came; and in the end nothing is left.
+/// Each packet in the queue has one verdict. No more flows wait than there are places, and no source and no
+/// target has all of them. No more SYNs leave than arrived. In the end nothing is left.
 pub fn syns(data: &[u8]) {
     let mut script = Script(data);
     let limit = script.below(61) + 4;
@@ -55,11 +55,11 @@ struct Router {
     now: Instant,
     /// Packets without a verdict.
     queued: BTreeSet<u32>,
-    /// Flows whose far side has not answered: the packet that waits, and how often it came again.
+    /// Flows whose far side has not answered: the packet that waits.
     asking: HashMap<Ends, u32>,
-    /// SYNs that a client has sent again, less those of ours that left for it.
+    /// How many SYNs a client has repeated, less those of this host that left on its behalf.
     credit: BTreeMap<(SocketAddr, SocketAddr), i64>,
-    /// The flows whose clients have come.
+    /// The flows whose clients have connected.
     living: HashMap<Ends, Known>,
     number: u32,
 }
@@ -92,7 +92,7 @@ impl Router {
                     // A flow ends.
                     return;
                 }
-                // Whoever still asks is not taken.
+                // A flow that still waits for its far side is not taken.
                 let known = self.entries.take(&ends, self.now);
                 assert!(known.is_none() || !self.asking.contains_key(&ends));
                 self.living.extend(known.map(|known| (ends, known)));
@@ -113,7 +113,7 @@ impl Router {
         }
     }
 
-    /// A SYN comes, as the worker considers it.
+    /// A SYN arrives, and is processed as by the worker.
     fn syn(&mut self, packet: &[u8], is_early: bool) {
         let segment = Segment::parse(packet).expect("it was made so");
         assert!(!segment.acknowledges);
@@ -182,7 +182,7 @@ impl Router {
         }
     }
 
-    /// A repeat of ours leaves.
+    /// A repeated SYN of this host leaves.
     fn leave(&mut self, ends: Ends, packet: u32) {
         let credit = self.credit.entry((ends.client, ends.server)).or_default();
         *credit -= 1;
@@ -190,7 +190,7 @@ impl Router {
         self.verdict(packet);
     }
 
-    /// A flow's far side is asked no longer.
+    /// The daemon no longer waits for the far side of a flow.
     fn over(&mut self, ends: Ends, waiting: &Waiting) {
         assert_eq!(self.asking.remove(&ends), Some(waiting.packet), "another SYN waited");
         self.verdict(waiting.packet);
@@ -210,7 +210,7 @@ impl Router {
         assert!(self.queued.remove(&packet), "a second verdict on packet {packet}");
     }
 
-    /// One of the flows whose far side is asked: the one that the script names, or the first.
+    /// One of the flows that wait for their far side: the one that the script names, or the first.
     fn some(&self, script: &mut Script<'_>) -> Option<Ends> {
         let named = ends(script);
         if self.asking.contains_key(&named) {
@@ -242,13 +242,13 @@ impl Router {
             self.over(ends, &waiting);
         }
         assert!(self.queued.is_empty(), "packets wait for ever: {:?}", self.queued);
-        // Each sweep takes some.
+        // Each sweep removes some.
         (0..4).for_each(|_| self.entries.sweep(self.now + LONG));
         assert_eq!(self.entries.counts(), (0, 0));
     }
 }
 
-/// Any bytes as a packet: what is read of it can be written again.
+/// Any bytes as a packet: if they can be read, they can be written again.
 fn anything(packet: &[u8]) {
     let Some(segment) = Segment::parse(packet) else { return };
     let ends = Ends { client: segment.source, server: segment.destination };
@@ -292,7 +292,7 @@ fn packet(act: u8, script: &mut Script<'_>) -> Vec<u8> {
     tcp.extend([0; 4]);
     tcp.extend([(((20 + options) / 4) << 4) as u8, 2, 0xff, 0xff, 0, 0, 0, 0]);
     tcp.extend((0..options).map(|at| (at as u8).wrapping_mul(more)));
-    // Data that comes with it.
+    // Data in the SYN.
     tcp.extend(std::iter::repeat_n(7, usize::from(act >> 4 & 7)));
     let mut packet = Vec::new();
     match (client.ip(), server.ip()) {
@@ -322,7 +322,7 @@ fn packet(act: u8, script: &mut Script<'_>) -> Vec<u8> {
     packet
 }
 
-/// Who counts as one source.
+/// The address range that counts as one source.
 fn source(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -1,4 +1,4 @@
-//! Our own TCP: packets off a wire, and a peer that sends what it likes.
+//! Our own TCP: packets from a wire, and a peer that sends anything.
 
 use midhop_congestion::{Law, build};
 use midhop_tcp::wire::{self, WriteError};
@@ -28,8 +28,8 @@ const RECORD: usize = 16;
 const OUR_FIRST: u32 = 0xffff_f000;
 const THEIR_FIRST: u32 = 0xffff_fe00;
 
-/// An endpoint and its peer: a byte of settings, then records of 16 bytes, each a segment close to
-/// what would be expected, or something that the application or the clock does.
+/// An endpoint and its peer: a byte of settings, then records of 16 bytes, each a segment close to the
+/// expected one, or an act of the application or the clock.
 ///
 /// Every count stays true, and the endpoint stops sending on its own.
 pub fn endpoint(data: &[u8]) {
@@ -92,7 +92,7 @@ fn settle(end: &mut Endpoint, now: Instant) {
     while end.poll_transmit(now).is_some() {
         check(end);
         sent += 1;
-        // No window of ours lets more out at once.
+        // None of our windows lets more out at once.
         assert!(sent < 1_000, "it never stops sending");
     }
     while end.poll_event().is_some() {}

@@ -1,4 +1,4 @@
-//! What a peer, or a stranger before it is shown out, can send on the streams of a tunnel.
+//! What a peer, or a stranger before it is refused, can send on the streams of a tunnel.
 
 use midhop_tunnel::connect::{Form, Request, Response};
 use midhop_tunnel::credit;
@@ -6,8 +6,8 @@ use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind
 use midhop_tunnel::payload::{Payload, PayloadError, PayloadReader};
 use midhop_tunnel::varint;
 
-/// A stream of HTTP/3: its kind, frames, and what is in them. However the bytes arrive they mean the same,
-/// nothing is made larger than it may be, and what was understood survives being sent on.
+/// A stream of HTTP/3: its kind, its frames, and their contents. However the bytes are cut, they mean the same,
+/// nothing exceeds its limits, and what was understood can be sent on unchanged.
 pub fn stream(data: &[u8]) {
     let (whole, fault) = frames(data, data.len().max(1));
     // By pieces of one byte and of some.
@@ -35,7 +35,7 @@ pub fn stream(data: &[u8]) {
     }
     headers(data);
     let _ = Settings::decode(data);
-    // What other streams may carry: however it comes it means the same, and sent again it is the same.
+    // The content of other streams: however it is cut it means the same, and sent again it is the same.
     let limits = limits(data, data.len().max(1));
     assert!([1, 2, 5].into_iter().all(|size| self::limits(data, size) == limits));
     let mut sent = Vec::new();
@@ -43,7 +43,7 @@ pub fn stream(data: &[u8]) {
     assert_eq!(self::limits(&sent, 7), limits);
 }
 
-/// The streams and their limits in what comes in pieces of `size`.
+/// The streams and their limits in bytes that arrive in pieces of `size`.
 fn limits(data: &[u8], size: usize) -> Vec<(u64, u64)> {
     let mut reader = credit::CreditReader::default();
     let pieces = data.chunks(size).map(bytes::Bytes::copy_from_slice);
@@ -52,7 +52,7 @@ fn limits(data: &[u8], size: usize) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The frames of a stream that comes in pieces of `size`, adjoining data put together, and what is wrong
+/// The frames of a stream that arrives in pieces of `size`, with adjoining data joined, and what is wrong
 /// with it.
 fn frames(data: &[u8], size: usize) -> (Vec<Frame>, Option<Code>) {
     let (mut reader, mut frames) = (FrameReader::default(), Vec::new());
@@ -74,8 +74,8 @@ fn frames(data: &[u8], size: usize) -> (Vec<Frame>, Option<Code>) {
     (frames, None)
 }
 
-/// What a stream carries once a flow was granted by a template: capsules. However they arrive they mean the
-/// same, no more of the flow is found than came, and its end is only where it was sent.
+/// What a stream carries once a flow was granted by a template: capsules. However they are cut they mean the
+/// same, no more of the flow is found than arrived, and its end is only where it was sent.
 pub fn capsules(data: &[u8]) {
     let (flow, end) = flow(data, data.len().max(1));
     assert!(flow.len() <= data.len());
@@ -83,7 +83,7 @@ pub fn capsules(data: &[u8]) {
         assert_eq!(self::flow(data, size), (flow.clone(), end));
     }
     if end == Ok(true) {
-        // What ends has its end in it, and goes on as one capsule and the end.
+        // A flow that has ended contains its end, and is sent on as one capsule and the end.
         let mut sent = Payload::Capsules.head(flow.len());
         sent.extend_from_slice(&flow);
         assert_eq!(self::flow(&sent, sent.len()), (flow.clone(), Ok(false)));
@@ -92,7 +92,7 @@ pub fn capsules(data: &[u8]) {
     }
 }
 
-/// The flow in capsules that come in pieces of `size`, and how it ends.
+/// The flow in capsules that arrive in pieces of `size`, and how it ends.
 fn flow(data: &[u8], size: usize) -> (Vec<u8>, Result<bool, PayloadError>) {
     let (mut reader, mut flow) = (PayloadReader::new(Payload::Capsules), Vec::new());
     for piece in data.chunks(size) {
@@ -121,7 +121,7 @@ fn headers(section: &[u8]) {
     if let Ok((request, payload)) = Request::decode(&fields) {
         let forms = [Form::Classic, Form::Template { authority: "proxy.example:443" }];
         assert!(forms.iter().any(|form| form.payload() == payload));
-        // However it was asked for, it can be asked for in both ways.
+        // However it was requested, it can be requested in both forms.
         for form in forms {
             let sent = fields_of(request.encode(form));
             assert_eq!(Request::decode(&sent), Ok((request.clone(), form.payload())));

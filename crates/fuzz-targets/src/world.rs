@@ -20,16 +20,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// After this a session that waits for something has found a fault: no machine is so busy.
+/// A session that waits for longer has found a fault: no machine is so busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
-/// How often a start is tried when somebody else has taken a port in between.
+/// How often a start is repeated, if another process has taken a port in between.
 const STARTS: usize = 20;
 
-/// The daemon, and who stands around it.
+/// The daemon, its clients and its peers.
 pub struct World {
-    /// On which sessions run, and the echo.
+    /// Runs the sessions, and the echo.
     pub runtime: Runtime,
-    /// The target that may be asked for: it sends back what it gets.
+    /// The target that may be requested: it sends back what it receives.
     pub echo: SocketAddr,
     /// Where the daemon speaks HTTP CONNECT.
     pub http: SocketAddr,
@@ -41,12 +41,12 @@ pub struct World {
     over_tcp: Arc<rustls::ClientConfig>,
     data_plane: DataPlane,
     _explicit: Explicit,
-    /// A flow of somebody who means no harm.
+    /// A valid flow of another client.
     sound: Mutex<TcpStream>,
 }
 
 impl World {
-    /// The one of this process, for one session at a time.
+    /// The world of this process, for one session at a time.
     pub fn enter() -> (&'static Self, MutexGuard<'static, ()>) {
         static WORLD: OnceLock<World> = OnceLock::new();
         static TURN: Mutex<()> = Mutex::new(());
@@ -67,7 +67,7 @@ impl World {
             .build()
             .expect("an event loop");
         let echo = runtime.block_on(async {
-            // A fuzzer's process is not started by Rust's library, which would have done so.
+            // A fuzzer's process is not started by Rust's runtime, which would have ignored the signal.
             let ignored = signal(SignalKind::pipe());
             drop(ignored.expect("a handler, which stays"));
             let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
@@ -130,7 +130,7 @@ impl World {
         world
     }
 
-    /// Comes to the daemon as a peer that it knows.
+    /// Connects to the daemon as a peer that it knows.
     pub async fn come(&self) -> quinn::Connection {
         let coming = self.endpoint.connect_with(self.credentials.clone(), self.far, "far");
         let coming = tokio::time::timeout(PATIENCE, coming.expect("a handshake begins"));
@@ -151,7 +151,7 @@ impl World {
     }
 
     /// What must hold after any session, once its client is gone: its flows are gone, nothing is held of it,
-    /// nothing has failed, and others' flows go on.
+    /// nothing has failed, and the flows of others continue.
     pub fn settle(&self) {
         let (flows, budget) = (self.data_plane.admission(), self.data_plane.budget());
         let begin = Instant::now();
@@ -169,7 +169,7 @@ impl World {
     }
 }
 
-/// Sends back what comes, to each.
+/// Sends back everything that it receives on each connection.
 async fn echo(listener: tokio::net::TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -197,7 +197,7 @@ fn sound(socks: SocketAddr, echo: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What a peer shows, and believes.
+/// The certificates that a peer shows, and those that it trusts.
 fn credentials(files: &Path, protocol: &[u8]) -> rustls::ClientConfig {
     let read = |name: &str| {
         let chain = CertificateDer::pem_file_iter(files.join(name)).expect("a file");

@@ -1,5 +1,5 @@
-//! Every target, fed with its corpus changed at random: what `make attack` does where no fuzzer is, and in
-//! a moment what any `cargo test` does.
+//! Every target, with randomly changed inputs of its corpus: what `make attack` does without a fuzzer, and,
+//! for a moment, any `cargo test`.
 //!
 //! `cargo test -p midhop-fuzz-targets --test attack -- --seconds 60` divides a minute among the targets,
 //! with dice of that moment. Standard output has one line per target: `target NAME COUNT held`, or
@@ -14,18 +14,18 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
 
-/// What one input may take; a target that takes longer hangs, as no input is larger than some KiB.
+/// The longest time of one input. A target that takes longer hangs, as no input is larger than some KiB.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many inputs each target gets where no time is given.
+/// How many inputs each target gets if no time is given.
 const FEW: u64 = 200;
-/// What an input may grow to. Unit: bytes.
+/// The largest size of an input. Unit: bytes.
 const INPUT_BYTES_MAX: usize = 8 << 10;
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let seconds = words.iter().position(|word| word == "--seconds");
     let time = seconds.and_then(|at| words.get(at + 1)?.parse().ok()).map(Duration::from_secs);
-    // The same dice each time, unless somebody wants new ones.
+    // The same dice each time, unless a time is given.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = time.map_or(1, |_| now.as_nanos() as u64);
     println!("seed {seed}");
@@ -44,8 +44,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(broken))
 }
 
-/// Attacks one target for some time, or some times; how many inputs it got, and where the one is that
-/// broke it.
+/// Attacks one target for some time, or some number of inputs. Returns how many inputs it got, and the file with the
+/// input that broke it.
 fn attack((name, run): Target, time: Option<Duration>, dice: &mut Dice) -> (u64, Option<PathBuf>) {
     let mut pool = corpus(name);
     let kept = pool.len();
@@ -64,7 +64,8 @@ fn attack((name, run): Target, time: Option<Duration>, dice: &mut Dice) -> (u64,
                 return (count, Some(save(name, &input)));
             }
             count += 1;
-            // A change of a change reaches further; the corpus stays, and what is beside it comes and goes.
+            // A change of a changed input reaches further. The corpus stays; the other inputs are replaced from time
+            // to time.
             if dice.below(8) == 0 {
                 if pool.len() > 4 * kept {
                     let at = kept + dice.below(pool.len() - kept);
@@ -79,7 +80,7 @@ fn attack((name, run): Target, time: Option<Duration>, dice: &mut Dice) -> (u64,
     })
 }
 
-/// Ends the program when no input is through for too long.
+/// Ends the program when an input takes too long.
 fn watch(name: &str, alive: &mpsc::Receiver<()>, current: &Mutex<Vec<u8>>) {
     loop {
         match alive.recv_timeout(PATIENCE) {
@@ -103,7 +104,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).expect("readable")).collect()
 }
 
-/// Keeps an input that broke a target, below the folder of what was built.
+/// Stores an input that broke a target, in the build directory.
 fn save(name: &str, input: &[u8]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attack");
     let _ = fs::create_dir_all(&folder);
@@ -132,7 +133,7 @@ impl Dice {
     }
 }
 
-/// An input with some changes: of bits, of bytes, of numbers, of places, and with parts of others.
+/// An input with some changes: of bits, bytes, numbers and positions, and with parts of other inputs.
 fn changed(pool: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     const TELLING: &[u8] = b"0123456789-+.eE, \n\r\t\0\"'=[]{}:/%\x7f\x80\xfe\xff";
     let mut bytes = pool[dice.below(pool.len())].clone();

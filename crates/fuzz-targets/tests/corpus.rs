@@ -24,7 +24,7 @@ fn every_kept_input_holds() {
         assert!(!inputs.is_empty(), "{target} has no corpus");
         for input in inputs {
             let bytes = fs::read(corpus.join(&input)).expect("readable");
-            // Shown only when the test fails: which input it was.
+            // Printed only when the test fails: shows which input it was.
             println!("fuzz/corpus/{target}/{input}");
             run(&bytes);
         }
@@ -37,7 +37,7 @@ fn every_input_cut_short_holds() {
         let corpus = corpora().join(target);
         for input in names(&corpus) {
             let bytes = fs::read(corpus.join(&input)).expect("readable");
-            // Texts are long, and a cut in the middle of a line is like any other.
+            // Texts are long, and a cut within a line is like any other.
             let cuts = if SLOW.contains(&target) { 2 } else { 64 };
             let step = (bytes.len() / cuts).max(1);
             for length in (0..bytes.len()).step_by(step) {
@@ -48,7 +48,7 @@ fn every_input_cut_short_holds() {
     }
 }
 
-/// What a fuzzer does first, with any compiler: bytes that are others, gone, or there twice. The same ones
+/// The first changes of a fuzzer, with any compiler: bytes that are changed, removed, or doubled. They are the same
 /// each time.
 #[test]
 fn every_input_with_a_few_bytes_changed_holds() {

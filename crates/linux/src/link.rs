@@ -157,7 +157,7 @@ impl Device {
     }
 }
 
-/// Adds an address to a device. For IPv6, the kernel looks for no duplicates; its route comes a moment later
+/// Adds an address to a device. For IPv6, the kernel does not check for duplicates, and adds the route a moment later
 /// ([`wait_until_own`](crate::route::wait_until_own)).
 ///
 /// # Errors
@@ -181,7 +181,7 @@ pub fn add_address(channel: &Channel, index: u32, address: IpAddr, prefix: u8) -
     channel.request(&message.finish())
 }
 
-/// Adds a neighbour to a device, for good: the hardware address of an address on its link.
+/// Adds a permanent neighbour to a device: the hardware address of an address on its link.
 ///
 /// # Errors
 /// When the kernel refuses, for example because the device knows the address already.

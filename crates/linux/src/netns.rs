@@ -54,7 +54,7 @@ impl NetNamespace {
         })
     }
 
-    /// Moves the calling thread inside for good. Makes one system call, and neither allocates nor takes a lock, so
+    /// Moves the calling thread inside permanently. Makes one system call, and neither allocates nor takes a lock, so
     /// it may be called between fork and exec.
     ///
     /// # Errors

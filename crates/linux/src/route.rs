@@ -22,7 +22,7 @@ const HEADER: usize = 12;
 const TYPE: usize = 7;
 const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
-/// Between two looks for a route that is awaited.
+/// The time between two checks for a route that is awaited.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// What the kernel does with packets to an address; empty if there is no route.
@@ -53,10 +53,10 @@ pub fn lookup(channel: &Channel, address: IpAddr) -> io::Result<Route> {
     Ok(answer.map(|answer| route(answer.body)).unwrap_or_default())
 }
 
-/// Waits until packets to an address are delivered to this host. The kernel enters the route of a new IPv6 address in the
-/// background, also where it looks for no duplicates; until then the address can be bound, and cannot be reached.
+/// Waits until packets to an address are delivered to this host. The kernel adds the route of a new IPv6 address in the
+/// background, even if it does not check for duplicates. Until then the address can be bound, and cannot be reached.
 ///
-/// Returns whether they are: they are not where the address is another's, or its device is down.
+/// Returns whether they are. They are not if the address belongs to another host, or its device is down.
 ///
 /// # Errors
 /// When the route cannot be requested.

@@ -1,4 +1,4 @@
-//! Entries of routing tables (`ip-route(8)`): which of them there are, new ones, and fewer.
+//! Entries of routing tables (`ip-route(8)`): lists, adds and removes them.
 
 use crate::netlink::{Channel, Message, attributes};
 use nix::libc;
@@ -34,10 +34,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// An address's.
+    /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
@@ -75,7 +75,7 @@ pub struct RouteEntry {
     family: Family,
     /// The length of the destination's prefix.
     bits: u8,
-    /// Below 256; an attribute has every number.
+    /// The table's number, if below 256; larger numbers are in an attribute.
     table: u8,
     protocol: u8,
     scope: u8,
@@ -84,8 +84,8 @@ pub struct RouteEntry {
 }
 
 impl RouteEntry {
-    /// One of the main table to a prefix through a router; prefix length 0 is the default route. None if the two are
-    /// not of one address family.
+    /// An entry of the main table to a prefix through a router; prefix length 0 is the default route. None if the two
+    /// are not of one address family.
     pub fn over(destination: IpAddr, bits: u8, router: IpAddr) -> Option<Self> {
         let family = Family::of(destination);
         let to = (RTA_DST, octets(destination));
@@ -98,7 +98,7 @@ impl RouteEntry {
         })
     }
 
-    /// One that delivers every packet to this host, whatever its destination is.
+    /// An entry that delivers every packet to this host, whatever its destination is.
     pub fn to_this_host(family: Family, table: u32, loopback: u32) -> Self {
         let (small, more) = match u8::try_from(table) {
             Ok(small) => (small, None),
@@ -115,7 +115,7 @@ impl RouteEntry {
         Self { family, bits, table, protocol: RTPROT_STATIC, scope, kind, attributes }
     }
 
-    /// All of a family.
+    /// All entries of a family.
     ///
     /// # Errors
     /// When the kernel refuses, or does not respond.
@@ -139,7 +139,7 @@ impl RouteEntry {
         self.create(channel, libc::NLM_F_EXCL)
     }
 
-    /// Adds it, in place of one to the same destination.
+    /// Adds it, and replaces an entry to the same destination.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -160,8 +160,8 @@ impl RouteEntry {
         channel.request(&self.message(RTM_DELROUTE, libc::NLM_F_ACK).finish())
     }
 
-    /// Whether packets to other hosts take it. The kernel's own routes, to this host's addresses, IPv6's neighbours
-    /// on the link and groups, are none.
+    /// Whether packets to other hosts take it. The kernel's own routes do not count: those to this host's addresses, to
+    /// IPv6 neighbours on the link, and to groups.
     pub fn leads_to_others(&self) -> bool {
         let own = match self.destination() {
             Some(IpAddr::V6(to)) => to.is_unicast_link_local() || to.is_multicast(),
@@ -175,8 +175,8 @@ impl RouteEntry {
         found.and_then(|(_, value)| address(value))
     }
 
-    /// The same with a largest segment, in bytes, that connections over it advertise; what the kernel keeps of a
-    /// route beside what names it is left out.
+    /// The same entry with an MSS, in bytes, that connections over it advertise. Of the kernel's attributes only those
+    /// that identify the route are kept.
     #[must_use]
     pub fn with_segment(mut self, bytes: u32) -> Self {
         let names = [RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC];

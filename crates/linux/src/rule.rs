@@ -1,4 +1,4 @@
-//! Routing rules (`ip-rule(8)`): which of them there are, new ones, and fewer.
+//! Routing rules (`ip-rule(8)`): lists, adds and removes them.
 
 use crate::netlink::{Channel, Message, attributes};
 use crate::route_table::Family;
@@ -21,16 +21,16 @@ const INVERT: u32 = 2;
 /// Unit: bytes. `struct fib_rule_hdr`.
 const HEADER: usize = 12;
 
-/// What becomes of packets that a rule matches (`FR_ACT_…`).
+/// What happens to packets that a rule matches (`FR_ACT_…`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleAction {
     /// A table of routes decides.
     ToTable,
-    /// The rules go on at another preference.
+    /// The rules continue at another preference.
     Goto,
     /// The next rule decides.
     Nop,
-    /// Another one, by its number.
+    /// Another action, by its number.
     Other(u8),
 }
 
@@ -59,9 +59,9 @@ impl RuleAction {
 pub enum RulePart {
     /// It matches packets that arrive by this device.
     InputDevice(String),
-    /// The preference at which the rules go on.
+    /// The preference at which the rules continue.
     Goto(u32),
-    /// Rules of a lower one are asked first.
+    /// Rules with a lower preference are checked first.
     Preference(u32),
     /// It matches packets with this mark.
     Mark(u32),
@@ -69,9 +69,9 @@ pub enum RulePart {
     Mask(u32),
     /// The table that decides.
     Table(u32),
-    /// Who added it (`RTPROT_…`).
+    /// The program that added it (`RTPROT_…`).
     Protocol(u8),
-    /// Routes with a prefix as short as this do not count; all bits set: all do.
+    /// Routes with a prefix as short as this are ignored; all bits set: none are.
     SuppressedPrefix(u32),
     /// Another part: its number, and its value as the kernel has it.
     Other(u16, Vec<u8>),
@@ -115,7 +115,7 @@ impl RulePart {
 /// A routing rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The addresses that it is for.
+    /// The family of its addresses.
     pub family: Family,
     /// The length of the prefix of destinations that it matches; the prefix is one of its parts.
     pub destination_bits: u8,
@@ -125,7 +125,7 @@ pub struct Rule {
     pub tos: u8,
     /// Its table's number, if that is below 256; [`RulePart::Table`] has every number.
     pub table: u8,
-    /// What becomes of packets that it matches.
+    /// What happens to packets that it matches.
     pub action: RuleAction,
     /// `FIB_RULE_…`.
     pub flags: u32,
@@ -140,7 +140,7 @@ impl Rule {
         Self { family, destination_bits, source_bits, tos, table, action, flags, parts }
     }
 
-    /// All rules of a family, in the order in which they are asked.
+    /// All rules of a family, in the order in which they are checked.
     ///
     /// # Errors
     /// When the kernel refuses, or does not respond.

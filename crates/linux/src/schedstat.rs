@@ -13,7 +13,7 @@ const LENGTH_MAX: usize = 3 * 21;
 pub struct ThreadWaits(File);
 
 impl ThreadWaits {
-    /// That of the calling thread. It may be read by others.
+    /// The record of the calling thread. Other threads may read it.
     ///
     /// # Errors
     /// Where the kernel keeps none, or there is no `/proc`.
@@ -21,7 +21,7 @@ impl ThreadWaits {
         File::open("/proc/thread-self/schedstat").map(Self)
     }
 
-    /// How long it has been ready to run, and another had the processor, since it began.
+    /// How long, since its beginning, the thread has been ready to run while another had the processor.
     ///
     /// # Errors
     /// When the thread is gone.

@@ -1,11 +1,11 @@
-//! Bytes that outlive the process which has them: chunks of [`SharedWords`], each with its owner and its place in what
-//! that one sends.
+//! Bytes that outlive the process that holds them: chunks of [`SharedWords`], each with its owner and its offset in the
+//! data that the owner sends.
 //!
-//! Each thread has a *room* besides, which it reads into before it knows how much comes. So what a process had taken
-//! from the kernel when it died is in a chunk, or still in the room.
+//! Each thread also has a *room*, into which it reads before it knows how many bytes arrive. So bytes that a process
+//! had taken from the kernel when it died are in a chunk, or still in the room.
 //!
-//! Invariants: a chunk is written by one [`PoolWriter`], behind what was handed out of it, so that bytes which were
-//! handed out never change. A chunk says whose it is before it has a byte, and how many it has after they are there.
+//! Invariants: a chunk is written by one [`PoolWriter`], behind the bytes that were handed out of it, so that these
+//! never change. A chunk has its owner before it has a byte, and its count of bytes after they are there.
 #![expect(
     unsafe_code,
     reason = "memory is lent in parts, of which one is written and the others are read"
@@ -17,23 +17,23 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Unit: bytes. What a room has, and a large chunk.
+/// Unit: bytes. The size of a room, and of a large chunk.
 pub const LARGE: usize = 64 << 10;
-/// Unit: bytes. What a small chunk has.
+/// Unit: bytes. The size of a small chunk.
 const SMALL: usize = 4 << 10;
-/// Unit: bytes. What a page of memory has.
+/// Unit: bytes. The size of a page of memory.
 const PAGE: usize = 4 << 10;
 /// Unit: bytes.
 const WORD: usize = size_of::<u64>();
 
-/// Unit: words. What each room and chunk has in front of all of them.
+/// Unit: words. The size of the head of each room and chunk. All heads are in front of all rooms.
 const HEAD: usize = 3;
-/// The words of that.
+/// The words of a head.
 const OWNER: usize = 0;
 const OFFSET: usize = 1;
 const FILLED: usize = 2;
 
-/// How many there are.
+/// The numbers of rooms and chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSize {
     /// Rooms.
@@ -45,7 +45,7 @@ pub struct PoolSize {
 }
 
 impl PoolSize {
-    /// Unit: words. What a pool takes that begins behind so many words; none: more than there can be.
+    /// Unit: words. The size of a pool that begins behind so many words; none: more than there can be.
     pub fn words(&self, behind: usize) -> Option<usize> {
         let large = self.rooms.checked_add(self.large)?.checked_mul(LARGE)?;
         let data = self.small.checked_mul(SMALL)?.checked_add(large)?;
@@ -57,7 +57,7 @@ impl PoolSize {
         self.rooms.checked_add(self.large)?.checked_add(self.small)
     }
 
-    /// Unit: bytes. Where rooms and chunks begin in memory whose heads begin behind so many words.
+    /// Unit: bytes. Where rooms and chunks begin, in memory in which the heads begin behind so many words.
     fn data(&self, behind: usize) -> Option<usize> {
         let heads = self.count()?.checked_mul(HEAD)?.checked_add(behind)?;
         heads.checked_mul(WORD)?.checked_next_multiple_of(PAGE)
@@ -76,7 +76,7 @@ pub struct SharedPool {
     free: Mutex<FreeChunks>,
 }
 
-/// The chunks that nobody has, and the rooms that nobody has taken.
+/// The free chunks and the free rooms.
 #[derive(Debug)]
 struct FreeChunks {
     rooms: Vec<usize>,
@@ -84,20 +84,20 @@ struct FreeChunks {
     small: Vec<usize>,
 }
 
-/// What another process has left in a chunk, which is taken as long as its bytes are held.
+/// Bytes that another process has left in a chunk. The chunk is in use as long as they are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftBytes {
-    /// Whose they are.
+    /// Their owner.
     pub owner: u64,
-    /// The place of the first one in what the owner sends.
+    /// The offset of the first one in the data that the owner sends.
     pub offset: u64,
-    /// The bytes. If they were in a room, that is a whole room: only the owner knows how many were read.
+    /// The bytes. Bytes left in a room are the whole room: only the owner knows how many were read.
     pub bytes: Bytes,
 }
 
 impl SharedPool {
-    /// A pool in memory behind so many words, which were 0 or a pool of the same size; with what is left in that. None:
-    /// the memory has no room for it.
+    /// A pool in memory behind so many words, which were 0 or a pool of the same size. Also returns the bytes that are
+    /// left in it. None: the memory has no room for the pool.
     pub fn open(
         words: Arc<SharedWords>,
         behind: usize,
@@ -113,7 +113,7 @@ impl SharedPool {
         let mut left = Vec::new();
         let mut free = this.free();
         free.rooms = (0..size.rooms).rev().collect();
-        // The ones that are taken first are always the same: pages that nobody has written take no memory.
+        // Chunks are always taken in the same order: pages that were never written take no memory.
         for number in (size.rooms..size.rooms + size.large + size.small).rev() {
             let [owner, offset, filled] = this.head(number).each_ref().map(|it| it.load(Relaxed));
             if owner == 0 {
@@ -131,7 +131,7 @@ impl SharedPool {
             if owner == 0 {
                 continue;
             }
-            // Until the room is nobody's, the bytes are in two places.
+            // Until the room is released, the bytes are in two places.
             // SAFETY: nobody has taken a room yet.
             let bytes = unsafe { this.slice(number, 0..LARGE) };
             if let Some(bytes) = this.writer(owner).write(offset, bytes) {
@@ -148,12 +148,12 @@ impl SharedPool {
         Some(Room { pool: self.clone(), number })
     }
 
-    /// A writer of what an owner sends, which is not 0.
+    /// A writer of the data that an owner sends. An owner is never 0.
     pub fn writer(self: &Arc<Self>, owner: u64) -> PoolWriter {
         PoolWriter { pool: self.clone(), owner, open: None }
     }
 
-    /// Takes a chunk that has room for so many bytes.
+    /// Takes a free chunk that has room for so many bytes.
     fn take(self: &Arc<Self>, bytes: usize) -> Option<Chunk> {
         let mut free = self.free();
         let small = if bytes <= SMALL { free.small.pop() } else { None };
@@ -201,7 +201,7 @@ impl FreeChunks {
     }
 }
 
-/// A chunk that somebody has. Dropping it frees it.
+/// A chunk in use. Dropping it frees it.
 #[derive(Debug)]
 struct Chunk {
     pool: Arc<SharedPool>,
@@ -216,7 +216,7 @@ impl Drop for Chunk {
     }
 }
 
-/// Some bytes of a chunk, which nobody writes any more.
+/// Some bytes of a chunk, which are not written any more.
 struct Part {
     chunk: Arc<Chunk>,
     range: Range<usize>,
@@ -229,7 +229,7 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// Writes what one owner sends.
+/// Writes the data that one owner sends.
 #[derive(Debug)]
 pub struct PoolWriter {
     pool: Arc<SharedPool>,
@@ -243,12 +243,12 @@ struct OpenChunk {
     chunk: Arc<Chunk>,
     /// Unit: bytes.
     filled: usize,
-    /// The place of the next byte in what the owner sends.
+    /// The offset of the next byte in the data that the owner sends.
     next: u64,
 }
 
 impl PoolWriter {
-    /// Copies bytes which have this place in what the owner sends. None: there is no chunk for them.
+    /// Copies bytes with this offset in the data that the owner sends. None: there is no chunk for them.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Option<Bytes> {
         let fits = |open: &OpenChunk| {
             let size = open.chunk.pool.size_of(open.chunk.number);
@@ -276,18 +276,18 @@ impl PoolWriter {
         Some(Bytes::from_owner(Part { chunk: chunk.clone(), range }))
     }
 
-    /// Holds no chunk until there is something to write.
+    /// Releases the open chunk until there is something to write.
     pub fn rest(&mut self) {
         self.open = None;
     }
 
-    /// Whose bytes it writes.
+    /// The owner of the bytes that it writes.
     pub fn owner(&self) -> u64 {
         self.owner
     }
 }
 
-/// Where one thread reads into.
+/// The buffer into which one thread reads.
 #[derive(Debug)]
 pub struct Room {
     pool: Arc<SharedPool>,
@@ -295,10 +295,11 @@ pub struct Room {
 }
 
 impl Room {
-    /// What is read into it next has this place in what the owner sends. 0: it is nobody's.
+    /// Notes that the bytes read into it next have this offset in the data that the owner sends. Owner 0: the room has
+    /// no owner.
     pub fn note(&self, owner: u64, offset: u64) {
         let head = self.pool.head(self.number);
-        // A death in between leaves a room that is nobody's.
+        // After a death at this point the room has no owner.
         head[OWNER].store(0, Release);
         head[OFFSET].store(offset, Release);
         head[OWNER].store(owner, Release);
@@ -345,7 +346,7 @@ mod tests {
         SharedPool::open(words.clone(), behind, SIZE).expect("it fits")
     }
 
-    /// What a process that dies never does.
+    /// Does not drop a value, like a process that dies.
     fn die<T>(what: T) {
         std::mem::forget(what);
     }
@@ -383,7 +384,7 @@ mod tests {
             die((rooms, left, pool));
         }
 
-        // What was left is not written over as long as it is held.
+        // Bytes that were left are not overwritten as long as they are held.
         let (pool, left) = open(&words, 5);
         let mut writer = pool.writer(9);
         let rest = (0..4).map_while(|_| {
@@ -441,7 +442,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever writes how much, and whatever is let go: what is held stays what it was, and is found again.
+        /// Whatever is written and freed: held bytes stay as they were, and are found again.
         #[test]
         fn what_is_held_stays_what_it_was(
             steps in prop::collection::vec((0..3_u64, 0..6000_usize, any::<bool>()), 1..30),

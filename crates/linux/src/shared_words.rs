@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// What keeps an access of the mapping from failing.
+/// The seals that keep an access of the mapping from failing.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
 /// Words that are 0 at first. Processes that share the mapping, or the descriptor, see each other's.
@@ -48,7 +48,7 @@ impl SharedWords {
         Self::map(file, bytes, words)
     }
 
-    /// Words that another process has made. The rest of a file that is no multiple of a word is left out.
+    /// Words that another process has made. The end of a file that is no whole word is left out.
     ///
     /// # Errors
     /// When the file may shrink or grow, is too short for a word, or the kernel cannot map it.
@@ -72,7 +72,7 @@ impl SharedWords {
 }
 
 impl SharedWords {
-    /// Where the mapping begins, for those who lend parts of it as [bytes](crate::shared_pool).
+    /// The start of the mapping, for code that lends parts of it as [bytes](crate::shared_pool).
     pub(crate) fn start(&self) -> NonNull<c_void> {
         self.start
     }

@@ -1,7 +1,7 @@
 //! How far a program has read and written a TCP connection, by the kernel's own counts.
 //!
-//! Another process that has the socket can ask for them at any time, so that a program which dies need not have
-//! recorded anything. Nobody may read or write the connection meanwhile; its far end may do as it likes.
+//! Another process that has the socket can request the counts at any time, so a program that dies need not have
+//! recorded anything. Meanwhile nobody may read or write the connection; its far end may do anything.
 
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// States in which this end has sent a FIN, and the connection is not over (`include/net/tcp_states.h`):
 /// `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_LAST_ACK`, `TCP_CLOSING`.
 const FIN_SENT: [u8; 4] = [4, 5, 9, 11];
-/// The option, and the message that it asks for (`include/uapi/linux/tcp.h`).
+/// The option, and the message that it requests (`include/uapi/linux/tcp.h`).
 const TCP_INQ: libc::c_int = 36;
 
 /// Which end opened a connection: the kernel counts the SYN that it sent as acknowledged, and not the one with which
@@ -28,12 +28,12 @@ pub enum OpenedBy {
     FarEnd,
 }
 
-/// Where a connection stands.
+/// The positions of a connection's two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPosition {
     /// Unit: bytes. Received in order and taken from the receive queue.
     pub read: u64,
-    /// Unit: bytes. Put into the send queue, whether sent or not. Of no meaning once the connection is closed.
+    /// Unit: bytes. Put into the send queue, whether sent or not. Meaningless once the connection is closed.
     pub written: u64,
     /// Whether the far end's FIN has arrived, read or not.
     pub ended: bool,
@@ -44,7 +44,7 @@ pub struct StreamPosition {
 }
 
 impl StreamPosition {
-    /// The position of a socket. Has the socket say how much is unread with each message from now on.
+    /// The position of a socket. From now on the socket reports with each message how much is unread.
     ///
     /// # Errors
     /// When it is not a TCP socket, or the kernel is older than 4.18.
@@ -54,8 +54,8 @@ impl StreamPosition {
         loop {
             let before = Queues::of(socket)?;
             let info = TcpInfo::of(socket)?;
-            // What arrived or was acknowledged in between would be counted in one place and not in the other. Nobody
-            // reads or writes, so that one queue only grows and the other only shrinks.
+            // Bytes that arrived or were acknowledged in between would be counted in one place and not in the other.
+            // Nobody reads or writes, so one queue only grows and the other only shrinks.
             if Queues::of(socket)? == before {
                 return Ok(before.position(&info, opened_by));
             }
@@ -68,11 +68,11 @@ impl StreamPosition {
     }
 }
 
-/// What is in the queues of a socket.
+/// The contents of a socket's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Queues {
     unread: usize,
-    /// The same with the FIN, if one has arrived.
+    /// The same, including the FIN if one has arrived.
     unread_with_fin: usize,
     unacknowledged: usize,
 }
@@ -103,7 +103,7 @@ impl Queues {
     }
 }
 
-/// What `TCP_INQ` has the kernel report with a message. A byte is looked at and left where it is.
+/// The count that `TCP_INQ` makes the kernel report with a message. Looks at one byte and leaves it in the queue.
 fn unread_with_fin(socket: impl AsFd) -> io::Result<usize> {
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
@@ -200,7 +200,7 @@ mod tests {
             wait_until("the reset arrives", || at(&far, OpenedBy::FarEnd).closed);
             far.read_exact(&mut [0; 4]).expect("what came before");
             if noticed {
-                // Whoever asks has taken it: what is left seems to end in order.
+                // Reading the error has cleared it: what is left seems to end in order.
                 assert!(crate::sockopt::take_error(&far).is_ok_and(|error| error.is_some()));
             }
             let reset = at(&far, OpenedBy::FarEnd);

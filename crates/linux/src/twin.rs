@@ -1,4 +1,4 @@
-//! A child that shares this process's descriptors, and nothing else that either of them changes later.
+//! A child that shares this process's table of descriptors, and no other state that changes later.
 //!
 //! Descriptors outlive the child: the kernel closes a table with its last user.
 #![expect(unsafe_code, reason = "the C library has no fork that shares descriptors")]
@@ -12,7 +12,7 @@ use nix::unistd::{Pid, getpid, getppid};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-/// In which process a call of [`twin`] has returned.
+/// The process in which a call of [`twin`] has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twin {
     /// In the parent, with the child's number.
@@ -24,8 +24,8 @@ pub enum Twin {
 /// Starts a child that is a copy of this process and shares its table of descriptors.
 ///
 /// # Errors
-/// When this process has more than one thread, of which the copy would have this one only, with the locks of all; or
-/// when the kernel has no room.
+/// When this process has more than one thread: the copy would have only this one, with the locks of all. Or when the
+/// kernel has no room.
 pub fn twin() -> io::Result<Twin> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {

@@ -1,9 +1,9 @@
-//! What may go ahead of those who wait for their turns, and how much of it.
+//! Limits how much flows send ahead of the flows that wait for their turns.
 //!
-//! A flow that has sent nothing for a while goes at once: its first bytes, and as much more as its class
-//! has. All flows of a kind together have an allowance, which grows by each byte that is written in turns and
-//! shrinks by each that goes ahead. So what goes ahead can delay the others, and never starve them: of three
-//! bytes one at least is written in turns.
+//! A flow that has sent nothing for a while may send at once: its first bytes, and as many more as its class allows.
+//! All flows of a kind share an allowance. It grows by each byte that is written in turns and shrinks by each byte
+//! that goes ahead. So urgent flows can delay the others, and never starve them: at least one of three bytes is
+//! written in turns.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,17 +55,17 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Whether a flow may go ahead that has `sent` so much ahead since it rested. Unit: bytes.
+    /// Whether a flow may go ahead that has `sent` so many bytes ahead since it rested. Unit: bytes.
     pub fn lets(&self, ahead: Ahead, sent: u64) -> bool {
         sent < QUESTION_BYTES || (sent < ahead.bytes() && *self.of(ahead) > 0)
     }
 
-    /// Whether a flow that went too far may go ahead again without a rest.
+    /// Whether a flow that is no longer urgent may go ahead again without a rest.
     pub fn lets_again(&self, ahead: Ahead) -> bool {
         ahead == Ahead::Always && self.always >= ALLOWANCE_BYTES / 2
     }
 
-    /// So much went ahead. Unit: bytes.
+    /// Books bytes that went ahead. Unit: bytes.
     pub fn spend(&mut self, ahead: Ahead, bytes: u64) {
         let kind = match ahead {
             Ahead::Always => &mut self.always,
@@ -74,7 +74,7 @@ impl Allowance {
         *kind = kind.saturating_sub(bytes);
     }
 
-    /// So much was written in turns. Unit: bytes.
+    /// Books bytes that were written in turns. Unit: bytes.
     pub fn earn(&mut self, bytes: u64) {
         for kind in [&mut self.always, &mut self.at_first] {
             *kind = kind.saturating_add(bytes).min(ALLOWANCE_BYTES);
@@ -109,7 +109,7 @@ mod tests {
             let mut allowance = Allowance::default();
             let (mut ahead, mut in_turns) = (0, 0);
             for _ in 0..10_000 {
-                // A new flow each time that wants to send all it may.
+                // Each time a new flow, which sends as much as it may.
                 for &kind in flows {
                     if allowance.lets(kind, QUESTION_BYTES) {
                         allowance.spend(kind, 32 << 10);

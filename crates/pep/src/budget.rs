@@ -14,7 +14,7 @@ pub const LOOK_AGAIN: Duration = Duration::from_ms(10);
 #[derive(Debug)]
 pub struct Budget {
     held: AtomicU64,
-    /// What may arrive beyond that, as open windows allow it.
+    /// The bytes that may arrive in addition, because open windows allow it.
     promised: AtomicU64,
     most: AtomicU64,
     window_least: AtomicU64,

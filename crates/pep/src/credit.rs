@@ -1,8 +1,8 @@
 //! How many bytes of a flow may be held, and where.
 //!
-//! Bytes in transit from one leg to the other are held in three places: the receive queue of the
-//! A leg's `buffer` bounds its receive queue for one direction and, for the other, its stage and
-//! send queue together.
+//! Bytes in transit from one leg to the other are held in three places: the receive queue of the leg that they come
+//! from, a stage between the two sockets, and the send queue of the leg that they go to. A leg's `buffer` bounds its
+//! receive queue for one direction and, for the other, its stage and send queue together.
 //!
 //! Invariant: [`Shares::of`] never hands out more than the buffer it divides.
 

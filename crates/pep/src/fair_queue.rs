@@ -40,7 +40,7 @@ pub struct Account {
     weight: u32,
     /// What it has paid, in bytes of a flow of weight [`PRICE`].
     paid: u64,
-    /// Unit: bytes. Written in its turn.
+    /// Unit: bytes. Written in the present turn.
     written: u64,
     place: Option<Place>,
 }

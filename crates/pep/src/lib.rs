@@ -5,8 +5,9 @@
 //! flow. Its legs define how each side of the flow is treated, and its classes which part of a tunnel the flow
 //! gets. The [`scheduler`] lets flows write in turns ([`fair_queue`]), lets some go [`ahead`], and reads no more
 //! from their senders than leaves ([`ingress_shaper`]). While a flow lives, [`relay`] decides what each direction
-//! does next, and the [`budget`] bounds what all flows may hold together, with the [`receive_window`]s that they offer. [`answered`] remembers which targets
-//! accepted recently, and so which clients are accepted at once. [`modem`] has what a tunnel relies upon of a reported rate.
+//! does next. The [`budget`] bounds what all flows may hold together, with the [`receive_window`]s that they offer.
+//! [`answered`] remembers which targets accepted recently, and so which clients are accepted at once. [`modem`]
+//! decides which reported rate a tunnel relies upon.
 //!
 //! Invariant: nothing here opens a socket, or reads a clock or a file. The daemon passes in what it has observed.
 

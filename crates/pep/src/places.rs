@@ -49,7 +49,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Flows of a few sources come and go; who comes while there is no room passes by.
+        /// Flows of a few sources begin and end. A flow that begins while there is no room passes by.
         #[test]
         fn no_source_has_more_than_it_may_and_nothing_is_left(
             most in 1u32..5,

@@ -1,12 +1,16 @@
 //! Bounds receive windows by the memory that is left.
 //!
-//! An open window is a promise: what it allows the sender may arrive at once, whether it is read or not. A buffer that the
-//! kernel sizes is a greater one: while its flow moves, the kernel may open it to its maximum between two reads. So a
-//! buffer may have [`Budget::window_least`], and beyond that half of what is neither held nor promised to others. The kernel
-//! sizes it only while its maximum is within that; where it is not, the buffer stays as large as its flow was measured to
-//! need, and grows only with that. A single window may so take half of the memory. N windows that
-//! grow without end get an equal part each, one of N + 1, and one part is left for the next window.
-//! Source: A. K. Choudhury, E. L. Hahne: Dynamic queue length thresholds for shared-memory packet switches, 1998, with α = 1.
+//! An open window is a promise: the bytes that it allows may arrive at once, whether the flow is read or not. A buffer
+//! that the kernel sizes promises more: while its flow moves, the kernel may open it to its maximum between two reads.
+//!
+//! Each buffer may have [`Budget::window_least`], and beyond that half of what is neither held nor promised to others.
+//! The kernel sizes a buffer only while the buffer's maximum is within that bound. Otherwise the buffer is kept at the
+//! size that its flow was measured to need, and grows only with that need. So a single window can take half of the
+//! memory. N windows that grow without end get an equal part each, 1/(N + 1), and one part is left for the next
+//! window.
+//!
+//! Source: A. K. Choudhury, E. L. Hahne: Dynamic queue length thresholds for shared-memory packet switches, 1998, with
+//! α = 1.
 //!
 //! Invariant: what is held and promised beyond the least of each window is at most the limit, once each window was judged.
 
@@ -47,7 +51,7 @@ impl ReceiveWindow {
         Self { budget, most, promised: 0, bound: Some(size), rests: true }
     }
 
-    /// Whether its flow rests, as it was judged last: judge it before more than a little is read.
+    /// Whether its flow rested when it was judged last. If so, judge it before more than a little is read.
     pub fn rests(&self) -> bool {
         self.rests
     }
@@ -57,8 +61,8 @@ impl ReceiveWindow {
         self.promised > 0 || self.bound.is_some()
     }
 
-    /// Judges the socket of a flow that moves. Of its buffer `unread` is in use, and counted as held. `needed` measures how
-    /// large a buffer the flow needs at its speed; it is asked only where that decides.
+    /// Judges the socket of a flow that moves. `unread` bytes of its buffer are in use, and counted as held. `needed`
+    /// measures how large a buffer the flow needs at its speed; it is called only where the result matters.
     pub fn judge_moving(
         &mut self,
         unread: Bytes,
@@ -68,13 +72,13 @@ impl ReceiveWindow {
         self.judge(self.most, unread, needed)
     }
 
-    /// Judges the socket of a flow that rests, whose buffer is `buffer`: that does not grow before it moves.
+    /// Judges the socket of a flow that rests. Its buffer is `buffer`, and does not grow before the flow moves.
     pub fn judge_resting(&mut self, buffer: Bytes, unread: Bytes) -> Option<BufferChange> {
         self.rests = true;
         self.judge(buffer.min(self.most), unread, || buffer)
     }
 
-    /// `wanted`: what it may have at most if it is not bounded.
+    /// `wanted` is the most that it can grow to without a bound.
     fn judge(
         &mut self,
         wanted: Bytes,
@@ -86,9 +90,10 @@ impl ReceiveWindow {
         let change = match self.bound {
             None if wanted > allowed => Some(BufferChange::Bound(allowed.min(needed().max(least)))),
             None => None,
-            // Some more, so that it is not bounded again at once.
+            // An eighth of reserve, so that it is not bounded again at once.
             Some(size) if allowed >= self.most + eighth(self.most) => {
-                // Twice: a kernel that remembers what was read while it could not grow goes on only beyond that.
+                // Twice the size: a kernel that remembers what was read while the buffer could not grow continues only
+                // beyond that.
                 Some(BufferChange::Release((size + size).min(self.most)))
             }
             Some(size) => {

@@ -1,11 +1,12 @@
-//! Where a direction of a flow goes on after its proxy has died.
+//! Where a direction of a flow continues after its proxy has died.
 //!
-//! A proxy that dies leaves two sockets, and perhaps a pipe between them; whoever has their descriptors goes on. The
-//! counts are the kernel's, so that they hold at whatever instruction the proxy died. It must have kept two rules:
+//! A proxy that dies leaves two sockets, and perhaps a pipe between them. Whoever has their descriptors can continue
+//! the flow. The counts are the kernel's, so they are right at whatever instruction the proxy died. The proxy must have
+//! kept two rules:
 //!
 //! - it never holds the only copy of a byte: a byte leaves the sender's receive queue only into the pipe, or after
 //!   the far socket has taken it;
-//! - it copies past an empty pipe only.
+//! - it copies bytes past the pipe only while the pipe is empty.
 
 /// How far a direction had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,13 +19,13 @@ pub struct Progress {
     pub written: u64,
 }
 
-/// Bytes are missing, or their order is not known: the flow cannot go on.
+/// Bytes are missing, or their order is not known: the flow cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("of {} bytes that were read, {} were written and {} wait", .0.read, .0.written, .0.piped)]
 pub struct Broken(pub Progress);
 
 impl Progress {
-    /// Unit: bytes. How much at the head of the sender's receive queue was written already, and has to be dropped.
+    /// Unit: bytes. The bytes at the head of the sender's receive queue that were written already, and must be dropped.
     ///
     /// # Errors
     /// When the counts cannot be those of a proxy that kept the rules.
@@ -45,7 +46,7 @@ mod tests {
     /// One step of a proxy that keeps the rules.
     #[derive(Debug, Clone)]
     enum Call {
-        /// Look at some, write some of it, and take that from the queue.
+        /// Look at some bytes, write some of them, and take those from the queue.
         Copy { seen: u64, taken: u64 },
         /// From the queue into the pipe.
         In(u64),

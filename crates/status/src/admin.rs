@@ -50,8 +50,8 @@ const SCRIPT: &str = concat!(
     include_str!("admin/chart.js"),
     include_str!("admin/page.js")
 );
-/// The page loads nothing from elsewhere, sends nothing elsewhere, and runs nothing that stands in it: whatever text got into
-/// it would be shown, and never executed.
+/// The page loads nothing from elsewhere, sends nothing elsewhere, and runs no script that is written in it: text that
+/// was injected would be shown, and never executed.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -91,9 +91,9 @@ pub struct AnswerSources {
     pub names: Arc<[String]>,
 }
 
-/// Serves in a task of this runtime until that is aborted.
+/// Serves in a task of this runtime until the task is aborted.
 pub fn serve(listener: TcpListener, source: AnswerSources) -> JoinHandle<Infallible> {
-    // Whoever polls a future compiles it: here it is this crate.
+    // The crate that spawns a future compiles it: here that is this crate.
     tokio::spawn(admit(listener, source))
 }
 
@@ -150,7 +150,7 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
         return response;
     }
     if !host::is_own(request, &source.names) {
-        // Neither answers nor errors show a page of others what runs here.
+        // Neither answers nor errors reveal to a page from elsewhere what runs here.
         return plain(
             StatusCode::MISDIRECTED_REQUEST,
             "ask by an address or localhost, or list the name in admin.names\n",
@@ -194,7 +194,7 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
     }
 }
 
-/// From when on samples are asked for, `?after=SECONDS` since the start; all of them without a valid number.
+/// The time from which on samples are requested, `?after=SECONDS` since the start; all of them without a valid number.
 fn after(request: &Request<Incoming>) -> f64 {
     let asked = request.uri().query().and_then(|query| query.strip_prefix("after="));
     asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(-1.0)

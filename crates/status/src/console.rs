@@ -1,7 +1,7 @@
-//! The commands that ask a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top`,
+//! The commands that query a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top`,
 //! `reload` and `rate`.
 //!
-//! Standard output has a table, or with `--json` the daemon's answer as it came; of `top` a line for each look.
+//! Standard output has a table, or with `--json` the daemon's unchanged answer; of `top` a line for each look.
 
 mod ask;
 mod figures;
@@ -58,7 +58,7 @@ pub struct Asking {
     json: bool,
 }
 
-/// The status of the daemon that runs by a plan. None: it has no control socket at this moment.
+/// The status of the daemon that runs by a plan. None: it has no control socket now.
 pub fn status_of(plan: &Plan) -> Option<Result<DaemonStatus, Failure>> {
     let path = plan.control.path(&plan.intercept.instance).filter(|path| path.exists())?;
     let which = Which { socket: Some(path), config: None };
@@ -69,7 +69,7 @@ pub fn status_of(plan: &Plan) -> Option<Result<DaemonStatus, Failure>> {
     )
 }
 
-/// Names the control socket where no option does; `midhop lab exec` sets it to that of the node's proxy.
+/// Names the control socket if no option does; `midhop lab exec` sets it to that of the node's proxy.
 const SOCKET_VARIABLE: &str = "MIDHOPD_SOCKET";
 
 /// Which daemon is asked.
@@ -158,7 +158,7 @@ pub struct TopArguments {
     json: bool,
 }
 
-/// Asks, and prints the answer.
+/// Sends the request, and prints the answer.
 ///
 /// # Errors
 /// When no daemon answers, it refuses, or nothing can be printed.
@@ -187,7 +187,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     runtime.map_err(|error| Failure::run("no event loop can be had").because(error))
 }
 
-/// Exit code 1 where the daemon is not well.
+/// Exit code 1 if the daemon is not well.
 async fn show(
     asking: &Asking,
     table: impl FnOnce(&DaemonStatus) -> String,
@@ -251,7 +251,7 @@ async fn report_rate(arguments: &RateArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads conditions as a rule's match has them.
+/// Parses conditions in the form of a rule's match.
 fn matching(conditions: &[String]) -> Result<Match, Failure> {
     let mut table = toml::Table::new();
     for condition in conditions {
@@ -321,7 +321,7 @@ fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The words for an outcome.
+/// The text for an outcome.
 fn outcome(outcome: FlowOutcome) -> &'static str {
     match outcome {
         FlowOutcome::Split => "split here",

@@ -1,4 +1,4 @@
-//! The control socket: HTTP over a UNIX socket, for `midhopd status`, `flows`, `why`, `reload`, `rate` and whoever scripts them.
+//! The control socket: HTTP over a UNIX socket, for `midhopd status`, `flows`, `why`, `reload`, `rate` and for scripts.
 //!
 //! | request | answer |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `POST /reload` | [`answer::Reload`] |
 //! | `POST /rate`, with a [`answer::RateReport`] | [`answer::RateTaken`] |
 //!
-//! All bodies are JSON. A physical quantity is a number with its unit at the end of its key. An error is a status of 400
-//! or more and an [`answer::ErrorAnswer`]. Keys may be added; one that is there keeps its meaning within a version of
-//! [`answer::VERSION`].
+//! All bodies are JSON. A physical quantity is a number with its unit at the end of its key. An error is a status of
+//! 400 or more and an [`answer::ErrorAnswer`]. Keys may be added; an existing key keeps its meaning within a version
+//! of [`answer::VERSION`].
 //!
 //! Invariant: only root, the daemon's user and the configured group can connect. A client holds at most one of
 //! `CONNECTIONS_MAX` places, for at most `CONNECTION_TIME`, and `REQUEST_BYTES_MAX` bytes.

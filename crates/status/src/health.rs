@@ -239,7 +239,7 @@ mod tests {
             health.run("another", || -> io::Result<()> { panic!("a bug") })
         }));
         assert!(worse.is_err(), "the panic goes on");
-        // The first one is what everything else may follow from.
+        // The first loss may have caused all others.
         let lost = health.illness().expect("something").to_string();
         assert!(lost.starts_with("a thread has ended"), "{lost}");
     }

@@ -18,7 +18,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Counts a time.
     pub fn observe(&self, time: Duration) {
         let place = CLASSES_MS.iter().position(|ms| time <= Duration::from_millis(*ms));
         if let Some(class) = self.classes.get(place.unwrap_or(CLASSES_MS.len())) {

@@ -1,9 +1,9 @@
 //! The last hour, as the status page draws it: a sample a second for five minutes, and one each ten seconds for an hour.
 //!
-//! Invariant: what is kept is bounded: [`RECENT`] and [`HOUR`] samples, of [`LEGS_MAX`] legs each, about 2 MB at most,
-//! however long the daemon lives. What a sample costs grows with the live flows, a few loads and one addition each, on
-//! the daemon's own thread and not on a worker's. So samples become rarer where there are many:
-//! [`FLOWS_PER_S`] flows are looked at in a second at most.
+//! Invariant: the stored data is bounded: [`RECENT`] and [`HOUR`] samples, of [`LEGS_MAX`] legs each, about 2 MB at
+//! most, however long the daemon lives. The cost of a sample grows with the live flows, a few loads and one addition
+//! each, on the daemon's own thread and not on a worker's. So samples become rarer if there are many flows: at most
+//! [`FLOWS_PER_S`] are examined in a second.
 
 use crate::snapshot::LegSnapshot;
 use midhop_units::Bytes;
@@ -22,7 +22,7 @@ pub const RECENT: usize = 300;
 pub const HOUR: usize = 360;
 /// Legs that are kept, the first by name.
 pub const LEGS_MAX: usize = 32;
-/// Live flows that are looked at in a second.
+/// Live flows that are examined in a second.
 pub const FLOWS_PER_S: u64 = 20_000;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -216,7 +216,7 @@ impl Sample {
             let before = last.legs.get(name).unwrap_or(&zero);
             let ratio = |part: fn(&LegSnapshot) -> u64, whole: fn(&LegSnapshot) -> u64| {
                 let [part, whole] = [part, whole].map(|of| of(after).saturating_sub(of(before)));
-                // One sent long ago may be sent again while nothing new is.
+                // A segment that was sent long ago may be retransmitted while no new one is sent.
                 (whole > 0).then(|| (part as f64 / whole as f64).min(1.0))
             };
             let sample = LegSample {

@@ -1,15 +1,15 @@
-//! The state of a proxy, and how it is shown.
+//! The state of a proxy, and how it is reported.
 //!
-//! The daemon measures itself into a [`snapshot`], and [`health`] collects what fails in it. Of both, [`metrics`] makes the text
-//! for Prometheus, [`admin`] the page with its [`history`], and [`control`] the answers for whoever asks over the control socket:
-//! the commands of [`console`], or a script.
+//! The daemon measures itself into a [`snapshot`], and [`health`] collects what fails in it. From both, [`metrics`]
+//! makes the text for Prometheus, [`admin`] the page with its [`history`], and [`control`] the answers over the
+//! control socket, for the commands of [`console`] and for scripts.
 //!
 //! ```text
 //! daemon ─► Snapshot, Totals, Health ─► admin: page, metrics ─► browser, Prometheus
 //!                                   └─► control ─► console
 //! ```
 //!
-//! Nothing here runs for a byte or a packet of a flow.
+//! Nothing here runs for each byte or packet of a flow.
 
 pub mod admin;
 pub mod console;

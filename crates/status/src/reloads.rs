@@ -1,4 +1,4 @@
-//! How often the configuration was read again, and what became of it.
+//! How often the configuration was read again, and with what results.
 
 use crate::control::answer::Reload;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ struct State {
 }
 
 impl Reloads {
-    /// Books one with its result.
+    /// Books a reload with its result.
     pub fn book(&self, result: Reload) {
         let mut state = self.state();
         match result.error {
@@ -26,7 +26,7 @@ impl Reloads {
         state.last = Some(result);
     }
 
-    /// The last one.
+    /// The last reload.
     pub fn last(&self) -> Option<Reload> {
         self.state().last.clone()
     }
@@ -38,7 +38,7 @@ impl Reloads {
         named.into_iter().map(|(result, count)| (result.to_owned(), count)).collect()
     }
 
-    /// A panic elsewhere leaves counters as correct as they were.
+    /// A panic elsewhere does not affect the counters.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

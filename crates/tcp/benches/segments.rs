@@ -1,7 +1,7 @@
 //! Segments per second of CPU time: two endpoints back to back, a path that delays and loses.
 //!
-//! `cargo bench -p midhop-tcp` prints one line per window and loss. A segment counts when an endpoint
-//! has taken it in, data and acknowledgements alike.
+//! `cargo bench -p midhop-tcp` prints one line per window and loss. A segment counts when an endpoint has processed
+//! it, with data or without.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 

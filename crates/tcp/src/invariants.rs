@@ -1,4 +1,4 @@
-//! What must hold after every call, recounted from scratch.
+//! The invariants that hold after every call, recounted from scratch.
 
 use std::fmt;
 

@@ -31,8 +31,8 @@ pub struct Settings {
     pub delayed_ack: DelayedAck,
     /// How losses are found where selective acknowledgements are in use.
     pub loss_detection: LossDetection,
-    /// Without selective acknowledgements: whether a recovery goes on at a partial acknowledgement
-    /// (RFC 6582, NewReno), or ends there and begins anew for the next hole (RFC 5681 alone, Reno).
+    /// Without selective acknowledgements: whether a recovery continues at a partial acknowledgement
+    /// (RFC 6582, NewReno), or ends there and a new one begins for the next hole (RFC 5681 alone, Reno).
     pub newreno: bool,
     /// Without selective acknowledgements: whether the third duplicate reports a loss (RFC 5681 §3.2).
     /// Otherwise only the retransmission timeout does.

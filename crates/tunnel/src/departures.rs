@@ -33,9 +33,9 @@ const ONE_BIT: i128 = 1_000_000_000;
 pub struct Departures<D> {
     pace: Pace,
     queue: VecDeque<(D, u64)>,
-    /// What waits, with its headers. Unit: bytes.
+    /// The size of the datagrams that wait, headers included. Unit: bytes.
     waiting: u64,
-    /// What may leave now; below zero: what must be earned first.
+    /// The credit for what may leave now; below zero: it must be earned first.
     credit: i128,
     at: Instant,
     /// When the queue last became empty.
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(queue.wake(), Some(now + Duration::from_ms(1)));
     }
 
-    /// A caller that releases datagrams is late for both: the timer, and asking QUIC for more.
+    /// A caller that releases datagrams is late for both: the timer, and the request to QUIC for more.
     #[test]
     fn a_queue_that_runs_empty_while_quic_waits_loses_no_time() {
         let rate = Rate::from_mbit_per_s(140);

@@ -84,7 +84,7 @@ pub struct PayloadReader {
     head: Vec<u8>,
     state: State,
     ended: bool,
-    /// The last confirmation, where nobody has taken it.
+    /// The last confirmation, until it is taken.
     confirmed: Option<u64>,
 }
 
@@ -175,7 +175,7 @@ impl PayloadReader {
         }
     }
 
-    /// The flow goes on in another stream of the same form.
+    /// The flow continues in another stream of the same form.
     pub fn begin_again(&mut self) {
         *self = Self { payload: self.payload, ended: self.ended, ..Self::default() };
     }

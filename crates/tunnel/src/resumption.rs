@@ -1,8 +1,8 @@
 //! Flows that outlive their carriers: their identities and fields, and what each end keeps of one.
 //!
-//! The near end gives a flow an identity. While the flow lasts, each end keeps what it has sent until the other end has
-//! passed it on. When the carrier is gone, the near end requests the flow again over another one, and both ends go on
-//! where the other one stopped.
+//! The near end gives a flow an identity. While the flow lasts, each end keeps what it has sent until the other end
+//! has passed it on. When the carrier is gone, the near end requests the flow again over another one, and both ends
+//! continue where the other one stopped.
 //!
 //! Offsets count the bytes of one direction of a flow. Its end counts as one more, so that one number covers
 //! that, too.
@@ -104,8 +104,8 @@ impl Resumption {
         }
     }
 
-    /// Decodes it from the fields of a request; none: nothing valid. A request with an offset and without
-    /// an identity resumes nothing, and opens nothing either.
+    /// Decodes it from the fields of a request; none: the request has no valid fields for it. A request with an offset
+    /// and without an identity neither resumes nor opens a flow.
     ///
     /// # Errors
     /// When it is to resume a flow, and does not name it or an offset.

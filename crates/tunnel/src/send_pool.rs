@@ -1,24 +1,24 @@
 //! How much the flows of a connection may have written and the peer not acknowledged.
 //!
-//! What is written beyond what may be in flight waits here, and each of its bytes is accepted from its sender and not
-//! delivered. So on a path that loses nothing the pool is what the controller allows in flight, and a quarter more, so
-//! that there is always something to send. A loss blocks all that was sent behind it: QUIC frees what is acknowledged from
-//! the first byte on. Then the pool grows to several windows, one for each time that a datagram may be lost in a
-//! row, and stays so for some round trips.
+//! Bytes written beyond the controller's window wait here: they are accepted from their sender and not delivered. So
+//! on a path without losses the pool is that window and a quarter more, so that there is always something to send. A
+//! loss blocks all bytes that were sent behind it, because QUIC frees acknowledged bytes only from the first one on.
+//! Then the pool grows to several windows, one for each time that a datagram may be lost in a row, and stays so for
+//! some round trips.
 //!
-//! A controller that searches for its window is left the most: it finds less where it runs dry in between.
+//! A controller that searches for its window gets the largest pool: it would find less if it ran out of data meanwhile.
 
 use midhop_units::{Bytes, Duration, Instant};
 
 /// What waits unsent on a path without losses, as a part of what may be in flight.
 const WAITING_PARTS: u64 = 4;
-/// The same at least: a few datagrams.
+/// The least that may wait unsent: a few datagrams.
 const WAITING_LEAST: Bytes = Bytes::new(16 << 10);
 /// Windows that may be unacknowledged on a path with losses.
 const LOSSY_WINDOWS: u64 = 6;
-/// The same at least: a window that grows from round trip to round trip is small beside what waits behind a loss.
+/// The least pool on a path with losses: a window that still grows is small beside the bytes that wait behind a loss.
 const LOSSY_LEAST: u64 = 256 << 10;
-/// A path has losses for so many round trips after one.
+/// After a loss, a path counts as lossy for so many round trips.
 const LOSSY_ROUNDS: u64 = 32;
 
 /// What is known of a path now.
@@ -110,7 +110,7 @@ mod tests {
     fn a_controller_that_searches_is_left_the_most() {
         let mut pool = PoolLaw::new(MOST);
         assert_eq!(pool.size(Instant::START, path(8_000_000, 0)), MOST);
-        // What was written into a large window, and nobody reads, would fill a small one for all others.
+        // Bytes written into a large window, which nobody reads, would fill a small window and block all others.
         let searches = PathState { is_contradicted: true, ..path(8_000_000, 0) };
         assert_eq!(law().size(Instant::START, searches), MOST);
     }

@@ -1,9 +1,9 @@
-//! Before the lossy way: what has lately passed, to be asked for again.
+//! Before the lossy path: the cache of recent segments, from which the peer requests.
 //!
-//! Nothing here knows what has arrived, since acknowledgements are not read. What is oldest makes room
-//! for what is new: the shelf has to reach back for as long as a request takes to come.
+//! Nothing here knows what has arrived, since acknowledgements are not read. The oldest segments make room for new
+//! ones: the shelf must reach back for as long as a request takes to arrive.
 //!
-//! Invariant: what lies on the shelf stays within its size.
+//! Invariant: the segments on the shelf stay within its size.
 
 use crate::Carried;
 use crate::judge::{Queue, Radio, may_be_congestion};
@@ -12,44 +12,44 @@ use midhop_tcp::Segment;
 use midhop_units::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Places in the row that may have lost their segments, before they are cleared away.
+/// Entries of the row whose segments are gone, before these entries are removed.
 const STALE_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Shelved<P> {
     packet: P,
     end: u64,
-    /// When it passed.
+    /// When it was sent on.
     passed: Instant,
-    /// Whether how long it took can be known, and is not: what has passed twice may have arrived either time.
+    /// Whether its transit time can still be measured: of a segment that passed twice, either may have arrived.
     timed: bool,
-    /// How often it has been asked for.
+    /// How often it was requested.
     wanted: u32,
     /// Its place in the row.
     number: u64,
 }
 
-/// What has passed of one direction of a flow.
+/// The cached segments of one direction of a flow.
 #[derive(Debug)]
 struct Stream<P> {
-    /// Where what has passed ends.
+    /// The end of the data that has passed.
     highest: u64,
     segments: BTreeMap<u64, Shelved<P>>,
     active: Instant,
-    /// The queue on the lossy way, where that is judged.
+    /// The queue on the lossy path, where that is judged.
     queue: Queue,
 }
 
-/// What becomes of what the peer wants.
+/// The answer to a request of the peer.
 #[derive(Debug)]
 pub(super) struct Answer<P> {
-    /// The segments that hold any of it.
+    /// The segments that hold any of the span.
     pub resend: Vec<P>,
     /// Where they lie.
     pub resent: Vec<Span>,
-    /// What never came by.
+    /// Parts that never passed.
     pub missing: Vec<Span>,
-    /// What is the source's to send again: a queue may have refused it, or it has been sent again before.
+    /// Parts that the source must retransmit: a queue may have dropped them, or they were retransmitted before.
     pub left: Vec<Span>,
 }
 
@@ -62,23 +62,23 @@ impl<P> Default for Answer<P> {
     }
 }
 
-/// The segments that have lately passed, of all flows.
+/// The recent segments of all flows.
 #[derive(Debug)]
 pub(super) struct Shelf<P: Carried> {
     /// Unit: bytes, as [`Carried::room`] counts them.
     limit: u64,
     bytes: u64,
     streams: BTreeMap<P::Way, Stream<P>>,
-    /// What was put here, the oldest first; what is gone since still has its place.
+    /// What was put here, the oldest first. A segment that is gone since still has its entry.
     row: VecDeque<(u64, P::Way, u64)>,
     number: u64,
     segments: usize,
-    /// How many segments had to make room.
+    /// How many segments were evicted.
     pub evicted: u64,
 }
 
 impl<P: Carried> Shelf<P> {
-    /// A shelf for so many bytes of packets.
+    /// A shelf for `limit` bytes of packets.
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -91,12 +91,12 @@ impl<P: Carried> Shelf<P> {
         }
     }
 
-    /// How many flows it has something of.
+    /// The number of flows with segments.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// What lies there. Unit: bytes, as [`Carried::room`] counts them.
+    /// The size of its packets. Unit: bytes, as [`Carried::room`] counts them.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -106,7 +106,7 @@ impl<P: Carried> Shelf<P> {
         self.streams.contains_key(&key)
     }
 
-    /// Keeps a segment that passes; whether there is room for it at all.
+    /// Caches a segment that passes. Returns whether it can fit at all.
     pub fn put(&mut self, now: Instant, key: P::Way, packet: P, segment: &Segment) -> bool {
         let size = packet.room();
         if size > self.limit {
@@ -141,7 +141,7 @@ impl<P: Carried> Shelf<P> {
         true
     }
 
-    /// Takes a segment away again: it has not passed after all. Whether it was there.
+    /// Removes a segment, because it has not passed after all. Returns whether it was there.
     pub fn take_back(&mut self, key: P::Way, segment: &Segment) -> bool {
         let Some(stream) = self.streams.get_mut(&key) else { return false };
         let start = position(segment.sequence, stream.highest);
@@ -151,7 +151,7 @@ impl<P: Carried> Shelf<P> {
         true
     }
 
-    /// A segment that begins there has arrived: how long it took shows what waits on the way.
+    /// The segment that begins at `from` has arrived: its transit time shows how much waits on the path.
     pub fn on_arrival(&mut self, now: Instant, key: P::Way, from: u32, radio: &mut Radio) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let at = position(from, stream.highest);
@@ -162,8 +162,8 @@ impl<P: Carried> Shelf<P> {
         }
     }
 
-    /// Answers for what lies between two sequence numbers and is lost. Each segment is given `limit` times; where the queue on
-    /// the way is judged, by a `radio`, only what that has not refused.
+    /// Answers a request for the lost data of a span. Each segment is retransmitted up to `limit` times. With a
+    /// `radio` the queue on the path is judged, and only segments that it has not dropped are retransmitted.
     pub fn find(
         &mut self,
         now: Instant,
@@ -211,7 +211,7 @@ impl<P: Carried> Shelf<P> {
         answer
     }
 
-    /// Clears away a flow.
+    /// Removes a flow.
     pub fn forget(&mut self, key: P::Way) {
         if let Some(stream) = self.streams.remove(&key) {
             self.segments -= stream.segments.len();
@@ -219,7 +219,7 @@ impl<P: Carried> Shelf<P> {
         }
     }
 
-    /// Clears away the flows of which nothing has passed since `then`.
+    /// Removes the flows of which nothing has passed since `then`.
     pub fn forget_idle(&mut self, then: Instant) -> u64 {
         let idle = self.streams.iter().filter(|(_, stream)| stream.active <= then);
         let idle: Vec<P::Way> = idle.map(|(key, _)| *key).collect();

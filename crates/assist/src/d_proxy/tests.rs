@@ -25,9 +25,9 @@ fn gaps_stay_few_when_one_falls_apart() {
     // As many gaps of three segments as are waited for.
     (0..65).for_each(|number| give(&mut agent, number * 4000, &mut actions));
     assert_eq!(agent.counts.gaps, 64);
-    // The middle of each comes, the last first.
+    // The middle of each arrives, the last first.
     (0..64).rev().for_each(|number| give(&mut agent, number * 4000 + 2000, &mut actions));
-    // What is missing behind the middles is not waited for: what is missing before them is all.
+    // Data missing behind the middles is not waited for, only data before them.
     sent(&mut actions);
     (0..64).for_each(|number| give(&mut agent, number * 4000 + 1000, &mut actions));
     assert_eq!((agent.held, sent(&mut actions)), (0, 64 * 3));
@@ -84,19 +84,19 @@ fn a_shelf_reports_what_it_has_and_what_not() {
     assert_eq!(found.missing, [(at(2), at(3)), (at(5), at(6))]);
     let unknown = shelf.find(now, Line(9, true), (5, 9), 2, None);
     assert_eq!((unknown.resend.len(), unknown.missing), (0, vec![(5, 9)]));
-    // The same is given twice, and not a third time.
+    // A segment is retransmitted twice, and not a third time.
     let again = |shelf: &mut Shelf<Sample>| shelf.find(now, key, (at(3), at(4)), 2, None);
     assert_eq!(again(&mut shelf).resend.len(), 1);
     let third = again(&mut shelf);
     assert_eq!((third.resend.len(), third.left), (0, vec![(at(3), at(4))]));
-    // Until its source has sent it again.
+    // It is retransmitted again after its source has retransmitted it.
     let packet = packet(0, at(3));
     assert!(shelf.put(now, key, packet, &packet.segment));
     assert_eq!(again(&mut shelf).resend.len(), 1);
     shelf.check_invariants();
 }
 
-/// What the agent behind the lossy way wants done, by the flow's direction.
+/// The reports that an agent sends.
 fn reports(actions: &mut Actions<Sample>) -> Vec<Report> {
     let report = |action| if let Action::Report(_, report) = action { Some(report) } else { None };
     actions.drain().filter_map(report).collect()
@@ -109,7 +109,7 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
     let (mut actions, way) = (Actions::default(), Line(0, true));
     let at = |number: u32| Instant::START + Duration::from_ms(u64::from(number) * 5);
     let mut held_at = Vec::new();
-    // One in ten is lost, and 20 ms is the way there and back, whatever is sent: no queue.
+    // One in ten is lost, and the round trip is always 20 ms: there is no queue.
     for number in 0..100 {
         let one = packet(0, number * 1000);
         before.handle_packet(at(number), one, Side::Before, &mut actions);
@@ -140,10 +140,10 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
             sent(&mut actions);
         }
     }
-    // Three were lost before it is known that the link loses; with the third the agent before it repairs.
+    // Three losses show that the link loses; with the third the agent before it starts to repair.
     assert_eq!(held_at, [40, 50, 60, 70, 80, 90]);
     assert_eq!((before.counts.resent, before.counts.refused), (7, 2));
-    // The peer is gone: one gap is waited for, three times as long as an answer takes, and no other.
+    // The peer is gone: one gap is waited for, for three times the timeout of an answer, and no other.
     let late = at(1000);
     let come = |agent: &mut DProxy<Sample>, sequence: u32, now: Instant| {
         agent.handle_packet(now, packet(0, sequence), Side::Behind, &mut Actions::default());
@@ -163,7 +163,7 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
     assert_eq!(come(&mut behind, 105_000, now), 0);
 }
 
-/// The source fills its gaps before the agent gives them up, each at the cost of a retransmission timeout.
+/// The source fills gaps before the agent gives them up, each after a retransmission timeout.
 #[test]
 fn a_peer_in_whose_place_the_source_sends_again_is_not_waited_for() {
     let mut agent = DProxy::new(DProxySettings { judges_queue: true, ..DProxySettings::default() });
@@ -173,7 +173,7 @@ fn a_peer_in_whose_place_the_source_sends_again_is_not_waited_for() {
     agent.handle_packet(now, packet(0, 0), Side::Behind, &mut actions);
     agent.handle_report(now, way, resent, &mut actions);
     let mut held = Vec::new();
-    // The first is the peer's, and comes before its report.
+    // The first retransmission is the peer's, and arrives before its report.
     for (number, took) in (1..).step_by(2).zip([20, 250, 250, 250, 250, 250]) {
         agent.handle_packet(now, packet(0, (number + 1) * 1000), Side::Behind, &mut actions);
         held.push(agent.held > 0);
@@ -182,18 +182,18 @@ fn a_peer_in_whose_place_the_source_sends_again_is_not_waited_for() {
         agent.check_invariants();
     }
     assert_eq!(held, [true, true, true, true, false, false]);
-    // And is again once it shows that it repairs.
+    // Segments are held again once the peer shows that it repairs.
     agent.handle_report(now, way, resent, &mut actions);
     agent.handle_packet(now, packet(0, 14_000), Side::Behind, &mut actions);
     assert_eq!(agent.held, 1040);
 }
 
-/// An agent that is shown no SYN takes the first flow's end and the second's beginning for one stream.
+/// An agent that sees no SYN takes the end of the first flow and the beginning of the second for one stream.
 #[test]
 fn another_flow_under_the_same_name_waits_for_nothing() {
     let mut agent = DProxy::new(DProxySettings::default());
     let (mut actions, now) = (Actions::default(), Instant::START);
-    // Far ahead, far behind, and each goes on in its place.
+    // Far ahead and far behind, and each followed by its successor: all are forwarded at once.
     for sequence in
         [1000, 1 << 29, (1 << 29) + 1000, (1 << 29) + (3 << 30), (1 << 29) + (3 << 30) + 1000]
     {
@@ -203,7 +203,7 @@ fn another_flow_under_the_same_name_waits_for_nothing() {
     }
     agent.handle_packet(now, packet(0, (1 << 29) + (3 << 30) + 3000), Side::Behind, &mut actions);
     assert_eq!((agent.counts.gaps, sent(&mut actions)), (1, 0), "a gap is one as ever");
-    // Once a stream has ended, what comes behind its end is another's: Linux takes a port again so.
+    // Once a stream has ended, data behind its end belongs to another flow: Linux reuses a port in this way.
     let mut agent = DProxy::new(DProxySettings::default());
     let mut last = packet(1, 1000);
     last.segment.flags = Flags::ACK | Flags::FIN;

@@ -1,10 +1,10 @@
-//! Behind the lossy way: one direction of a flow whose sequence numbers are watched for gaps.
+//! Behind the lossy path: one direction of a flow whose sequence numbers are watched for gaps.
 //!
 //! Segments behind a gap are held until it is filled, is known to stay open, or has been open for too
-//! long; then they go on, in their order. While the peer only looks on, they go on at once.
+//! long. Then they are forwarded in order. While the peer only observes, they are forwarded at once.
 //!
-//! Invariants: gaps and what is held cover all between what has been passed on and the last that came,
-//! each position once or held twice; what is held lies behind a gap.
+//! Invariants: gaps and held segments cover everything from the end of the forwarded data to the end of the arrived
+//! data, each position once or held twice; held segments lie behind a gap.
 
 use super::peer::Peer;
 use super::{DProxyCounts, DProxySettings};
@@ -14,15 +14,15 @@ use midhop_tcp::{Flags, Segment};
 use midhop_units::Instant;
 use std::collections::BTreeMap;
 
-/// So many gaps are repaired at once; what is missing beside them is not waited for.
+/// So many gaps are repaired at once; further ones are not waited for.
 const GAPS_MAX: usize = 64;
-/// No more is ever under way (RFC 7323 §2.2). Unit: bytes.
+/// No more data is ever in flight (RFC 7323 §2.2). Unit: bytes.
 const WINDOW_MAX: u64 = 1 << 30;
-/// To a peer that judges the queue one in so many segments is reported when it comes: as often as the queue of a slow link
-/// changes, at a hundredth of what is carried.
+/// The arrival of one in so many segments is reported to a peer that judges the queue. That is as often as the queue of
+/// a slow link changes, and costs a hundredth of the carried bytes.
 const REPORT_ONE_IN: u32 = 8;
 
-/// What is held, or known not to come.
+/// A held segment, or a span that is known not to come.
 #[derive(Debug)]
 struct Held<P> {
     packet: Option<P>,
@@ -37,12 +37,12 @@ struct Gap {
     requests: u32,
 }
 
-/// What is to be done after a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct Outcome<P> {
-    /// What goes on, in this order.
+    /// Packets to forward, in this order.
     pub forward: Vec<P>,
-    /// What is reported to the peer.
+    /// Reports to the peer.
     pub reports: Vec<Report>,
 }
 
@@ -61,17 +61,17 @@ impl<P> Outcome<P> {
 /// One direction of a flow.
 #[derive(Debug)]
 pub(super) struct Watch<P> {
-    /// All before it has been passed on, or is not waited for.
+    /// Everything before it was forwarded, or is not waited for.
     next: u64,
-    /// Where what has come ends.
+    /// The end of the data that has arrived.
     top: u64,
     held: BTreeMap<u64, Held<P>>,
     gaps: BTreeMap<u64, Gap>,
-    /// What is held. Unit: bytes, as [`Carried::room`] counts them.
+    /// The size of held packets. Unit: bytes, as [`Carried::room`] counts them.
     bytes: u64,
-    /// Where the stream ends, if that has come.
+    /// The end of the stream, once its FIN has arrived.
     end: Option<u64>,
-    /// How many segments have come first since one was reported.
+    /// How many new segments have arrived since one was reported.
     unreported: u32,
     pub active: Instant,
     pub due: Instant,
@@ -94,13 +94,14 @@ impl<P: Carried> Watch<P> {
         }
     }
 
-    /// What is held. Unit: bytes, as [`Carried::room`] counts them.
+    /// The size of held packets. Unit: bytes, as [`Carried::room`] counts them.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Begins at a segment that lies farther from all that has come than one stream can leave out, at most `cache`, or send
-    /// again, or behind its end: it is of another flow under the same name, whose SYN was not seen.
+    /// Starts anew at a segment that cannot belong to this stream: it lies farther ahead than a stream can leave out,
+    /// at most `cache`, farther back than a source retransmits, or behind the end. It belongs to another flow with the
+    /// same addresses and ports, whose SYN was not seen.
     pub fn begin_anew_unless_near(
         &mut self,
         segment: &Segment,
@@ -121,8 +122,8 @@ impl<P: Carried> Watch<P> {
         }
     }
 
-    /// Takes a segment that has come over the lossy way. `room` is what may be held of it; none where nothing is held, since the
-    /// peer repairs nothing.
+    /// Processes a segment that has come over the lossy path. `room` is how much of it may be held; none: nothing is
+    /// held, because the peer repairs nothing.
     pub fn on_segment(
         &mut self,
         now: Instant,
@@ -136,7 +137,7 @@ impl<P: Carried> Watch<P> {
         let length = u64::from(segment.sequence_length());
         let start = position(segment.sequence, self.next);
         let end = start + length;
-        // What only acknowledges waits for nobody, and a SYN or RST ends what was before.
+        // A segment without new data need not wait, and a SYN or RST ends the stream before it.
         if length == 0 || end <= self.next || segment.flags.contains(Flags::SYN) {
             outcome.forward.push(packet);
             return;
@@ -181,14 +182,14 @@ impl<P: Carried> Watch<P> {
             self.bytes = self.bytes - gives_back + size;
             self.held.insert(start, Held { packet: Some(packet), end });
         } else {
-            // A shorter piece of what is held already says nothing new.
+            // A shorter piece of a held segment has nothing new.
             outcome.forward.push(packet);
         }
         self.release(outcome);
     }
 
-    /// Reports one in so many segments that come for the first time, and each that shows a gap: how long it took is what the
-    /// missing one would have taken.
+    /// Reports the arrival of one in so many new segments, and of each that shows a gap: the missing segment would have
+    /// taken about as long.
     pub fn report_arrival(&mut self, segment: &Segment, outcome: &mut Outcome<P>) {
         let start = position(segment.sequence, self.next);
         let length = u64::from(segment.sequence_length());
@@ -202,7 +203,7 @@ impl<P: Carried> Watch<P> {
         }
     }
 
-    /// The peer has not got what lies between two sequence numbers: it was lost before it.
+    /// The peer does not have the data between two sequence numbers: it was lost before the peer.
     pub fn on_lacking(
         &mut self,
         now: Instant,
@@ -213,7 +214,7 @@ impl<P: Carried> Watch<P> {
     ) {
         let (peer, counts) = with;
         let (from, to) = (position(from, self.next), position(to, self.next));
-        // A peer may report anything, also a span without a byte.
+        // A peer may report anything, even an empty span.
         if from >= to {
             return;
         }
@@ -226,7 +227,7 @@ impl<P: Carried> Watch<P> {
         self.release(outcome);
     }
 
-    /// Asks again for what has not come, and gives up what has been waited for long enough.
+    /// Requests missing data again, and gives up gaps that have been open for too long.
     pub fn on_timeout(
         &mut self,
         now: Instant,
@@ -244,7 +245,7 @@ impl<P: Carried> Watch<P> {
         for start in due {
             let Some(gap) = self.gaps.get_mut(&start) else { continue };
             if gap.given_up_at(settings, peer) <= now {
-                // Who does not answer may be gone.
+                // A peer that does not answer may be gone.
                 peer.on_no_answer(now);
                 counts.given_up += 1;
                 let end = gap.end;
@@ -266,7 +267,7 @@ impl<P: Carried> Watch<P> {
         due.min().unwrap_or(Instant::NEVER)
     }
 
-    /// Lets everything go that is held, in its order.
+    /// Forwards everything that is held, in order.
     pub fn abandon(&mut self, outcome: &mut Outcome<P>) {
         self.next = self.top;
         self.gaps.clear();
@@ -275,7 +276,7 @@ impl<P: Carried> Watch<P> {
         self.bytes = 0;
     }
 
-    /// A gap has been found.
+    /// Adds a gap.
     fn open(
         &mut self,
         now: Instant,
@@ -295,7 +296,7 @@ impl<P: Carried> Watch<P> {
         outcome.report(Topic::Wanted, start, end);
     }
 
-    /// Something has come that fills gaps, or parts of them.
+    /// Data has arrived that fills gaps, or parts of them.
     fn fill(
         &mut self,
         now: Instant,
@@ -310,11 +311,11 @@ impl<P: Carried> Watch<P> {
                 peer.on_answer(now, gap.asked);
             }
         }
-        // What has filled a part is counted with the last part.
+        // A gap that is filled in parts is counted with its last part.
         counts.filled += before.saturating_sub(self.gaps.len()) as u64;
     }
 
-    /// Takes what lies from `from` to `to` out of the gaps, and gives those parts. A gap that falls apart
+    /// Removes the span from `from` to `to` from the gaps, and returns the removed parts. A gap that is split
     /// counts as another one.
     fn cut(&mut self, from: u64, to: u64, counts: &mut DProxyCounts) -> Vec<(u64, Gap)> {
         let mut parts = Vec::new();
@@ -343,7 +344,7 @@ impl<P: Carried> Watch<P> {
         parts
     }
 
-    /// Lets go what lies behind no gap any more.
+    /// Forwards the held segments that no longer lie behind a gap.
     fn release(&mut self, outcome: &mut Outcome<P>) {
         while let Some(entry) = self.held.first_entry() {
             if *entry.key() > self.next {
@@ -384,7 +385,7 @@ impl<P: Carried> Watch<P> {
 }
 
 impl Gap {
-    /// When it is asked for again, or not waited for any more.
+    /// When it is requested again, or given up.
     fn due(&self, settings: &DProxySettings, peer: &Peer) -> Instant {
         let given_up = self.given_up_at(settings, peer);
         if self.requests >= settings.requests {
@@ -393,7 +394,7 @@ impl Gap {
         given_up.min(self.asked + peer.wait())
     }
 
-    /// When it is not waited for any more: earlier where all requests are met by silence.
+    /// When it is given up: earlier if the peer answers none of the requests.
     fn given_up_at(&self, settings: &DProxySettings, peer: &Peer) -> Instant {
         let at = self.found + settings.hold;
         if self.requests >= settings.requests && peer.is_silent_since(self.found) {

@@ -1,54 +1,56 @@
-//! Whether a queue stands behind the agent, which it does not see: by how long segments take to be acknowledged.
+//! The queue behind an agent, which the agent does not see: estimated from how long segments take to be acknowledged.
 //!
-//! What overflows a queue is congestion, which is the source's to know; what a radio loses is not. What waited, behind the
-//! agent, when the segment was sent that is nearest to a lost one and has arrived, tells them apart as far as anything does.
+//! A drop by a full queue is congestion, which the source must learn; a radio's loss is not. The best sign to tell
+//! them apart is how much waited behind the agent when a lost segment was sent. That is taken from the segment sent
+//! nearest to the lost one of all that have arrived.
 
 use midhop_units::{Duration, Instant};
 
-/// What was shortest before this and the same time again is no matter for the way as it is.
+/// The shortest round trip is remembered for once to twice this time, because the path may change.
 const LATELY: Duration = Duration::from_s(30);
-/// Less than this waits in no queue that matters: it may be jitter.
+/// A shorter wait shows no queue that matters: it may be jitter.
 const QUEUEING_MIN: Duration = Duration::from_ms(10);
-/// Disciplines that drop before a queue is full let 5 (CoDel) to 15 ms (PIE) stand.
+/// Disciplines that drop before a queue is full allow a standing queue of 5 (CoDel) to 15 ms (PIE).
 const EMPTY_MAX: Duration = Duration::from_ms(3);
-/// The least by which the estimate of what usually waits moves.
+/// The least step of the estimate of the usual wait.
 const STEP_MIN: Duration = Duration::from_us(20);
-/// A loss is found by a few segments sent after it, of which one may be a round trip of the source later, when the queue is
-/// empty again: those before it are remembered too.
+/// A loss is found by a few segments sent after it. One of them may be sent a round trip of the source later, when the
+/// queue is empty again. So the segments before it are remembered too.
 const SAMPLES: usize = 16;
 
-/// What waits.
+/// How much waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// Nothing, or so little that no queue would drop, and no more than usual: a short queue is full when more waits than that.
+    /// Nothing, or so little that no queue would drop, and no more than usual: a short queue is full when more than
+    /// that waits.
     Nothing,
     /// Something.
     Some,
-    /// At least three quarters of what has waited of late.
+    /// At least three quarters of the longest recent wait.
     Full,
 }
 
-/// The queue behind the agent, as one direction of a flow meets it.
+/// The queue behind the agent, as the segments of one direction of a flow see it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// The latest two round trips behind the agent.
     latest: [Duration; 2],
-    /// The shortest since `since`, and of the time before.
+    /// The shortest since `since`, and in the period before.
     lately: [Option<Duration>; 2],
     since: Instant,
-    /// The most that segments have waited: what the queue can hold. It is forgotten slowly, as who keeps out of a full queue
-    /// does not see one.
+    /// The longest wait of segments, which shows what the queue can hold. It decays slowly, because a source that
+    /// avoids a full queue does not see one.
     fullest: Duration,
-    /// What waits usually: half of the segments wait longer.
+    /// The usual wait: half of the segments wait longer.
     usual: Duration,
-    /// When the latest segments were sent that have arrived, and what waited then. A ring.
+    /// When the latest arrived segments were sent, and how much waited then. A ring.
     seen: [Option<(Instant, Waits)>; SAMPLES],
     next: usize,
 }
 
 impl Queue {
-    /// What was sent at `sent` is acknowledged: what waited then. `promptly`: by a receiver that was not waiting for another segment to
-    /// acknowledge with it.
+    /// The segment sent at `sent` is acknowledged: returns how much waited when it was sent. `promptly`: its receiver
+    /// did not delay the acknowledgement to wait for another segment.
     pub fn sample(&mut self, now: Instant, sent: Instant, promptly: bool) -> Waits {
         let rtt = now.saturating_since(sent);
         self.latest = [rtt, self.latest[0]];
@@ -77,8 +79,8 @@ impl Queue {
         waits
     }
 
-    /// What waited at `moment`: what did when the segment was sent that is nearest to it; none where there was none within a
-    /// round trip.
+    /// How much waited at `moment`, by the segment that was sent nearest to it; none: no segment was sent within a
+    /// round trip of it.
     pub fn at(&self, moment: Instant) -> Option<Waits> {
         let apart = |sent: Instant| sent.saturating_since(moment) + moment.saturating_since(sent);
         let seen = self.seen.iter().flatten().map(|(sent, waits)| (apart(*sent), *waits));
@@ -86,7 +88,8 @@ impl Queue {
         (apart <= self.latest[0]).then_some(waits)
     }
 
-    /// What both of the latest two have beyond the shortest of late: a queue does not stand for one packet.
+    /// The present wait: what both of the latest two round trips exceed the shortest recent one by. A single packet is
+    /// no queue.
     fn waits(&self) -> Duration {
         let [one, other] = self.latest;
         one.min(other).saturating_sub(self.shortest())
@@ -105,7 +108,7 @@ mod tests {
         Instant::START + Duration::from_ms(ms)
     }
 
-    /// Samples one after the other, each sent at so many milliseconds and under way for so many.
+    /// Samples in their order, each sent at so many milliseconds and in transit for so many.
     fn queue(samples: impl IntoIterator<Item = (u64, u64, bool)>) -> Queue {
         let mut queue = Queue::default();
         for (sent, took, promptly) in samples {
@@ -119,7 +122,7 @@ mod tests {
         let mut queue = Queue::default();
         for (sent, took, waits) in [
             (0, 600, Waits::Nothing),
-            // Less than an eighth of the way may be jitter.
+            // Less than an eighth of the round trip may be jitter.
             (1_000, 670, Waits::Some),
             (2_000, 900, Waits::Full),
             (3_000, 800, Waits::Some),
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_nearest_decides() {
-        // A burst that fills the queue, and the next, a round trip of the source later, which finds it empty.
+        // A burst that fills the queue, and another one a round trip of the source later, which finds it empty.
         let first = (0..10).map(|n| (n, 20 + 3 * n, true));
         let queue = queue(first.chain((200..203).map(|sent| (sent, 20, true))));
         assert_eq!(queue.at(at(10)), Some(Waits::Full), "the last of the first burst");

@@ -1,26 +1,26 @@
-//! Whether the way behind the agent loses segments of which no queue can have refused any.
+//! Whether the path behind the agent loses segments that no queue can have dropped.
 //!
-//! A queue loses nothing while it is empty; a radio loses as much then as at other times. Before an agent that does not see
-//! the queue has met such losses it has nothing to repair, and may do harm: disciplines that drop before a queue is
-//! full (CoDel, PIE) leave nothing else by which their losses could be known.
+//! A queue drops nothing while it is empty; a radio loses as much then as at other times. Until an agent that does not
+//! see the queue has met such losses, it has nothing to repair, and may do harm: disciplines that drop before a queue
+//! is full (CoDel, PIE) show no other sign by which their drops could be known.
 //!
-//! Bound: four counts, whatever passes.
+//! Bound: four counts, however much passes.
 
 use super::queue::Waits;
 use midhop_units::{Duration, Instant};
 
-/// What was met before this and the same time again is no matter for the way as it is.
+/// Counts are kept for once to twice this time, because the path may change.
 const LATELY: Duration = Duration::from_s(60);
 /// So many losses are no accident.
 const LOSSES_MIN: u64 = 3;
-/// Fewer are not compared: how often they come is chance.
+/// Fewer losses are not compared: their rate is chance.
 const LOSSES_COMPARED: u64 = 8;
 
-/// What has passed and what was lost, while the queue was empty and while something waited. What is lost while it is full is
-/// the queue's in any case.
+/// Arrivals and losses, while the queue was empty and while something waited. A loss while it is full is attributed to
+/// the queue in any case.
 #[derive(Debug, Default)]
 pub(crate) struct Radio {
-    /// Since `since`, and of the time before.
+    /// Since `since`, and in the period before.
     lately: [Met; 2],
     since: Instant,
 }
@@ -38,21 +38,21 @@ struct Tally {
 }
 
 impl Radio {
-    /// A segment has arrived, when so much waited.
+    /// A segment has arrived. `waits`: how much waited when it was sent.
     pub fn on_arrival(&mut self, now: Instant, waits: Waits) {
         if let Some(tally) = self.tally(now, waits) {
             tally.passed += 1;
         }
     }
 
-    /// A segment was lost, when so much waited, if that is known.
+    /// A segment was lost. `waits`: how much waited when it was sent, if that is known.
     pub fn on_loss(&mut self, now: Instant, waits: Option<Waits>) {
         if let Some(tally) = waits.and_then(|waits| self.tally(now, waits)) {
             tally.lost += 1;
         }
     }
 
-    /// Whether it loses at least half as many of those before which nothing waits as of those before which something does.
+    /// Whether segments are lost while nothing waits, at least half as often as while something waits.
     pub fn loses(&self) -> bool {
         let [one, other] = self.lately;
         let sum = |of: fn(Met) -> u64| of(one) + of(other);

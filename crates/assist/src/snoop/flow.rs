@@ -1,11 +1,11 @@
 //! One direction of a flow: what is cached of it, and what its acknowledgements report.
 //!
 //! A cached segment is *own* as long as the agent answers for it: it was seen for the first time, in
-//! its place, and is neither known to have arrived nor left to the source again. The source is shown
+//! sequence, and is neither known to have arrived nor left to the source again. The source is shown
 //! no sign of the loss of an own segment.
 //!
-//! Invariants: nothing is cached that the receiver is known to have; the own segments are those that
-//! are in line by their last transmission.
+//! Invariants: nothing is cached that the receiver is known to have; the own segments are those in `line`, by their
+//! last transmission.
 
 use super::reports::{Reports, is_repeat};
 use super::{Shared, SnoopCounts, SnoopSettings};
@@ -18,14 +18,14 @@ use midhop_units::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// How many segments one acknowledgement may cause to be sent again: as slow start would.
+/// How many segments may be retransmitted for one acknowledgement: as many as in slow start.
 const RESENDS_AT_ONCE: usize = 2;
-/// The timer doubles no further.
+/// The timer doubles at most so often.
 const BACKOFF_MAX: u32 = 6;
-/// How many acknowledgements may follow one, to report what was kept back.
+/// How many of the agent's acknowledgements may follow one of the receiver, to report kept-back blocks.
 const REPORTS_AT_ONCE: u32 = 32;
 
-/// What becomes of an acknowledgement.
+/// What happens to an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Forward,
@@ -49,12 +49,12 @@ struct Cached<P> {
     packet: P,
     end: u64,
     sent: Instant,
-    /// Which of the direction's transmissions it was.
+    /// The number of this transmission in the direction.
     order: u64,
     resends: u32,
     /// Whether the source has sent it more than once.
     repeated: bool,
-    /// Whether the timer has: what arrives then may be the first transmission, late.
+    /// Whether the timer has retransmitted it: what arrives then may be the first transmission, late.
     timed: bool,
 }
 
@@ -64,7 +64,7 @@ impl<P: Carried> Cached<P> {
     }
 }
 
-/// What the source last sent for the other direction.
+/// What the source last reported about the other direction.
 #[derive(Debug, Clone, Copy)]
 struct Latest {
     acknowledgment: u32,
@@ -75,28 +75,28 @@ struct Latest {
 /// One direction of a flow.
 #[derive(Debug)]
 pub(super) struct Flow<P> {
-    /// Where the data that was seen ends.
+    /// The end of the data that was seen.
     highest: u64,
-    /// What the receiver acknowledges.
+    /// The receiver's cumulative acknowledgement.
     acknowledged: u64,
-    /// What it offers, unscaled; none before its first acknowledgement.
+    /// The window that it offers, unscaled; none before its first acknowledgement.
     window: Option<u16>,
     /// By their first position.
     segments: BTreeMap<u64, Cached<P>>,
     own: BTreeSet<u64>,
-    /// The own segments by their last transmission.
+    /// The own segments, ordered by their last transmission.
     line: BTreeSet<(u64, u64)>,
     /// What is cached. Unit: bytes of packets.
     bytes: u64,
     transmissions: u64,
     /// The latest transmission that is known to have arrived.
     arrived: u64,
-    /// The latest transmission of which it is settled whether a queue may have refused it.
+    /// The latest transmission for which it is decided whether a queue may have dropped it.
     judged: u64,
     /// Whether the receiver acknowledges selectively.
     selective: bool,
-    /// Without that: duplicate acknowledgements since the last that was none, and how many of them
-    /// show that the first segment is lost.
+    /// Without selective acknowledgements: duplicates since the last acknowledgement that was none, and how many of
+    /// them show that the first segment is lost.
     duplicates: u64,
     duplicates_needed: u64,
     rtt: RoundTrip,
@@ -112,14 +112,14 @@ pub(super) struct Flow<P> {
     /// The latest of the source's stamps.
     stamp: Option<u32>,
     reports: Reports,
-    /// Acknowledgements from which something was taken, without those that the agent has sent for them: it sends no more, so
-    /// that no more reach the source than its receiver has sent.
+    /// Acknowledgements from which something was removed, minus those that the agent has sent in their place. So no
+    /// more acknowledgements reach the source than its receiver has sent.
     kept_back: u32,
-    /// Where the FIN ends.
+    /// The position after the FIN.
     fin: Option<u64>,
-    /// When something of it last passed.
+    /// When a packet of it last passed.
     pub active: Instant,
-    /// When it last asked to be looked at.
+    /// When it must be called, as it was last noted.
     pub due: Instant,
 }
 
@@ -167,7 +167,7 @@ impl<P: Carried> Flow<P> {
         self.fin.is_some_and(|fin| self.acknowledged >= fin)
     }
 
-    /// Notes what the source sends for the other direction.
+    /// Notes what the source reports about the other direction.
     pub fn note_source(&mut self, segment: &Segment) {
         let known = self.latest.map(|latest| latest.acknowledgment);
         if segment.flags.contains(Flags::ACK)
@@ -181,12 +181,12 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Takes a segment that is about to pass: whether to cache it.
+    /// Processes a segment that is about to pass. Returns whether to cache it.
     pub fn on_data(&mut self, segment: &Segment, counts: &mut SnoopCounts) -> Admission {
         let start = position(segment.sequence, self.highest);
         let end = start + u64::from(segment.sequence_length());
         let stamp = segment.timestamps.map(|stamps| stamps.value);
-        // The source sends later what it stamps later; what carries an older stamp was overtaken.
+        // The source's timestamps grow with the order of sending: a segment with an older timestamp was overtaken.
         let late = match (stamp, self.stamp) {
             (Some(own), Some(latest)) => is_after(latest, own),
             _ => false,
@@ -205,7 +205,7 @@ impl<P: Carried> Flow<P> {
         let known = self.segments.get(&start);
         if known.is_some_and(|known| known.end == end && stamp.is_some() && stamp == known.stamp())
         {
-            // The network made a copy: the source does not send twice in a millisecond.
+            // The network duplicated it: the source does not send a segment twice in a millisecond.
             return Admission::No;
         }
         self.transmissions += 1;
@@ -233,20 +233,20 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Gives up the last of what is cached, for want of room.
+    /// Evicts the last cached segment, for lack of room.
     pub fn evict(&mut self) -> bool {
         let last = self.segments.last_key_value().map(|(start, _)| *start);
         last.is_some_and(|start| self.remove(start).is_some())
     }
 
-    /// A queue before the lossy side was too full for a segment: the source has to know.
+    /// A queue before the lossy side dropped a segment: the source must learn that.
     pub fn on_congestion(&mut self, segment: &Segment) -> bool {
         let start = position(segment.sequence, self.highest);
         self.remove(start).is_some()
     }
 
-    /// Takes an acknowledgement that comes from the receiver, and takes out of it what the source need
-    /// not know. `resend` gets the segments that are to be sent again now.
+    /// Processes an acknowledgement from the receiver, and removes from it what the source need not learn. Adds the
+    /// segments to retransmit now to `shared.resend`.
     pub fn on_ack(
         &mut self,
         now: Instant,
@@ -298,13 +298,13 @@ impl<P: Carried> Flow<P> {
         Verdict::Forward
     }
 
-    /// Where the first segment begins of whose loss the source need not know.
+    /// The start of the first segment whose loss the source need not learn.
     fn limit(&self, shared: &Shared<P>) -> u64 {
         self.own.first().copied().filter(|_| shared.repairs()).unwrap_or(u64::MAX)
     }
 
-    /// What is to follow the acknowledgement `passed`, to report blocks that were kept back and need not be any more. The
-    /// receiver may send nothing for long, since the source may send nothing that does not know them.
+    /// The acknowledgements to send after `passed`, which report blocks that no longer need to be kept back. Without
+    /// them the receiver might send nothing for long, because the source may send nothing before it knows the blocks.
     pub fn report_more(
         &mut self,
         passed: &Segment,
@@ -324,7 +324,7 @@ impl<P: Carried> Flow<P> {
         })
     }
 
-    /// Takes out of the cache what an acknowledgement reports to have arrived.
+    /// Removes from the cache what an acknowledgement reports as arrived.
     fn deliver(
         &mut self,
         now: Instant,
@@ -351,21 +351,22 @@ impl<P: Carried> Flow<P> {
             }
             self.take_within(from..to, &mut came);
         }
-        // A round trip is measured where nothing was sent twice, nor waited at the receiver for a
-        // segment before it (Karn's rule).
+        // A round trip is measured only if no segment was sent twice, and none waited at the receiver for an
+        // earlier segment (Karn's rule).
         let clean = came.iter().all(|(_, cached)| cached.resends == 0 && !cached.repeated);
         let newest = came.iter().map(|(_, cached)| cached).max_by_key(|cached| cached.order);
         if let Some(newest) = newest.filter(|_| clean && self.duplicates == 0) {
             if shared.settings.judges_queue {
-                // Receivers acknowledge every second segment at once, and what has come behind a gap.
+                // Receivers acknowledge every second segment at once, and segments behind a gap.
                 let promptly = came.len() > 1 || !segment.sack.is_empty();
                 shared.radio.on_arrival(now, self.queue.sample(now, newest.sent, promptly));
             }
             self.rtt.sample(now - newest.sent);
         }
         for (start, cached) in came {
-            // What is answered sooner than ever answers the first transmission. What the source has
-            // sent again, or the timer, may have arrived before, and does not show which has.
+            // An answer that is faster than any before it answers the first transmission. If the source or the timer
+            // has retransmitted a segment, it may have arrived before, and its answer does not show which transmission
+            // arrived.
             let sooner = self.rtt.minimum().is_none_or(|minimum| now - cached.sent < minimum);
             let certain = !cached.repeated && !cached.timed;
             if certain && (cached.resends == 0 || !sooner) {
@@ -377,7 +378,7 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Takes out of the cache what lies within `arrived`. Segments may overlap: a source can cut its stream anew.
+    /// Removes from the cache what lies within `arrived`. Segments may overlap: a source can segment its stream anew.
     fn take_within(&mut self, arrived: Range<u64>, came: &mut Vec<(u64, Cached<P>)>) {
         let end = arrived.end;
         let mut next = arrived.start;
@@ -389,7 +390,7 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Finds out which own segments are lost, and sends them again.
+    /// Finds lost own segments, and retransmits them.
     fn detect(&mut self, now: Instant, duplicate: bool, shared: &mut Shared<P>) {
         let threshold = shared.settings.threshold;
         if self.selective {
@@ -412,8 +413,8 @@ impl<P: Carried> Flow<P> {
         }
         let overtaken = known.order + threshold <= self.arrived;
         if overtaken || self.duplicates >= self.duplicates_needed {
-            // All that is under way beyond it will still be answered with duplicates; those after
-            // them say that this transmission has been lost too.
+            // All segments in flight beyond it will still cause duplicates. Further duplicates show that this
+            // transmission was lost too.
             let length = (known.end - start).max(1);
             let beyond = self.highest.saturating_sub(known.end).div_ceil(length);
             self.duplicates_needed = self.duplicates.max(beyond) + threshold;
@@ -426,17 +427,18 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Whether what is lost may have found no room in a queue behind the agent: where that loses nothing while it is empty, all
-    /// that is lost. A copy that is lost as well is taken to have found none: whoever sends again and again into a full queue
-    /// keeps it full.
+    /// Whether a queue behind the agent may have dropped a lost segment. If the path loses nothing while the queue is
+    /// empty, every loss counts as a drop. So does the loss of a copy: repeated retransmissions into a full queue keep
+    /// it full.
     fn was_refused(&self, now: Instant, lost: &Cached<P>, radio: &mut Radio) -> bool {
         let waits = self.queue.at(lost.sent);
         radio.on_loss(now, waits);
         lost.resends > 0 || may_be_congestion(waits, radio)
     }
 
-    /// Leaves to the source what is known to be lost and a queue behind the agent may have had no room for: that is for the
-    /// source to know. All that one acknowledgement shows to be lost is settled at once, however slowly it is then repaired.
+    /// Leaves to the source the lost segments that a queue behind the agent may have dropped, because the source must
+    /// learn of congestion. All losses that one acknowledgement shows are decided at once, however slowly they are
+    /// then repaired.
     fn leave_what_a_queue_refused(&mut self, now: Instant, threshold: u64, shared: &mut Shared<P>) {
         let lost = self.arrived.saturating_sub(threshold);
         if lost <= self.judged {
@@ -455,7 +457,7 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Sends a segment again, or leaves it to the source where that has been done too often.
+    /// Retransmits a segment, or leaves it to the source after too many retransmissions.
     fn resend(&mut self, now: Instant, start: u64, shared: &mut Shared<P>) -> bool {
         let Some(known) = self.segments.get_mut(&start) else { return false };
         if known.resends >= shared.settings.resends {
@@ -476,7 +478,7 @@ impl<P: Carried> Flow<P> {
         true
     }
 
-    /// The timer's time has come, perhaps.
+    /// The timer may have fired.
     pub fn on_timeout(&mut self, now: Instant, shared: &mut Shared<P>) {
         if self.timeout(&shared.settings) > now {
             return;
@@ -489,14 +491,14 @@ impl<P: Carried> Flow<P> {
                 known.timed = true;
             }
         } else {
-            // Its turn is over; the source may still send it again.
+            // The agent gives it up; the source may still retransmit it.
             self.remove(start);
         }
     }
 
     /// When the first segment has waited too long for its acknowledgement.
     pub fn timeout(&self, settings: &SnoopSettings) -> Instant {
-        // Without acknowledgements on this way nothing is known, and a closed window is no loss.
+        // Without acknowledgements of this flow nothing is known, and a closed window is no loss.
         let (Some(wait), Some((_, first))) =
             (self.rtt.timeout(settings.timer_min), self.segments.first_key_value())
         else {
@@ -552,9 +554,9 @@ impl<P: Carried> Flow<P> {
     }
 }
 
-/// A cached packet as it is sent again: it says of the other direction what the source says by now,
-/// and its stamp is not older than one that the receiver has taken since, which would have it refused
-/// (RFC 7323 §5).
+/// A cached packet in the form in which it is retransmitted. It reports about the other direction what the source
+/// reports by now. Its timestamp is not older than one that the receiver has accepted since: an older one would be
+/// refused (RFC 7323 §5).
 fn refreshed<P: Carried>(packet: &P, latest: Option<Latest>, echoed: Option<u32>) -> P {
     let mut segment = *packet.segment();
     segment.sack = SackBlocks::default();

@@ -1,50 +1,50 @@
-//! What the receiver has reported of one direction, and what of it is reported to the source.
+//! What the receiver has reported of one direction, and which part of it is reported to the source.
 //!
-//! A receiver repeats a block a few times only, and the source may receive none beyond the first segment
-//! that the agent answers for: so it is kept here what the receiver has, and what of it is still to be
+//! A receiver repeats a block only a few times, and the source may receive none beyond the first segment
+//! that the agent answers for. So this keeps what the receiver has, and what of it must still be
 //! reported.
 //!
-//! Invariant: nothing is to be reported that the receiver is not known to have.
+//! Invariant: only what the receiver is known to have is to be reported.
 
 use crate::sequence::position;
 use crate::spans::Spans;
 use midhop_tcp::{SackBlock, SackBlocks, Segment};
 use std::collections::VecDeque;
 
-/// How many repairs are remembered, to know the reports of their needless copies.
+/// How many retransmissions are remembered, to recognise the reports of needless copies.
 const REPAIRS_REMEMBERED: usize = 16;
-/// Of how many blocks of a receiver is kept account.
+/// The most blocks of a receiver that are remembered.
 const BLOCKS_MAX: usize = 1024;
 
 /// One receiver's reports.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// What the receiver has reported to have beyond what it acknowledges.
+    /// What the receiver has reported beyond its cumulative acknowledgement.
     has: Spans,
-    /// What of it has not been reported to the source.
+    /// The part of it that was not reported to the source.
     unreported: Spans,
-    /// What the agent has sent again and has arrived, the latest last.
+    /// Retransmissions of the agent that have arrived, the latest last.
     repairs: VecDeque<(u64, u64)>,
 }
 
 impl Reports {
-    /// Whether the receiver has reported all from `from` to before `to`.
+    /// Whether the receiver has reported everything from `from` to before `to`.
     pub fn has(&self, from: u64, to: u64) -> bool {
         self.has.covers(from, to)
     }
 
-    /// The receiver acknowledges all before a position.
+    /// The receiver acknowledges everything before a position.
     pub fn on_acknowledged(&mut self, position: u64) {
         self.has.remove_below(position);
         self.unreported.remove_below(position);
         if self.has.containing(position).is_some() {
-            // The receiver has thrown away what it had reported (RFC 2018 §8).
+            // The receiver has dropped data that it had reported (RFC 2018 §8).
             self.has.clear();
             self.unreported.clear();
         }
     }
 
-    /// The receiver reports to have what lies from `from` to before `to`.
+    /// The receiver reports that it has the data from `from` to before `to`.
     pub fn on_report(&mut self, from: u64, to: u64) {
         if self.has.len() < BLOCKS_MAX {
             for (from, to) in self.has.insert(from, to) {
@@ -53,7 +53,7 @@ impl Reports {
         }
     }
 
-    /// What the agent has sent again has arrived, be it the copy or the original.
+    /// Data that the agent retransmitted has arrived, as the copy or as the original.
     pub fn on_repaired(&mut self, from: u64, to: u64) {
         self.repairs.push_back((from, to));
         if self.repairs.len() > REPAIRS_REMEMBERED {
@@ -61,17 +61,17 @@ impl Reports {
         }
     }
 
-    /// Takes out of an acknowledgement what would report to the source losses that are repaired here, and
-    /// puts in what was taken out before and can be reported by now; whether there was nothing but a report
-    /// of this agent's needless copy. At `limit` begins the first segment that the agent answers for.
+    /// Removes from an acknowledgement what would report losses to the source that are repaired here. Adds what was
+    /// removed earlier and may be reported by now. Returns whether it reported nothing but a needless copy of this
+    /// agent. `limit`: the start of the first segment that the agent answers for.
     ///
-    /// Blocks are reported from the lowest up, as they would have come: what lies between two of them the
-    /// source takes for lost.
+    /// Blocks are reported from the lowest up, as they would have come: the source takes a hole between two of them
+    /// for lost.
     pub fn silence(&mut self, segment: &mut Segment, ack: u64, limit: u64) -> bool {
         if segment.sack.is_empty() && self.unreported.len() == 0 {
             return false;
         }
-        // A full segment has no room for more than it has.
+        // A segment with payload has no room for more blocks than it has.
         let room = match (segment.length, segment.timestamps) {
             (0, Some(_)) => SackBlocks::MAX - 1,
             (0, None) => SackBlocks::MAX,
@@ -92,7 +92,7 @@ impl Reports {
             let Some((start, end)) = self.unreported.pop_below(limit) else { break };
             spans.push(self.has.containing(start).unwrap_or((start, end)));
         }
-        // The latest comes first.
+        // The latest block comes first.
         spans.reverse();
         for block in segment.sack.iter().skip(usize::from(repeat)) {
             let span = (position(block.start, ack), position(block.end, ack));
@@ -108,12 +108,12 @@ impl Reports {
         silenced && only
     }
 
-    /// Whether anything has not been reported to the source.
+    /// Whether something was not reported to the source.
     pub fn is_behind(&self) -> bool {
         self.unreported.len() > 0
     }
 
-    /// An acknowledgement that passes as it came reports all to the source.
+    /// An acknowledgement that passes unchanged reports everything to the source.
     pub fn on_passed(&mut self) {
         self.unreported.clear();
     }
@@ -133,7 +133,7 @@ impl Reports {
     }
 }
 
-/// Whether the first block reports something that came twice (RFC 2883 §4).
+/// Whether the first block reports a duplicate (RFC 2883 §4).
 pub(super) fn is_repeat(segment: &Segment, ack: u64) -> bool {
     let [first, others @ ..] = segment.sack.as_slice() else { return false };
     let span = (position(first.start, ack), position(first.end, ack));

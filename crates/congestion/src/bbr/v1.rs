@@ -129,8 +129,8 @@ impl BbrV1 {
         }
     }
 
-    /// A connection that goes on by this law, at `rate` over a round-trip time of `rtt` without a queue. `sent_until_now` is what
-    /// was delivered and what is in flight.
+    /// A connection that continues by this law, at `rate` over a round-trip time of `rtt` without a queue.
+    /// `sent_until_now`: what was delivered, and what is in flight.
     pub(crate) fn resumed(
         mss: Bytes,
         seed: Seed,

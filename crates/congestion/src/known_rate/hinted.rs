@@ -1,14 +1,14 @@
-//! A configured rate that may be wrong: it is sent at until the path contradicts, and then measured.
+//! A configured rate that may be wrong. The flow sends at it until the path contradicts it, and then measures the path.
 //!
-//! - *Too much*: a queue stands or much is lost, so that the flow [retreats](super::KnownRate::retreats), and does so again before it
-//!   is back at the rate.
-//! - *Too little*: now and then half as much again is sent for an eighth of a round trip. What arrives of such a probe
-//!   arrives faster than the rate and waits less than a path of the configured rate would have made it wait, twice in a row. Between
-//!   probes there is ever more time, and after each a little less is sent, so that what it left in a queue drains. Only a flow that is
-//!   alone on its leg asks.
+//! - *Too much* is configured if a queue stands or much is lost, so that the flow
+//!   [retreats](super::KnownRate::retreats), and retreats again before it has returned to the rate.
+//! - *Too little* is found by probes: from time to time the flow sends 1.5 times the rate for an eighth of a round
+//!   trip. Too little is configured if, twice in a row, the probe arrives faster than the rate and waits less than it
+//!   would on a path of the configured rate. The time between probes grows. After each probe a little less is sent, so
+//!   that a queue that it left drains. A flow probes only while it is alone on its leg.
 //!
-//! Then [pulses](crate::pulse) measure what the path carries, and the flow sends that. Where this is the configured rate for long
-//! enough, it is believed again; the second time that takes twice as long.
+//! After that [pulses](crate::pulse) measure what the path carries, and the flow sends at that rate. If it equals the
+//! configured rate for long enough, that is believed again; the second time takes twice as long.
 //!
 //! Source: ours.
 
@@ -20,31 +20,32 @@ use crate::{
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// A probe is so much faster than the rate. Unit: percent.
+/// The rate of a probe relative to the configured rate. Unit: percent.
 const PROBE_PERCENT: u64 = 150;
-/// It lasts this part of a round trip.
+/// A probe lasts this part of a round trip.
 const PROBE_PART: u64 = 8;
-/// It has so many segments at least: fewer measure too roughly.
+/// A probe has at least so many segments: fewer measure too roughly.
 const PROBE_SEGMENTS: u64 = 32;
-/// What is sent of the rate until it has arrived. Unit: percent.
+/// What is sent after a probe until it has arrived, relative to the rate. Unit: percent.
 const AFTER_PERCENT: u64 = 94;
-/// So much has to arrive of it where too little is configured. Unit: percent of the rate.
+/// If too little is configured, a probe arrives at least this fast, relative to the rate. Unit: percent.
 const MORE_PERCENT: u64 = 115;
-/// Some of its second half waits no longer than this part of what it would have waited on a path of the configured rate. Where the path
-/// carries just so much more as is needed above, it waits 61 % of that. Unit: percent.
+/// If too little is configured, some data of the second half of a probe waits at most this part of the time that it
+/// would wait on a path of the configured rate. If the path carries just what [`MORE_PERCENT`] demands, that part is
+/// 61 %. Unit: percent.
 const WAITED_PERCENT: u64 = 80;
-/// So many probes in a row have to show it.
+/// So many probes in a row must show it.
 const PROBES_AGREE: u32 = 2;
 /// Rounds at the rate before the first probe.
 const ROUNDS_BEFORE: u64 = 3;
-/// The time from one probe that found nothing to the next: at first, and at most.
+/// The time between probes that find nothing: at first, and at most.
 const PROBE_AGAIN: Duration = Duration::from_s(4);
 const PROBE_AGAIN_MAX: Duration = Duration::from_s(64);
-/// The path carries less than is configured after so many retreats.
+/// After so many retreats the path carries less than configured.
 const RETREATS: u32 = 2;
-/// What is measured is what is configured within these bounds. Unit: percent.
+/// A measured rate within these bounds equals the configured one. Unit: percent.
 const SAME_PERCENT: std::ops::RangeInclusive<u64> = 92..=108;
-/// For how long it has to be, the first time and at most.
+/// For how long it must be equal, the first time and at most.
 const BELIEVE_AFTER: Duration = Duration::from_s(10);
 const BELIEVE_AFTER_MAX: Duration = Duration::from_s(160);
 
@@ -55,32 +56,32 @@ pub struct Hinted {
     initial_window: u32,
     arrivals: Arrivals,
     probe: Probe,
-    /// When the next probe is due at the earliest, and how long after it the one that follows.
+    /// When the next probe is due at the earliest, and the time between it and the following one.
     due: Instant,
     again: Duration,
-    /// Probes in a row that found more than is configured.
+    /// Probes in a row that found more than the configured rate.
     agree: u32,
     /// Rounds in a row at the rate.
     rounds: u64,
     round: u64,
     acked_at: Instant,
-    /// What sends instead of the known rate, while that is contradicted.
+    /// The law that sends instead of the known rate, while the path contradicts that.
     measured: Option<Box<Measured>>,
     believe_after: Duration,
 }
 
-/// What was sent faster than the rate.
+/// The present probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
     None,
-    /// From when to when; not all of it has arrived.
+    /// Sent from one moment to another; not all of it has arrived.
     Sent(Instant, Instant),
 }
 
 #[derive(Debug)]
 struct Measured {
     law: Pulsed,
-    /// Since when it is what is configured.
+    /// Since when the measured rate equals the configured one.
     agrees_since: Option<Instant>,
 }
 
@@ -103,7 +104,7 @@ impl Hinted {
         }
     }
 
-    /// The payload that may be sent now by what is configured.
+    /// The payload that the configured rate allows now.
     fn configured(&self) -> Rate {
         self.known.payload(self.known.place.share())
     }
@@ -112,7 +113,7 @@ impl Hinted {
         matches!(self.probe, Probe::Sent(_, end) if now < end)
     }
 
-    /// The path carries `payload`, and not what is configured.
+    /// The path carries `payload`, and not the configured rate.
     fn contradict(&mut self, now: Instant, payload: Rate) {
         let Some(rtt) = self.known.min_rtt.min() else { return };
         self.probe = Probe::None;
@@ -122,7 +123,7 @@ impl Hinted {
         self.measured = Some(Box::new(Measured { law, agrees_since: None }));
     }
 
-    /// Looks at what a flow at the known rate has shown.
+    /// Examines what the path shows of a flow at the known rate.
     fn doubt(&mut self, ack: &Ack) {
         if self.known.retreats() >= RETREATS {
             let carried = self.known.payload(self.known.rate());
@@ -152,7 +153,7 @@ impl Hinted {
     }
 
     fn start(&mut self, now: Instant) {
-        // Among others it would take from them what it finds.
+        // Beside other flows, a probe would take from them what it finds.
         let alone = self.known.place.leg().active() <= 1;
         let known = |_: &Duration| alone && !self.known.guessed;
         let Some(rtt) = self.known.min_rtt.min().filter(known) else { return };
@@ -162,7 +163,7 @@ impl Hinted {
         self.probe = Probe::Sent(now, now + (rtt / PROBE_PART).max(fewest));
     }
 
-    /// Nothing is to be learned from this probe.
+    /// This probe shows nothing.
     fn give_up(&mut self) {
         self.probe = Probe::None;
         self.agree = 0;
@@ -191,9 +192,9 @@ impl Hinted {
         }
     }
 
-    /// Whether a probe waited less than it would have on a path of the configured rate. A host that had no processor for a while handles
-    /// what arrived meanwhile at once, and the acknowledgements then come as closely as those of a faster path. But no acknowledgement
-    /// comes earlier than the path lets it.
+    /// Whether a probe waited less than it would on a path of the configured rate. A host that had no processor for a
+    /// while handles at once what has arrived meanwhile. Its acknowledgements then come as closely as those of a
+    /// faster path. But no acknowledgement can come earlier than the path permits.
     fn outran(&self, start: Instant, end: Instant) -> bool {
         let Some(rtt) = self.known.min_rtt.min() else { return false };
         let configured = self.configured();
@@ -206,7 +207,7 @@ impl Hinted {
         )
     }
 
-    /// Believes what is configured again, where it has been measured for long enough.
+    /// Believes the configured rate again, if it has been measured for long enough.
     fn compare(&mut self, now: Instant) {
         let configured = self.configured();
         let Some(measured) = &mut self.measured else { return };
@@ -275,7 +276,7 @@ impl CongestionControl for Hinted {
     }
 
     fn on_rate(&mut self, rate: Rate) {
-        // A report that says the same again is no news.
+        // The same report once more changes nothing.
         if rate != self.known.place.leg().rate() {
             self.known.on_rate(rate);
             self.measured = None;
@@ -287,7 +288,7 @@ impl CongestionControl for Hinted {
         self.known.on_handover(handover);
         self.give_up();
         match &mut self.measured {
-            // What is reported now is news.
+            // A report of the new path is newer than what was measured.
             Some(_) if handover.rate.is_some() => self.measured = None,
             Some(measured) => measured.law.on_handover(handover),
             None => {}

@@ -1,17 +1,17 @@
-//! What the radio loses.
+//! The part of the data that the radio loses.
 
 use midhop_units::Instant;
 
-/// The largest part of losses that is taken for a radio's. Unit: 1/65536.
+/// A larger part of losses is not attributed to a radio. Unit: 1/65536.
 const RADIO_MAX_Q16: u64 = 65_536 / 4;
 
-/// What the radio loses: the losses of what was sent while no pulse made a queue. A queue that is too short for a
-/// pulse drops a part of it, and looks like a radio otherwise.
+/// The radio's losses: those of data that was sent while no pulse made a queue. A queue that is too short for a pulse
+/// drops a part of it, which looks like a radio's loss.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Calm {
-    /// From the end of the queue that the last pulse but one made to the last one's start.
+    /// From the end of the queue of the last pulse but one to the start of the last pulse.
     before: (Instant, Instant),
-    /// From the end of the queue that the last pulse made.
+    /// From the end of the queue of the last pulse.
     since: Instant,
     acked: u64,
     lost: u64,
@@ -38,7 +38,7 @@ impl Calm {
         self.lost = 0;
     }
 
-    /// The part that is lost. Unit: 1/65536.
+    /// The part that the radio loses. Unit: 1/65536.
     pub fn lost_q16(&self) -> u64 {
         let all = u128::from(self.acked) + u128::from(self.lost);
         let lost_q16 = u128::from(self.lost) * 65_536 / all.max(1);

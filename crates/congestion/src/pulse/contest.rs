@@ -1,8 +1,9 @@
-//! The part of a link that others leave: how it is seen, and the law that competes for it.
+//! The share of a link that other flows leave: how it is measured, and the law that competes for it.
 //!
-//! Where a queue stands throughout, what arrives of a pulse shows who else is in it. Alone, a link delivers no more of a faster
-//! stream. Beside others it delivers more, at their cost, by what they hold of it. A path of capacity C carries R of
-//! ours: while the sending rate differs by ΔS, the delay grows faster by ΔS / C.
+//! Where a queue stands all the time, the arrivals of a pulse show who else is in it. If this flow is alone, the link
+//! delivers a faster stream no faster. Beside other flows it delivers the stream faster, at their cost, in proportion
+//! to what they hold of the link. On a path of capacity C that carries R of our data, a sending rate that is larger by
+//! ΔS makes the delay grow faster by ΔS / C. Our share R / C follows from that.
 
 use super::drains::Drains;
 use crate::arrivals::Span;
@@ -12,32 +13,33 @@ use crate::segments::{Segmented, saturated};
 use crate::{Ack, CongestionControl, Loss, LostSegment, Restart, Rto, SlowStart, Spurious};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 
-/// All of a link. Unit: of a part, 1/1024.
+/// All of a link. Unit of shares: 1/1024.
 pub(super) const ALL: i64 = 1024;
-/// A part is the mean of about so many pulses' answers.
+/// A share is the mean over about so many pulses.
 const ANSWERS: i64 = 8;
-/// No fewer answers are believed.
+/// The share is not used before so many pulses.
 const ANSWERS_MIN: u32 = 6;
-/// A link is ours alone from this part on.
+/// From this share on the link is ours alone.
 const ALONE: i64 = ALL * 7 / 8;
-/// Where more than this part of so many segments is lost, others do not mind losses.
+/// If more than this part of so many segments is lost, the other flows do not respond to losses.
 const INSENSITIVE_PART: u64 = 48;
 const ENOUGH: u64 = 256;
-/// The window over CUBIC's: what leaves evenly loses more than bursts do, and pulses fill a queue.
+/// The window relative to CUBIC's: segments that leave evenly are lost more often than bursts, and pulses fill a queue.
 const WEIGHT: (u64, u64) = (3, 2);
-/// A law is not judged before.
+/// A law is judged after this time at the earliest.
 const SETTLING: Duration = Duration::from_s(5);
 const SETTLING_ROUNDS: u64 = 6;
-/// Over so much time is seen whether others yield.
+/// Whether other flows yield is measured over this time.
 const COUNTED: Duration = Duration::from_s(10);
 /// How long BBR is not tried after it was found wrong.
 const PATIENCE: Duration = Duration::from_s(60);
 const PATIENCE_MAX: Duration = Duration::from_s(960);
-/// Nobody competes once the queue has been empty for two round trips and this: BBR's flows empty it for less.
+/// No flow competes once the queue has been empty for two round trips and this time: BBR's flows empty it for less.
 const EMPTY: Duration = Duration::from_ms(500);
 const EMPTY_ROUNDS: u64 = 2;
 
-/// Ours of what the link delivers, by the spans before and in a pulse. Unit: 1/1024. `None`: the pulse was no faster.
+/// Our share of what the link delivers, by the spans before a pulse and in it. Unit: 1/1024. `None`: the pulse was not
+/// faster enough.
 pub(super) fn part(before: Span, pulse: Span) -> Option<i64> {
     let (slow, fast) = (before.sent_at().bits_per_s(), pulse.sent_at().bits_per_s());
     let more = i64::try_from(fast.checked_sub(slow)?).ok()?;
@@ -50,12 +52,12 @@ pub(super) fn part(before: Span, pulse: Span) -> Option<i64> {
     i64::try_from(part.clamp(-i128::from(2 * ALL), i128::from(3 * ALL))).ok()
 }
 
-/// The law that competes.
+/// The competing law.
 #[derive(Debug, Clone)]
 enum Law {
-    /// With flows that fill the queue until it drops.
+    /// Against flows that fill the queue until it drops.
     Cubic(Cubic),
-    /// With flows that do not mind that, and empty it all ten seconds.
+    /// Against flows that do not respond to drops, and empty the queue every ten seconds.
     Bbr(BbrV1),
 }
 
@@ -75,14 +77,14 @@ impl Law {
     }
 }
 
-/// The place of the law that has a link for itself, and what shows that nobody is left to compete with.
+/// Competes with other flows, in place of the law for a link without others, and detects when no others are left.
 #[derive(Debug, Clone)]
 pub(super) struct Contest {
     mss: u64,
     law: Law,
     srtt: Duration,
     drains: Drains,
-    /// Ours of what the link delivers. Unit: 1/1024.
+    /// Our share of what the link delivers. Unit: 1/1024.
     part: i64,
     answers: u32,
     /// For how long the queue has been empty.
@@ -90,13 +92,13 @@ pub(super) struct Contest {
     /// Since the last loss that counted.
     acked: u64,
     lost: u64,
-    /// Acknowledged and lost of late.
+    /// Bytes acknowledged and lost recently.
     all: (u64, u64),
-    /// What the link carries, as far as that is known.
+    /// What the link carries, as far as known.
     link: Rate,
-    /// Since when, and from what on, the rate of this law is counted.
+    /// From which time, and from which delivered byte on, the rate of this law is measured.
     counted: (Instant, u64),
-    /// When this law began, and from when on BBR may follow it.
+    /// When this law began, and from when on BBR may replace it.
     began: Option<Instant>,
     not_before: Instant,
     patience: Duration,
@@ -119,7 +121,7 @@ fn cubic(mss: u64, window: u64, rtt: Duration) -> Law {
 }
 
 impl Contest {
-    /// From a `window` over a round trip of `rtt`, on a link that carries `link` at least.
+    /// Begins with a `window` over a round trip of `rtt`, on a link that carries at least `link`.
     pub fn new(mss: u64, window: Bytes, rtt: Duration, link: Rate) -> Self {
         Self {
             mss,
@@ -145,7 +147,7 @@ impl Contest {
         window.saturating_mul(WEIGHT.0) / WEIGHT.1
     }
 
-    /// The window in a round trip.
+    /// One window per round trip.
     pub fn rate(&self) -> Rate {
         Rate::of(Bytes::new(self.window()), self.srtt.max(Duration::from_us(1)))
     }
@@ -158,7 +160,8 @@ impl Contest {
         }
     }
 
-    /// A cycle is over: whether its data found an empty queue, and what its pulse showed. Returns whether nobody competes.
+    /// A cycle is over. `empty`: whether its data found an empty queue; `answer`: the share that its pulse showed.
+    /// Returns whether no other flows compete.
     pub fn conclude(&mut self, empty: bool, lasted: Duration, answer: Option<i64>) -> bool {
         if self.own().is_some() {
             return false;
@@ -185,7 +188,7 @@ impl Contest {
         let lasted = ack.now.saturating_since(began);
         let delivered = ack.delivered.get();
         if lasted < (rtt * SETTLING_ROUNDS).max(SETTLING) {
-            // What is lost and emptied now is of the law before.
+            // Losses and drained queues in this time are effects of the previous law.
             self.drains = Drains::default();
             self.all = (0, 0);
             self.counted = (ack.now, delivered);
@@ -208,7 +211,8 @@ impl Contest {
             }
             Law::Bbr(law) => {
                 let bandwidth = law.bandwidth();
-                // BBR's flows leave one of them no more than another; those that give way to losses leave it most.
+                // BBR's flows leave another BBR flow no more than an equal share; flows that yield to losses leave it
+                // most of the link.
                 let most = times(self.link, 5, 8);
                 let (since, from) = self.counted;
                 let span = ack.now.saturating_since(since);
@@ -233,7 +237,7 @@ impl Contest {
         }
     }
 
-    /// Whether others go on where flows give way that take losses for congestion: those would lose less.
+    /// Whether the other flows do not respond to losses: flows that do so would lose less.
     fn are_insensitive(&self) -> bool {
         let all = self.all.0.saturating_add(self.all.1);
         all > ENOUGH * self.mss && self.all.1 > all / INSENSITIVE_PART
@@ -245,7 +249,8 @@ impl Contest {
         self.law.get_mut().on_lost_segment(segment);
     }
 
-    /// A loss is congestion unless the radio, which loses `radio_q16` / 65536, explains half of all since the last one.
+    /// A loss is congestion unless the radio, which loses `radio_q16` / 65536, explains half of all losses since the
+    /// last one.
     pub fn on_loss(&mut self, loss: &Loss, radio_q16: u64) {
         let all = u128::from(self.acked) + u128::from(self.lost);
         if u128::from(self.lost) * 65_536 > 2 * u128::from(radio_q16) * all {

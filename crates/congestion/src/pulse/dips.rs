@@ -1,12 +1,13 @@
-//! Whether what is taken for the path is a queue: with less in flight for a round trip, a queue shrinks, and a path does not.
+//! Tests whether the assumed path contains a queue: with less data in flight for a round trip, a queue shrinks, and a
+//! path does not.
 
 use midhop_units::Duration;
 
-/// In flight during a dip. Unit: percent.
+/// The data in flight during a dip. Unit: percent.
 pub(super) const LEFT_PERCENT: u64 = 85;
-/// Cycles after a dip, until its effect has been seen.
+/// Cycles after a dip until its effect is visible.
 const SETTLING: u32 = 2;
-/// Cycles from one dip to the next, the longer the more often nothing was found.
+/// Cycles from one dip to the next; the number grows while dips find nothing.
 const APART_MIN: u32 = 4;
 const APART_MAX: u32 = 64;
 
@@ -17,11 +18,11 @@ enum State {
     Settling(u32),
 }
 
-/// Dips, and what they have found.
+/// The state of dips, and their result.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dips {
     state: State,
-    /// The path before the dip.
+    /// The assumed round-trip time before the dip.
     before: Duration,
     apart: u32,
     wanted: bool,
@@ -42,12 +43,12 @@ impl Default for Dips {
 }
 
 impl Dips {
-    /// There is a reason for one.
+    /// Requests a dip.
     pub fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// The path has been found to be longer.
+    /// The path was found to be longer.
     pub fn doubt(&mut self) {
         self.apart = APART_MIN;
         self.agree = false;
@@ -59,12 +60,12 @@ impl Dips {
         matches!(self.state, State::Dipping)
     }
 
-    /// Whether what a cycle shows is that of a dip.
+    /// Whether a dip affects what a cycle shows.
     pub fn disturb(&self) -> bool {
         !matches!(self.state, State::Resting(_))
     }
 
-    /// A cycle is over; the path is taken to be `base`.
+    /// A cycle is over; `base` is the assumed round-trip time of the path.
     pub fn step(&mut self, base: Duration) {
         self.state = match self.state {
             State::Resting(0) if self.wanted => {
@@ -89,7 +90,7 @@ impl Dips {
         };
     }
 
-    /// Whether the last one found that the path is one.
+    /// Whether the last dip found no queue.
     pub fn agree(&self) -> bool {
         self.agree
     }

@@ -1,25 +1,25 @@
-//! What a wait is: way, or others' queue.
+//! Decides whether waiting data shows a longer path or the queue of other flows.
 
-/// Whether a wait is way or others' queue: the way is tried, and if still all waits, it was others'.
+/// A longer path is assumed first. If all data still waits, other flows fill the queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Doubt {
-    /// Cycles in a row that waited although the link delivers more of a pulse.
+    /// Cycles in a row in which all data waited although the link can deliver more.
     waits: u32,
-    /// Cycles in a row in which the link delivered more of a pulse, whatever waited.
+    /// Cycles in a row in which the link could deliver more, whether data waited or not.
     idle: u32,
-    /// Cycles in a row that waited and lost more than the radio loses.
+    /// Cycles in a row in which data waited, and more was lost than the radio loses.
     crowd: u32,
-    /// Cycles left in which a way that was tried may fail.
+    /// Cycles left in which a longer path that was assumed may be disproved.
     trial: u32,
 }
 
-/// What a wait is found to be.
+/// Why data waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
     Nothing,
-    /// The path is to be taken for longer.
+    /// The path is to be assumed longer.
     Longer,
-    /// Others fill the queue.
+    /// Other flows fill the queue.
     Others,
 }
 
@@ -45,7 +45,7 @@ impl Doubt {
         Finding::Nothing
     }
 
-    /// Whether the queue is one that others fill until it drops.
+    /// Whether other flows fill the queue until it drops.
     pub fn overflows(&mut self, crowded: bool) -> bool {
         self.crowd = if crowded { self.crowd + 1 } else { 0 };
         self.crowd >= Self::CROWD

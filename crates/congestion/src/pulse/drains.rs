@@ -1,23 +1,24 @@
-//! Queues that others empty on purpose: BBR's flows do so all ten seconds, together, within a round trip.
+//! Detects queues that other flows empty on purpose: BBR's flows do so every ten seconds, together, within a round
+//! trip.
 //!
-//! A flow that takes losses for congestion gives up a third of its window at once, and a queue of a product is not
-//! empty for that.
+//! A flow that responds to losses gives up a third of its window at once, and that does not empty a queue of a whole
+//! product.
 
 use midhop_units::{Duration, Instant};
 
-/// A queue was there if it was this part of the path without it.
+/// A queue counts if it is at least this part of the path's round-trip time. Unit: parts.
 const QUEUE_PART: u64 = 4;
-/// It is gone if so much of it is left. Unit: parts.
+/// It is empty once no more than this part of it is left. Unit: parts.
 const LEFT_PART: u64 = 8;
-/// A drain lasts so many of the round trips that it began with, at most.
+/// A drain lasts at most so many of the round trips at its beginning.
 const ROUNDS: u64 = 2;
-/// Nobody empties the queue on purpose who has not for so long.
+/// After this time without a drain, no flow empties the queue on purpose.
 const GONE: Duration = Duration::from_s(25);
 
-/// The drains of late.
+/// The recent drains.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Drains {
-    /// The longest round trip of late, and when it was seen.
+    /// The longest recent round trip, and when it was measured.
     peak: Option<(Duration, Instant)>,
     last: Option<Instant>,
 }
@@ -40,7 +41,7 @@ impl Drains {
         self.last = Some(now);
     }
 
-    /// Whether it has been emptied lately.
+    /// Whether the queue was emptied recently.
     pub fn are_recent(&self, now: Instant) -> bool {
         self.last.is_some_and(|last| now.saturating_since(last) <= GONE)
     }

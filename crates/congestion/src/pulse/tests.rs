@@ -1,4 +1,4 @@
-//! The rules of the pulses, event by event, and what holds whatever happens.
+//! The rules of the pulses, event by event, and properties that always hold.
 
 use super::*;
 use crate::RateSample;
@@ -10,7 +10,7 @@ fn at_ms(ms: u64) -> Instant {
     Instant::START + Duration::from_ms(ms)
 }
 
-/// An acknowledgement at `ms` of what left at `sent_ms`, after which `delivered` bytes have arrived.
+/// An acknowledgement at `ms` of data that left at `sent_ms`, after which `delivered` bytes have arrived.
 fn ack(ms: u64, sent_ms: u64, acked: u64, delivered: u64, in_flight: u64) -> Ack {
     Ack {
         now: at_ms(ms),
@@ -33,7 +33,7 @@ fn begun() -> Pulsed {
     law
 }
 
-/// Acknowledgements each 2 ms of what left each 2 ms, a round trip of 100 ms before: `per_ack` bytes each.
+/// Acknowledgements every 2 ms of `per_ack` bytes, each of data that left a round trip of 100 ms before.
 fn steady(law: &mut Pulsed, from_ms: u64, count: u64, per_ack: u64, delivered: &mut u64) {
     for nth in 0..count {
         *delivered += per_ack;
@@ -42,7 +42,7 @@ fn steady(law: &mut Pulsed, from_ms: u64, count: u64, per_ack: u64, delivered: &
     }
 }
 
-/// What each event leads to, by the rules above: capacity in kbit/s, pacing rate in kbit/s, window in bytes.
+/// The results of each event by the rules above: capacity in kbit/s, pacing rate in kbit/s, window in bytes.
 #[test]
 fn a_vector_of_events() {
     let mut law = begun();
@@ -78,7 +78,7 @@ fn acknowledgements_that_come_together_are_no_capacity() {
     let mut delivered = 0;
     steady(&mut law, 100, 40, 2000, &mut delivered);
     let before = law.capacity();
-    // What left over 40 ms is acknowledged within 4.
+    // Data that left over 40 ms is acknowledged within 4 ms.
     for nth in 0..20 {
         delivered += 2000;
         law.on_ack(&ack(218 + nth / 5, 80 + 2 * nth, 2000, delivered, 100_000));
@@ -138,8 +138,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever is acknowledged, lost or reported of the path: it sends, within its bounds, and no window is less than four
-    /// segments.
+    /// Whatever is acknowledged, lost or reported of the path: the controller sends, within its bounds, and its window
+    /// is never less than four segments.
     #[test]
     fn it_never_stalls_and_keeps_its_bounds(
         rtt_us in 0..3_000_000_u64,
@@ -192,7 +192,7 @@ proptest! {
             };
             let (bits, most) = (capacity.bits_per_s(), RATE_MAX.bits_per_s());
             prop_assert!(bits > 0 && bits <= most, "{capacity}");
-            // A radio loses a quarter at most, so that 4/3 of eight capacities is the fastest.
+            // A radio loses at most a quarter, so 4/3 of eight capacities is the fastest.
             prop_assert!(pace.bits_per_s() > 0 && pace.bits_per_s() <= bits * 8 * 4 / 3 + 8);
             prop_assert!(pace <= RATE_MAX, "{pace}");
             prop_assert!(law.window().get() >= 4 * MSS);

@@ -24,8 +24,8 @@ fn steps(mut rate: Rate, up: bool, micros: u128, count: usize) -> Vec<u64> {
 
 #[test]
 fn confidence_grows_the_step_and_the_boundary_follows_what_is_wanted() {
-    // At 0.7 per Mbit/s the steps wanted are 0.7, 1.4, 2.1, 3.5 and 4.9 Mbit/s. The boundary of 5 % holds
-    // the first, the one of 15 % not the second, but the third, and the one of 25 % the fourth.
+    // At 0.7 per Mbit/s the wanted steps are 0.7, 1.4, 2.1, 3.5 and 4.9 Mbit/s. The boundary of 5 % holds
+    // the first; that of 15 % holds not the second, but the third; and that of 25 % holds the fourth.
     let rate = Rate::from_mbit_per_s(10);
     assert_eq!(steps(rate, true, 700_000, 5), [10_500, 11_900, 13_685, 17_106, 22_006]);
     // Wanted are 3, 6, 9 and 15 Mbit/s: 5 % hold the second only, and 15 % none.

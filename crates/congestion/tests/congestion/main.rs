@@ -1,4 +1,4 @@
-//! Congestion control: its laws, what always holds, and what it reaches in a closed loop.
+//! Congestion control: its laws, its invariants, and what it reaches in a closed loop.
 
 mod closed_loop;
 mod properties;

@@ -1,5 +1,5 @@
-//! What holds for every controller whatever happens: a window of a segment at least, and none that
-//! grows unused.
+//! Properties of every controller, whatever happens: a window of at least a segment, which does not grow
+//! unused.
 
 use midhop_congestion::{
     Ack, Algorithm, Controller, Established, Handover, Law, Loss, LostSegment, Opening, Phase,
@@ -10,7 +10,7 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 use proptest::prelude::*;
 
 const MSS: u64 = 1448;
-/// Those whose window follows what is acknowledged; the others follow a rate.
+/// Algorithms whose window follows what is acknowledged; the others follow a rate.
 const WINDOWED: [Algorithm; 9] = [
     Algorithm::Reno,
     Algorithm::Cubic,
@@ -69,7 +69,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A transport that reports to a controller what happens, in an order that a transport would.
+/// A transport that reports events to a controller, in an order in which a transport would.
 struct Transport {
     control: Controller,
     now: Instant,
@@ -146,7 +146,7 @@ impl Transport {
     }
 }
 
-/// Each with a record of its own: one that is shared would carry over from case to case.
+/// Each opening has a record of its own: a shared one would carry over from case to case.
 fn opening() -> impl Strategy<Value = Opening> {
     (0..4).prop_map(|nth| match nth {
         0 => Opening::Burst,
@@ -175,7 +175,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-/// A controller, with as much of the settings as it takes.
+/// A controller, with the settings that it accepts.
 fn controller(algorithm: Algorithm, settings: &Settings) -> Controller {
     let rate = matches!(algorithm, Algorithm::KnownRate).then_some(Rate::from_mbit_per_s(20));
     let law = Law::usual(algorithm, rate).expect("a rate is known where it must be");

@@ -1,5 +1,4 @@
-//! The Rust laws give what the vectors say. The BPF programs are held against the same lines in
-//! midhop-bpf's tests.
+//! The Rust laws give the outputs of the vectors. midhop-bpf's tests compare the BPF programs with the same lines.
 
 use midhop_congestion::vectors::{FILES, LAWS, read};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// As `text2pcap` reads it: each segment from its first byte on.
+/// Input for `text2pcap`: each segment from its first byte on.
 fn dumped(segments: &[Vec<u8>]) -> String {
     let mut text = String::new();
     for bytes in segments {
@@ -22,7 +22,7 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// What a program makes of `input`.
+/// The output of a program for `input`.
 fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

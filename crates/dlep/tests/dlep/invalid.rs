@@ -1,11 +1,11 @@
-//! What is not valid ends a session with the status that the RFC has for it.
+//! Invalid input ends a session with the status that the RFC defines for it.
 
 use super::{Pair, mac, mbit};
 use midhop_dlep::{Item, Kind, Message, Router, SessionError, Status};
 use midhop_units::{Duration, Instant, Rate};
 use proptest::prelude::*;
 
-/// The message of a router whose modem sent `bytes` in an open session.
+/// The last message of a router whose modem sent `bytes` in an open session.
 fn answer_to(bytes: &[u8]) -> (SessionError, Vec<u8>) {
     let mut pair = Pair::new(mbit(20), &[mac(1)]);
     pair.exchange();

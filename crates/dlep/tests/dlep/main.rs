@@ -1,4 +1,4 @@
-//! Sessions of a router and a modem in virtual time, and what others think of their messages.
+//! Sessions of a router and a modem in virtual time, and how other programs read their messages.
 
 mod dissected;
 mod invalid;
@@ -7,7 +7,7 @@ mod session;
 use midhop_dlep::{Mac, Modem, Router};
 use midhop_units::{Duration, Instant, Rate};
 
-/// Both ends, between which bytes travel in no time.
+/// Both ends, with no delay between them.
 struct Pair {
     now: Instant,
     router: Router,
@@ -21,7 +21,7 @@ impl Pair {
         Self { now, router, modem: Modem::new(now, rate, destinations.to_vec()) }
     }
 
-    /// Until neither end has anything to send.
+    /// Exchanges bytes until neither end has anything to send.
     fn exchange(&mut self) {
         loop {
             let (there, back) = (self.router.to_send(), self.modem.to_send());

@@ -1,4 +1,4 @@
-//! What a router knows in the course of a session.
+//! What a router knows during a session.
 
 use super::{Pair, mac, mbit};
 use midhop_dlep::{Kind, Mac, Modem, Router, SessionError, Status};
@@ -16,7 +16,7 @@ fn a_router_knows_the_rate_from_the_first_answer_on_and_each_change() {
     pair.modem.change(pair.now, mbit(5));
     pair.exchange();
     assert_eq!(pair.router.rate(None), Some(mbit(5)));
-    // A modem that cannot tell says zero.
+    // A modem that does not know its rate reports zero.
     pair.modem.change(pair.now, Rate::ZERO);
     pair.exchange();
     assert_eq!(pair.router.rate(None), None);
@@ -60,7 +60,7 @@ fn heartbeats_keep_a_session_for_as_long_as_both_ends_live() {
     pair.exchange();
     pair.pass(Duration::from_s(3_600));
     assert!(pair.router.is_open() && pair.modem.is_open());
-    // The modem is gone without a word: two of its intervals.
+    // The modem is gone without a message: two of its intervals.
     let error = pair.router.on_time(pair.now + Duration::from_s(2));
     assert_eq!(error, Err(SessionError::Silent(Duration::from_s(2))));
     assert_eq!(pair.router.rate(None), None);

@@ -146,10 +146,10 @@ impl From<&AckSpacing> for AckSpacingSettings {
     }
 }
 
-/// A source's timer waits no longer at first, whatever its round trip.
+/// The initial timeout of a source is no longer than this, whatever its round trip.
 const HOLD_MAX: Duration = Duration::from_s(10);
 const REQUESTS_MAX: u32 = 100;
-/// What is cached, and held, where nothing is said.
+/// The default size of the cache, and of the packets held.
 const CACHE: Bytes = Bytes::new(16_000_000);
 
 impl Default for Assist {
@@ -283,7 +283,7 @@ impl Assist {
         }
     }
 
-    /// Checks what a rule wants of it.
+    /// Checks that agents are configured if a rule needs them.
     pub(super) fn check_rule(&self, key: &KeyPath, action: Action) -> Result<(), ResolveError> {
         if action == Action::Assist && !self.is_on() {
             return fault(

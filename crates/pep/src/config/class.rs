@@ -43,10 +43,10 @@ pub struct ClassPlan {
 }
 
 impl ClassPlan {
-    /// The name of the class of all flows that no other has.
+    /// The name of the class of all flows that belong to no other class.
     pub const OTHER: &str = "other";
 
-    /// The name by which another proxy is told of it; the class of all others needs no telling.
+    /// The name that another proxy receives; none: the class of all other flows needs no announcement.
     pub fn announced(&self) -> Option<String> {
         (self.name != Self::OTHER).then(|| self.name.clone())
     }
@@ -56,7 +56,7 @@ impl ClassPlan {
         Self { name: name.to_owned(), weight, ahead, dscp }
     }
 
-    /// Those that are there without being configured.
+    /// The classes that exist without configuration.
     ///
     /// Source: RFC 4594 §2.3 (EF: telephony, CS5: signaling, AF4x: conferences, CS6: network control),
     /// RFC 8622 (LE), RFC 4594 §3.10 (CS1: low priority).

@@ -1,6 +1,6 @@
 //! Configurations in which a daemon would be its own peer, or a tunnel would run inside itself.
 //!
-//! What depends on the host's routes is found when a flow comes: [`crate::policy::Crossing`].
+//! Loops that depend on the host's routes are found when a flow arrives: [`crate::policy::Crossing`].
 
 use super::resolve::fault;
 use super::{Config, PeerPlan, ResolveError, Rule};

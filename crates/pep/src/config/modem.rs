@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The rates that a link of a tunnel may be reported to have.
+/// The lowest rate that may be reported for a tunnel's link. The highest is [`REPORTED_MAX`].
 pub const REPORTED_MIN: Rate = Rate::from_bits_per_s(8_000);
 /// See [`REPORTED_MIN`].
 pub const REPORTED_MAX: Rate = Rate::from_bits_per_s(100_000_000_000);
-/// For how long what is in a file counts where nothing is configured.
+/// The default time for which the content of a file is valid.
 const VALID: Duration = Duration::from_s(30);
 const VALID_MAX: Duration = Duration::from_s(3600);
 
@@ -52,7 +52,7 @@ pub struct Modem {
 pub enum ReportSource {
     /// A modem, by DLEP.
     Dlep {
-        /// Where it takes sessions.
+        /// Where it accepts sessions.
         address: SocketAddr,
         /// The destination that is the peer's link; none: the only one there is.
         #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
@@ -72,9 +72,9 @@ pub enum ReportSource {
 pub struct ModemPlan {
     /// Where its reports come from.
     pub source: ReportSource,
-    /// What less is reported counts as.
+    /// A lower report counts as this rate.
     pub least: Rate,
-    /// What more is reported counts as.
+    /// A higher report counts as this rate.
     pub most: Rate,
 }
 
@@ -83,14 +83,14 @@ fn as_text<S: Serializer>(mac: &Option<Mac>, serializer: S) -> Result<S::Ok, S::
 }
 
 impl ModemPlan {
-    /// What a report of `rate` counts as.
+    /// The rate that counts when `rate` is reported.
     pub fn bounded(&self, rate: Rate) -> Rate {
         rate.clamp(self.least, self.most)
     }
 }
 
 impl Modem {
-    /// Checks every value. `goes_by_its_rate`: whether the tunnel goes by what is reported.
+    /// Checks every value. `goes_by_its_rate`: whether the tunnel uses the reported rate.
     pub(super) fn resolve(
         &self,
         key: &KeyPath,

@@ -3,7 +3,7 @@
 use serde::{Deserializer, de};
 use std::fmt;
 
-/// Reads a name. What a scenario for a simulation may write instead, a table, no kernel can do.
+/// Reads a name. A scenario for a simulation may write a table instead; no kernel supports that.
 pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     struct Name;
 

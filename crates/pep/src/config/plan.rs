@@ -18,9 +18,9 @@ use std::net::IpAddr;
 pub struct Plan {
     /// Transparent interception.
     pub intercept: Intercept,
-    /// How flows are repaired that are not split.
+    /// How flows that are not split are repaired.
     pub assist: Assist,
-    /// Listeners for clients that ask.
+    /// Listeners for clients that address the proxy itself.
     pub explicit: Explicit,
     /// What the whole daemon may hold.
     pub limits: Limits,
@@ -28,7 +28,7 @@ pub struct Plan {
     pub sources: Sources,
     /// Metrics and the status page.
     pub admin: Admin,
-    /// The socket of commands that ask a running daemon.
+    /// The socket of commands that query a running daemon.
     pub control: Control,
     /// What is logged, and how.
     pub log: Log,
@@ -42,7 +42,7 @@ pub struct Plan {
     pub peers: Vec<PeerPlan>,
     /// The classes of flows in tunnels; the last is [`ClassPlan::OTHER`].
     pub classes: Vec<ClassPlan>,
-    /// What becomes of which flow.
+    /// What happens to which flow.
     pub policy: Policy,
 }
 
@@ -58,15 +58,15 @@ pub struct LegPlan {
     pub prefixes: Vec<IpNet>,
     /// Congestion control by name; none: the kernel's default.
     pub congestion: Option<String>,
-    /// Taken where `congestion` is not to be had.
+    /// Used where `congestion` is not available.
     pub fallback: Option<String>,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
-    /// What the link carries away from this host, where it was said.
+    /// What the link carries away from this host, where it is configured.
     pub rate: Option<Rate>,
-    /// What it carries towards this host, where it was said or is taken for the same.
+    /// What it carries towards this host, where it is configured or assumed to be equal.
     pub rate_in: Option<Rate>,
-    /// Its round-trip time, where it was said.
+    /// Its round-trip time, where it is configured.
     pub rtt: Option<Duration>,
     /// Whether the flows that send into it divide its rate, which is then known.
     pub share: bool,
@@ -75,11 +75,11 @@ pub struct LegPlan {
     /// The fastest that one flow may send.
     pub pacing: Option<Rate>,
     /// What a flow may hold for this leg: as written, else from `rate` and `rtt`, never below
-    /// `limits.flow_buffer`; none: to be had from measured rate and round-trip time.
+    /// `limits.flow_buffer`; none: computed from the measured rate and round-trip time.
     pub buffer: Option<Bytes>,
-    /// The largest window that the leg's sockets offer: its buffer as written, else what `rate_in`
-    /// gives, and where that is left to the kernel, the bandwidth-delay product of the largest leg that
-    /// its data may go to, or twice that of a tunnel. More would only wait here. None: as the kernel measures.
+    /// The largest window that the leg's sockets offer: its buffer as written, else what `rate_in` gives. If both are
+    /// left to the kernel, it is the bandwidth-delay product of the largest leg that its data may go to, or twice that
+    /// of a tunnel: more bytes would only wait here. None: as the kernel measures.
     pub window: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,
@@ -88,7 +88,7 @@ pub struct LegPlan {
 }
 
 impl LegPlan {
-    /// The name of the leg of all that no configured leg takes.
+    /// The name of the leg for all addresses that no configured leg covers.
     pub const OTHER: &str = "other";
 
     /// How closely the leg fits a far address behind an interface; none: not at all. A longer
@@ -107,27 +107,26 @@ impl LegPlan {
 }
 
 impl Plan {
-    /// Whether this host's sockets have other hosts' addresses, so that what comes for those has to be
+    /// Whether sockets of this host use addresses of other hosts, so that packets to those addresses must be
     /// delivered to them.
     pub fn stands_for_others(&self) -> bool {
         let transparent = self.peers.iter().any(|peer| !peer.transparent.is_empty());
         transparent || !self.intercept.interfaces.is_empty()
     }
 
-    /// The leg towards `address` behind `interface`, as `decision` wants it: its own settings with
-    /// those that the decision's rule puts in their place.
+    /// The leg towards `address` behind `interface`, with what the rule of `decision` overrides.
     pub fn leg(&self, decision: &Decision, address: IpAddr, interface: Option<&str>) -> &LegPlan {
         let leg = self.leg_of(address, interface);
         self.policy.leg_override(decision, &leg.name).unwrap_or(leg)
     }
 
-    /// By which tunnel the flows go that `decision` is about; none: by none.
+    /// The tunnel of the flows that `decision` is about; none: they take no tunnel.
     pub fn route(&self, decision: &Decision) -> Option<&Route> {
         self.policy.route(decision)
     }
 
-    /// What becomes of a flow whose tunnel would carry it back to where it comes from, and that leaves by `departure`: it
-    /// is split by this host alone only where its server's side is intercepted as well.
+    /// What happens to a flow whose tunnel would carry it back to where it comes from. `departure` is the interface by
+    /// which it leaves. This host splits it alone only if its server's side is intercepted as well.
     pub fn instead_of_turning_back(&self, route: &Route, departure: &str) -> Action {
         match route.otherwise {
             Action::Split if !self.intercept.interfaces.iter().any(|own| own == departure) => {
@@ -137,8 +136,8 @@ impl Plan {
         }
     }
 
-    /// The class of a flow that `decision` is about: its rule's, else that of its DSCP, else the one that
-    /// the proxy `asked` for that it came from, where that is known here.
+    /// The class of a flow that `decision` is about: its rule's, else that of its DSCP, else the class that the
+    /// proxy before this one `asked` for, if it is known here.
     pub fn class(&self, decision: &Decision, dscp: Option<u8>, asked: Option<&str>) -> &ClassPlan {
         let marked = || {
             let is = |class: &&ClassPlan| class.dscp.iter().any(|own| Some(own.value()) == dscp);
@@ -150,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// The class of a name; that of all others, where there is none.
+    /// The class of a name; if there is none, the class of all other flows.
     pub fn class_named(&self, name: Option<&str>) -> &ClassPlan {
         let found = self.classes.iter().find(|class| Some(class.name.as_str()) == name);
         found.unwrap_or(&self.classes[self.classes.len() - 1])
@@ -170,7 +169,7 @@ impl Plan {
             .map_or(&self.legs[self.legs.len() - 1], |(_, leg)| leg)
     }
 
-    /// Puts another congestion control in the place of each that some leg or rule names.
+    /// Replaces every congestion control that a leg or a rule names.
     ///
     /// # Errors
     /// The first that `replace` gives; some may have been replaced by then.
@@ -186,8 +185,8 @@ impl Plan {
         Ok(())
     }
 
-    /// The plan that a running daemon goes on with when `next` is what it is asked for: the new one,
-    /// but for what cannot change while it runs. That is named by key.
+    /// The plan with which a running daemon continues when it is asked to load `next`. It is `next`, except for values
+    /// that cannot change at run time. Also returns the keys of those that differ.
     #[must_use]
     pub fn reloaded(&self, mut next: Self) -> (Self, Vec<String>) {
         let mut kept = Vec::new();
@@ -239,10 +238,10 @@ impl Plan {
         let [before, after] = [self, &next].map(|plan| plan.tunnel.credentials.is_some());
         if keep("tunnel.certificate", before != after) {
             next.tunnel.credentials.clone_from(&self.tunnel.credentials);
-            // Without one there are no peers, and those that were go.
+            // Without an identity there are no peers, and those of `next` are removed.
             next.peers.retain(|_| before);
         }
-        // Packets for others' addresses are let in at the start.
+        // Only at the start the host is prepared to receive packets for other hosts' addresses.
         if !self.stands_for_others() {
             for peer in &mut next.peers {
                 let key = format!("peers.{}.transparent", peer.name);

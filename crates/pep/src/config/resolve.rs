@@ -1,4 +1,4 @@
-//! From what was written to what is meant: every number checked, every name looked up, once.
+//! Resolves a configuration as written into a plan: checks every number and looks up every name, once.
 
 use super::{
     Action, ClassPlan, Config, Keepalive, Leg, LegPlan, PeerPlan, Plan, Rule, Start, loops,
@@ -20,10 +20,10 @@ const CONGESTION_STARTS_AT_RATE: &str = "hybla-plus";
 const SOURCE_RTT: Duration = Duration::from_ms(250);
 /// A socket buffer below one page moves hardly more than a segment at a time.
 const BUFFER_MIN: Bytes = Bytes::new(4096);
-/// Within this there is time for a retransmission; the most means as good as never.
+/// The least leaves time for a retransmission; the most is practically unlimited.
 const USER_TIMEOUT_MIN: Duration = Duration::from_s(1);
 const USER_TIMEOUT_MAX: Duration = Duration::from_s(24 * 3600);
-/// The longest that an end that takes nothing is waited for.
+/// The longest wait for an end that accepts nothing.
 const LINGER_MAX: Duration = Duration::from_s(3600);
 /// TCP's keep-alive times are whole seconds in 15 bits.
 const KEEPALIVE_MAX: Duration = Duration::from_s(32_767);
@@ -31,7 +31,7 @@ const KEEPALIVE_MAX: Duration = Duration::from_s(32_767);
 /// A configuration cannot be read.
 pub type ReadError = Box<ConfigError>;
 
-/// A configuration that can be read but not meant.
+/// A configuration that can be read but makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 #[non_exhaustive]
@@ -341,9 +341,10 @@ fn other_leg() -> LegPlan {
     }
 }
 
-/// A source that is nearer than its bytes' destination needs no larger window than the destination's
-/// bandwidth-delay product to keep it full. Tunnels count where all of them know their rates, with what a source needs that
-/// is farther than their other ends, twice: half of a buffer is the window.
+/// Bounds the windows of legs that have none. A source that is nearer than the destination of its bytes needs no
+/// larger window than the destination's bandwidth-delay product to keep it full. Tunnels count only if all of them
+/// know their rates. A source may be farther away than the other end of a tunnel, so at least its round-trip time
+/// counts; the product counts twice, because half of a buffer is the window.
 fn bound_windows(legs: &mut [LegPlan], peers: &[PeerPlan], least: Bytes) {
     let measured = legs.iter().filter_map(|leg| Some(leg.rate?.bytes_in(leg.rtt?)));
     let of_peers: Option<Vec<_>> = peers
@@ -457,7 +458,7 @@ fn resolve_rule(
     Ok(PolicyRule { matches, action, tunnel, class, accept, legs: overridden })
 }
 
-/// Whether there is the class that a rule names.
+/// Checks that the class that a rule names exists.
 fn check_class(key: &KeyPath, rule: &Rule, classes: &[ClassPlan]) -> Result<(), ResolveError> {
     let Some(class) = &rule.class else { return Ok(()) };
     if classes.iter().any(|known| known.name == *class) {
@@ -471,7 +472,7 @@ fn check_class(key: &KeyPath, rule: &Rule, classes: &[ClassPlan]) -> Result<(), 
     )
 }
 
-/// By which tunnel a rule's flows go, and what becomes of them without it.
+/// The tunnel of a rule's flows, and what happens to them without it.
 fn resolve_route(
     key: &KeyPath,
     rule: &Rule,
@@ -499,7 +500,7 @@ fn resolve_route(
     Ok(Some(Route { peer: peer.clone(), otherwise }))
 }
 
-/// Whether there is the peer that a rule names.
+/// Checks that the peer that a rule names exists.
 fn check_peer(key: &KeyPath, peer: &str, peers: &[PeerPlan]) -> Result<(), ResolveError> {
     let known: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
     if known.contains(&peer) {
@@ -563,7 +564,7 @@ fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
     )
 }
 
-/// What a link carries and how long it takes, where that was said.
+/// Checks the rates and times of a link, as far as they are configured.
 pub(super) fn check_link(
     key: &KeyPath,
     rates: &[(&str, Option<Rate>)],

@@ -9,25 +9,25 @@ use midhop_units::{Bytes, Duration, Rate};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{net::SocketAddr, path::PathBuf};
 
-/// What a flow may have under way where nobody said how large its link is: three round trips of 600 ms at
-/// 150 Mbit/s.
+/// How many bytes of a flow may be in flight if the size of its link is not configured: three round trips of 600 ms
+/// at 150 Mbit/s.
 const WINDOW_UNMEASURED: Bytes = Bytes::new(32 << 20);
 /// The smallest window that is worth a tunnel.
 const WINDOW_MIN: Bytes = Bytes::new(1 << 20);
-/// Bandwidth-delay products that flows may have written and the peer not acknowledged: one, and one more
-/// each time that a packet is lost in a row, as all that came behind it stays. Three end a leg that loses
-/// 5 % at 80 % of its rate, six at 93 %, eight at 96 %.
+/// Bandwidth-delay products that flows may have written and the peer not acknowledged: one, and one more for each
+/// time that a packet is lost again, because all data behind it must be kept. On a leg that loses 5 %, three give
+/// 80 % of its rate, six 93 %, and eight 96 %.
 const SEND_BDPS: f64 = 6.0;
-/// Products that the peer may send of one flow beyond what was taken: one, one more while news of credit
-/// are under way, and one for what waits on the way. A gap stops nobody: what is behind it is taken.
+/// Products that the peer may send of one flow beyond what was taken: one, one more while an update of the credit is
+/// in transit, and one for bytes that wait on the path. A gap stops no flow: the data behind it is taken.
 const FLOW_BDPS: f64 = 3.0;
 /// The same where memory is scarce: one, and what is consumed before credit is given again.
 const FLOW_BDPS_SCARCE: f64 = 1.25;
-/// Flows whose receivers stand still before these hold up all others; fewer where memory is scarce.
+/// So many flows whose receivers take nothing do not hold up the others; fewer where memory is scarce.
 const STUCK_FLOWS: u64 = 8;
 /// The longest name that DNS can hold.
 const NAME_BYTES_MAX: usize = 253;
-/// How long a flow is kept whose tunnel is gone, where nothing is configured; that at most.
+/// How long a flow is kept after its tunnel is gone, if it is not configured; and the most.
 const RESUME: Duration = Duration::from_s(300);
 const RESUME_MAX: Duration = Duration::from_s(3600);
 
@@ -232,9 +232,9 @@ pub enum RequestForm {
 pub struct TunnelPlan {
     /// UDP addresses at which peers may open a tunnel.
     pub listen: Vec<SocketAddr>,
-    /// Whether they may come there in TCP.
+    /// Whether they may open it over TCP there.
     pub fallback: Fallback,
-    /// What proves who this daemon is, and who its peers are; none: there are no tunnels.
+    /// Files that prove this daemon's identity and verify its peers'; none: there are no tunnels.
     pub credentials: Option<Credentials>,
     /// Whether peers may name their targets.
     pub resolve: bool,
@@ -265,7 +265,7 @@ pub struct Credentials {
 pub struct PeerPlan {
     /// Its name in the configuration, in metrics and in logs.
     pub name: String,
-    /// Where it listens; none: it comes to us.
+    /// Where it listens; none: it connects to us.
     pub address: Option<SocketAddr>,
     /// Its name in its certificate.
     pub identity: String,
@@ -274,20 +274,20 @@ pub struct PeerPlan {
     pub congestion: Algorithm,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
-    /// What the link carries away from this host, where it was said.
+    /// What the link carries away from this host, where it is configured.
     pub rate: Option<Rate>,
-    /// Whether that may be wrong.
+    /// Whether that rate may be wrong.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hint: bool,
     /// The modem that reports what it carries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modem: Option<ModemPlan>,
-    /// What of it the tunnel may always have.
+    /// The part of it that the tunnel may always use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
-    /// What it carries towards this host, where it was said or is taken for the same.
+    /// What it carries towards this host, where it is configured or assumed to be equal.
     pub rate_in: Option<Rate>,
-    /// Its round-trip time, where it was said.
+    /// Its round-trip time, where it is configured.
     pub rtt: Option<Duration>,
     /// What all flows together may have written that the peer has not acknowledged.
     pub send_window: Bytes,
@@ -295,33 +295,33 @@ pub struct PeerPlan {
     pub flow_window: Bytes,
     /// What all flows together may have sent to us that has not been passed on.
     pub receive_window: Bytes,
-    /// Whether losses are repaired before anybody asks for what was lost.
+    /// Whether losses are repaired before a retransmission is requested.
     pub repair: Repair,
-    /// In which form it is asked for flows.
+    /// The form in which flows are requested from it.
     pub request: RequestForm,
-    /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
+    /// Clients whose own addresses are used to connect to servers, if the peer reports that a flow is theirs.
     pub transparent: Vec<IpNet>,
-    /// Clients for whom the peer may speak beside those.
+    /// Further clients whose flows the peer may report as theirs.
     pub clients: Vec<IpNet>,
-    /// Special-purpose addresses that it may ask for; none: those of the tunnel's plan.
+    /// Special-purpose addresses that it may request; none: those of the tunnel's plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<IpNet>>,
     /// Flows that the peer may have open at a time, over all of its connections.
     pub flows: u32,
-    /// Connections by which the peer may come at a time.
+    /// Connections that the peer may have open to us at a time.
     pub connections: u32,
-    /// Silence after which this end asks whether the other is still there. Of those who come over QUIC each is asked as
-    /// often as the shortest of all peers' has it.
+    /// Silence after which this end probes the other. Peers that connect over QUIC are all probed as often as the
+    /// shortest of their values demands.
     pub keepalive: Duration,
-    /// Silence after which the tunnel is taken for broken.
+    /// Silence after which the tunnel counts as broken.
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened.
     pub patience: Duration,
-    /// How long a flow is kept whose tunnel is gone.
+    /// How long a flow is kept after its tunnel is gone.
     pub resume: Duration,
     /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
-    /// Congestion control of that, by the kernel's name; none: the kernel's default. Found at the start.
+    /// Congestion control of the fallback, by the kernel's name; none: the kernel's default. Found at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_congestion: Option<String>,
     /// Its table as written.
@@ -335,18 +335,18 @@ impl PeerPlan {
         client.port() != 0 && is_within(&self.transparent, client)
     }
 
-    /// Where it takes tunnels over TCP, if it does.
+    /// The address at which it accepts tunnels over TCP, if it does.
     pub(crate) fn tcp_endpoint(&self) -> Option<SocketAddr> {
         self.address.filter(|_| self.fallback != Fallback::Off)
     }
 
-    /// Whether the peer is believed that a flow is this client's.
+    /// Whether the peer may report that a flow is this client's.
     pub fn may_speak_for(&self, client: SocketAddr) -> bool {
         is_within(&self.transparent, client) || is_within(&self.clients, client)
     }
 
-    /// Whether its table says the same of the tunnel as that of `other`; what follows from other tables may differ, and who
-    /// reports its rate.
+    /// Whether its table says the same about the tunnel as that of `other`. Values that come from other tables may
+    /// differ, and so may the modem.
     pub fn is_written_as(&self, other: &Self) -> bool {
         let of_tunnel = |peer: &Self| Peer { modem: None, ..peer.written.clone() };
         self.name == other.name && of_tunnel(self) == of_tunnel(other)
@@ -456,7 +456,7 @@ impl Config {
 }
 
 impl PeerPlan {
-    /// Whether what its link carries is known, and decides how fast this end sends.
+    /// Whether the rate of its link is known, and determines how fast this end sends.
     pub fn goes_by_its_rate(&self) -> bool {
         self.congestion == Algorithm::KnownRate
     }
@@ -511,7 +511,7 @@ fn resolve_peer(
         product.map(|bytes| bytes.scale(bdps).max(WINDOW_MIN))
     };
     let window = |rate, bdps| peer.window.or(measured(rate, bdps)).unwrap_or(WINDOW_UNMEASURED);
-    // Flows whose receivers stand still must not hold up the others: they may fill half of the memory.
+    // Flows whose receivers take nothing must not hold up the others: they may fill half of the memory.
     let share = config.limits.memory.get() / 2 / config.peers.len().max(1) as u64;
     let scarce = peer.window.or(measured(rate_in, FLOW_BDPS_SCARCE)).unwrap_or(WINDOW_MIN);
     let flow_window = window(rate_in, FLOW_BDPS).min(scarce.max(Bytes::new(share / STUCK_FLOWS)));
@@ -547,7 +547,7 @@ fn resolve_peer(
     })
 }
 
-/// What is committed is a part of the link, and stands beneath a window.
+/// The committed rate is a part of the link's rate, and needs an algorithm with a window.
 fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<(), ResolveError> {
     let Some(committed) = peer.committed else { return Ok(()) };
     if !congestion.description().committed {
@@ -567,7 +567,7 @@ fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<
     Ok(())
 }
 
-/// Whether the rate is a hint. What says so needs a rate, and an algorithm that goes by it.
+/// Whether the rate is a hint. The key needs a rate, and an algorithm that uses it.
 fn check_strict(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<bool, ResolveError> {
     let Some(strict) = peer.strict else { return Ok(congestion == Algorithm::KnownRate) };
     if peer.rate.is_none() {
@@ -596,7 +596,7 @@ fn resolve_modem(
     peer.modem.as_ref().map(resolve).transpose()
 }
 
-/// A tunnel's congestion control, which is ours and no kernel's.
+/// A tunnel's congestion control, which is one of ours and not the kernel's.
 fn congestion_of(key: &KeyPath, peer: &Peer) -> Result<Algorithm, ResolveError> {
     let Some(name) = &peer.congestion else {
         if peer.committed.is_some() {
@@ -605,7 +605,7 @@ fn congestion_of(key: &KeyPath, peer: &Peer) -> Result<Algorithm, ResolveError> 
         let known = peer.rate.is_some();
         return Ok(if known { Algorithm::KnownRate } else { Algorithm::BbrV3 });
     };
-    // Its routers are in simulations only.
+    // XCP's routers exist in simulations only.
     let able = |algorithm: &Algorithm| *algorithm != Algorithm::Xcp;
     let Some(algorithm) = Algorithm::from_name(name).filter(able) else {
         let names: Vec<&str> =

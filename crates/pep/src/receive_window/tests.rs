@@ -1,4 +1,4 @@
-//! What a receive window may be beside others: the law, and properties of it.
+//! The law of a receive window beside others, and properties of it.
 
 use super::*;
 use crate::budget::BudgetPart;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const LIMIT: u64 = 64 << 20;
 const LEAST: u64 = 256 << 10;
-/// What a kernel lets a buffer grow to.
+/// The size to which a kernel lets a buffer grow.
 const KERNEL_MAX: u64 = 32 << 20;
 
 fn budget(limit: u64) -> Arc<Budget> {

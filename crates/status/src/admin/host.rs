@@ -1,13 +1,14 @@
-//! By which name a client asks for the admin server.
+//! The name by which a client addresses the admin server.
 //!
-//! A page of anybody's can have a browser ask this host under that page's own name, when the name's owner lets it resolve to
-//! this host's address (DNS rebinding): the browser takes the answer for the page's. So a request counts only where it
-//! names an address, which nobody else can own, `localhost`, or a name that is configured.
+//! Any page can make a browser send requests to this host under the page's own name, if the name's owner lets it
+//! resolve to this host's address (DNS rebinding). The browser then takes the answer for the page's. So a request is
+//! served only if it names an address, which nobody else can own, `localhost`, or a configured name.
 
 use hyper::{Request, header::HOST};
 use std::net::IpAddr;
 
-/// Whether a request names this server by a name that is its own. A request without a name is no browser's.
+/// Whether a request addresses this server by one of its own names. A request without a name does not come from a
+/// browser.
 pub fn is_own<B>(request: &Request<B>, names: &[String]) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = match hosts.next().map(|host| host.to_str()) {

@@ -9,7 +9,7 @@ struct Server {
     address: SocketAddr,
     draining: Arc<AtomicBool>,
     health: Arc<Health>,
-    /// How often the status was asked for.
+    /// How often the status was requested.
     asked: Arc<AtomicUsize>,
 }
 
@@ -47,7 +47,7 @@ impl Server {
         let mut stream = TcpStream::connect(self.address).await.expect("connected");
         stream.write_all(request).await.expect("sent");
         let mut answer = Vec::new();
-        // A server that closes on a client that still talks resets it: what came before counts.
+        // A server that closes while a client still sends resets the connection: what was received before counts.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -107,7 +107,7 @@ async fn the_page_needs_nothing_from_elsewhere() {
     assert!(!page.contains("unsafe-inline") && !page.contains("style="), "{page}");
     for path in ["/", "/page.css", "/page.js"] {
         let answer = server.get(path).await;
-        // The name of SVG's elements, which nobody loads.
+        // The name of SVG's elements, which no browser loads.
         let answer = answer.replace("http://www.w3.org/2000/svg", "");
         assert!(!answer.contains("http://") && !answer.contains("https://"), "{path}");
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
@@ -171,7 +171,7 @@ async fn silent_clients_lose_their_places() {
         stream.write_all(b"GET / HT").await.expect("sent");
         silent.push(stream);
     }
-    // Time runs only while everybody waits: this is answered once the silent ones have been shown out.
+    // Time advances only while all tasks wait: this is answered once the silent clients were closed.
     assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200 "));
     for stream in &mut silent {
         let mut rest = Vec::new();

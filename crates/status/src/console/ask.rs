@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Daemon(PathBuf);
 
 impl Daemon {
-    /// The daemon that is meant.
+    /// The daemon that the options select.
     ///
     /// # Errors
     /// When none, or more than one, may be meant.
@@ -68,13 +68,13 @@ impl Daemon {
         }
     }
 
-    /// Asks for something that takes no arguments.
+    /// Sends a request without arguments.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         let (status, body) = self.exchange(Method::GET, path, Bytes::new()).await?;
         self.understood(status, &body)
     }
 
-    /// Asks with arguments.
+    /// Sends a request with arguments.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -87,7 +87,7 @@ impl Daemon {
         self.understood(status, &body)
     }
 
-    /// Has it read its configuration again. A configuration that it refused is an answer.
+    /// Makes it read its configuration again. A configuration that it refused is an answer, not an error.
     pub(super) async fn reload(&self) -> Result<Reload, Failure> {
         match self.exchange(Method::POST, "/reload", Bytes::new()).await? {
             (StatusCode::CONFLICT, body) => self.understood(StatusCode::OK, &body),
@@ -176,7 +176,7 @@ fn sockets(directory: &Path) -> Vec<PathBuf> {
     let paths = entries.map(|entry| entry.path());
     let mut sockets: Vec<_> =
         paths.filter(|path| path.extension().is_some_and(|it| it == "sock")).collect();
-    // One that a daemon left which has died does not count where there is a live one.
+    // The socket of a daemon that has died does not count if there is a live one.
     let refuses = |path: &PathBuf| {
         let connected = std::os::unix::net::UnixStream::connect(path);
         connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

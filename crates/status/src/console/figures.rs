@@ -1,4 +1,4 @@
-//! Quantities for people's eyes: three digits that count, and a unit.
+//! Quantities for people: three significant digits, and a unit.
 
 /// Unit: bit/s.
 pub(super) fn rate(bits_per_s: f64) -> String {

@@ -1,7 +1,7 @@
-//! `midhopd top`: legs and flows with the rates of the last moments.
+//! `midhopd top`: legs and flows with their recent rates.
 //!
 //! Rates of legs are differences between two looks, divided by the time between them; those of flows are the daemon's.
-//! On a terminal each look has the screen, elsewhere one follows the other; with `--json` each is a line.
+//! On a terminal each look fills the screen, otherwise one follows the other; with `--json` each is a line.
 
 use super::ask::Daemon;
 use super::figures::{bytes, percent, rate};
@@ -13,9 +13,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 use tokio::time;
 
-/// The most flows that are looked at, those that moved most.
+/// The most flows that are requested, those that moved most.
 const FLOWS: u64 = 2000;
-/// Lines where the terminal's height is not known.
+/// The number of lines if the terminal's height is unknown.
 const LINES: usize = 40;
 /// Clears the screen, and puts the cursor at its beginning.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -30,7 +30,7 @@ struct Look {
     flows: Flows,
 }
 
-/// Looks, and prints what it sees, until it is interrupted or has looked `count` times.
+/// Prints looks until it is interrupted, or has printed `count` of them.
 ///
 /// # Errors
 /// When the daemon does not answer any more.
@@ -67,7 +67,7 @@ async fn look(daemon: &Daemon) -> Result<Look, Failure> {
     Ok(Look { at: Instant::now(), status, flows })
 }
 
-/// Where pages go: a screen of a terminal, or one below the other.
+/// Where pages are printed: on a terminal's screen, or one below the other.
 struct Screen {
     is_terminal: bool,
 }
@@ -102,7 +102,7 @@ impl Drop for Screen {
     }
 }
 
-/// A look on one line.
+/// A look as one line.
 fn line(rates: &Rates) -> Result<String, Failure> {
     let line = serde_json::to_string(rates);
     let line = line.map_err(|error| Failure::run("the rates cannot be printed").because(error))?;

@@ -1,4 +1,4 @@
-//! What happened between two looks at a daemon, in rates.
+//! The changes between two looks at a daemon, as rates.
 
 use crate::control::answer::{DaemonStatus, LiveFlow};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub struct LegRates {
 }
 
 impl Rates {
-    /// From the look `before` to that `now`, between which `passed_s` went by; `flows` are live now.
+    /// The rates between the looks `before` and `now`, `passed_s` later; `flows` are live now.
     pub(super) fn between(
         before: &DaemonStatus,
         now: &DaemonStatus,

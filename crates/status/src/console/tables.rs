@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::SystemTime;
 
-/// The whole state. What is zero is left out.
+/// The whole state. Zeros are left out.
 pub(super) fn status(status: &DaemonStatus) -> String {
     let mut text = headline(status);
     let mut lines = Table::new();
@@ -71,7 +71,7 @@ pub(super) fn status(status: &DaemonStatus) -> String {
     text
 }
 
-/// Name, version, uptime and what is wrong.
+/// Name, version, uptime and problems.
 pub(super) fn headline(status: &DaemonStatus) -> String {
     let DaemonStatus { instance, version, pid, .. } = status;
     let mut text = format!(
@@ -192,13 +192,13 @@ fn contradictions(status: &DaemonStatus) -> String {
     text
 }
 
-/// Why peers without a tunnel have none, and whom this end refused last.
+/// Why peers without a tunnel have none, and which peer this end refused last.
 fn failures(status: &DaemonStatus) -> String {
     let mut text = String::new();
     let closed = status.peers.iter().filter(|(_, peer)| peer.tunnels == 0);
     let closed = closed.filter_map(|(name, peer)| Some((name.as_str(), peer.failure.as_ref()?)));
     let closed: Vec<_> = closed.collect();
-    // A refused peer that is known stands in its own line already.
+    // A refused peer that is known has a line of its own already.
     let last = status.last_refusal.as_ref();
     let last = last.filter(|last| !closed.iter().any(|(_, failure)| failure == last));
     for (name, failure) in closed.into_iter().chain(last.map(|last| ("last refused", last))) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// The version of these types. It grows when a key changes its meaning or goes.
+/// The version of these types. It grows when a key changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 /// The daemon at one moment.

@@ -1,4 +1,4 @@
-//! Answers of a daemon whose configuration asks for no flow.
+//! Answers of a daemon whose configuration accepts no flows.
 
 use super::answer::{
     DaemonStatus, ErrorAnswer, FlowOutcome, Flows, FlowsQuery, RateReport, Step, VERSION, Why,
@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc;
 
-/// Why flows pass by.
+/// Why flows bypass the daemon.
 const NOTHING: &str = "nothing is configured: set `interfaces` in [intercept], an explicit listener or `tunnel.listen`, \
      then `midhopd reload`";
 
-/// What the answers are made of.
+/// The sources of the answers.
 #[derive(Debug, Clone)]
 pub struct IdleAnswers {
     /// The configuration as it was read last.

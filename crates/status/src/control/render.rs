@@ -1,4 +1,4 @@
-//! The internal snapshot as the control socket's answers have it.
+//! Converts the internal snapshot into the control socket's answers.
 
 use super::answer::{
     DaemonStatus, FlowSide, FlowSource, LegStatus, LiveFlow, PeerFailure, PeerStatus, SourcePrefix,
@@ -13,7 +13,7 @@ use midhop_process::logging;
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::BTreeMap;
 
-/// The status, but for what only the process knows.
+/// The status, except for what only the process knows.
 pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> DaemonStatus {
     let mut bypassed = snapshot.firewall_passed_total;
     for (reason, count) in [

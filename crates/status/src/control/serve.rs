@@ -40,16 +40,16 @@ const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// The rates of links that may be reported.
 const RATES: RangeInclusive<Rate> = REPORTED_MIN..=REPORTED_MAX;
-/// For how long a report may count. Unit: seconds.
+/// For how long a report may be valid. Unit: seconds.
 const VALID_S: RangeInclusive<f64> = 1.0..=86_400.0;
 
-/// A request to read the configuration again, with where its result goes.
+/// A request to read the configuration again: the channel for its result.
 pub type ReloadRequest = oneshot::Sender<Reload>;
 
 /// Returns the present state of the data plane.
 pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
-/// A data plane that can be asked about its flows.
+/// A data plane that answers questions about its flows.
 pub trait Explain: Send + Sync {
     /// The configuration that is in force.
     fn plan(&self) -> Arc<Plan>;
@@ -57,19 +57,19 @@ pub trait Explain: Send + Sync {
     /// Whether no new flows are taken because the daemon ends.
     fn is_draining(&self) -> bool;
 
-    /// Why new flows pass by at this moment; none: they are taken.
+    /// Why new flows bypass the daemon now; none: they are taken.
     fn passing(&self) -> Option<String>;
 
-    /// How many live flows `wanted` covers, and at most `limit` of them.
+    /// The number of live flows that `wanted` covers, and at most `limit` of them.
     fn flows(&self, wanted: &Match, limit: usize) -> (u64, Vec<FlowSnapshot>);
 
     /// Answers one question.
     ///
     /// # Errors
-    /// When the kernel cannot be asked for routes.
+    /// When the kernel does not report routes.
     fn explain(&self, query: &WhyQuery) -> io::Result<Why>;
 
-    /// Has the tunnel to a peer go by `rate` for `valid`.
+    /// Makes the tunnel to a peer use `rate` for `valid`.
     fn report_rate(&self, peer: &str, rate: Rate, valid: Duration);
 }
 
@@ -78,26 +78,26 @@ pub trait Answers: Send + Sync {
     /// Its state at this moment.
     fn status(&self) -> DaemonStatus;
 
-    /// Its live flows, those that are asked for.
+    /// The live flows that are requested.
     fn flows(&self, query: &FlowsQuery) -> Flows;
 
-    /// What becomes of a flow.
+    /// What happens to a flow.
     ///
     /// # Errors
-    /// When the kernel cannot be asked for routes.
+    /// When the kernel does not report routes.
     fn why(&self, query: &WhyQuery) -> io::Result<Why>;
 
-    /// Takes what is reported of a peer's link.
+    /// Accepts a report about a peer's link.
     ///
     /// # Errors
-    /// When there is no such peer, or its tunnel goes by no rate.
+    /// When there is no such peer, or its tunnel uses no rate.
     fn take_rate(&self, report: &RateReport) -> Result<(), ErrorAnswer>;
 
-    /// Where requests to reload go.
+    /// The channel for requests to reload.
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest>;
 }
 
-/// What the answers of a daemon that serves are made of.
+/// The sources of the answers of a daemon that serves.
 #[derive(Clone)]
 pub struct ControlSources {
     /// The state of the data plane.
@@ -132,13 +132,13 @@ impl Places {
     }
 }
 
-/// Serves in a task of this runtime until that is aborted.
+/// Serves in a task of this runtime until the task is aborted.
 pub fn serve(
     listener: UnixListener,
     answers: Arc<dyn Answers>,
     places: Places,
 ) -> JoinHandle<Infallible> {
-    // Whoever polls a future compiles it: here it is this crate.
+    // The crate that spawns a future compiles it: here that is this crate.
     tokio::spawn(admit(listener, answers, places))
 }
 

@@ -48,7 +48,7 @@ impl Socket {
     /// Opens the socket of a plan; none where it is switched off.
     ///
     /// # Errors
-    /// When it cannot be had. A file that a daemon left which has died is replaced.
+    /// When it cannot be opened. A file that a dead daemon has left is replaced.
     pub fn open(plan: &Plan) -> Result<Option<Self>, SocketError> {
         let Some(path) = plan.control.path(&plan.intercept.instance) else { return Ok(None) };
         let at = |source| SocketError::Io { path: path.clone(), source };
@@ -71,19 +71,19 @@ impl Socket {
         Ok(Some(this))
     }
 
-    /// The directory in which the daemon needs the right to remove files, to remove its own when it ends; none where that
-    /// would be a right over the files of others.
+    /// The directory in which the daemon needs the right to remove files, so that it can remove its own when it ends;
+    /// none if that would be a right over the files of others.
     pub fn directory(&self) -> Option<&Path> {
         self.path.parent().filter(|_| self.is_alone)
     }
 
-    /// Whether it is the one that a plan has.
+    /// Whether it is the socket of a plan.
     pub fn is_of(&self, plan: &Plan) -> bool {
         let path = plan.control.path(&plan.intercept.instance);
         path.as_ref() == Some(&self.path) && plan.control.group == self.group
     }
 
-    /// What listens on it, once more, for a server that ends before the socket does.
+    /// Another handle of the listener, for a server that ends before the socket does.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -91,7 +91,7 @@ impl Socket {
         self.listener.as_ref().map(UnixListener::try_clone).transpose()
     }
 
-    /// What listens on it, for its server.
+    /// The listener, for its server.
     pub fn take(&mut self) -> Option<UnixListener> {
         self.listener.take()
     }

@@ -1,4 +1,4 @@
-//! What alerts ask for: health, limits, who waits, sources, certificates, and the rates of legs.
+//! Metrics for alerts: health, limits, waiting clients, sources, certificates, and the rates of legs.
 
 use super::{FamilyIs, Source, family, labelled};
 use crate::snapshot::{Carrier, PrefixSnapshot};
@@ -95,7 +95,7 @@ impl Source {
         family(encoder, ("source_relayed", help, Some(Unit::Bytes)), ways)
     }
 
-    /// Tunnels that came and went, and what carries new flows.
+    /// Tunnels that were opened and closed, and what carries new flows.
     pub(super) fn encode_carriers(
         &self,
         encoder: &mut DescriptorEncoder<'_>,

@@ -1,4 +1,4 @@
-//! What an observer may read from an endpoint, and what a caller needs that moves contents.
+//! What an observer may read from an endpoint, and where a caller that moves contents places them.
 
 use midhop_congestion::{Controller, xcp};
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -146,7 +146,7 @@ impl Endpoint {
     /// Where a segment's payload belongs in the peer's stream, as far as there is room for it:
     /// its offset there, how much of the payload to skip, and how much to keep.
     ///
-    /// Asked before [`Endpoint::handle_segment`], by a caller that moves contents.
+    /// To be called before [`Endpoint::handle_segment`], by a caller that moves contents.
     pub fn placement(&self, segment: &Segment) -> Option<Placement> {
         if !matches!(self.life, Life::Open | Life::SynReceived) || segment.length == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What leaves: data where the sender has some, else an acknowledgement where one is due.
+//! Makes outgoing segments: data if the sender has some, else an acknowledgement if one is due.
 
 use midhop_units::Instant;
 

@@ -1,4 +1,4 @@
-//! What leaves next: retransmissions first, then new data, as far as the windows allow.
+//! Selects the next segment to leave: retransmissions first, then new data, as far as the windows allow.
 //!
 //! Source: RFC 6675 §4 (NextSeg), RFC 9293 §3.8.6.2.1 (silly-window avoidance), Nagle's rule as
 //! Minshall changed it, RFC 5681 §4.1 (restart after idle).

@@ -1,10 +1,10 @@
 //! Loss detection by time: a segment is lost if it was sent a reordering window before one that has arrived.
 //!
-//! Source: RFC 8985 §6. Differences: segments are ordered by the count of transmissions, which is exactly
-//! what the RFC's pair of time and sequence number stands for. The reordering timer waits for the
-//! latest transmission that is known to have arrived, as in Linux, and not for each segment. An echoed timestamp decides
-//! nothing, as in Linux: while a segment is missing, the receiver echoes that of the one before it (RFC 7323 §4.3), and by
-//! the RFC's step 2 no retransmission behind it would count.
+//! Source: RFC 8985 §6. Differences: segments are ordered by the count of transmissions, which is exactly what the
+//! RFC's pair of time and sequence number stands for. The reordering timer waits for the latest transmission that is
+//! known to have arrived, as in Linux, and not for each segment. An echoed timestamp decides nothing, as in Linux:
+//! while a segment is missing, the receiver echoes the timestamp of the segment before it (RFC 7323 §4.3). By the
+//! RFC's step 2 no retransmission behind the missing segment would count.
 
 use midhop_units::{Duration, Instant};
 

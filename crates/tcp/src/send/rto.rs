@@ -1,6 +1,6 @@
 //! The round-trip time and the retransmission timeout from it.
 //!
-//! Source: RFC 6298 §2 and §5. Linux' floor is for the variance, not for the whole
+//! Source: RFC 6298 §2 and §5. As in Linux, the floor applies to the variance and not to the whole timeout
 //! (net/ipv4/tcp_input.c); so a path whose delay steps causes no timeout.
 
 use midhop_units::{Duration, Instant};

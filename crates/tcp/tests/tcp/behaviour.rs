@@ -22,7 +22,7 @@ fn a_lost_window_update_does_not_stall_for_ever() {
     pair.read_limit = [None, Some(0)];
     pair.run_to(at(5_000));
     assert_eq!(pair.ends[1].readable(), 20_000);
-    // The reader goes on, but what announces it is lost.
+    // The reader continues, but the window updates are lost.
     pair.read_limit = [None, None];
     let lost_until = pair.now;
     let mut lost = 0;
@@ -50,7 +50,7 @@ fn a_window_that_stays_closed_is_probed_more_and_more_rarely() {
         pair.seen.iter().filter(|seen| seen.from == 0 && seen.at > at(1000)).collect();
     assert!((4..12).contains(&probes.len()), "{}", probes.len());
     assert!(probes.iter().all(|probe| probe.segment.length == 0));
-    // An answering peer is never given up.
+    // An endpoint never gives up a peer that answers.
     pair.run_to(at(7_200_000));
     assert_eq!(pair.ends[0].state(), State::Established);
 }
@@ -83,7 +83,7 @@ fn the_offered_window_follows_a_reader_and_never_shrinks() {
     };
     let control = midhop_congestion::Controller::new(Fixed(Bytes::new(4 << 20), None));
     let mut pair = Pair::with(&settings, control, path(50));
-    // Its scoreboard is long, and recounted in many other tests.
+    // The scoreboard is long, and many other tests recount theirs.
     pair.check = false;
     pair.to_write = [20_000_000, 0];
     let mut edge = 0;
@@ -93,12 +93,12 @@ fn the_offered_window_follows_a_reader_and_never_shrinks() {
         assert!(now >= edge, "the right edge moved back from {edge} to {now}");
         edge = now;
     }
-    // Doubling each round trip from 64 KiB: 20 MB are there long before 20 MB / 64 KiB rounds.
+    // The window doubles each round trip from 64 KiB, so 20 MB take far fewer rounds than 20 MB / 64 KiB.
     assert!(pair.now < at(4_000), "{:?}", pair.now);
 }
 
-/// The receiver learns the round trip from its own stamps: the first window's worth of data takes more
-/// than two, and a window that follows those would hold slow start up.
+/// The receiver learns the round trip from the echoes of its own timestamps. The first window of data takes more than
+/// two round trips, and a window that followed that time would slow slow start down.
 #[test]
 fn the_offered_window_does_not_hold_up_slow_start() {
     let settings = Settings {

@@ -1,7 +1,7 @@
 //! The endpoint against this machine's kernel, over a cable that loses, in both directions at once.
 //!
-//! A failing case names its seed; `MIDHOP_SEEDS=17 cargo test -p midhop-tcp --test tcp kernel::`
-//! plays it again, `MIDHOP_SEEDS=0..500` plays many. The dice are the same each time, the clock is not.
+//! A failing case names its seed. `MIDHOP_SEEDS=17 cargo test -p midhop-tcp --test tcp kernel::` repeats it,
+//! `MIDHOP_SEEDS=0..500` runs many. The dice are the same each time, the clock is not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says why where it stops")]
 #![allow(
@@ -126,7 +126,7 @@ fn stretch(seed: u64, from: u64, length: u64) -> Vec<u8> {
     (from..from + length).map(|offset| content(seed, offset)).collect()
 }
 
-/// The kernel's side: writes its stream, reads ours, and says what it read.
+/// The kernel's side: writes its stream, reads ours, and returns what it read.
 fn kernel_side(
     mut stream: TcpStream,
     seed: u64,
@@ -208,7 +208,7 @@ fn our_side(case: &Case, cable: &mut Cable, peer: SocketAddr) -> Ours {
     let clock = || Instant::from_ns(began.elapsed().as_nanos() as u64);
     let mut end = case.endpoint();
     let (mut left, mut closed) = (case.bytes[0], false);
-    // What arrived lies here at its place until it is read; never more than a buffer of it.
+    // Received bytes are stored here at their offset until they are read. They are never more than a buffer.
     let mut stream = vec![0; case.bytes[1] as usize];
     let (mut read, mut events, mut steps) = (0, Vec::new(), 0_u64);
     while !events.iter().any(|event| matches!(event, Event::Closed | Event::Reset(_))) {
@@ -245,7 +245,7 @@ fn our_side(case: &Case, cable: &mut Cable, peer: SocketAddr) -> Ours {
         let more = end.readable() > 0;
         cable.wait(now, if more { Some(now) } else { end.poll_timeout() });
     }
-    // The last acknowledgement may be lost as well: the kernel asks again.
+    // The last acknowledgement may be lost as well: then the kernel retransmits.
     let until = clock() + Duration::from_ms(1);
     while clock() < until {
         cable.move_on(clock(), |_, _| {});
@@ -293,7 +293,7 @@ fn play_all(seeds: Vec<u64>) {
     assert!(failed.is_empty(), "{} of {count} seeds failed: {failed:?}", failed.len());
 }
 
-/// The seeds that the environment asks for, else `usual`.
+/// The seeds that the environment names, else `usual`.
 fn seeds(usual: std::ops::Range<u64>) -> Vec<u64> {
     let Ok(text) = env::var("MIDHOP_SEEDS") else { return usual.collect() };
     let parse = |text: &str| text.trim().parse::<u64>().expect("MIDHOP_SEEDS is N or FROM..TO");
@@ -303,7 +303,7 @@ fn seeds(usual: std::ops::Range<u64>) -> Vec<u64> {
     }
 }
 
-/// Whether this process may make namespaces; says what is missing if not.
+/// Whether this process may make namespaces; prints what is missing if not.
 fn may_make_namespaces() -> bool {
     match midhop_testbed::namespace::Namespace::create("probe") {
         Ok(_) => true,

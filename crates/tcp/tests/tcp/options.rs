@@ -93,7 +93,7 @@ fn a_stretch_acknowledgement_opens_the_window_by_all_that_it_covers() {
     assert_eq!(pair.ends[0].window(), Bytes::new(16 * MSS));
 }
 
-/// RFC 7323 §2: both must scale, else 16 bits are all there is.
+/// RFC 7323 §2: both ends must support scaling, else the window has 16 bits.
 #[test]
 fn a_window_beyond_64_kib_needs_both_to_scale() {
     for [ours, theirs] in [[true, true], [true, false], [false, true], [false, false]] {
@@ -115,8 +115,8 @@ fn a_window_beyond_64_kib_needs_both_to_scale() {
     }
 }
 
-/// RFC 7323 §3 and §5: every segment carries them once agreed, and what is older than the last that
-/// came in order is not taken (PAWS).
+/// RFC 7323 §3 and §5: once agreed, every segment carries timestamps, and a segment that is older than the last one
+/// in order is discarded (PAWS).
 #[test]
 fn timestamps_are_on_every_segment_and_old_ones_are_refused() {
     for timestamps in [true, false] {
@@ -129,7 +129,7 @@ fn timestamps_are_on_every_segment_and_old_ones_are_refused() {
                 && side == 0
                 && numbered == 20
             {
-                // As one that has been on its way for longer than any connection.
+                // As if the segment had been in transit for longer than any connection lasts.
                 stamps.value = stamps.value.wrapping_sub(1 << 30);
                 numbered += 1;
             }
@@ -146,7 +146,7 @@ fn timestamps_are_on_every_segment_and_old_ones_are_refused() {
     }
 }
 
-/// RFC 3168 §6.1.1: both must ask for it.
+/// RFC 3168 §6.1.1: both ends must request it.
 #[test]
 fn ecn_needs_both() {
     for [ours, theirs] in [[true, true], [true, false], [false, true]] {
@@ -200,7 +200,7 @@ fn the_timer_doubles_each_time_that_nobody_answers() {
     assert_eq!(pair.ends[0].phase().map(midhop_tcp::SenderPhase::name), Some("loss"));
 }
 
-/// Of four segments the first is lost; three duplicates report it, and nobody listens.
+/// The first of four segments is lost. Three duplicates report it, and where only the timer repairs they are ignored.
 #[test]
 fn where_nothing_but_the_timer_repairs_duplicates_mean_nothing() {
     let sent = |fast_retransmit| {

@@ -1,4 +1,4 @@
-//! What holds for any settings, any path and any peer.
+//! Properties that hold for any settings, any path and any peer.
 
 use crate::pair::{Pair, Path, PlainReno};
 use midhop_tcp::{
@@ -39,7 +39,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         nagle: on[9],
         pacing: on[0] ^ on[9],
         slow_start_after_idle: on[5] ^ on[1],
-        // Neither end may give up or forget while the path is as bad as these are.
+        // Neither end may give up on paths as bad as these.
         retries: 1000,
         syn_retries: 1000,
         time_wait: Duration::from_s(40_000),

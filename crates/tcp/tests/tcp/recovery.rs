@@ -1,4 +1,4 @@
-//! Recoveries whose course is known beforehand: who is sent again, when, and what the window does.
+//! Recoveries with a known course: which segments are retransmitted, when, and how the window changes.
 
 use crate::pair::{Fixed, Pair, Path, PlainReno, losing};
 use midhop_tcp::{DelayedAck, LossDetection, Settings};
@@ -14,7 +14,7 @@ fn at(ms: u64) -> Instant {
     Instant::START + Duration::from_ms(ms)
 }
 
-/// Each segment is acknowledged, and nothing new answers the first duplicates.
+/// Each segment is acknowledged, and the first duplicates release no new data.
 fn strict() -> Settings {
     Settings {
         delayed_ack: DelayedAck::NONE,
@@ -70,14 +70,15 @@ fn reno_halves_the_window_for_each_hole() {
     assert_eq!(course(false), (2, Bytes::new(5 * MSS)));
 }
 
-/// Linux begins the next recovery in the moment in which one ends, if anything that was found lost is still
-/// outstanding, though it was sent again already: `tcp_time_to_recover` in net/ipv4/tcp_input.c looks at `lost_out`.
+/// Linux begins the next recovery at the moment when one ends, if a segment that was found lost is still outstanding,
+/// retransmitted or not: `tcp_time_to_recover` in net/ipv4/tcp_input.c looks at `lost_out`.
 #[test]
 fn a_recovery_that_ends_before_all_repairs_have_come_is_followed_by_another() {
     let settings = strict();
     let control = PlainReno::with_threshold(&settings, 20, 20);
     let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
-    // The first segment and its repair, and the first beyond those that were out when the recovery began.
+    // Loses the first segment and its retransmission, and the first segment beyond those that were outstanding when the
+    // recovery began.
     let mut sent = std::collections::BTreeMap::<u64, u32>::new();
     pair.touch = Box::new(move |side, segment| {
         if side != 0 || segment.length == 0 {
@@ -89,7 +90,7 @@ fn a_recovery_that_ends_before_all_repairs_have_come_is_followed_by_another() {
         matches!((number, *times), (1, 1 | 2) | (21, 1))
     });
     pair.to_write = [400 * MSS, 0];
-    // Both are found lost and sent again at 600 ms. The acknowledgement of the first ends the recovery at 800 ms.
+    // Both are found lost and retransmitted at 600 ms. The acknowledgement of the first ends the recovery at 800 ms.
     pair.run_to(at(799));
     assert_eq!(pair.ends[0].counters().recoveries, 1);
     assert_eq!(pair.ends[0].acknowledged(), 0);
@@ -99,8 +100,8 @@ fn a_recovery_that_ends_before_all_repairs_have_come_is_followed_by_another() {
     assert_eq!(pair.ends[0].counters().timeouts, 0);
 }
 
-/// What duplicates stood for has arrived in the recovery, in which no window grows; the acknowledgement
-/// that ends it covers all of it, and must not let the window grow by it once more.
+/// Duplicates report arrived data during the recovery, in which no window grows. The acknowledgement that ends the
+/// recovery covers all of it, and must not let the window grow for it once more.
 #[test]
 fn the_end_of_a_recovery_is_no_flight_of_growth() {
     for (sack, prr) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -111,7 +112,7 @@ fn the_end_of_a_recovery_is_no_flight_of_growth() {
         pair.to_write = [400 * MSS, 0];
         pair.run_to(at(599));
         assert_eq!(pair.ends[0].acknowledged(), 0);
-        // The repair is acknowledged, and with it the flight of twenty.
+        // The retransmission is acknowledged, and with it the flight of twenty.
         pair.run_to(at(600));
         assert!(pair.ends[0].acknowledged() >= 20 * MSS);
         assert_eq!(pair.ends[0].counters().recoveries, 1);
@@ -121,7 +122,7 @@ fn the_end_of_a_recovery_is_no_flight_of_growth() {
     }
 }
 
-/// What the client has sent a second time, or more often.
+/// What the client has retransmitted.
 fn repeated(pair: &Pair) -> Vec<(Instant, u64)> {
     let mut reached = None;
     let mut again = Vec::new();
@@ -166,7 +167,7 @@ fn prr_course(window_after: u32) -> Vec<usize> {
     acks.map(|arrival| data.iter().filter(|(sent, ..)| sent == arrival).count()).collect()
 }
 
-/// A window that a loss brings to a given one.
+/// A window that a loss sets to a given value.
 #[derive(Debug)]
 struct Halving {
     mss: u64,
@@ -223,8 +224,8 @@ fn rack_finds_a_retransmission_that_is_lost() {
     let counters = pair.ends[0].counters();
     assert_eq!(fifth.len(), 3, "{counters:?}");
     assert_eq!((counters.timeouts, counters.probes), (0, 0));
-    // The first repair at the third segment after it, the second when what left after the first
-    // has come back.
+    // The first retransmission leaves at the third segment after the lost one. The second leaves when a segment sent
+    // after the first retransmission was acknowledged.
     let [first, second, third] = [0, 1, 2].map(|nth: usize| fifth[nth].0);
     let (once, twice) = (second.saturating_since(first), third.saturating_since(second));
     assert!((ms(102)..=ms(104)).contains(&once), "{once:?}");
@@ -254,11 +255,11 @@ fn rack_finds_a_lost_retransmission_by_those_that_left_after_it() {
     let counters = pair.ends[0].counters();
     assert_eq!((tenth.len(), counters.timeouts, counters.probes), (3, 0, 0), "{counters:?}");
     let again = tenth[2].0.saturating_since(tenth[1].0);
-    // What left after it has come back, and a quarter of a round trip of patience at most.
+    // A segment that left after it was acknowledged, plus a reordering window of at most a quarter of a round trip.
     assert!((ms(100)..=ms(127)).contains(&again), "{again:?}");
 }
 
-/// When the client sends its tail again, of so many segments of which the last is lost.
+/// When the client sends its tail again: `segments` segments, of which the last is lost.
 fn probe_after(segments: u64, one_way_ms: u64) -> (Duration, u64) {
     let settings = Settings { delayed_ack: DelayedAck::NONE, ..Settings::default() };
     let control = midhop_congestion::Controller::new(Fixed(Bytes::new(1000 * MSS), None));
@@ -329,7 +330,7 @@ fn a_timeout_that_was_due_is_not_undone() {
         };
         let control = PlainReno::control(&settings, 10);
         let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
-        // A whole flight is lost, and what was to follow it.
+        // A whole flight is lost, and the segments that follow it.
         pair.touch = losing(&[
             21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42,
             43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64,
@@ -361,8 +362,8 @@ fn reordering_alone_is_found_out() {
 
 #[test]
 fn an_answer_to_an_earlier_recoverys_repair_undoes_nothing() {
-    // Losses closer than a round trip: each recovery begins while the last one's repairs of what was
-    // sent after its point are under way. Nothing is reordered, so nothing is spurious.
+    // Losses are closer than a round trip: each recovery begins while retransmissions of segments beyond the last
+    // recovery's point are in flight. Nothing is reordered, so nothing is spurious.
     let settings = strict();
     let control = midhop_congestion::Controller::new(Fixed(Bytes::new(400 * MSS), None));
     let path = Path { delay: ms(100), rate: Some(Rate::from_mbit_per_s(50)), ..Path::default() };
@@ -379,8 +380,8 @@ fn an_answer_to_an_earlier_recoverys_repair_undoes_nothing() {
     assert_eq!((counters.undone, counters.timeouts), (0, 0));
 }
 
-/// A repair that leaves late in the round trip is answered when the timer that the last new
-/// acknowledgement has set would have fired already: it is set anew for the repair.
+/// A retransmission that leaves late in the round trip is acknowledged only after the timer that the last new
+/// acknowledgement has set would have fired. So the timer is set anew for the retransmission.
 #[test]
 fn a_repair_has_its_own_time_to_be_answered() {
     for sack in [false, true] {
@@ -408,11 +409,11 @@ fn a_repair_has_its_own_time_to_be_answered() {
     }
 }
 
-/// RFC 6582 §3.2, step 2: duplicates of an acknowledgement that covers no more than what was sent
-/// before the timeout answer what was sent again for nothing.
+/// RFC 6582 §3.2, step 2: duplicates of an acknowledgement that covers no more than what was sent before the timeout
+/// respond to needless retransmissions.
 #[test]
 fn duplicates_after_a_timeout_are_no_loss() {
-    // Nothing is lost; the delay steps, and what was on its way is sent again after the timeout.
+    // Nothing is lost. The delay steps, and the data in flight is retransmitted after the timeout.
     let settings = Settings { sack: false, undo: false, ..strict() };
     let control = PlainReno::control(&settings, 10);
     let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });

@@ -1,4 +1,4 @@
-//! Transfers over paths that are as they should be, and over one that is not.
+//! Transfers over good paths, and over a bad one.
 
 use crate::pair::{Pair, Path};
 use midhop_tcp::{Event, Settings, State};

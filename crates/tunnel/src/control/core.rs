@@ -40,7 +40,7 @@ pub(super) struct Lost {
 struct Batch {
     bytes: u64,
     newest: Option<(Instant, Option<Snapshot>)>,
-    /// How much of the newest one's flight is on its way no more. Unit: 1/65536.
+    /// The part of the newest one's flight that is no longer in flight. Unit: 1/65536.
     done_q16: u64,
     app_limited: bool,
     rtt: Option<Duration>,
@@ -222,8 +222,8 @@ impl Core {
         }
     }
 
-    /// When the newest of the packets acknowledged since the last [`on_end_of_acks`](Self::on_end_of_acks) was made, and how
-    /// much of what was made then is on its way no more. Unit: 1/65536.
+    /// When QUIC made the newest of the packets acknowledged since the last [`on_end_of_acks`](Self::on_end_of_acks),
+    /// and which part of the batch made at that time is no longer in flight. Unit: 1/65536.
     pub fn newest_made(&self) -> Option<(std::time::Instant, u64)> {
         let (newest, _) = self.batch.newest?;
         Some((self.epoch + newest.saturating_since(Instant::START).into(), self.batch.done_q16))

@@ -68,7 +68,7 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    /// `bytes` leave while `in_flight` are on their way.
+    /// `bytes` leave while `in_flight` bytes are in flight.
     pub fn on_sent(&mut self, now: Instant, in_flight: u64, bytes: u64) {
         if in_flight == 0 {
             self.first_sent_at = now;
@@ -101,8 +101,8 @@ impl Flights {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// A packet that left at `sent` was acknowledged. Returns the record of its flight, and how much of that is on its way
-    /// no more. Unit: 1/65536.
+    /// A packet that left at `sent` was acknowledged. Returns the record of its flight, and which part of that flight
+    /// is no longer in flight. Unit: 1/65536.
     pub fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<(Snapshot, u64)> {
         let at = self.flights.partition_point(|flight| flight.snapshot.sent < sent);
         let flight = self.flights.get_mut(at).filter(|flight| flight.snapshot.sent == sent)?;

@@ -17,7 +17,7 @@ const CONGESTION_MEMORY: Duration = Duration::from_s(10);
 /// After so many reports in a row that contradict the last accepted one, that one was false.
 const DOUBTS_MAX: u8 = 4;
 
-/// What is known of the losses on the way to the peer.
+/// The known losses on the path to the peer.
 #[derive(Debug)]
 pub(super) struct Redundancy {
     despite_congestion: bool,

@@ -326,7 +326,7 @@ impl<T: Clone> Shim<T> {
         Some(left)
     }
 
-    /// When to ask for output again.
+    /// When to poll for output again.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let own = [self.departures.wake(), self.end_at(), self.receiving.report_at];
         own.into_iter().flatten().min()

@@ -1,4 +1,4 @@
-//! What a receiver has received: full datagram numbers, and how many are missing.
+//! The receiver's counts: extends datagram numbers, and counts missing datagrams.
 
 use super::SPAN;
 use super::wire::{NUMBERS, Report};

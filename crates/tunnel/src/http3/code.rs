@@ -33,7 +33,7 @@ codes! {
     INTERNAL_ERROR = 0x102, "H3_INTERNAL_ERROR";
     /// The peer opened a stream of a type that it may not open.
     STREAM_CREATION_ERROR = 0x103, "H3_STREAM_CREATION_ERROR";
-    /// A stream ended without which the connection cannot go on.
+    /// A stream has ended that the connection cannot do without.
     CLOSED_CRITICAL_STREAM = 0x104, "H3_CLOSED_CRITICAL_STREAM";
     /// A frame that is not allowed there.
     FRAME_UNEXPECTED = 0x105, "H3_FRAME_UNEXPECTED";

@@ -582,7 +582,7 @@ impl Carrier {
             .clamp(1, SEGMENTS_MAX) as usize
     }
 
-    /// Has what may be unacknowledged follow the path.
+    /// Adapts the size of the send pool to the path.
     fn follow_pool(&mut self, now: Instant) {
         let Some(session) = &mut self.session else { return };
         let pace = self.shim.pace();

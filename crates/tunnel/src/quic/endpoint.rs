@@ -52,7 +52,7 @@ pub struct Endpoint {
     by_address: BTreeMap<SocketAddr, ConnectionHandle>,
     /// The timers of the connections, the soonest first.
     due: BTreeSet<(Instant, ConnectionHandle)>,
-    /// Connections whose timers may have changed. They are read when the next timeout is asked for.
+    /// Connections whose timers may have changed. They are read when the next timeout is requested.
     stale: Vec<ConnectionHandle>,
     /// Connections on which something may have happened since they were last visited.
     touched: VecDeque<ConnectionHandle>,

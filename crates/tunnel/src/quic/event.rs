@@ -1,4 +1,4 @@
-//! What a connection reports to the one who drives it.
+//! The events that a connection reports to its caller.
 
 use super::flow::FlowFault;
 use crate::connect::Request;

@@ -99,7 +99,7 @@ impl Session {
                 repair_window,
                 stream_credit: bounds.first,
                 wants_backlog,
-                // Whoever reads frames itself may resume flows.
+                // An end that reads frames itself may resume flows.
                 resume_s: if by_frames { peer.resume.as_ns() / NS_PER_S } else { 0 },
                 ..Settings::own()
             },
@@ -460,7 +460,7 @@ impl Session {
                 return;
             }
         }
-        // Of all that wait for room QUIC reports first who waits last, who may use it before the others are reported.
+        // QUIC reports room first to the stream that began to wait last. Urgent flows may use it before that stream.
         for urgent in self.urgent.drain(..).rev() {
             self.ready.push_front(urgent);
         }

@@ -1,4 +1,4 @@
-//! What was received of a flow, and what of it was confirmed.
+//! The received bytes of a flow, and which of them were confirmed.
 
 /// One direction of a flow, at the end that receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,8 @@ impl ReceivedBytes {
         offset > self.confirmed
     }
 
-    /// Whether that is urgent: it is much, or the end, and the other direction has ended `too`, so that no bytes follow
-    /// with which it could be sent.
+    /// Whether a confirmation must be sent soon: much is unconfirmed, or the end is, and the other direction has ended
+    /// `too`, so that no bytes follow with which it could be sent.
     pub fn is_due(&self, offset: u64, too: bool) -> bool {
         let unconfirmed = offset.saturating_sub(self.confirmed);
         let is_end = self.ended && offset == self.offset();

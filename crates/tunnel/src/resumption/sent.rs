@@ -1,12 +1,12 @@
-//! What was sent of a flow and is kept, in case that it has to be sent again.
+//! The bytes sent of a flow that are kept, in case they must be sent again.
 
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 
 /// One direction of a flow, at the end that sends it.
 ///
-/// Invariant: it keeps no more than it may at its last byte. What does not fit is forgotten from the front: the flow goes on, and can be
-/// resumed only by an end that has received that much.
+/// Invariant: it keeps no more bytes than were allowed when the last one was sent. If more were sent, the first ones
+/// are dropped. The flow continues, but then only an end that has received the dropped bytes can resume it.
 #[derive(Debug, Default)]
 pub struct SentBytes {
     /// The offset of the first byte that is kept.
@@ -25,19 +25,20 @@ pub enum NotResumable {
     /// The other end has received more than was sent.
     #[error("the other end has received more than was sent")]
     NeverSent,
-    /// What it has not received is not kept any more.
+    /// The other end has not received bytes that are no longer kept.
     #[error("what the other end lacks is not kept any more")]
     Forgotten,
 }
 
 impl SentBytes {
-    /// What another process has sent: so many bytes, of which these are the last ones, and perhaps the end.
+    /// What another process has sent: `sent` bytes in total, of which `pieces` are the last ones, and perhaps the end.
     pub fn left(sent: u64, pieces: VecDeque<Bytes>, ended: bool) -> Self {
         let kept: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self { first: sent - kept.min(sent), sent, ended, confirmed: 0, pieces }
     }
 
-    /// Has `hold` keep the bytes elsewhere, given the offset of each piece. Returns whether it does.
+    /// Replaces each piece by the copy that `hold` makes elsewhere; `hold` gets its offset. Returns whether all were
+    /// replaced.
     pub fn move_to(&mut self, mut hold: impl FnMut(u64, &[u8]) -> Option<Bytes>) -> bool {
         let mut offset = self.first;
         for piece in &mut self.pieces {
@@ -100,10 +101,10 @@ impl SentBytes {
         self.sent - self.first
     }
 
-    /// What has to be sent again to an end that has received up to this offset, and whether the end of the flow has.
+    /// The bytes to send again to an end that has received up to this offset, and whether to send the flow's end again.
     ///
     /// # Errors
-    /// When the flow cannot go on from there.
+    /// When the flow cannot continue from there.
     pub fn after(&self, offset: u64) -> Result<(VecDeque<Bytes>, bool), NotResumable> {
         if offset > self.end() {
             return Err(NotResumable::NeverSent);

@@ -33,7 +33,7 @@ fn the_fields_of_a_request_are_decoded() {
         assert_eq!(Resumption::decode(&resumption.fields()), Ok(Some(resumption)));
     }
     assert_eq!(Resumption::decode(&[]), Ok(None));
-    // A flow that cannot be resumed is still a flow; one that is to be resumed from nowhere is none.
+    // A flow that cannot be resumed is still a flow. A request to resume a flow without its identity is invalid.
     assert_eq!(Resumption::decode(&[Field::new(FLOW, "x")]), Ok(None));
     assert_eq!(Resumption::decode(&[resumed(5)]), Err(InvalidId));
     for wrong in ["", "-1", "5 ", "18446744073709551616"] {
@@ -93,13 +93,13 @@ fn no_more_is_kept_than_may_be() {
 enum Event {
     /// The sender sends some.
     Send(usize),
-    /// Some of what is under way arrives.
+    /// Some of the bytes in flight arrive.
     Arrive(usize),
     /// The receiver passes on some of what it has received, and confirms that.
     PassOn(usize),
     /// A confirmation arrives.
     Confirm,
-    /// The carrier is gone, with all that was under way, and another one takes its place.
+    /// The carrier is gone with all bytes in flight, and another one takes its place.
     Break,
 }
 

@@ -1,5 +1,5 @@
-//! What a connection promises of its flows, end to end in virtual time: every byte once and in order, ends as they were
-//! meant, and no flow held up by another.
+//! What a connection guarantees for its flows, end to end in virtual time: every byte arrives once and in order, ends
+//! arrive as they were meant, and no flow blocks another.
 
 use crate::flows::{address, class, noise, peer, request};
 use bytes::Bytes;
@@ -13,17 +13,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 const DELAY: Duration = Duration::from_ms(30);
 
-/// Two ends, and what is on its way between them; some of it is lost.
+/// Two ends, and the datagrams in transit between them. Some are lost.
 struct Wire {
     now: Instant,
     delay: Duration,
     ends: [Lone; 2],
     ways: [VecDeque<(Instant, Bytes)>; 2],
-    /// Of so many datagrams about one is lost; zero: none.
+    /// About one of so many datagrams is lost; zero: none.
     lost_each: u64,
-    /// What decides which: losses at equal distances can fall in with what answers them.
+    /// Selects the lost ones: losses at equal distances could coincide with the datagrams that respond to them.
     lost_by: u64,
-    /// What decides which bytes are changed on the way; zero: none are.
+    /// Selects the bytes that are changed in transit; zero: none are.
     changed_by: u64,
     events: [VecDeque<CarrierEvent>; 2],
 }
@@ -37,7 +37,7 @@ impl Wire {
         Self::over(DELAY, lost_each, &format!("{leg}{more}"))
     }
 
-    /// Two ends so far apart, whose peers are written so.
+    /// Two ends with this delay between them; `written` is the table of their peer.
     fn over(delay: Duration, lost_each: u64, written: &str) -> Self {
         let peer = peer(written);
         #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
@@ -105,7 +105,7 @@ impl Wire {
         self.lost_each > 0 && drawn(&mut self.lost_by).is_multiple_of(self.lost_each)
     }
 
-    /// A flow that was asked for and granted, as both ends call it.
+    /// A flow that was requested and granted: its stream, which has one ID at both ends.
     fn flow(&mut self) -> StreamId {
         let asked = self.ends[NEAR].carrier().ask(self.now, &request(), &class()).expect("a flow");
         let is = |event: &CarrierEvent| matches!(event, CarrierEvent::Asked(id, request) if *id == asked && request.target == Target::Address(address(80)));
@@ -126,7 +126,7 @@ impl Wire {
         panic!("it does not happen at end {end}, whose last events are {last:?}");
     }
 
-    /// Sends some bytes of a flow from one end while the other takes them; what came.
+    /// Sends bytes of a flow from one end while the other takes them. Returns what arrived.
     fn carry(&mut self, id: StreamId, from: usize, bytes: &[u8]) -> Vec<u8> {
         let mut left = Bytes::copy_from_slice(bytes);
         let mut come = Vec::new();
@@ -152,13 +152,13 @@ impl Wire {
     }
 }
 
-/// The next number of a sequence that has no pattern.
+/// The next number of a sequence without a pattern.
 fn drawn(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     *state >> 33
 }
 
-/// A datagram as a path that changes bytes delivers it. Without secrets below, QUIC takes them for the peer's.
+/// A datagram as a path that changes bytes delivers it. Without encryption, QUIC accepts the changed bytes.
 fn changed(state: &mut u64, datagram: Bytes) -> Bytes {
     if *state == 0 {
         return datagram;
@@ -193,7 +193,7 @@ fn every_byte_arrives_once_and_in_order_whatever_is_lost() {
     }
 }
 
-/// A grant of a few bytes may find room for its first ones only. What is left of it must not wait for another one.
+/// There may be room for the first bytes of a grant only. The rest must not wait for another grant.
 #[test]
 fn a_grant_arrives_however_little_room_an_upload_leaves() {
     let (pool, all) = (200_000, 2 << 20);
@@ -201,7 +201,7 @@ fn a_grant_arrives_however_little_room_an_upload_leaves() {
         let mut wire = Wire::new(0, "congestion = \"cubic\"\n");
         let id = wire.flow();
         wire.ends[NEAR].carrier().set_windows(pool as u64, 64 << 20);
-        // As much of it arrives as was granted at first.
+        // As many bytes arrive as were granted at first.
         wire.ends[FAR].carrier().put(wire.now, id, Bytes::from(vec![7; all]));
         wire.run_for(Duration::from_s(2));
         wire.ends[NEAR].carrier().put(wire.now, id, Bytes::from(vec![8; upload]));
@@ -271,7 +271,7 @@ fn a_reader_that_stands_still_holds_up_no_other_and_holds_no_more_than_its_credi
         }
         wire.run_for(Duration::from_ms(1));
     }
-    // What was granted at first, and what may be under way.
+    // The bytes that were granted at first, and those that may be in flight.
     for id in &stuck {
         let held = wire.ends[NEAR].carrier().held(*id);
         assert!((1 << 20..=2 << 20).contains(&held), "{held} bytes of {id}");
@@ -283,7 +283,7 @@ fn a_reader_that_stands_still_holds_up_no_other_and_holds_no_more_than_its_credi
     assert!(wire.now - begun < Duration::from_s(1), "{} beside those", wire.now - begun);
 }
 
-/// Of 7,000 datagrams that are under way a quarter is lost: more gaps than QUIC's library lets a stream have.
+/// A quarter of 7,000 datagrams in flight is lost: more gaps than QUIC's library permits for a stream.
 #[test]
 fn a_flow_that_nobody_reads_ends_no_tunnel_whatever_the_link_loses() {
     let leg = "rate = \"140 Mbit/s\"\nrtt = \"600 ms\"\ncongestion = \"known-rate\"\nwindow = \"16 MiB\"\n";
@@ -354,8 +354,8 @@ fn many_flows_take_turns_and_leave_nothing() {
     assert_eq!(wire.ends.each_mut().map(|end| end.carrier().flows()), [0, 0]);
 }
 
-/// Flows that go ahead fill what they may exceed the pool by. Each of them has its part of what becomes free, and so has
-/// each of the others. The ends are called seldom, as on a busy host.
+/// Flows that go ahead use all of the room by which they may exceed the pool. Each of them gets its part of the room
+/// that becomes free, and so does each other flow. The ends are called seldom, as on a busy host.
 #[test]
 fn flows_that_go_ahead_leave_each_other_and_all_others_their_parts() {
     for (rtt, each, bursts) in
@@ -416,7 +416,7 @@ fn a_connection_that_nothing_passes_is_lost_after_its_timeout() {
     wire.ends[NEAR].carrier().forget(id, Code::CONNECT_ERROR);
 }
 
-/// A peer that turned: whatever it sends, this end answers with an end of a flow or of the connection, never with a panic.
+/// A faulty peer: whatever it sends, this end ends a flow or the connection, and never panics.
 #[test]
 fn a_peer_s_nonsense_ends_no_more_than_its_connection() {
     let mut lost = 0;

@@ -1,5 +1,5 @@
-//! What an endpoint with many connections promises, in virtual time: each has its own, whoever comes beside it, wherever
-//! its peer moves to, and however late it is known who that is.
+//! What an endpoint with many connections guarantees, in virtual time: each connection gets its own datagrams, whoever
+//! else connects, wherever its peer moves, and however late the peer is identified.
 
 use crate::flows::{address, class, noise, peer, request};
 use bytes::{Bytes, BytesMut};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 const DELAY: Duration = Duration::from_ms(20);
 const SERVER: u16 = 443;
 
-/// Endpoints, each at a port of one host, and what is on its way between them.
+/// Endpoints, each at a port of one host, and the datagrams in transit between them.
 struct Net {
     now: Instant,
     epoch: std::time::Instant,
     peer: PeerPlan,
     opening: Opening,
     ends: BTreeMap<u16, Endpoint>,
-    /// What is on its way: when it is there, where from, where to.
+    /// Datagrams in transit: when each arrives, from where, and where to.
     way: VecDeque<(Instant, u16, u16, Bytes)>,
     sent: u64,
     batch: DatagramBatch,
@@ -87,7 +87,7 @@ impl Net {
         end.connect(now, &peer, address(SERVER), (config, pace), opening).expect("a connection")
     }
 
-    /// Lets the first one in who has come.
+    /// Accepts the first incoming connection.
     fn accept(&mut self) -> ConnectionHandle {
         let incoming = self.incoming.remove(0);
         let (transport, pace) = self.transport(&self.peer);
@@ -103,7 +103,7 @@ impl Net {
         self.server().carrier_mut(handle).expect("a connection").begin(now, &peer, opening);
     }
 
-    /// A connection from a port that both ends know: its handles there and at the server.
+    /// A connection from a port, identified at both ends: its handles there and at the server.
     fn pair(&mut self, port: u16) -> [ConnectionHandle; 2] {
         let near = self.connect(port);
         self.run_for(DELAY + Duration::from_ms(1));
@@ -129,7 +129,7 @@ impl Net {
         end.carrier_mut(handle).expect("a connection")
     }
 
-    /// Takes the first of an end's events that is so.
+    /// Removes an end's first event for which `is` holds.
     fn expect(
         &mut self,
         port: u16,
@@ -195,7 +195,7 @@ impl Net {
         }
     }
 
-    /// A flow that was asked for and granted.
+    /// A flow that was requested and granted.
     fn flow(&mut self, port: u16, [near, far]: [ConnectionHandle; 2]) -> StreamId {
         let now = self.now;
         let id = self.carrier(port, near).ask(now, &request(), &class()).expect("a flow");
@@ -209,7 +209,7 @@ impl Net {
     }
 }
 
-/// What each peer sends on a flow of its own, and what has come of it.
+/// What each peer sends on a flow of its own, and what has arrived of it.
 struct Transfer {
     port: u16,
     handles: [ConnectionHandle; 2],
@@ -219,7 +219,7 @@ struct Transfer {
     ended: bool,
 }
 
-/// Carries something of each peer to the server at once; `between` may do something after each step.
+/// Transfers the bytes of all peers to the server at the same time. `between` is called after each step.
 fn carry(
     net: &mut Net,
     transfers: &mut [Transfer],
@@ -279,7 +279,7 @@ fn what_a_peer_sends_from_elsewhere_is_still_its_own() {
         let mut all = vec![transfer(&mut net, 1000, 700_000), transfer(&mut net, 1001, 100_000)];
         net.lost_each = 37;
         carry(&mut net, &mut all, |net, all, round| {
-            // As behind a router that translates addresses anew.
+            // As behind a router whose address translation changes.
             if [10, 60].contains(&round) {
                 let before = all[0].port;
                 let end = net.ends.remove(&before).expect("an end");
@@ -303,7 +303,7 @@ fn a_stranger_at_a_peer_s_address_takes_nothing_of_it() {
     let mut strangers = 0;
     carry(&mut net, &mut all, |net, _, round| {
         if round == 5 {
-            // Who has the same address begins a connection, and is never known.
+            // A client with the same address begins a connection, and is never identified.
             net.connect(1000);
         }
         if !net.incoming.is_empty() {
@@ -332,7 +332,7 @@ fn whoever_is_refused_learns_it_and_whoever_is_not_answered_gives_up() {
         net.expect(1000, near, |event| matches!(event, CarrierEvent::Lost(_))),
         CarrierEvent::Lost(ConnectionError::ConnectionClosed(_))
     ));
-    // And one that is not answered goes away by itself.
+    // A connection that is not answered ends by itself.
     let mute = net.connect(1002);
     net.run_for(DELAY * 2);
     let incoming = net.incoming.pop().expect("somebody");
@@ -368,7 +368,7 @@ fn one_that_leaves_serves_what_it_has_and_takes_nothing_more() {
     let [near, far] = all[0].handles;
     let now = net.now;
     net.carrier(SERVER, far).leave(now);
-    // On its way when the other end did not know of it.
+    // Sent before this end knew that the other one leaves.
     let late = net.carrier(1000, near).ask(now, &request(), &class()).expect("a flow");
     net.run_for(DELAY * 3);
     net.expect(1000, near, |event| *event == CarrierEvent::Leaving);
@@ -414,7 +414,7 @@ fn a_caller_that_reads_frames_itself_has_them_in_order_and_resets_too() {
     assert_eq!(carrier.next_frame(id), Ok(Some(Some(Frame::Data(Bytes::from_static(b"hello"))))));
     assert_eq!(carrier.next_frame(id), Ok(None));
     assert_eq!((carrier.reset_of(id), carrier.unread(id)), (None, 0));
-    // Broken off while nobody reads.
+    // Reset while nobody reads.
     net.carrier(1000, near).reset(id, Code::CONNECT_ERROR);
     net.run_for(DELAY + Duration::from_ms(2));
     net.expect(SERVER, far, |event| *event == CarrierEvent::Readable(id));
@@ -432,7 +432,7 @@ fn what_other_connections_of_a_peer_store_counts_for_each() {
     let handles = net.pair(1000);
     let id = net.flow(1000, handles);
     let most = net.peer.receive_window.get();
-    // What comes behind a gap is stored, unless others have filled the room.
+    // Bytes behind a gap are stored, unless other connections have used up the room.
     for (elsewhere, stores) in [(0, true), (most, false)] {
         net.carrier(SERVER, handles[1]).set_stored_elsewhere(elsewhere);
         net.run_for(DELAY * 2);

@@ -1,6 +1,6 @@
-//! That a leg is filled: QUIC under our congestion control over emulated links, in virtual time.
+//! A leg is filled: QUIC under our congestion control over emulated links, in virtual time.
 //!
-//! What is compared is goodput with what the channel carries at best. `examples/leg.rs` prints all cells.
+//! The tests compare goodput with the most that the channel can carry. `examples/leg.rs` prints all cells.
 
 use crate::pair::{Cell, Pair};
 use midhop_congestion::Algorithm;
@@ -9,7 +9,7 @@ use midhop_units::{Duration, Rate};
 const S: Duration = Duration::from_s(1);
 const BURSTS: &str = "{ mean = \"2 %\", burst = \"10 packets\" }";
 
-/// A part of what the channel carries at best, and what it has cost.
+/// The goodput of a run, also as a part of the most that the channel can carry, and its cost.
 struct Run {
     mbit: f64,
     of_limit: f64,
@@ -20,7 +20,7 @@ struct Run {
     lost: f64,
 }
 
-/// Runs a download without end for `span`, after it has run for `before`.
+/// Measures an endless download for `span`, after it has run for `before`.
 fn run(cell: &Cell, before: Duration, span: Duration) -> Run {
     let mut pair = Pair::connected(cell);
     pair.ask(1 << 40);
@@ -49,7 +49,7 @@ fn a_known_rate_fills_a_geostationary_leg_whatever_it_loses() {
         [("\"0.1 %\"", 18.0), ("\"1 %\"", 17.5), ("\"5 %\"", 15.6), (BURSTS, 16.1)]
     {
         let cell = Cell::new(20, loss, Algorithm::KnownRate);
-        // Half a minute from the first byte on, as the goals have it.
+        // Half a minute from the first byte on, as the goals demand.
         let run = run(&cell, Duration::ZERO, S * 30);
         assert!(run.mbit >= mbit_min, "{loss}: {:.2} Mbit/s", run.mbit);
         assert!(run.queue_max <= 0.25, "{loss}: a queue of {:.3}", run.queue_max);
@@ -70,7 +70,7 @@ fn a_known_rate_starts_at_full_rate_on_a_fast_leg() {
 
 #[test]
 fn algorithms_that_search_find_what_there_is() {
-    // What each reaches over TCP, closed_loop of midhop-congestion: the adapter takes nothing away.
+    // What each algorithm reaches over TCP (closed_loop of midhop-congestion): the adapter takes nothing away.
     for (algorithm, loss, of_limit) in [
         (Algorithm::Cubic, "\"0 %\"", 0.95),
         (Algorithm::HyblaPlus, "\"1 %\"", 0.9),
@@ -94,7 +94,7 @@ fn a_return_leg_of_sixty_kbit_suffices() {
     let goodput = pair.goodput(S * 8);
     let up = Rate::of(pair.up.counters().bytes_sent - before, S * 8);
     assert_eq!(pair.up.counters().dropped_in_all(), 0);
-    // And news of credit, which come as often as the windows that ship are small.
+    // Includes updates of credit, which are frequent because the shipped windows are small.
     assert!(up <= Rate::from_bits_per_s(48_000), "{up} of acknowledgements");
     let of_limit = goodput.mbit_per_s() / cell.limit().mbit_per_s();
     assert!(of_limit >= 0.95, "{of_limit:.3} of the limit");
@@ -131,7 +131,7 @@ fn a_known_rate_is_at_its_rate_after_a_silence_and_beside_bulk() {
     assert!(beside <= cell.rtt.scale(1.2), "{beside} beside bulk");
 }
 
-/// The rate of what is sent is measured where half of it, or twice as much, is configured.
+/// The sender's rate is measured if half of the real rate, or twice as much, is configured.
 #[test]
 fn a_rate_that_is_configured_wrong_is_found_out() {
     for assumed in [140, 35] {
@@ -258,8 +258,9 @@ fn a_page_over_a_slow_leg_is_no_later_for_its_repairs() {
     }
 }
 
-/// Found in the laboratory: between two objects hardly anything is sent, and one loss then, or what waited
-/// below QUIC at a slow pace, was taken for a leg that carries less than was configured. A page took 44 s.
+/// Found in the laboratory: between two objects hardly anything is sent. One loss at that time, or datagrams that
+/// waited below QUIC at a slow pace, made the controller assume that the leg carries less than configured. A page took
+/// 44 s.
 #[test]
 fn objects_one_after_another_come_at_the_leg_s_rate_repairs_or_not() {
     for (seed, fec) in (1..13).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -288,7 +289,7 @@ fn a_control_that_yields_to_losses_yields_to_fewer() {
 
 #[test]
 fn a_queue_that_stands_ends_repairs() {
-    // CUBIC fills the queue till it drops: these losses are meant for it.
+    // CUBIC fills the queue until it drops: these losses are CUBIC's signal.
     let cell = repaired(20, "\"0 %\"", Algorithm::Cubic);
     let mut pair = Pair::connected(&cell);
     pair.ask(1 << 40);

@@ -5,7 +5,7 @@ use midhop_tunnel::fec::FecSettings;
 use midhop_units::{Duration, Rate};
 use std::collections::BTreeSet;
 
-/// Of the runs that are made of chance; each says in its failure which one it was.
+/// The seeds of random runs; each failure names its seed.
 const SEEDS: std::ops::Range<u64> = 1..5;
 
 fn quic(number: u64, len: usize) -> Vec<u8> {
@@ -19,7 +19,7 @@ fn number(datagram: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(datagram.get(1..9)?.try_into().ok()?))
 }
 
-/// Sends so many datagrams at 20 Mbit/s. Which ones have come, and how often in all.
+/// Sends so many datagrams at 20 Mbit/s. Returns which ones have arrived, and how many in total.
 fn sent_through(way: &mut Way, count: u64, len: usize) -> (BTreeSet<u64>, u64) {
     for sent in 0..count {
         way.send(&quic(sent, len));
@@ -38,7 +38,7 @@ fn way(faults: Faults, seed: u64) -> Way {
 fn what_is_left_is_what_the_model_predicts_for_the_redundancy() {
     for (loss, left_max) in [(0.001, 5e-4), (0.01, 1e-3), (0.05, 5e-3)] {
         let mut way = way(Faults { loss, ..Faults::default() }, 1);
-        // Learns what is lost.
+        // Lets the sender learn the loss.
         sent_through(&mut way, 20_000, 60);
         way.delivered.clear();
         let (before, lost_before) = (way.near.stats(), way.far.stats());
@@ -48,7 +48,7 @@ fn what_is_left_is_what_the_model_predicts_for_the_redundancy() {
         let left = (count - come.len() as u64) as f64 / count as f64;
         let ratio = (stats.repairs_sent - before.repairs_sent) as f64 / count as f64;
         let repaired = way.far.stats().repaired - lost_before.repaired;
-        // A sliding window of 128 does as well as blocks of that size, within a factor that chance has.
+        // A sliding window of 128 does as well as blocks of that size, within a factor for chance.
         let model = left_by_a_block(128, (128.0 * ratio).floor() as u32, loss);
         assert!(left <= 3.0 * model + 1e-4, "{loss}: {left:.6} left, {model:.6} by blocks");
         assert!(left <= left_max, "{loss}: {left} left");
@@ -69,7 +69,7 @@ fn without_loss_there_is_nothing_but_headers() {
 
 #[test]
 fn losses_come_back_within_a_part_of_a_round_trip() {
-    // The end of a burst: nothing follows, and half of it is lost now and then.
+    // The end of a burst: nothing follows, and sometimes half of it is lost.
     for seed in SEEDS {
         let mut way = way(Faults { loss: 0.05, ..Faults::default() }, seed);
         sent_through(&mut way, 2_000, 1000);
@@ -79,12 +79,12 @@ fn losses_come_back_within_a_part_of_a_round_trip() {
             for sent in 0..10 {
                 way.send(&quic(1_000_000 + burst * 10 + sent, 1000));
             }
-            // What has left a tenth of a round trip ago is there, or repaired.
+            // Datagrams that left a tenth of a round trip ago have arrived, or are repaired.
             way.run_for(Duration::from_ms(300 + 60));
             missing += 10 - way.delivered.len().min(10);
             way.run_for(Duration::from_s(2));
         }
-        // Of 50 that are lost on average.
+        // On average 50 are lost.
         assert!(missing <= 6, "seed {seed}: {missing} of 1000 missing");
     }
 }
@@ -100,7 +100,7 @@ fn bursts_are_repaired_as_far_as_the_overhead_goes() {
     let stats = way.near.stats();
     // Half a percent is lost, in runs of five.
     assert!((0.003..0.008).contains(&way.near.loss()), "{}", way.near.loss());
-    // Runs are of any length: half of what is lost is in longer ones than twelve hundredths can repair.
+    // Runs may have any length: half of the losses are in longer runs than 12 % of repairs can cover.
     assert!(left < 0.6 * way.near.loss(), "{left} left");
     assert!((stats.repairs_sent as f64) < 0.08 * stats.sources_sent as f64);
 }
@@ -127,13 +127,13 @@ fn reports_fit_a_narrow_return_leg() {
     let bits = 8.0 * (stats.extra_bytes_sent + 28 * stats.reports_sent) as f64 / span;
     assert!(stats.reports_sent > 20 && bits < 1500.0, "{bits:.0} bit/s of reports");
     assert_eq!(stats.repairs_sent, 0);
-    // And end with what they tell of.
+    // Reports end soon after the datagrams that they report.
     let before = way.far.stats().reports_sent;
     way.run_for(Duration::from_s(600));
     assert!(way.far.stats().reports_sent <= before + 1);
 }
 
-/// Acknowledgements come one by one, thirty-two times in a round trip: each would be an end.
+/// Acknowledgements come one by one, 32 times per round trip: each would be the end of a burst.
 #[test]
 fn acknowledgements_are_not_doubled() {
     let mut way = way(Faults { loss: 0.02, ..Faults::default() }, 1);
@@ -149,7 +149,7 @@ fn acknowledgements_are_not_doubled() {
     assert!(extra < 0.2 * own, "{extra} beside {own}");
 }
 
-/// Whatever a path does, nothing comes out that did not go in, and without corruption nothing changed.
+/// Whatever a path does, nothing comes out that was not sent, and without corruption everything comes out unchanged.
 #[test]
 fn no_path_makes_it_give_what_was_not_sent() {
     for seed in SEEDS {
@@ -173,7 +173,7 @@ fn no_path_makes_it_give_what_was_not_sent() {
     }
 }
 
-/// Garbage and changed bits: QUIC tells what is false, but repairs must go on for what is not.
+/// Garbage and changed bits: QUIC detects false datagrams, but the true ones must still be repaired.
 #[test]
 fn garbage_and_changed_bits_do_no_lasting_harm() {
     for seed in SEEDS {
@@ -197,7 +197,7 @@ fn garbage_and_changed_bits_do_no_lasting_harm() {
     }
 }
 
-/// As far as a peer that has not agreed is concerned, there is no shim.
+/// For a peer that has not agreed, there is no shim.
 #[test]
 fn who_has_not_agreed_sees_quic_alone() {
     let mut way = way(Faults::default(), 1);

@@ -27,8 +27,8 @@ fn it_starts_drains_probes_and_looks_for_the_round_trip_time_after_ten_seconds()
     let names: Vec<Mode> = walk.iter().map(|&(mode, _)| mode).collect();
     let expected = [Mode::Startup, Mode::Drain, Mode::ProbeBw, Mode::ProbeRtt, Mode::ProbeBw];
     assert_eq!(names, expected, "{walk:?}");
-    // 125 kB per round trip from 14 kB: four doublings, then three rounds without growth, of a round
-    // trip that the queue makes three times as long.
+    // 125 kB per round trip from 14 kB: four doublings. Then three rounds without growth, in which the queue makes the
+    // round trip three times as long.
     assert!((4 * 50 + 3 * 100..4 * 50 + 5 * 150).contains(&walk[1].1), "{walk:?}");
     // The first round trips see no queue: ten seconds from then.
     assert!((10_000..10_200).contains(&walk[3].1), "{walk:?}");
@@ -153,7 +153,7 @@ fn the_seed_decides_where_a_cycle_begins_and_the_same_seed_gives_the_same_run() 
 fn a_policer_is_found_and_kept_to() {
     let policed = Rate::from_mbit_per_s(5);
     let mut path = path(50);
-    // A quarter of what the link carries, and a second of it at once.
+    // The policer lets a quarter of the link's rate through, and a second of that at once.
     path.link.policer = Some((policed, policed.bytes_in(Duration::from_s(1))));
     let mut found = None;
     path.watch(Duration::from_s(20), |path| {
@@ -164,7 +164,7 @@ fn a_policer_is_found_and_kept_to() {
         found.bits_per_s().abs_diff(policed.bits_per_s()) < policed.bits_per_s() / 8,
         "{found}"
     );
-    // Believed for 48 of each sixty rounds or so, it loses little and wastes little.
+    // The policer's rate is used for some 48 of sixty rounds: little is lost, and little capacity is unused.
     let before = path.link.dropped;
     let share = 4.0 * path.share(Duration::from_s(20));
     let dropped = (path.link.dropped - before) as f64 * 1448.0

@@ -39,15 +39,15 @@ fn it_starts_drains_and_goes_round_its_states_until_it_looks_for_the_round_trip_
         };
         assert!(allowed.contains(&pair[1]), "{pair:?}: {walk:?}");
     }
-    // 125 kB per round trip from 14 kB: four doublings, then three rounds without growth, of a round
-    // trip that the queue makes twice as long.
+    // 125 kB per round trip from 14 kB: four doublings. Then three rounds without growth, in which the queue makes the
+    // round trip twice as long.
     assert!((4 * 50 + 3 * 75..4 * 50 + 5 * 100).contains(&walk[1].1), "{walk:?}");
     let began = |wanted| walk.iter().filter(move |(state, _)| *state == wanted).map(|&(_, at)| at);
     let first = began(ProbeRtt).next().expect("a probe of the round-trip time");
     assert!((5000..5400).contains(&first), "{walk:?}");
     let ups: Vec<u64> = began(ProbeBwUp).collect();
     assert_eq!(ups.len(), 2, "{walk:?}");
-    // Two to three seconds from DOWN, which a probe of the round-trip time begins anew.
+    // Two to three seconds from DOWN, which restarts after a probe of the round-trip time.
     for (up, since) in [(ups[0], walk[2].1), (ups[1], first)] {
         assert!((2000..3400).contains(&(up - since)), "{walk:?}");
     }

@@ -1,5 +1,5 @@
-//! A flow that comes to a link that three others of CUBIC fill, 10 Mbit/s and 540 ms with a queue of one
-//! product: what it has of an equal part, with and without a committed rate, and what it leaves them.
+//! A flow joins a link that three CUBIC flows fill, 10 Mbit/s and 540 ms with a queue of one product. The test measures
+//! its part of an equal share, with and without a committed rate, and what it leaves the others.
 
 use super::path::{Link, Path};
 use midhop_congestion::{Controller, Law, Settings, build, committed};
@@ -9,7 +9,7 @@ const RATE: Rate = Rate::from_mbit_per_s(10);
 const RTT: Duration = Duration::from_ms(540);
 /// An equal part of four.
 const PART: Rate = Rate::from_bits_per_s(2_500_000);
-/// What 20 MB take at an equal part.
+/// The time of 20 MB at an equal part.
 const SPAN: Duration = Duration::from_s(66);
 
 fn cubic(committed: Option<Rate>) -> Controller {
@@ -21,8 +21,8 @@ fn cubic(committed: Option<Rate>) -> Controller {
     build(&settings).expect("CUBIC")
 }
 
-/// Shares of equal parts, the newcomer's and the mean of the others', and the part of the segments that the
-/// link dropped meanwhile. The newcomer comes at ten moments, a second apart.
+/// Parts of an equal share, of the newcomer and as the mean of the others, and the part of the segments that the link
+/// dropped meanwhile. The newcomer joins at ten different times, a second apart.
 fn beside_three(committed: Option<Rate>) -> (f64, f64, f64) {
     let mut sums = (0.0, 0.0, 0.0);
     for came in 20..30 {

@@ -1,4 +1,4 @@
-//! What a flow asks of its congestion control, be it a controller or a law that a test wants to look into.
+//! What a flow requires of its congestion control: a controller, or a law that a test wants to inspect.
 
 use midhop_congestion::bbr::{v1::BbrV1, v3::BbrV3};
 use midhop_congestion::dvegas::DVegas;

@@ -1,4 +1,4 @@
-//! DVegas as we read it, with reports of what waits at the terminal.
+//! DVegas in our reading, with reports of the terminal's queue.
 
 use super::path::{Link, MSS, Path};
 use midhop_congestion::{
@@ -9,8 +9,8 @@ use midhop_units::{Bytes, Duration, Rate};
 
 const RATE: Rate = Rate::from_mbit_per_s(20);
 
-/// Runs for `span`, with a report of the queue every five milliseconds, as a terminal's frames come;
-/// what waited at least and at most. Unit: segments.
+/// Runs for `span`, with a report of the queue every five milliseconds, the time of a terminal's frame. Returns the
+/// shortest and the longest queue. Unit: segments.
 fn run_with_reports(path: &mut Path<DVegas>, span: Duration) -> (u64, u64) {
     let end = path.now + span;
     let (mut least, mut most) = (u64::MAX, 0);
@@ -34,7 +34,7 @@ fn the_terminals_queue_stays_between_its_thresholds() {
             DVegas::new(Bytes::new(MSS), DVegasThresholds::default()),
         );
         path.link.loss = loss;
-        // Slow start, and what it left.
+        // Slow start, and the queue that it left.
         run_with_reports(&mut path, Duration::from_ms(60 * rtt_ms));
         let before = path.flows[0].delivered;
         let span = Duration::from_s(20);
@@ -44,7 +44,7 @@ fn the_terminals_queue_stays_between_its_thresholds() {
         if loss == 0 {
             assert!(most >= u64::from(vegas.alpha), "{rtt_ms} ms: {least} to {most}");
         }
-        // A loss takes its own part, and leaves the window.
+        // A loss takes away its own part, and does not change the window.
         assert!(share > 0.97, "{rtt_ms} ms, {loss} of 10,000: {share}");
     }
 }

@@ -177,13 +177,13 @@ fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
             share > 0.97 * left,
             "{configured} Mbit/s configured, {loss} of 10,000 lost: {share}"
         );
-        // Ten of the thirty go into a full queue for as long as it sends.
+        // Ten of the thirty Mbit/s meet a full queue for as long as the flow sends.
         assert!(configured == 20 || (9.0..11.0).contains(&lost), "{lost} Mbit/s lost");
         assert_eq!(path.flows[0].control.ceiling(), None);
     }
 }
 
-/// A flow that is told `configured` as a hint.
+/// A flow that gets `configured` as a hint.
 fn hinted(configured: Rate, rtt_ms: u64) -> Path<Hinted> {
     let settings =
         KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(Leg::new(configured)) };
@@ -228,7 +228,7 @@ fn a_hint_that_is_wrong_is_measured_within_ten_seconds() {
     }
 }
 
-/// What arrives while a host has no processor is acknowledged at once when it has one again.
+/// A host without a processor acknowledges what has arrived meanwhile at once when it has one again.
 #[test]
 fn hosts_that_are_late_are_not_taken_for_a_faster_link() {
     for every in 20..60 {
@@ -239,7 +239,7 @@ fn hosts_that_are_late_are_not_taken_for_a_faster_link() {
         let carried = path.flows[0].control.carried();
         assert_eq!(carried, None, "{of} of {every} ms");
     }
-    // Where more is to be had it is found all the same.
+    // If the path carries more, that is found all the same.
     let mut path = hinted(Rate::from_mbit_per_s(10), 100);
     path.link.stalls = Some((Duration::from_ms(25), Duration::from_ms(12)));
     path.run(Duration::from_s(20));
@@ -290,7 +290,7 @@ fn a_rate_that_is_reported_is_sent_at_once() {
         assert!(share > 0.96, "{mbit} Mbit/s: {share}");
         assert_eq!(path.flows[0].control.carried(), None, "{mbit} Mbit/s is what it carries");
     }
-    // A modem that goes on saying what is not so.
+    // A modem that keeps reporting a wrong rate.
     path.hand_over(Rate::from_mbit_per_s(8), Duration::from_ms(600), None);
     for _ in 0..20 {
         path.flows[0].control.on_rate(RATE);

@@ -1,5 +1,5 @@
-//! The controllers in a closed loop: what they reach, what queue they keep, what they do about losses,
-//! silences and a path that changes.
+//! The controllers in a closed loop: what rates and queues they reach, and how they respond to losses, silences and
+//! changes of the path.
 
 mod bbr_v1;
 mod bbr_v3;

@@ -1,9 +1,9 @@
-//! Flows over one link, in virtual time: a sender that does what the contract asks of a transport, a
+//! Flows over one link, in virtual time: a sender that does what the contract requires of a transport, a
 //! bottleneck with a queue, and a receiver that acknowledges each segment selectively.
 //!
 //! Lost segments are sent anew as new data, so that delivered data is goodput. A segment is lost when
-//! three sent later have arrived; the link keeps the order. A recovery ends when everything that was
-//! sent before it has arrived, or what was sent in the place of its losses has.
+//! three segments sent later have arrived; the link keeps the order. A recovery ends when everything that was
+//! sent before it has arrived, or the data sent in place of its losses has.
 
 use super::driven::Driven;
 use midhop_congestion::{
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 pub const MSS: u64 = 1448;
 const REORDERING: u64 = 3;
 
-/// The bottleneck and what is before and after it.
+/// The bottleneck, and the path before and after it.
 #[derive(Debug, Clone)]
 pub struct Link {
     pub rate: Rate,
@@ -24,16 +24,16 @@ pub struct Link {
     pub queue: Bytes,
     /// Of 10,000 segments.
     pub loss: u64,
-    /// Every so manieth segment is lost.
+    /// Every nth segment is lost.
     pub loss_every: Option<u64>,
     carried: u64,
     /// A queue longer than this marks instead of dropping.
     pub mark_above: Option<Bytes>,
-    /// What a policer before the queue lets through, and what its bucket holds.
+    /// The rate of a policer before the queue, and the size of its bucket.
     pub policer: Option<(Rate, Bytes)>,
-    /// Of the policer: when its bucket would be full again.
+    /// When the policer's bucket would be full again.
     full_again: Instant,
-    /// The receiver's host has no processor for the second time at the beginning of each first one.
+    /// The receiver's host has no processor for the second time at the beginning of every first one.
     pub stalls: Option<(Duration, Duration)>,
     random: u64,
     busy_until: Instant,
@@ -70,7 +70,7 @@ impl Link {
         self.rate.bytes_in(self.busy_until.saturating_since(now))
     }
 
-    /// When a segment's acknowledgement is back and whether it was marked; `None` where it is lost.
+    /// When a segment's acknowledgement arrives, and whether it was marked; `None` if the segment is lost.
     fn carry(&mut self, now: Instant, size: u64) -> Option<(Instant, bool)> {
         if let Some((rate, bucket)) = self.policer {
             let full_again = self.full_again.max(now) + rate.time_for(Bytes::new(size));
@@ -120,7 +120,7 @@ struct Segment {
     done: bool,
 }
 
-/// One connection with all data in the world, or as much as [`Flow::backlog`] holds.
+/// One connection with endless data, or as much as [`Flow::backlog`] holds.
 #[derive(Debug)]
 pub struct Flow<C> {
     pub control: C,
@@ -144,7 +144,7 @@ pub struct Flow<C> {
     timer_start: Instant,
     min_rtt: Duration,
     pub rtt: Duration,
-    /// What the application has left to send; `None`: without end.
+    /// The data that the application has left to send; `None`: endless.
     pub backlog: Option<u64>,
 }
 
@@ -398,7 +398,7 @@ impl<C: Driven> Path<C> {
         self.flows.push(Flow::new(control, self.now, self.link.rtt));
     }
 
-    /// Runs for `span`, looking at the path after every event.
+    /// Runs for `span`, and calls `look` after every event.
     pub fn watch(&mut self, span: Duration, mut look: impl FnMut(&Self)) {
         let end = self.now + span;
         loop {
@@ -419,7 +419,7 @@ impl<C: Driven> Path<C> {
         self.watch(span, |_| {});
     }
 
-    /// What the first flow does over `span`, each thing in turn, and when it began, in milliseconds.
+    /// The states of the first flow over `span`, in order, and when each began, in milliseconds.
     pub fn walk<S: PartialEq>(&mut self, span: Duration, doing: impl Fn(&C) -> S) -> Vec<(S, u64)> {
         let mut walk = vec![(doing(&self.flows[0].control), self.now.as_ns() / 1_000_000)];
         self.watch(span, |path| {
@@ -431,8 +431,8 @@ impl<C: Driven> Path<C> {
         walk
     }
 
-    /// When the first flow has found nine tenths of the link's rate, in milliseconds, and how often its first
-    /// ten segments double until they are what the path holds.
+    /// When the first flow has found nine tenths of the link's rate, in milliseconds, and how often ten segments must
+    /// double until they fill the path.
     pub fn reaches_nine_tenths(&mut self, found: impl Fn(&C) -> Rate) -> (u64, u64) {
         let mut reached = None;
         self.watch(self.link.rtt * 20, |path| {
@@ -453,14 +453,14 @@ impl<C: Driven> Path<C> {
         (after - before) as f64 / self.link.rate.bytes_in(span).get() as f64
     }
 
-    /// The largest queue since the last time of asking, in products of the link's rate and round-trip
+    /// The largest queue since the last call, in products of the link's rate and round-trip
     /// time.
     pub fn queue(&mut self) -> f64 {
         let queue = std::mem::take(&mut self.link.queue_max);
         queue.get() as f64 / self.link.bdp() as f64
     }
 
-    /// The path becomes another one, and every flow receives `hint`, if there is one.
+    /// The path changes, and every flow receives `hint`, if there is one.
     pub fn hand_over(&mut self, rate: Rate, rtt: Duration, hint: Option<Handover>) {
         self.link.rate = rate;
         self.link.rtt = rtt;

@@ -67,7 +67,7 @@ fn a_radio_s_losses_change_nothing() {
     }
 }
 
-/// The longer way is taken for a queue until a pulse shows that the link could deliver more.
+/// The controller takes the longer path for a queue until a pulse shows that the link could deliver more.
 #[test]
 fn a_path_that_grows_longer_keeps_its_rate() {
     for (before, after) in [(40, 60), (60, 40), (560, 600)] {

@@ -1,4 +1,4 @@
-//! The controller that measures a link by pulses, beside others on one link.
+//! The controller that measures a link by pulses, beside other flows on one link.
 
 use super::driven::Driven;
 use super::path::{Link, MSS, Path};
@@ -11,7 +11,7 @@ use midhop_units::{Bytes, Duration, Rate, Seed};
 
 const RATE: Rate = Rate::from_mbit_per_s(20);
 
-/// One of those that share the link.
+/// One of the flows that share the link.
 #[derive(Debug)]
 enum Sharer {
     Pulsed(Box<Pulsed>),
@@ -58,7 +58,7 @@ fn other(algorithm: Algorithm, seed: u64) -> Sharer {
     Sharer::Other(build(&settings).expect("a controller"))
 }
 
-/// Over `path`, what the first one has, in parts of what it would have if all had the same.
+/// What the first flow gets over `span`, relative to an equal share.
 fn part(path: &mut Path<Sharer>, span: Duration) -> f64 {
     let before: Vec<u64> = path.flows.iter().map(|flow| flow.delivered).collect();
     path.run(span);
@@ -68,7 +68,7 @@ fn part(path: &mut Path<Sharer>, span: Duration) -> f64 {
     delivered[0] as f64 * delivered.len() as f64 / all as f64
 }
 
-/// The first one has a link with a queue of one product for 5 s, before `count` others join it.
+/// The first flow is alone on a link with a queue of one product for 5 s, before `count` others join it.
 fn beside(algorithm: Algorithm, count: u64, rtt_ms: u64, seed: u64) -> Path<Sharer> {
     let mut link = Link::new(RATE, Duration::from_ms(rtt_ms));
     link.queue = Bytes::new(link.bdp());
@@ -85,7 +85,8 @@ fn is_contested(path: &Path<Sharer>) -> bool {
     matches!(&path.flows[0].control, Sharer::Pulsed(law) if law.is_contested())
 }
 
-/// Before it competed, it had 3.5 beside four. Flows here are paced, so that its weight tells more than beside bursts.
+/// Without competing it had 3.5 shares beside four flows. The flows are paced, so its weight has more effect than
+/// beside bursts.
 #[test]
 fn beside_cubic_it_has_at_most_two_parts() {
     for (count, rtt_ms, settling) in [(1, 50, 30), (4, 50, 30), (1, 600, 60), (4, 600, 120)] {
@@ -128,7 +129,7 @@ fn the_link_is_its_own_again_when_others_have_ended() {
     }
 }
 
-/// Steps, a longer path, losses and a queue too short for pulses are no others.
+/// Changes of the rate, a longer path, losses and a queue too short for pulses do not look like other flows.
 #[test]
 fn alone_it_never_competes() {
     for (rtt_ms, loss, queue_percent) in

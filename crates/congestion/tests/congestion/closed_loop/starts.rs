@@ -59,7 +59,7 @@ fn a_known_rate_is_used_from_the_first_round_trip_on_and_loses_nothing() {
     let jump = Jump::Known { rate: RATE, window_max: Bytes::new(1 << 30) };
     let jumping = settings(Law::Cubic, SlowStart::HyStartPlusPlus, Opening::Jump(jump));
     let (share, dropped) = start(&jumping, 1.0, 6);
-    // The first acknowledgement is back after 0.6 s of six.
+    // The first acknowledgement arrives after 0.6 s of six.
     assert!(share > 0.88, "{share}");
     assert_eq!(dropped, 0);
 }
@@ -86,7 +86,7 @@ fn careful_resume_takes_half_the_time_of_slow_start() {
 
 #[test]
 fn a_spread_window_meets_no_queue() {
-    // A segment takes 46 ms; as usual ten of them leave 30 ms apart, spread 60.
+    // A segment takes 46 ms. Usually ten segments leave 30 ms apart; with spreading, 60.
     let dropped = |opening| {
         let mut link = Link::new(Rate::from_bits_per_s(250_000), RTT);
         link.queue = Bytes::new(3 * MSS);
@@ -99,14 +99,14 @@ fn a_spread_window_meets_no_queue() {
     assert!(dropped(Opening::Burst) > 0);
 }
 
-/// When SEARCH ends in a queue that holds everything: what is in flight then, in products of rate and
-/// round-trip time. Doubling feeds the bottleneck its rate at time 0, in units of the path's round trip; its
-/// acknowledgements are all the rate lets through from 1 on.
+/// The data in flight when SEARCH ends, with a queue that holds everything, in products of rate and round-trip time.
+/// Time is in units of the path's round trip. Doubling reaches the bottleneck's rate at time 0. From time 1 on
+/// acknowledgements come at that rate only.
 fn in_flight_when_search_ends() -> f64 {
     let sent =
         |at: f64| if at < 1.0 { 2_f64.powf(at) } else { 2.0 + 2.0_f64.ln() * 2.0 * (at - 1.0) };
     let delivered = |at: f64| sent(at) / 2.0;
-    // Both in units of 1 / ln 2; what arrives now was sent when as much had been sent.
+    // Both in units of 1 / ln 2; data that arrives now was sent when as much had been sent.
     let sent_when = |count: f64| match count < 2.0 {
         true => count.log2(),
         false => 1.0 + (count - 2.0) / (2.0 * 2.0_f64.ln()),
@@ -136,15 +136,15 @@ fn search_ends_where_its_arithmetic_expects_and_needs_a_queue_for_it() {
             let mut path: Path<Controller> = Path::one(link, control);
             path.run(rtt * 30);
             let (queue, dropped) = (path.queue(), path.link.dropped);
-            // What is left once the drain is over.
+            // The queue that is left once the drain is over.
             path.run(rtt * 2);
             (queue, dropped, path.queue())
         };
         let (queue, dropped, left) = run(SlowStart::Search, 8.0);
-        // A bin is 0.35 round trips, in which as much comes, and it is looked at where bins end.
+        // The end is checked at the edges of bins, and a bin is 0.35 round trips, in which as much data arrives.
         assert!((-0.1..0.5).contains(&(queue - (ends - 1.0))), "{rtt_ms} ms: {queue}, {ends}");
         assert!(dropped == 0 && left < 0.4, "{rtt_ms} ms: {dropped} dropped, {left} left");
-        // With a queue of one product the loss comes first, as without it.
+        // With a queue of one product the loss comes first, as in classic slow start.
         let shallow = |slow_start| run(slow_start, 1.0).1;
         assert_eq!(shallow(SlowStart::Search), shallow(SlowStart::Classic), "{rtt_ms} ms");
         // HyStart++ sees the rise itself, but not in the round in which it begins, and grows by a quarter

@@ -1,5 +1,5 @@
-//! What the loss-based controllers reach when every nth segment is lost, against their published laws;
-//! what the delay-based ones keep in the queue.
+//! What the loss-based controllers reach when every nth segment is lost, against their published laws, and the queue
+//! that the delay-based ones keep.
 
 use super::path::{Link, MSS, Path};
 use midhop_congestion::{Algorithm, Controller, Law, QueueReport, Settings, SlowStart, build};
@@ -13,8 +13,8 @@ fn controller(algorithm: Algorithm, slow_start: Option<SlowStart>) -> Controller
     build(&Settings { slow_start, ..Settings::of(law) }).expect("a controller")
 }
 
-/// The mean window in segments over `losses` losses, where every `every`th segment is lost; after four times as many,
-/// as the published Hybla's first slow start is bounded by nothing.
+/// The mean window in segments over `losses` losses, where every `every`th segment is lost. Before that, four times as
+/// many losses pass, because nothing bounds the first slow start of the published Hybla.
 fn window(algorithm: Algorithm, rtt_ms: u64, every: u64, losses: u64) -> f64 {
     let rtt = Duration::from_ms(rtt_ms);
     let mut link = Link::new(WIDE, rtt);

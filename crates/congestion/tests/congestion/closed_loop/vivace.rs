@@ -55,7 +55,7 @@ fn losses_that_the_utility_bears_leave_most_of_the_rate() {
     };
     assert!(share(50) > 0.9);
     assert!(share(100) > 0.8);
-    // A flow of 20 Mbit/s bears 5.9 of a hundred.
+    // A flow of 20 Mbit/s tolerates a loss of 5.9 %.
     assert!(share(1500) < 0.3);
 }
 
@@ -121,8 +121,8 @@ fn a_geostationary_path_is_filled_in_the_rounds_that_probing_takes() {
             filled = filled.or(Some(path.now.as_ns() / 600_000_000));
         }
     });
-    // Ten doublings, of which three are known too late; four intervals and the answers to them, through
-    // the queue that those made; and steps of 5, 10, 15, 15 and 25 in a hundred, two rounds each.
+    // Ten doublings, of which three are recognised too late; four intervals and their results, through the queue that
+    // those doublings made; and steps of 5, 10, 15, 15 and 25 %, two rounds each.
     let filled = filled.expect("it is filled");
     assert!((20..30).contains(&filled), "after {filled} rounds");
     let share = path.share(Duration::from_s(20));

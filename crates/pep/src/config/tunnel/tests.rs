@@ -1,4 +1,4 @@
-//! What tables of tunnels and peers mean, and which are refused.
+//! Tables of tunnels and peers: their meaning, and which are refused.
 
 use super::*;
 use crate::config::{Action, Plan};

@@ -46,7 +46,7 @@ pub struct Cable {
     header: [u8; 12],
     faults: Faults,
     dice: Dice,
-    /// On their way: (due, number) → outgoing frame or incoming packet.
+    /// In transit: (due, number) → outgoing frame or incoming packet.
     flying: BTreeMap<(Instant, u64), Flying>,
     number: u64,
     pub lost: u64,
@@ -102,7 +102,7 @@ impl Cable {
         self.endpoint
     }
 
-    /// Draws a packet's fate: when it arrives, none or once or twice.
+    /// Draws when a packet arrives: never, once or twice.
     fn fate(&mut self, now: Instant) -> Vec<Instant> {
         if self.dice.per_mille(self.faults.loss_per_mille) {
             self.lost += 1;
@@ -152,7 +152,7 @@ impl Cable {
             match recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::empty()) {
                 Ok(length) => {
                     let Some(bytes) = frame[..length].get(14..) else { continue };
-                    // What is not TCP is the kernel's own talk to neighbours.
+                    // Other packets are the kernel's neighbour discovery.
                     let Ok(mut packet) = wire::read(bytes) else { continue };
                     if packet.addresses.destination != self.endpoint {
                         continue;
@@ -205,7 +205,7 @@ fn packet_socket() -> io::Result<OwnedFd> {
         .filter(|interface| interface.interface_name == "cable")
         .find_map(|interface| interface.address?.as_link_addr().copied());
     bind(socket.as_raw_fd(), &device.ok_or(io::ErrorKind::NotFound)?)?;
-    // A burst of the kernel's must not overflow it on a busy machine; it is no fault to have less.
+    // A burst from the kernel must not overflow it on a busy machine. A smaller buffer is no error.
     let _ = setsockopt(&socket, RcvBufForce, &(8 << 20));
     Ok(socket)
 }

@@ -128,7 +128,7 @@ pub fn losing(numbers: &'static [u64]) -> Touch {
     })
 }
 
-/// One segment on its way, for those who look on.
+/// A segment that was sent, for tests to examine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     pub at: Instant,
@@ -143,9 +143,9 @@ pub struct Pair {
     pub path: Path,
     pub dice: Dice,
     pub now: Instant,
-    /// Meets a segment before the dice do.
+    /// Called with each segment before its loss is drawn.
     pub touch: Touch,
-    /// When segments have come to each side.
+    /// When segments arrived at each side.
     pub arrivals: [Vec<Instant>; 2],
     pub seen: Vec<Seen>,
     pub keep_seen: bool,
@@ -273,7 +273,7 @@ impl Pair {
         }
     }
 
-    /// Goes on until `done`, or nothing is left to happen; false if `until` comes first.
+    /// Runs until `done` holds, or until nothing is left to happen. Returns false if `until` comes first.
     pub fn run(&mut self, until: Instant, mut done: impl FnMut(&Self) -> bool) -> bool {
         self.drain(0);
         self.drain(1);

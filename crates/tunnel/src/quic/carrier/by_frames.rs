@@ -50,8 +50,9 @@ impl Carrier {
         self.session.as_ref().map_or(0, Session::written)
     }
 
-    /// Whether the peer has acknowledged as much as had been [written](Self::written) at a time. What was written later
-    /// and arrived earlier counts as well: then a part of the former may be lost, and under way again.
+    /// Whether the peer has acknowledged as much as had been [written](Self::written) at a time. Bytes that were
+    /// written later and acknowledged earlier count as well. In that case a part of the former may be lost, and be in
+    /// retransmission.
     pub fn has_arrived(&mut self, written: u64) -> bool {
         let session = self.session.as_mut();
         session.is_some_and(|session| session.has_arrived(written, &mut self.connection))

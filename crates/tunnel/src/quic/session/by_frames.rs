@@ -86,7 +86,8 @@ impl Session {
 
     /// Whether the peer has acknowledged as much as had been written at a time.
     pub fn has_arrived(&self, written: u64, connection: &mut Connection) -> bool {
-        // quinn reports only whether its window has room, so the window is what may be unacknowledged, and a byte more.
+        // quinn reports only whether its send window has room. So the window is set to one byte more than may be
+        // unacknowledged.
         let Some(own) = &self.control else { return false };
         let may_be_unacknowledged = self.written.saturating_sub(written);
         connection.set_send_window(may_be_unacknowledged.saturating_add(1));

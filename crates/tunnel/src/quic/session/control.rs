@@ -21,7 +21,7 @@ impl Outgoing {
     pub fn flush(&mut self, connection: &mut Connection) -> u64 {
         let mut all = 0;
         while !self.waiting.is_empty() {
-            // QUIC reports room only to whom it has told that there is none, and not to whom a part fitted.
+            // QUIC reports new room only after a write that it refused, and not after one that it accepted in part.
             let Ok(written) = connection.send_stream(self.id).write(&self.waiting) else { break };
             self.waiting.drain(..written);
             all += written as u64;

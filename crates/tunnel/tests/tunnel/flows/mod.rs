@@ -1,4 +1,4 @@
-//! Peers, requests and bytes of flows, as the tests of connections have them.
+//! Peers, requests and bytes of flows for the tests of connections.
 
 use midhop_pep::config::{ClassPlan, PeerPlan, Plan};
 use midhop_tunnel::connect::Request;
@@ -9,7 +9,7 @@ pub fn address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// A peer whose table is written so.
+/// A peer with this table.
 pub fn peer(written: &str) -> PeerPlan {
     let text = format!(
         "[tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
@@ -26,7 +26,7 @@ pub fn request() -> Request {
     Request { target: Target::Address(address(80)), client: None, class: None, hops: 0 }
 }
 
-/// Bytes of which no two places are alike.
+/// Bytes without a repetition.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let next = |_| {

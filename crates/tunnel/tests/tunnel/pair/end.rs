@@ -1,4 +1,4 @@
-//! One end of the connection, with what it serves or asks for.
+//! One end of the connection, and what it serves or requests.
 
 use super::Datagram;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use midhop_units::{Instant, Seed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What is handed to a flow at once.
+/// The bytes that are given to a flow at once.
 static ZEROS: [u8; 65_536] = [0; 65_536];
 /// What IPv4 and UDP add to a datagram.
 const OVERHEAD: midhop_units::Bytes = midhop_units::Bytes::new(28);
@@ -22,12 +22,12 @@ pub struct End {
     serves: bool,
     connected: bool,
     class: ClassPlan,
-    /// What is still to be sent of each object, once it is known how much.
+    /// How much of each object must still be sent, once its size is known.
     serving: BTreeMap<StreamId, u64>,
-    /// Flows whose ends have come, and whose ends have arrived.
+    /// Flows whose ends were received, and flows whose ends were delivered.
     ended: BTreeSet<StreamId>,
     delivered: BTreeSet<StreamId>,
-    /// What was read of objects that were asked for: bytes, and whether it was the end.
+    /// What was read of requested objects: stream, bytes, and whether it was the end.
     read: Vec<(u64, u64, bool)>,
     /// The most that ever waited behind a gap.
     pub held_max: u64,
@@ -63,12 +63,12 @@ impl End {
         self.lone.stats()
     }
 
-    /// How fast it may send, and what it knows of its link.
+    /// The rate at which it may send, and what it knows of its link.
     pub fn pace(&mut self) -> Pace {
         self.lone.carrier().pace().clone()
     }
 
-    /// Asks for an object of some size.
+    /// Requests an object of this size.
     pub fn ask(&mut self, now: Instant, size: u64) -> u64 {
         let target = Target::Address(address(80));
         let request = Request { target, client: None, class: None, hops: 0 };
@@ -82,7 +82,7 @@ impl End {
         self.lone.handle_datagram(now, datagram, false);
     }
 
-    /// Does what is due, and hands over the datagrams that leave, with their size on the link.
+    /// Does what is due, and passes the datagrams that leave to `leave`, with their size on the link.
     pub fn drive(&mut self, now: Instant, mut leave: impl FnMut(midhop_units::Bytes, Datagram)) {
         self.lone.handle_timeout(now);
         loop {
@@ -119,7 +119,7 @@ impl End {
         }
     }
 
-    /// Leaves a flow that is over at both ends.
+    /// Removes a flow that is over at both ends.
     fn leave(&mut self, id: StreamId) {
         let has_come =
             self.ended.contains(&id) && self.lone.carrier().take_end(id).expect("an end");
@@ -154,7 +154,7 @@ impl End {
         }
     }
 
-    /// Goes on sending an object.
+    /// Continues to send an object.
     fn serve(&mut self, now: Instant, id: StreamId) {
         let Some(left) = self.serving.get_mut(&id) else { return };
         if self.lone.carrier().waiting(id) != Some(0) {

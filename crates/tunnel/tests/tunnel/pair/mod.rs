@@ -1,6 +1,6 @@
 //! Two ends of a connection around a link of midhop-path, in virtual time.
 //!
-//! The client asks for objects, each by a flow of its own, and the server sends them. The same seed gives the same run.
+//! The client requests objects, each by a flow of its own, and the server sends them. The same seed gives the same run.
 
 mod end;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 pub type Datagram = bytes::Bytes;
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Cell {
     pub rate: Rate,
@@ -22,11 +22,11 @@ pub struct Cell {
     /// As in a scenario: `"1 %"` or a table.
     pub loss: String,
     pub queue: String,
-    /// What the sender is assumed of the rate. Default: the truth.
+    /// The rate that the sender assumes. Default: the true one.
     pub assumed: Option<Rate>,
     /// More keys of the direction towards the client.
     pub more: String,
-    /// And of the other one.
+    /// More keys of the other direction.
     pub return_more: String,
     pub algorithm: Algorithm,
     /// Whether losses are repaired below QUIC.
@@ -54,7 +54,7 @@ impl Cell {
         }
     }
 
-    /// What payload the channel carries at best in TCP segments of Ethernet: what we are measured by.
+    /// The most payload that the channel can carry in TCP segments over Ethernet: the reference of the tests.
     pub fn limit(&self) -> Rate {
         let carried = 1448.0 / 1500.0 * (1.0 - self.plan().loss_mean(1500).probability());
         Rate::from_bits_per_s((self.rate.bits_per_s() as f64 * carried) as u64)
@@ -75,10 +75,10 @@ impl Cell {
         spec.resolve(self.rtt).expect("a plan")
     }
 
-    /// The peer as the daemon's configuration has it: what is proved here is what ships.
+    /// The peer as the daemon's configuration resolves it: the tests prove what ships.
     fn peer(&self, rate: Rate, return_rate: Rate) -> PeerPlan {
         let repair = if self.fec { "auto" } else { "off" };
-        // Bursts that are counted in packets outlast any patience where packets are few.
+        // On a slow link a burst that is counted in packets lasts longer than usual timeouts.
         let text = format!(
             "[limits]\nmemory = \"1 GiB\"\n\
              [tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
@@ -90,7 +90,7 @@ impl Cell {
     }
 }
 
-/// An object on its way.
+/// An object in transit.
 #[derive(Debug, Clone, Copy)]
 pub struct Object {
     pub asked: Instant,
@@ -99,7 +99,7 @@ pub struct Object {
     pub received: u64,
 }
 
-/// What stood in the queue of the link towards the client.
+/// The bytes in the queue of the link towards the client.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Standing {
     pub max: u64,
@@ -113,7 +113,7 @@ impl Standing {
     }
 }
 
-/// Both ends and what is between them.
+/// Both ends, and the path between them.
 pub struct Pair {
     pub now: Instant,
     tick: Duration,
@@ -160,7 +160,7 @@ impl Pair {
         pair
     }
 
-    /// The client asks for an object.
+    /// The client requests an object.
     pub fn ask(&mut self, size: u64) -> u64 {
         let stream = self.client.ask(self.now, size);
         let object = Object { asked: self.now, first: None, done: None, received: 0 };
@@ -181,13 +181,13 @@ impl Pair {
         self.advance(until);
     }
 
-    /// Asks for an object and runs till it has arrived, or so long.
+    /// Requests an object, and runs until it has arrived, or for `at_most`.
     pub fn fetch(&mut self, size: u64, at_most: Duration) -> Option<Duration> {
         let stream = self.ask(size);
         self.wait_for(stream, at_most)
     }
 
-    /// Runs till the object has arrived, or so long.
+    /// Runs until the object has arrived, or for `at_most`.
     pub fn wait_for(&mut self, stream: u64, at_most: Duration) -> Option<Duration> {
         let until = self.now + at_most;
         while self.objects[&stream].done.is_none() {
@@ -199,14 +199,14 @@ impl Pair {
         object.done.map(|done| done - object.asked)
     }
 
-    /// What the client has received of payload over `span` from now on, per second.
+    /// The payload that the client receives over `span` from now on, per second.
     pub fn goodput(&mut self, span: Duration) -> Rate {
         let before = self.received;
         self.run_for(span);
         Rate::of(Bytes::new(self.received - before), span)
     }
 
-    /// What stood in the queue since the last time of asking.
+    /// The bytes in the queue since the last call.
     pub fn stood(&mut self) -> Standing {
         std::mem::take(&mut self.standing)
     }

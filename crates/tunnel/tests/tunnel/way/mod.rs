@@ -1,4 +1,4 @@
-//! Two shims and a path that does to datagrams whatever it is configured to, in virtual time.
+//! Two shims, and a path with configurable faults, in virtual time.
 
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
@@ -6,7 +6,7 @@ use midhop_tunnel::fec::{FecSettings, Shim, WINDOW_MAX};
 use midhop_units::{Duration, Instant, Rate};
 use std::collections::BTreeMap;
 
-/// Numbers that look like chance, the same for the same seed (SplitMix64).
+/// Pseudo-random numbers, the same for the same seed (SplitMix64).
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -27,20 +27,20 @@ impl Chance {
     }
 }
 
-/// What a path does. Probabilities.
+/// The probabilities of a path's faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// Losses begin.
+    /// A run of losses begins.
     pub loss: f64,
-    /// And last for so many datagrams on average, one where it is zero.
+    /// The mean number of datagrams in such a run; zero: one.
     pub burst: f64,
     pub duplicate: f64,
-    /// One is late by up to this many milliseconds.
+    /// A datagram is late, by up to the following number of milliseconds.
     pub late: f64,
     pub late_ms: u64,
-    /// A bit is another.
+    /// A bit is flipped.
     pub corrupt: f64,
-    /// Something comes that nobody has sent.
+    /// A datagram arrives that nobody has sent.
     pub garbage: f64,
     /// The path marks a datagram.
     pub mark: f64,
@@ -57,7 +57,7 @@ pub struct Way {
     bad: bool,
     under_way: BTreeMap<(Instant, u64), (bool, Bytes)>,
     count: u64,
-    /// What has come out for the far QUIC, and how often it was lost on the way.
+    /// The datagrams that the far shim has delivered to its QUIC.
     pub delivered: Vec<Bytes>,
 }
 
@@ -69,10 +69,10 @@ impl Way {
         let mut far = Shim::new(settings.clone(), pace(), now);
         near.agree(WINDOW_MAX);
         far.agree(WINDOW_MAX);
-        // Their connections have found that something is lost.
+        // Their connections have found losses.
         near.pace().loses();
         far.pace().loses();
-        // Where to: only what QUIC has sent says so.
+        // The shim learns the destination only from datagrams that QUIC sends.
         far.push(now, Bytes::from_static(b"\x40"), 7);
         Self {
             now,
@@ -176,8 +176,8 @@ impl Way {
     }
 }
 
-/// What a block of `sources` with `repairs` leaves unrepaired at `loss`, if it is of the best kind: the
-/// mean number of sources that are missing where more are lost than there are repairs.
+/// What the best code leaves unrepaired at `loss` with blocks of `sources` and `repairs`: the mean part of the
+/// sources that is missing because more are lost than there are repairs.
 pub fn left_by_a_block(sources: u32, repairs: u32, loss: f64) -> f64 {
     let all = sources + repairs;
     let mut left = 0.0;
