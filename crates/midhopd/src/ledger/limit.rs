@@ -13,7 +13,7 @@ pub enum Limit {
     Pending,
     /// This host's ports, descriptors or memory.
     Host,
-    /// Nobody knows where the flow was translated from.
+    /// Connection tracking has no entry of the addresses before translation.
     Unknown,
 }
 
