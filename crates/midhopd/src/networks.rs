@@ -15,9 +15,9 @@ pub struct Networks {
 /// The part of the address that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
-    /// The range of one host: an IPv4 address, or the first 64 bits of an IPv6 address.
+    /// The range of one host: an IPv4 address, or an IPv6 prefix of 64 bits.
     Host,
-    /// The range of one site: 256 IPv4 addresses, or the first 80 bits of IPv6 addresses.
+    /// The range of one site: 256 IPv4 addresses, or an IPv6 prefix of 48 bits.
     Site,
 }
 
