@@ -30,7 +30,7 @@ const CLASSES: usize = 4096;
 const PASSED: usize = 1 << 14;
 /// Maximum of absent clients that are forgotten in one go: each closes a socket.
 const SWEPT: usize = 256;
-/// Longer than a client retransmits its SYN.
+/// As long as a client retransmits its SYN.
 const REMEMBERED: Duration = Duration::from_secs(130);
 /// A held SYN whose far side has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]

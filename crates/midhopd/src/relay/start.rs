@@ -92,7 +92,7 @@ pub fn after_death(
             None => 0,
         };
         if far.closed {
-            // The far socket takes nothing any more. If this end closed it, it may have taken
+            // The far socket takes nothing any more. If this end closed it, it has taken
             // everything.
             let left = piped + sockopt::unread(from)?;
             direction.done = far.ended && near.ended && left == 0;
