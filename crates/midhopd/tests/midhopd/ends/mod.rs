@@ -12,7 +12,6 @@ pub const PORT: u16 = 4433;
 
 /// The targets that the far end's peers may request: the stage's networks are private, a
 /// documentation prefix leads nowhere, and the servers are on the far end's own host.
-/// the servers are on the far end's own host.
 pub const TARGETS: &str = "targets = [\"10.0.0.0/8\", \"fd00::/8\", \"192.0.2.0/24\", \
                            \"10.0.2.2/32\", \"fd00:0:0:2::2/128\"]\n";
 

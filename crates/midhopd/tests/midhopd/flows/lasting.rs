@@ -18,7 +18,6 @@ const LONG: Duration = PATIENCE.saturating_mul(6);
 /// The number of flows of [`outlive`] that are certainly resumed: three without bytes, and two
 /// whose ends leave little unread. The rest of the other two may wait in the receiver's kernel, and
 /// then the tunnel has finished with them.
-/// the other two may wait in the kernel of whom it is for: then the tunnel has no more to do with them.
 pub const SURELY: u64 = 5;
 
 /// Drops all packets of the tunnel, until [`mend`].
