@@ -497,7 +497,7 @@ impl Holder {
                         }
                         bound.connect_once()?
                     }
-                    // `None`: the client's SYN then passes by.
+                    // The client's SYN then passes by. No rule can have `otherwise = "assist"`.
                     Action::Bypass | Action::Assist => return Err(why.into()),
                     Action::Reject => {
                         return Err(Failure { error: why, refusal: Some(Refusal::Reset) });
