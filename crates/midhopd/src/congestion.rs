@@ -139,7 +139,7 @@ impl Congestion {
 }
 
 /// The algorithm whose name is nearest to `name`, as a suggestion. None if `name` is itself that of
-/// an algorithm.
+/// an algorithm. A kernel may have an algorithm of this name all the same.
 pub fn meant(name: &str) -> Option<&'static str> {
     let known = Algorithm::from_name(name).is_some();
     nearest(name, Algorithm::names()).filter(|_| !known)

@@ -166,7 +166,7 @@ impl Holder {
                 self.worker.hold.entries.note_class(leaving, answer.class);
                 Some(Verdict::PassBy)
             }
-            // The target drops it as well, and counts it. A rule may still forbid it.
+            // The target drops it, and counts it. A rule may still forbid it.
             Some(syn) if !syn::is_intact(&packet.bytes, &syn) => Some(Verdict::Undecided),
             Some(syn) => {
                 let ends = Ends { client: syn.source, server: syn.destination };

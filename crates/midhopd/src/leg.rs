@@ -76,7 +76,7 @@ pub fn listen_on(listener: TcpListener, leg: &LegPlan, mark: u32) -> io::Result<
     Ok(socket.into())
 }
 
-/// How a flow leaves this host, or would have left it without being split.
+/// How a flow leaves this host after forwarding, or would leave it if it were not split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departure {
     /// Its addresses and ports, after every translation.

@@ -123,7 +123,7 @@ impl Tracker {
         }
     }
 
-    /// Takes the outcomes of the entries of both legs. Returns the outcome for each server's leg.
+    /// Records the outcomes for both legs of flows. Returns the outcome for each server's leg.
     pub fn note(&self, legs: &[Legs], outcomes: Vec<io::Result<()>>) -> Vec<io::Result<()>> {
         let mut outcomes = outcomes.into_iter();
         let mut entered = self.entered.borrow_mut();

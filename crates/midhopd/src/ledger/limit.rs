@@ -13,7 +13,7 @@ pub enum Limit {
     Pending,
     /// This host's ports, descriptors or memory.
     Host,
-    /// Connection tracking has no entry of the addresses before translation.
+    /// The addresses before translation are not known.
     Unknown,
 }
 
