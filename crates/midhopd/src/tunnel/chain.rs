@@ -58,7 +58,7 @@ pub enum NoNext {
     },
 }
 
-/// Requests the flow that `client` has requested from `peer`. Hands on what the client sends until
+/// Requests from `peer` the flow that `client` has requested. Hands on what the client sends until
 /// the response arrives.
 ///
 /// # Errors
