@@ -1,6 +1,6 @@
 //! Selects QUIC or TCP for a tunnel.
 //!
-//! QUIC is tried first. If there is no response within a head start, QUIC is tried anew and TCP
+//! QUIC is tried first. If there is no response within a head start, QUIC is tried anew, then TCP
 //! beside it, and the first to open is used. While the tunnel is on TCP, QUIC is tried again at
 //! growing intervals. Once QUIC is open, new flows use it, and the flows on TCP continue there to
 //! their ends. The reverse also holds: if the peer of an open QUIC tunnel sends nothing though a
