@@ -25,7 +25,8 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
                     Ok(flow) => flow.spawn(),
                     Err(client) => {
                         if !serve_awaited(&worker, client, &ends) {
-                            // It came too late, or is no client at all: dropping its socket has reset it.
+                            // No flow expects this client: it came too late, or never was one.
+                            // Dropping its socket resets it.
                             tracing::debug!(?ends, "nobody expects a client");
                         }
                     }
@@ -38,7 +39,7 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
                 let departed = worker.admission.departed.notified();
                 let _ = tokio::time::timeout(REST, departed).await;
             }
-            // Errors of one connection that is gone, or of the network before it.
+            // The connection is gone already, or the network reports an error for it.
             Err(error) => tracing::debug!(%error, "a client was gone before it was accepted"),
         }
     }

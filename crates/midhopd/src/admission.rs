@@ -79,7 +79,7 @@ impl Admission {
         self.flows_max.load(Relaxed)
     }
 
-    /// Whether the firewall lets new flows pass by, because there are no places.
+    /// Whether the firewall lets new flows pass by because the limit is reached.
     pub fn is_gate_shut(&self) -> bool {
         self.gate_shut.load(Relaxed)
     }
@@ -88,8 +88,8 @@ impl Admission {
         self.gate_shut.store(shut, Relaxed);
     }
 
-    /// Enters a flow that the kernel has accepted already: refusing it would be a reset, so it is admitted even if it
-    /// exceeds the limit by one.
+    /// Enters a flow that the kernel has accepted already. A refusal would reset it, so it is
+    /// admitted even if it exceeds the limit by one.
     pub fn enter(self: &Arc<Self>) -> Ticket {
         self.enter_as(None)
     }
@@ -143,7 +143,8 @@ impl Admission {
 #[derive(Debug)]
 pub struct Ticket {
     admission: Arc<Admission>,
-    /// Its source, where that was counted. Boxed: most flows have none, and idle ones are to be small.
+    /// The client's source, where flows are counted by source. Boxed, because most flows have none
+    /// and an idle flow is to be small.
     source: Option<Box<IpNet>>,
 }
 
@@ -169,7 +170,7 @@ mod tests {
         let admission = Admission::new(1);
         let first = admission.try_enter().expect("the first has a place");
         assert!(admission.try_enter().is_none());
-        // One that cannot be sent away goes in all the same.
+        // A flow that cannot pass by any more is admitted beyond the limit.
         let second = admission.enter();
         drop(first);
         assert!(admission.is_full());
@@ -185,7 +186,7 @@ mod tests {
         let uncounted = admission.try_enter_from(near).expect("no limit yet");
         admission.limit_sources(&Sources::default(), Some(2));
         let first = admission.try_enter_from(near).expect("a place");
-        // One that was accepted already goes in, and counts.
+        // A flow that was accepted already is admitted, and counts.
         let _second = admission.enter_from(beside);
         assert_eq!(admission.try_enter_from(near).err(), Some(Limit::Source));
         let _third = admission.try_enter_from(other).expect("another source");

@@ -53,9 +53,9 @@ pub struct AssistDoor {
     pub peer: Option<Peer>,
 }
 
-/// Maximum that waits to be sent. Unit: bytes of packets.
+/// Limit of packets that wait to be sent. Unit: bytes.
 const UNSENT_MAX: usize = 32 << 20;
-/// Time until the next attempt.
+/// Time until the next attempt to send them.
 const AGAIN: midhop_units::Duration = midhop_units::Duration::from_ms(1);
 /// Number of attempts at the end, and how long each waits for room. Unit: ms.
 const LAST_TRIES: u32 = 50;
@@ -118,7 +118,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
     }
 }
 
-/// Gives the verdicts that wait.
+/// Gives the kernel the verdicts that are due.
 fn give(queue: &Queue) {
     if let Err(error) = queue.give() {
         tracing::warn!(%error, "verdicts were not taken");
@@ -128,7 +128,7 @@ fn give(queue: &Queue) {
 /// The agents of a plan: first those that repair, then those that thin, then those that space acknowledgements.
 fn row(plan: &Assist) -> Row<MetPacket> {
     let Assist { cache, threshold, timer_min, resends, flows, idle, .. } = *plan;
-    // It gets no report of what a queue beyond this host drops.
+    // Snoop and D-Proxy get no report of drops in a queue beyond this host.
     let judges_queue = true;
     let repairer = match (plan.repair, &plan.peer) {
         (Repairer::Snoop, _) => Some(Agent::Snoop(Snoop::new(SnoopSettings {
@@ -350,7 +350,7 @@ impl Helper {
                 Mended::No => false,
                 Mended::NoRoom => unsent.push(met),
             };
-            // Its replacement is not sent.
+            // The packet itself goes on if its replacement is not sent.
             passes |= is_waiting && !is_gone;
         }
         if let Some(met) = last {

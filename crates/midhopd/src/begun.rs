@@ -6,7 +6,8 @@ use tokio::task::spawn_local;
 
 /// Begins a task at once, in the turn of its spawner, and continues it in turns of its own.
 ///
-/// So the bytes that a client had sent when its flow was opened leave with the request for the flow, in one packet.
+/// So the bytes that a client sent before its flow was opened leave in one packet with the request
+/// for the flow.
 pub fn spawn(task: impl Future<Output = ()> + 'static) {
     let mut task = Box::pin(task);
     // A spawned task has its first turn whether anything wakes it or not.

@@ -19,16 +19,17 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// The shortest and the longest pause between two looks at a socket with unacknowledged data.
+/// The shortest and the longest pause between two checks of a socket with unacknowledged data.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// A socket that has nothing to do any more. Dropping it closes it.
 pub type Departed = std::net::TcpStream;
 
-/// Closes both sockets as the flow ended. `last` has the kernel's latest statistics of each. A far end that
-/// acknowledges nothing for `linger` is left to the kernel. After an orderly end it returns the sockets, and neither is closed
-/// before both are done: if this process dies meanwhile, the next one needs both.
+/// Closes both sockets as the flow ended. `last` has the kernel's latest statistics of each. A far
+/// end that acknowledges nothing for `linger` is left to the kernel. After an orderly end the
+/// sockets are returned once both are done, and neither is closed before: if this process dies
+/// meanwhile, the next one needs both.
 pub async fn close(
     client: TcpStream,
     server: TcpStream,
@@ -81,12 +82,12 @@ async fn depart(
     if last.is_some_and(|sample| sample.closed) {
         return stream.into_std().ok();
     }
-    // It receives the end as soon as it has read what comes before.
+    // The far end receives the FIN after the bytes before it.
     if !end_sent && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
         return stream.into_std().ok();
     }
-    // From here on, its events bring nothing new, and would only wake the thread. Removing it from the event loop
-    // fails only where it is not there.
+    // From here on, the socket's events bring nothing new, and would only wake the thread. Removing
+    // the socket from the event loop fails only if it is not registered there.
     let stream = stream.into_std().ok()?;
     if !drain(&stream, last, linger, looks).await
         && let Err(error) = SockRef::from(&stream).set_linger(None)
@@ -116,7 +117,7 @@ async fn drain(
         if now.closed {
             return true;
         }
-        // A far end whose window is closed has time: it is alive, and may read as slowly as it likes.
+        // A far end whose window is closed is alive, and may read as slowly as it likes.
         if now.unsent > 0 || last.is_none_or(|last| last.sent != now.sent) {
             since = Instant::now();
         } else if since.elapsed() >= linger {

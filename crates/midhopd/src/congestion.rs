@@ -63,11 +63,12 @@ impl Congestion {
         Ok(())
     }
 
-    /// The congestion control of a tunnel over TCP where the kernel does not have QUIC's: one that does not take
-    /// every loss for congestion. None: the kernel's default.
+    /// The congestion control of a tunnel over TCP. Where the kernel does not have that of QUIC, it
+    /// is one that does not take every loss for congestion. None: the kernel's default.
     fn of_tunnel(&mut self, peer: &PeerPlan) -> Option<String> {
         let own = match peer.congestion {
-            // Pacing limits the kernel to the known rate; these search below it.
+            // With these, pacing limits the kernel to the known rate, and its congestion control
+            // searches below it.
             Algorithm::KnownRate
             | Algorithm::Pulse
             | Algorithm::BbrV3
@@ -137,8 +138,8 @@ impl Congestion {
     }
 }
 
-/// The name that may be meant by one that is near it, and no name of an algorithm that we know. A kernel may have it all
-/// the same.
+/// The algorithm whose name is nearest to `name`, as a suggestion. None if `name` is itself that of
+/// an algorithm. A kernel may have an algorithm of this name all the same.
 pub fn meant(name: &str) -> Option<&'static str> {
     let known = Algorithm::from_name(name).is_some();
     nearest(name, Algorithm::names()).filter(|_| !known)

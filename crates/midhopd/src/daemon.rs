@@ -55,11 +55,11 @@ use tokio::{
     time,
 };
 
-/// How often a draining daemon checks whether its last flow has ended.
+/// Interval at which a draining daemon checks whether its last flow has ended.
 const DRAIN_TICK: Duration = Duration::from_millis(50);
 
-/// Runs until a signal ends it. Where a program before this one has handed over its flows and this one cannot go on with
-/// them, that one does.
+/// Runs until a signal ends it. If a program before this one has handed over its flows and this one
+/// cannot serve them, it gives them back.
 ///
 /// # Errors
 /// When the configuration is wrong or the host refuses something; nothing is left behind then.
@@ -88,12 +88,12 @@ fn begin(config: &Path, version: &'static str, taken: Option<Rc<Taken>>) -> Resu
         return Ok(());
     };
     let before = taken.as_ref().map(|taken| taken.handed.begun.clone());
-    // Before there is any thread. Where nothing takes privileges, there are none to separate.
+    // The keeper starts before there is any thread. A process without privileges needs no keeper.
     let keeper = match privileges::has_any() {
         true => Some(Keeper::start(config, &text, before.as_deref())?),
         false => None,
     };
-    // Two sockets a flow, pipes, and some for ourselves.
+    // Two sockets for each flow, pipes, and some descriptors for the daemon itself.
     privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
     let failure = |error| Failure::run("flows could not be held").because(error);
     let register = match &taken {
@@ -119,7 +119,7 @@ fn begin(config: &Path, version: &'static str, taken: Option<Rc<Taken>>) -> Resu
                 failure.code()
             };
             let code = served.map_or_else(report, |()| 0);
-            // Nothing of what this process has a copy of is dropped here: it is the holder's.
+            // The process exits without dropping its copies of sockets, which belong to the holder.
             std::process::exit(code.into())
         }
         Ok(Role::Holder(code)) => {
@@ -133,7 +133,8 @@ fn begin(config: &Path, version: &'static str, taken: Option<Rc<Taken>>) -> Resu
                 if may_go_back.is_some_and(|taken| taken.may_go_back()) {
                     let _ = keeper.leave();
                 }
-                // It ends with this process, as it does after a death: a rule that rejects goes on stopping flows.
+                // The keeper ends with this process, as after a crash: a rule that rejects goes on
+                // stopping flows.
                 std::mem::forget(keeper);
             }
             Err(failure)
@@ -141,7 +142,7 @@ fn begin(config: &Path, version: &'static str, taken: Option<Rc<Taken>>) -> Resu
     }
 }
 
-/// The life of the data plane.
+/// Runs the data plane until it ends.
 fn serve(
     config: &Path,
     plan: Plan,
@@ -159,7 +160,7 @@ fn serve(
         let announced = keeper.map(|keeper| keeper.ask(&Request::Serving { process }));
         announced.transpose().map(drop).map_err(|failed| Failure::run(failed.message))
     };
-    // Where flows wait it is no time to wait for a keeper that starts.
+    // A data plane that takes over flows does not wait for the keeper to start: the flows wait.
     let waits = succession.is_first && succession.takes_over();
     if !waits {
         announce()?;
@@ -177,7 +178,7 @@ fn serve(
     let (keeper, succession) =
         (keeper.cloned(), Some(Succession { left: left.clone(), ..succession }));
     let started = Daemon::start(config, plan, logging, keeper, reloads, before, succession);
-    // The sockets of flows and listeners stay open for the program before this one, if there is one.
+    // The sockets of flows and listeners stay open: a program before this one may need them.
     let mut daemon = started.inspect_err(|_| {
         std::mem::forget(inherited.clone());
         std::mem::forget(left.clone());
@@ -210,7 +211,7 @@ fn serve(
                 notices.reloaded(asked);
             }
             Ok(Order::ReloadFor(asker)) => {
-                // If it has left, the log has the result.
+                // A client that has left finds the result in the log.
                 let _ = asker.send(daemon.reload(config));
             }
             Ok(Order::End) => break,
@@ -230,7 +231,7 @@ fn serve(
     Ok(())
 }
 
-/// The addresses that a plan has listeners for flows at.
+/// The addresses of the plan's listeners for flows.
 fn doors_of(plan: &Plan) -> BTreeSet<SocketAddr> {
     let explicit = plan.explicit.http_connect.iter().chain(plan.explicit.socks5.iter());
     let intercepts = !plan.intercept.interfaces.is_empty();
@@ -238,14 +239,14 @@ fn doors_of(plan: &Plan) -> BTreeSet<SocketAddr> {
     explicit.copied().chain(transparent.flat_map(|(_, addresses)| addresses)).collect()
 }
 
-/// The plan that the data plane before this one followed, which may have been reloaded.
+/// The plan that the previous data plane followed, which may have been reloaded.
 fn followed(config: &Path, plan: Plan, keeper: Option<&Arc<Keeper>>) -> Result<Plan, Failure> {
     let next = match keeper {
         Some(keeper) => {
             let text = keeper.text().map_err(|failed| Failure::run(failed.message))?;
             Plan::read(&config.display().to_string(), &text).ok()
         }
-        // Where nobody has kept it, the file is the best that there is.
+        // Without a keeper nobody has kept that plan: the configuration file comes closest.
         None => configuration::read_plan(config).ok(),
     };
     Ok(match next {
@@ -280,13 +281,14 @@ pub fn check_against_host(plan: &Plan) -> Result<(), Failure> {
     Congestion::default().activate(&mut plan.clone())
 }
 
-/// How long the data plane of a daemon that was killed may keep a port after it.
+/// Time for which the data plane of a killed daemon may still occupy a port.
 const PORTS: Duration = Duration::from_secs(2);
-/// Between two looks whether a port is free.
+/// Interval between two attempts to bind a port.
 const PORT_LOOK: Duration = Duration::from_millis(20);
 
-/// Whether the ports of interception are free, or become it. Workers share them, and so would another daemon of this user:
-/// only binding them alone, for a moment, shows this.
+/// Checks that the ports of interception are free, or become free. Workers share them by
+/// SO_REUSEPORT, and so could another daemon of this user. Only binding them exclusively, for a
+/// moment, shows this.
 fn check_ports(plan: &Plan) -> Result<(), Failure> {
     let begin = Instant::now();
     for offset in (0..).take(plan.legs.len()) {
@@ -306,9 +308,10 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reports that a configuration was read again and is not followed. Returns what is reported to who asked for it.
+/// Logs that a new configuration is not followed. Returns the report for the client that requested
+/// the reload.
 pub(crate) fn not_reloaded(failure: &Failure) -> ErrorAnswer {
-    // One line: the excerpt from the file is for the user who asked.
+    // One line: the excerpt from the file is for the user who requested it.
     let error = failure.to_string();
     tracing::error!(
         error = %error.lines().next().unwrap_or_default(),
@@ -351,7 +354,7 @@ impl Signals {
             signal(kind).map_err(|error| Failure::run("signals cannot be heard").because(error))
         };
         let this = Self { reload: listen(RELOAD)?, end: listen(END)? };
-        // Blocked since before this process began, so that none was lost.
+        // The signals were blocked before this process began, so none is lost.
         let orders: SigSet = [RELOAD, END].into_iter().collect();
         orders.thread_unblock().map_err(|error| {
             Failure::run("signals cannot be received").because(std::io::Error::from(error))
@@ -370,7 +373,7 @@ impl Signals {
 /// An order to the daemon.
 enum Order {
     Reload,
-    /// The same, with where the result goes.
+    /// A reload, with the channel for its result.
     ReloadFor(ReloadRequest),
     End,
 }
@@ -401,7 +404,8 @@ impl Daemon {
         (control, booked_reloads): (Option<Socket>, Arc<Reloads>),
         succession: Option<Succession>,
     ) -> Result<Self, Failure> {
-        // That of the time before it was asked for flows has clients that wait already.
+        // A control socket that was opened before the daemon started to serve is kept: clients may
+        // already wait at it.
         let mut control = control_socket(&plan, control)?;
         let admin = plan
             .admin
@@ -427,7 +431,8 @@ impl Daemon {
             DataPlane::start_with(plan.clone(), injector, keeper.clone(), succession, seal)
                 .map_err(|error| refused("the data plane did not start", error))?;
         listeners.extend(data_plane.listeners());
-        // It has flows now. If this fails, the process ends, and they are those of the next one: none is reset here.
+        // The data plane has flows now. If a later step fails, this process ends, and the next one
+        // takes them: none is reset here.
         let data_plane = ManuallyDrop::new(data_plane);
         let explicit = explicit.serve(
             data_plane.plan(),
@@ -473,7 +478,7 @@ impl Daemon {
         if let Some(listener) = listener {
             daemon.serve_control(listener, reloads)?;
         }
-        // From here on what was left by the process before is this one's.
+        // From here on, what the previous process left belongs to this one.
         if let Some(register) = register {
             register.note_doors(&listeners);
             daemon.data_plane.hold().awaited.settle();
@@ -542,7 +547,8 @@ impl Daemon {
         result
     }
 
-    /// Applies the present contents of `config`. Returns the keys that stay as they were.
+    /// Applies the present contents of `config`. Returns the changed keys that take effect only
+    /// after a restart.
     ///
     /// # Errors
     /// When it is wrong, or the host refuses it; then nothing has changed.
@@ -557,7 +563,7 @@ impl Daemon {
         self.data_plane
             .reload(next.clone())
             .map_err(|error| refused("the data plane does not follow it", error))?;
-        // The level was found valid as it was read.
+        // This cannot fail: the level was checked when the file was read.
         self.logging.set(&next.log)?;
         self.plan = next;
         for key in &kept {
@@ -599,7 +605,8 @@ impl Daemon {
     }
 }
 
-/// The control socket of a plan, which may be `there`. Without one that is not configured the daemon serves all the same.
+/// The control socket of a plan; `there` is one that is open already. If it is not configured and
+/// cannot be opened, the daemon serves without it.
 pub(crate) fn control_socket(
     plan: &Plan,
     there: Option<Socket>,

@@ -111,9 +111,9 @@ pub struct DataPlane {
     health: Arc<Health>,
     /// This daemon's identity; none where it has no tunnels.
     identity: Option<watch::Sender<Arc<Identity>>>,
-    /// How many of this daemon were killed before.
+    /// Number of this daemon's data planes that were killed before.
     deaths: u64,
-    /// How many programs have taken the place of one before them.
+    /// Number of programs that have replaced one before them.
     upgrades: u64,
     /// The descriptors of its listeners.
     listeners: Vec<RawFd>,
@@ -139,9 +139,10 @@ impl DataPlane {
         u16::try_from(workers).unwrap_or(u16::MAX)
     }
 
-    /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a capability
-    /// that serving does not. Where there is a keeper, it installs interception. When all sockets are open and no
-    /// thread has started, `seal` drops the privileges that are not needed any more.
+    /// The same with raw sockets that [`Hold::injector`] opened before: opening them takes a
+    /// capability that serving does not. Where there is a keeper, it installs interception. When
+    /// all sockets are open and no thread has started, `seal` drops the privileges that are not
+    /// needed any more.
     ///
     /// # Errors
     /// As [`DataPlane::start`].
@@ -210,7 +211,8 @@ impl DataPlane {
             Ok(()) => Ok(this),
             Err(error) => {
                 if takes_over {
-                    // This process ends. Its flows are those of the next one, and dropping it would reset them.
+                    // This process ends. Its flows belong to the next one, and dropping the value
+                    // would reset them.
                     std::mem::forget(this);
                 }
                 Err(error)
@@ -228,7 +230,8 @@ impl DataPlane {
     ) -> Result<(), StartError> {
         let NewWorkers { doors, tunnel_doors, plan: plan_receiver, stopped } = new;
         let workers = u16::try_from(doors.len()).unwrap_or(u16::MAX);
-        // Where one was before, its table delivers the packets of live flows: they go on first.
+        // After a takeover, the table that is installed still delivers the packets of live flows:
+        // these are continued first.
         let is_installed = succession.as_ref().is_some_and(Succession::takes_over);
         let (opened, may_open) = watch::channel(!is_installed);
         if !is_installed {
@@ -283,8 +286,8 @@ impl DataPlane {
             self.intercept(plan, workers, keeper.as_ref())?;
             opened.send_replace(true);
         }
-        // From now on, packets that wait in a queue go on even if this process ends. A worker that does not get so
-        // far ends it.
+        // From now on, packets that wait in a queue go on even if this process ends. A worker that
+        // does not get this far ends the process.
         let _ = all_wait.recv_timeout(QUEUES);
         self.handover = Handover::new(handed, self.admission.clone());
         if plan.stands_for_others() {
@@ -297,7 +300,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Installs interception where the plan has it, and follows the keeper's news.
+    /// Installs interception where the plan has it, and follows what the keeper reports.
     fn intercept(
         &mut self,
         plan: &Arc<Plan>,
@@ -335,7 +338,7 @@ impl DataPlane {
         self.deaths
     }
 
-    /// How many programs have taken the place of one before them.
+    /// How many programs have replaced one before them.
     pub fn upgrades(&self) -> u64 {
         self.upgrades
     }
@@ -370,7 +373,7 @@ impl DataPlane {
         &self.admission
     }
 
-    /// The flows being opened, and whether flows come about.
+    /// The flows that are being opened.
     pub fn hold(&self) -> &Arc<Hold> {
         &self.hold
     }
@@ -414,7 +417,7 @@ impl DataPlane {
         }
         self.plan.send_replace(plan.clone());
         self.tunnels.follow(&plan.peers);
-        // Last, as it makes the gate of the new table follow.
+        // Last, because it also sets the gate of the new table.
         self.admission.set_limit(flows_max(&plan, self.workers()));
         Ok(())
     }
@@ -536,8 +539,8 @@ fn doors(
             doors.listeners.push((door.clone(), listener));
         }
     }
-    // More than may wait, of clients' SYNs and of our own: the daemon decides who passes by, not the
-    // queue's length.
+    // Longer than `limits.pending` for clients' SYNs and for our own: the daemon decides which
+    // flows pass by, not the queue's length.
     let number = plan.intercept.queue.saturating_add(worker);
     let length = plan.limits.pending.saturating_mul(2).saturating_add(QUEUED);
     let queue = Queue::bind(number, length);

@@ -1,7 +1,8 @@
-//! Why a flow is carried, passes by or is refused: the questions that the data plane asks, in its order.
+//! Why a flow is carried, passes by or is refused: the checks of the data plane, in its order.
 //!
-//! For a live flow it is what decided when the flow began. For any other it is what would become of a SYN that
-//! arrives now. The administrator's forward rules are asked by the SYN itself, and by nothing here.
+//! For a live flow the answer is what decided when the flow began. For any other flow it is what
+//! would become of a SYN that arrives now. The administrator's forward rules are not checked here:
+//! they apply to the SYN itself.
 
 use crate::admission::Admission;
 use crate::data_plane::DataPlane;

@@ -49,8 +49,8 @@ use tokio::{
     time,
 };
 
-/// The most that is read from a client at once. No more than this can follow its request, and an empty socket towards
-/// the server always accepts as much.
+/// The most that is read from a client at once. No more than this can follow its request, and a new
+/// socket to the server always accepts as much.
 const PIECE: usize = 4096;
 /// How long a refused client may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ const REST: Duration = Duration::from_millis(100);
 pub struct Listeners(Vec<(Protocol, TcpListener)>);
 
 impl Listeners {
-    /// Listens at the plan's addresses, where a process before this one has left none that do.
+    /// Listens at the plan's addresses. Listeners that a previous process has left are used again.
     ///
     /// # Errors
     /// When an address cannot be listened on.
@@ -91,7 +91,7 @@ impl Listeners {
     /// Serves them on a separate thread.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// When no thread can be started.
     pub fn serve(
         self,
         plan: watch::Receiver<Arc<Plan>>,
@@ -158,7 +158,7 @@ impl Drop for Explicit {
     }
 }
 
-/// What the clients of one daemon share.
+/// State that the clients of one daemon share.
 #[derive(Debug)]
 struct Desk {
     plan: watch::Receiver<Arc<Plan>>,
@@ -183,7 +183,7 @@ fn run(
             let accepts = accept(desk.clone(), protocol, listener);
             accepting.push(health.keep("accepting for an explicit listener", accepts));
         }
-        // A closed channel means that the daemon is gone: an end as well.
+        // A closed channel means that the daemon is gone, which is an end as well.
         let _ = stage.wait_for(|stage| *stage != Stage::Open).await;
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
         let _ = stage.wait_for(|stage| *stage == Stage::Ended).await;
@@ -251,7 +251,7 @@ async fn serve(
         return part(client, &mut handshake).await;
     };
     let Dialled { far, client_leg, rule, ticket } = dialled;
-    // From the response on, a stream that is cut must not look whole.
+    // From the response on, a broken stream must end with a reset, and not with a FIN.
     leg::guard(&client)?;
     if let Some(output) = handshake.poll_output() {
         client.write_all(&output).await?;
@@ -301,7 +301,8 @@ async fn read_request(
     })
 }
 
-/// Sends the reason, and lets the client read it: closing a socket with unread bytes would send a reset instead.
+/// Sends the reason, and waits until the client has read it: closing a socket with unread bytes
+/// would send a reset instead.
 async fn part(mut client: TcpStream, handshake: &mut Handshake) -> io::Result<()> {
     let farewell = async {
         if let Some(output) = handshake.poll_output() {

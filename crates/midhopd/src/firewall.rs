@@ -23,7 +23,8 @@ pub enum Firewall {
 /// Interception that this process does itself.
 #[derive(Debug)]
 pub struct Own {
-    // The order matters: the follower of others' rules is dropped first.
+    // The order matters: the follower, which watches other programs' changes to the rules, is
+    // dropped first.
     _follower: Follower,
     interception: Arc<Interception>,
 }
@@ -41,7 +42,7 @@ impl Drop for Kept {
 }
 
 impl Own {
-    /// Installs it for this many workers, and follows changes of others to the rules.
+    /// Installs it for this many workers, and follows other programs' changes to the rules.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
@@ -57,7 +58,7 @@ impl Own {
         Ok(Self { _follower: follower, interception })
     }
 
-    /// Leaves what is installed to another process, when no change of it is under way any more.
+    /// Leaves what is installed to another process. A change that is under way is finished before.
     pub fn leave(self) {
         let Self { _follower: follower, interception } = self;
         drop(follower);
@@ -91,7 +92,7 @@ impl Firewall {
         }
     }
 
-    /// Applies another plan, or restores the one before.
+    /// Applies another plan, or goes back to the previous one.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses.

@@ -46,7 +46,7 @@ impl Flow {
     /// A flow that interception delivered to a listener with the settings of `door`.
     ///
     /// # Errors
-    /// Its client, if nobody has let it in.
+    /// Returns the client if no flow expects it.
     pub fn taken(
         worker: &Rc<Worker>,
         client: TcpStream,
@@ -75,7 +75,8 @@ impl Flow {
         };
     }
 
-    /// The tunnel of the flow. None: it uses none, or its far side is open without one.
+    /// The tunnel of the flow. None: the flow has no tunnel, or its far side is already open
+    /// without one.
     fn route(&self) -> Option<Route> {
         match self.known.far {
             Some(Far { side: FarSide::Leg(_) | FarSide::Bound(_), .. }) => None,
@@ -211,12 +212,12 @@ impl Flow {
         let Self { worker, client, known, .. } = self;
         let legs = BothLegs { client, server, windows };
         let start = entered(&worker, &legs, &book, [0, 0]);
-        // It is a flow from now on.
+        // From here on it is a live flow, and no longer a flow that is being opened.
         drop(known.noted);
         carry(&worker, legs, book, stages, start, (ticket, known.life));
     }
 
-    /// Opens the far side of a client that has been accepted already.
+    /// Opens the far side of a client that was accepted early.
     async fn open(&self, bound: Option<Bound>) -> Result<TcpStream, Failure> {
         let bound = match bound {
             Some(bound) => bound,
@@ -225,7 +226,7 @@ impl Flow {
         let opening = bound.connect()?;
         tokio::select! {
             answer = opening.finish() => answer,
-            // When a client goes away, its request ends.
+            // If the client goes away, the attempt ends.
             error = relay::broken(&self.client) => Err(error.into()),
         }
     }
@@ -252,7 +253,7 @@ impl Flow {
     }
 }
 
-/// Enters a flow that begins, so that it outlives this process.
+/// Enters a new flow in the register, so that it outlives this process.
 pub fn entered(worker: &Rc<Worker>, legs: &BothLegs, book: &FlowBook, ahead: [u64; 2]) -> Start {
     let entered = worker.region.as_ref().map(|region| adopt::enter(region, legs, book, ahead));
     match entered.transpose() {
@@ -264,8 +265,8 @@ pub fn entered(worker: &Rc<Worker>, legs: &BothLegs, book: &FlowBook, ahead: [u6
     }
 }
 
-/// Relays the bytes of a flow whose two sides are open, until it ends, in a task of its own: the resources of opening
-/// it are free from here on. The `held` parts of the flow are held until then.
+/// Relays the bytes of a flow whose two sides are open, until it ends. It runs in a task of its
+/// own, so that the resources of opening are freed now. The parts in `held` are held until the end.
 pub fn carry(
     worker: &Rc<Worker>,
     legs: BothLegs,
@@ -294,13 +295,14 @@ async fn carry_to_end(
     let last = [(Side::Client, &legs.client), (Side::Server, &legs.server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     if carried.outcome.is_err() {
-        // Both are reset at once. After an orderly end the next process would have to wait as this one does.
+        // Both sockets are reset at once. After an orderly end the entry stays, because the next
+        // process would have to wait for the far ends as this one does.
         entry = None;
     }
-    // None only while the watch still holds them, which lasts no longer than a look.
+    // None only while the watch still holds them, which lasts no longer than one sample.
     if let Some(BothLegs { client, server, .. }) = watched.release() {
         let departed = close::close(client, server, last, &carried, linger, &worker.looks).await;
-        // Whoever finds it entered takes it for one that goes on.
+        // A process that finds the entry continues the flow, so it goes before the sockets.
         drop(entry);
         drop(departed);
     }

@@ -36,7 +36,7 @@ pub struct HandedFlow {
     pub ticket: Ticket,
 }
 
-/// Hands flows to the workers, each in turn.
+/// Hands flows to the workers, round robin.
 #[derive(Debug, Clone)]
 pub struct Handover {
     workers: Vec<UnboundedSender<HandedFlow>>,
@@ -91,7 +91,7 @@ fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
     let windows = [&client_leg, &server_leg].map(|leg| BoundedWindow::new(Some(leg)));
     let legs = BothLegs { client, server, windows };
     let start = match &worker.region {
-        // The client's request and its response are none of the flow's bytes.
+        // The bytes of the client's request and of the response do not belong to the flow.
         Some(_) => entered(worker, &legs, &book, ahead(&legs.client, &legs.server)?),
         None => Start::default(),
     };

@@ -1,7 +1,8 @@
 //! Connects to one of a target's addresses. An unreachable address family does not delay the other.
 //!
-//! Source: RFC 8305. Differs: addresses are not sorted by RFC 6724, but alternate between the families
-//! from the first address on, as `midhop_lookup` returns them. Without a route an attempt fails at once, and the next begins.
+//! Source: RFC 8305. Differs: addresses are not sorted by RFC 6724, but alternate between the
+//! families from the first address on, as `midhop_lookup` returns them. An attempt without a route
+//! fails at once, and the next begins.
 
 use crate::leg::{Failure, Opening, Refusal};
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -17,7 +18,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Tries `first`, and the addresses that `later` adds, until one attempt succeeds. Then the others are given up.
 ///
 /// # Errors
-/// The failure of the attempt that failed last; none where there was nothing to try.
+/// The failure of the last attempt that failed; none if there was no address.
 pub async fn race<C, T, E>(
     first: Vec<C>,
     later: impl Future<Output = Vec<C>>,

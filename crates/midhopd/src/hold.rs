@@ -54,12 +54,13 @@ use tokio::sync::Notify;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{interval, sleep};
 
-/// Interval at which waiting flows are looked at.
+/// Interval at which waiting flows are checked.
 const LOOK: Duration = Duration::from_millis(250);
 /// A far side that has not answered gets a last chance when its client has retransmitted the SYN this often (after 2
 /// or 3 s).
 const PATIENT_REPEATS: u32 = 2;
-/// Shorter than the time until a client's next SYN.
+/// Time that a far side has after its client's repeated SYN. Shorter than the time until the
+/// client's next SYN.
 const LAST_CHANCE: Duration = Duration::from_millis(900);
 
 /// One queue, and what its worker needs to answer it.
@@ -80,7 +81,7 @@ struct Holder {
     decided: Notify,
 }
 
-/// A SYN and what is known of its flow before a decision.
+/// A SYN and what is known of its flow before it is decided on.
 #[derive(Debug)]
 struct Opener {
     /// How its client sees the flow.
@@ -145,7 +146,7 @@ pub async fn hold(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     PassBy,
-    /// It passes by, and its flow is repaired.
+    /// It passes by, and its flow is assisted.
     Assist,
     /// As `PassBy`, unless a rule may forbid it.
     Undecided,
@@ -165,7 +166,7 @@ impl Holder {
                 self.worker.hold.entries.note_class(leaving, answer.class);
                 Some(Verdict::PassBy)
             }
-            // Its target drops it, and counts it. A rule may still forbid it.
+            // The target drops it, and counts it. A rule may still forbid it.
             Some(syn) if !syn::is_intact(&packet.bytes, &syn) => Some(Verdict::Undecided),
             Some(syn) => {
                 let ends = Ends { client: syn.source, server: syn.destination };
@@ -175,7 +176,8 @@ impl Holder {
                 } else {
                     let verdict = self.opening_segment(packet, &syn);
                     if matches!(verdict, Some(Verdict::PassBy | Verdict::Assist)) {
-                        // If retransmitted, it must not be split: the first may have been answered.
+                        // A retransmission must pass as well: the target may have answered this
+                        // SYN.
                         entries.pass(ends, syn.sequence, Instant::now());
                     }
                     verdict
@@ -239,14 +241,15 @@ impl Holder {
         let resting = hold.watchdog.resting(Instant::now()).is_some();
         let met = hold.entries.meet(ends, &waiting);
         if met != Met::Nothing {
-            // It may be about one of those.
+            // A flow that is prepared or being entered may be the one that the SYN belongs to.
             self.settle();
         }
         match met {
             Met::Nothing => {}
             Met::Itself(repeats) => {
                 self.worker.ledger.repeated_syns.add(1);
-                // Before a last chance as well: a client that is let go may bring one SYN more than it sent.
+                // This applies before a last chance as well: a client that is let go may then cause
+                // one SYN more than it sent.
                 self.repeat(&leaving, opener.departure.mark);
                 if repeats != PATIENT_REPEATS || is_strict(&plan, &decision) {
                     return Some(Verdict::Drop);
@@ -255,7 +258,7 @@ impl Holder {
                 return None;
             }
             Met::Older(older) => {
-                // Its client gave it up: nobody waits for an answer.
+                // The client gave the older connection up, so no answer to its SYN is awaited.
                 self.repeat(&older.leaving, opener.departure.mark);
                 self.answer_queue(older.packet, 0, Verdict::Drop);
                 return None;
@@ -265,19 +268,20 @@ impl Holder {
                 return Some(Verdict::Drop);
             }
             Met::Ready if resting && !is_strict(&plan, &decision) => {
-                // Its far side is reset, and this SYN goes to the same server.
+                // The far side that was opened is reset, and this SYN goes to the same server.
                 hold.entries.forget(&ends);
                 self.tracker_forgets(opener.departure.ends);
                 return Some(Verdict::PassBy);
             }
             Met::Ready => {
-                // What was injected before did not reach the listener, or its answer not the client. That it is
-                // entered in connection tracking already is as well: a client that comes this very moment, on
-                // another worker, has left that state.
+                // The injected SYN did not reach the listener, or its SYN-ACK did not reach the
+                // client. The client's leg is not entered again in connection tracking: another
+                // worker may accept the client at this very moment, and its entry is then beyond
+                // that state.
                 return Some(self.deliver(ends, &waiting.syn));
             }
             Met::Living if hold.awaited.has(&ends) => {
-                // The process before may have died before it had let its client in.
+                // The previous process may have died before it let the client in.
                 return Some(self.let_in(&opener.connection, &waiting.syn));
             }
             Met::Living => {
@@ -319,9 +323,9 @@ impl Holder {
         }
     }
 
-    /// Decides the action for a flow, and its tunnel. A tunnel that would carry the flow back to where it comes from
-    /// does not count: the flow is then split by this host alone, if it also leaves by an interface that is
-    /// intercepted.
+    /// Decides the action for a flow, and its tunnel. A tunnel that would carry the flow back to
+    /// where it comes from does not count. This host then splits the flow alone, if it also leaves
+    /// by an interface that is intercepted.
     fn course(&self, plan: &Plan, decision: &Decision, opener: &Opener) -> (Action, Option<Route>) {
         let Some(route) = plan.route(decision) else { return (decision.action, None) };
         let (arrival, departure) =
@@ -367,8 +371,9 @@ impl Holder {
         }
     }
 
-    /// Gives a far side a last chance, as our own SYN is retransmitted when its client's is. Then gives it up: the
-    /// client's SYN may reach it where ours does not.
+    /// Gives a far side a last chance: our own SYN is retransmitted together with its client's.
+    /// Then the attempt ends and the client's SYN passes by, since it may reach a server that ours
+    /// does not.
     async fn let_go(self: Rc<Self>, ends: Ends, target: SocketAddr, again: Waiting) {
         sleep(LAST_CHANCE).await;
         let hold = &self.worker.hold;
@@ -390,7 +395,7 @@ impl Holder {
         self.answer_queue(again.packet, again.mark, Verdict::PassBy);
     }
 
-    /// Makes the watchdog check the firewall's counters, while flows wait for their handshakes.
+    /// Has the watchdog check the firewall's counters while flows wait for their handshakes.
     fn look(&self) {
         let hold = &self.worker.hold;
         let now = Instant::now();
@@ -492,7 +497,7 @@ impl Holder {
                         }
                         bound.connect_once()?
                     }
-                    // None has the last.
+                    // The client's SYN then passes by. No rule can have `otherwise = "assist"`.
                     Action::Bypass | Action::Assist => return Err(why.into()),
                     Action::Reject => {
                         return Err(Failure { error: why, refusal: Some(Refusal::Reset) });
@@ -509,7 +514,7 @@ impl Holder {
         self.deliver(connection.ends, syn)
     }
 
-    /// Has the kernel answer a SYN: a connection of these ends, or else the listener.
+    /// Has the kernel answer a SYN: by a connection of these ends, or else by the listener.
     fn deliver(&self, ends: Ends, syn: &[u8]) -> Verdict {
         let server = ends.server.ip();
         if let Err(error) = self.injector().and_then(|injector| injector.open_client(syn, server)) {
@@ -518,8 +523,9 @@ impl Holder {
         Verdict::Drop
     }
 
-    /// Has the client's connection of a flow answer a SYN; it stays as it is in connection tracking. Where that is gone
-    /// and the flow ends, the client's next SYN opens another: this one would meet a listener that expects nobody.
+    /// Has the flow's connection to the client answer a SYN. Its entry in connection tracking stays
+    /// as it is. If the connection is gone because the flow ends, the SYN is dropped, since no flow
+    /// would expect the client at the listener. The client's next SYN opens another flow.
     fn answer_by_flow(&self, ends: Ends, syn: &[u8]) -> Verdict {
         match sock_diag::is_connected(ends.server, ends.client) {
             Ok(true) => self.deliver(ends, syn),

@@ -1,8 +1,10 @@
-//! Waiting for a configuration that asks for something: the one that is shipped asks for nothing.
+//! Waits for a configuration with flows to take. The configuration that is shipped takes none.
 //!
-//! Invariant: this comes before anything else of the process. It has the privileges that it was started with, which the
-//! start takes. It reads its configuration, and what root, its user and `control.group` request on the control socket.
-//! Invariant: it starts no thread, and catches no signal: both would last beyond it.
+//! Invariant: this is the first thing that the process does, and it still has all privileges, which
+//! the start needs. It reads only the configuration, and what root, its user and `control.group`
+//! request on the control socket.
+//!
+//! Invariant: it starts no thread, and installs no signal handler: both would outlast it.
 
 mod signals;
 
@@ -33,29 +35,29 @@ use tokio::{net::UnixListener, runtime, sync::mpsc, task::JoinHandle, time};
 /// How long clients of the control socket may take to read the last response.
 const LAST_RESPONSE: Duration = Duration::from_secs(1);
 
-/// A configuration that asks for flows.
+/// A configuration that takes flows.
 #[derive(Debug)]
 pub struct Asked {
-    /// What it resolves to.
+    /// The plan that it resolves to.
     pub plan: Plan,
     /// Its text.
     pub text: String,
-    /// The control socket, where there was one before.
+    /// The control socket, if one is open already.
     pub control: Option<Socket>,
     /// The reloads so far.
     pub reloads: Arc<Reloads>,
 }
 
-/// Whether the plan asks for any flow.
+/// Whether the plan takes any flow.
 fn proxies(plan: &Plan) -> bool {
     let explicit = &plan.explicit;
     let asked = !explicit.http_connect.is_empty() || !explicit.socks5.is_empty();
     !plan.intercept.interfaces.is_empty() || asked || !plan.tunnel.listen.is_empty()
 }
 
-/// Waits until the configuration asks for flows: the plan then, which this host can follow, and the text of the file.
-/// A program that takes flows over does not wait.
-/// Nothing, where a signal ends the process before.
+/// Waits until the configuration takes flows. Returns the plan, which this host can follow, and the
+/// text of the file. None if a signal ends the process before. A program that takes over flows does
+/// not wait.
 ///
 /// # Errors
 /// When the host refuses the first plan, or signals cannot be waited for.
@@ -67,7 +69,7 @@ pub fn until_asked(
     takes_over: bool,
 ) -> Result<Option<Asked>, Failure> {
     if takes_over {
-        // What is to be free is taken: by what this program takes over.
+        // The host is not checked: the program before still occupies what has to be free.
         return Ok(Some(Asked { plan, text, control: None, reloads: Arc::default() }));
     }
     if proxies(&plan) {
@@ -102,7 +104,7 @@ fn warn() {
     );
 }
 
-/// A daemon that waits.
+/// A daemon that takes no flows yet.
 struct Idle<'a> {
     config: &'a Path,
     logging: &'a Logging,
@@ -125,7 +127,7 @@ impl<'a> Idle<'a> {
         Ok(Self { config, logging, control, answers, requests, places: Places::default() })
     }
 
-    /// Waits until a reload asks for flows, or a signal ends the process.
+    /// Waits until a reload takes flows, or a signal ends the process.
     async fn wait(&mut self, wanted: &SigSet) -> Result<Option<Asked>, Failure> {
         let failed =
             |error: std::io::Error| Failure::run("signals cannot be waited for").because(error);
@@ -141,12 +143,12 @@ impl<'a> Idle<'a> {
             };
             let (result, asked) = self.reload();
             if let Some(asker) = asker {
-                // If it has left, the log has the result.
+                // A client that has left finds the result in the log.
                 let _ = asker.send(result);
             }
             if let Some((plan, text)) = asked {
                 end(serving).await;
-                // Who takes longer loses the connection, and may ask again.
+                // A client that takes longer loses the connection, and may repeat its request.
                 let _ = time::timeout(LAST_RESPONSE, self.places.free()).await;
                 let (control, reloads) = (self.control.take(), self.answers.booked_reloads.clone());
                 return Ok(Some(Asked { plan, text, control, reloads }));
@@ -175,7 +177,8 @@ impl<'a> Idle<'a> {
         Some(serve::serve(listener, Arc::new(answers), places))
     }
 
-    /// Reads the configuration again: the result, and what is asked for if it asks for flows.
+    /// Reads the configuration again. Returns the result, and the plan with its text if it takes
+    /// flows.
     fn reload(&self) -> (Reload, Option<(Plan, String)>) {
         let mut asked = None;
         let mut error = None;

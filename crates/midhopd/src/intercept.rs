@@ -1,8 +1,8 @@
 //! Takes flows from the wire. It uses an nftables table of its own, routing rules that lead packets to the daemon's
 //! sockets, raw sockets that inject held SYNs again, and entries in connection tracking.
 //!
-//! Invariants: tables, rules and routes of others are not touched. What is installed is removed when the value is
-//! dropped. What a dead predecessor of the same name left is replaced, and only that.
+//! Invariants: tables, rules and routes of others are not touched. What is installed is removed
+//! when the value is dropped. Only leftovers of a dead predecessor with the same name are replaced.
 
 pub mod conntrack;
 mod detect;
@@ -91,12 +91,12 @@ pub enum InterceptError {
 pub struct OnTracked(Box<dyn Fn(bool) + Send + Sync>);
 
 impl OnTracked {
-    /// Calls a function.
+    /// Calls a function with it.
     pub fn by(callback: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self(Box::new(callback))
     }
 
-    /// Sets a flag.
+    /// Stores it in a flag.
     pub fn in_flag(flag: Arc<AtomicBool>) -> Self {
         Self::by(move |tracked| flag.store(tracked, Relaxed))
     }
@@ -128,7 +128,7 @@ struct Installed {
     queues: u16,
     setting: TableSetting,
     mirror: Mirror,
-    /// Warnings already given about the routing rules of others.
+    /// Warnings that were already logged about the routing rules of others.
     warnings: Vec<String>,
     /// Whether new flows are taken.
     open: bool,
@@ -180,7 +180,7 @@ impl Interception {
         &self.passed
     }
 
-    /// Applies another plan, or restores the one before.
+    /// Applies another plan, or goes back to the previous one.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses.
@@ -215,7 +215,7 @@ impl Interception {
         self.put(&installed, |text| self.passed.across(|| transact(&self.instance, text)))
     }
 
-    /// Checks what others have changed in the firewall and in the routing rules, and follows.
+    /// Checks what others have changed in the firewall and in the routing rules, and adapts to it.
     pub fn refresh(&self) {
         let mut installed = self.installed();
         if let Err(error) = installed.follow_rules() {
@@ -294,7 +294,8 @@ impl Interception {
 }
 
 impl Installed {
-    /// Copies the administrator's routing rules as far as they matter, and warns of those in the way.
+    /// Copies the administrator's routing rules as far as they matter. Warns of rules that take
+    /// packets before ours.
     fn follow_rules(&mut self) -> io::Result<()> {
         if self.entrances.is_empty() {
             return Ok(());
@@ -322,7 +323,7 @@ impl Drop for Interception {
     }
 }
 
-/// Removes what another process has installed by a plan and left.
+/// Removes what another process has installed by this plan and has left.
 pub fn remove(plan: &Plan) {
     let instance = &plan.intercept.instance;
     if let Err(error) = transact(instance, &table::removal(instance)) {
@@ -334,7 +335,8 @@ pub fn remove(plan: &Plan) {
     }
 }
 
-/// The number of the queue for packets of assisted flows: behind those of `queues` workers.
+/// The number of the queue for packets of assisted flows. It follows the queues of the workers, of
+/// which there are `queues`.
 pub fn assist_queue(plan: &Plan, queues: u16) -> u16 {
     plan.intercept.queue.saturating_add(queues)
 }
@@ -349,7 +351,7 @@ fn mirror(plan: &Plan, delivery: Delivery) -> Mirror {
     Mirror::new(Marks::new(*mark), interfaces, delivery.preferences())
 }
 
-/// What an instance's table has counted of handshakes.
+/// The handshakes that an instance's table has counted.
 ///
 /// # Errors
 /// When the kernel does not answer.

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Live flows read under one lock.
+/// Number of live flows that are read under one lock.
 const SLICE: usize = 256;
 
 /// A number that only its own worker changes and any thread may read.
@@ -41,7 +41,7 @@ impl Counter {
         self.0.fetch_add(amount, Relaxed);
     }
 
-    /// Subtracts from it; for numbers of present things.
+    /// Subtracts from it; for the present number of something.
     pub fn sub(&self, amount: u64) {
         self.0.fetch_sub(amount, Relaxed);
     }
@@ -51,7 +51,7 @@ impl Counter {
         self.0.store(value, Relaxed);
     }
 
-    /// Sets it; returns what it was.
+    /// Sets it and returns the previous value.
     pub fn replace(&self, value: u64) -> u64 {
         self.0.swap(value, Relaxed)
     }
@@ -62,10 +62,10 @@ impl Counter {
     }
 }
 
-/// State and actions of an agent that repairs flows.
+/// State and actions of the agents for assisted flows.
 #[derive(Debug, Default)]
 pub struct AssistBook {
-    /// Directions of flows that it keeps state for.
+    /// Directions of flows that the agents keep state for.
     pub flows: Counter,
     /// Unit: bytes. Size of its cache.
     pub cached: Counter,
@@ -73,13 +73,13 @@ pub struct AssistBook {
 }
 
 impl AssistBook {
-    /// Records its actions, by its own names.
+    /// Records the agents' actions, under their own names.
     pub fn count(&self, counts: impl IntoIterator<Item = (&'static str, u64)>) {
         let mut own = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         own.extend(counts);
     }
 
-    /// Its actions.
+    /// The agents' actions.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -116,7 +116,8 @@ pub struct Ledger {
     pub bypassed_by_limit: Counter,
     /// Which limit that was.
     pub limits: LimitsReached,
-    /// Flows that passed by because flows did not come about, or this one's far side did not respond.
+    /// Flows that passed by because handshakes failed in general, or because this one's far side
+    /// did not respond.
     pub bypassed_by_watchdog: Counter,
     /// Flows that pass by and are assisted.
     pub assisted: Counter,
@@ -124,25 +125,25 @@ pub struct Ledger {
     pub assist: AssistBook,
     /// Flows that a rule rejected.
     pub rejected: Counter,
-    /// Flows that peers requested to targets that nobody may request.
+    /// Flows that peers requested to targets that are not permitted.
     pub forbidden: Counter,
     /// Flows that peers requested in the name of clients that are not theirs.
     pub disbelieved: Counter,
     /// Flows and connections that peers requested beyond their limits.
     pub excessive: Counter,
-    /// Handshakes of strangers that were to prove their address, as there were many.
+    /// Handshakes of unknown clients that had to prove their address, because there were many.
     pub retried_handshakes: Counter,
-    /// Those that got no response, as there were too many.
+    /// Handshakes that got no response, because there were too many.
     pub dropped_handshakes: Counter,
     /// Flows through tunnels that have gone on with another carrier.
     pub resumed: Counter,
-    /// Those that could have, and did not within the time, or were not known any more.
+    /// Flows that could have been resumed, but were not in time, or were not known any more.
     pub not_resumed: Counter,
     /// Requests of peers to resume flows that were refused.
     pub resumptions_refused: Counter,
     /// Flows that wait for another carrier now.
     pub waiting_flows: Counter,
-    /// Requests of peers for anything but a flow, malformed ones, and those that did not arrive whole.
+    /// Requests of peers for anything but a flow, malformed requests, and incomplete ones.
     pub unserved: Counter,
     /// Unit: bytes. From clients to servers.
     pub bytes_up: Counter,
@@ -154,13 +155,13 @@ pub struct Ledger {
     pub repeated_syns: Counter,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Counter,
-    /// How often a receive buffer was set because memory was short.
+    /// Number of times a receive buffer was set because memory was short.
     pub windows_bounded: Counter,
     /// Datagrams received on this worker's sockets of tunnels.
     pub datagrams: Counter,
-    /// Those of them that belonged to other workers' connections.
+    /// Datagrams that belonged to other workers' connections and were handed to them.
     pub handed_datagrams: Counter,
-    /// Where clients are counted by their prefixes.
+    /// The counters of clients' prefixes.
     prefixes: Arc<Prefixes>,
     legs: Mutex<BTreeMap<String, LegBook>>,
     peers: Mutex<BTreeMap<String, PeerBook>>,
@@ -170,12 +171,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger that counts clients with others'.
+    /// A ledger that shares the counters of clients' prefixes.
     pub fn with_prefixes(prefixes: Arc<Prefixes>) -> Self {
         Self { prefixes, ..Self::default() }
     }
 
-    /// Where a flow's bytes are booked: up, and down.
+    /// The counters for a flow's bytes: up and down.
     pub fn books<'a>(&'a self, book: &'a FlowBook) -> [Books<'a>; 2] {
         [
             Books { flow: &book.up, all: &self.bytes_up },
@@ -189,7 +190,7 @@ impl Ledger {
         self.limits.of(limit).add(1);
     }
 
-    /// Books a far side that did not accept.
+    /// Books an attempt to open a far side that failed.
     pub fn book_failure(&self, failure: &Failure) {
         match failure.refusal {
             Some(Refusal::Reset) => self.refused.add(1),
@@ -210,7 +211,8 @@ impl Ledger {
         book
     }
 
-    /// Books the kernel's statistics of a flow's socket on one side, now and then and at its end.
+    /// Books the kernel's statistics of a flow's socket on one side. Called at intervals, and at
+    /// the flow's end.
     pub fn sample(&self, book: &FlowBook, side: Side, stream: &TcpStream) -> Option<Sample> {
         let sample = Sample::of(stream)?;
         if sample.is_measured() {
@@ -225,8 +227,8 @@ impl Ledger {
         Some(sample)
     }
 
-    /// Books the present state of an open tunnel, the `number`th of the process. QUIC counts lost packets, and sends
-    /// their contents again.
+    /// Books the present state of an open tunnel, the `number`th of the process. The packets that
+    /// QUIC counts as lost are booked as retransmissions.
     pub fn measured(&self, peer: &str, number: u64, at: Tunnel) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let before = with(&self.peers, peer, |book| {
@@ -259,12 +261,12 @@ impl Ledger {
         with(&self.peers, peer, |book| book.tcp_trials += 1);
     }
 
-    /// Books that TCP carried no more than QUIC.
+    /// Books that TCP was tried in vain: it carried no more than QUIC.
     pub fn tried_tcp_in_vain(&self, peer: &str) {
         with(&self.peers, peer, |book| book.vain_tcp_trials += 1);
     }
 
-    /// Books until when the certificates are valid that a peer has shown. Unit: seconds since 1970.
+    /// Books the expiry of the certificates that a peer has presented. Unit: seconds since 1970.
     pub fn showed(&self, peer: &str, until: Option<i64>) {
         with(&self.peers, peer, |book| book.certificate_until = until);
     }
@@ -299,7 +301,7 @@ impl Ledger {
         with(&self.peers, peer, |book| book.violations += 1);
     }
 
-    /// Books that a tunnel is gone.
+    /// Books that a tunnel has closed.
     pub fn gone(&self, peer: &str, number: u64) {
         with(&self.peers, peer, |book| {
             if let Some(last) = book.open.remove(&number) {
@@ -348,7 +350,7 @@ impl Ledger {
         self.slices().flatten().collect()
     }
 
-    /// Measures the speed of each live flow since the last call, for the one who observes them at intervals.
+    /// Measures the speed of each live flow since the last call. Only one observer may call this.
     pub fn observe(&self) {
         for book in self.slices().flatten() {
             book.speed.observe(book.up.value(), book.down.value(), book.since.elapsed());
@@ -399,29 +401,30 @@ pub struct PeerBook {
     pub open: BTreeMap<u64, Tunnel>,
     /// Tunnels that were opened.
     pub opened: u64,
-    /// Those of them over TCP.
+    /// Tunnels over TCP, of these.
     pub tcp_opened: u64,
-    /// Attempts in vain to open one.
+    /// Failed attempts to open one.
     pub open_failures: u64,
-    /// The pause before the next attempt, after one in vain.
+    /// The pause before the next attempt, after a failed one.
     pub retry_pause: Option<Duration>,
     /// Packets sent into closed tunnels.
     pub sent_packets: u64,
-    /// Packets lost of those.
+    /// Packets of these that were lost.
     pub lost_packets: u64,
     /// Repairs in closed tunnels.
     pub repaired: Repaired,
     /// The carrier of new flows, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
-    /// How often they went from QUIC to TCP, or back.
+    /// Number of changes from QUIC to TCP, or back.
     pub carrier_changes: u64,
     /// Trials of TCP because UDP may be throttled.
     pub tcp_trials: u64,
-    /// Those of them in which TCP carried no more.
+    /// Trials in which TCP carried no more.
     pub vain_tcp_trials: u64,
     /// Tunnels that this end has closed because the peer broke a rule.
     pub violations: u64,
-    /// Unit: seconds since 1970. The end of the certificates that it showed last, the first to end.
+    /// Unit: seconds since 1970. The expiry of the certificates that it presented last: the
+    /// earliest of them.
     pub certificate_until: Option<i64>,
     /// The last failure between it and this end.
     pub trouble: Option<PeerTrouble>,
@@ -438,9 +441,10 @@ pub struct Tunnel {
     pub window: Bytes,
     /// Its send rate, headers included; none: only the window limits it.
     pub rate: Option<Rate>,
-    /// What the link carries instead of the rate that is configured, headers included; none: that is believed.
+    /// The rate that the link was found to carry instead of the configured one, headers included;
+    /// none: the configured one is used.
     pub carried: Option<Rate>,
-    /// What its modem reports at this moment.
+    /// The rate that its modem reports now.
     pub reported: Option<Rate>,
     /// What is in flight.
     pub in_flight: Bytes,
@@ -469,7 +473,7 @@ pub struct Repaired {
     pub protected: Bytes,
     /// Bytes that repairs and loss reports added.
     pub added: Bytes,
-    /// The part of its datagrams that the peer has lately missed, before repairs.
+    /// The part of sent datagrams that the peer has lately not received, before repairs.
     pub missed: f64,
 }
 
@@ -486,7 +490,7 @@ impl From<(Stats, f64)> for Repaired {
 }
 
 impl Repaired {
-    /// Adds another tunnel's; the newest has the best knowledge of the loss.
+    /// Adds another tunnel's. The loss is taken from the last one added, which is the newest.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.given_back += other.given_back;
@@ -509,7 +513,7 @@ fn with<B: Default, R>(
     }
 }
 
-/// A panic elsewhere leaves counters as correct as they were.
+/// Counters stay valid after a panic elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

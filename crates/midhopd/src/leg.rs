@@ -30,13 +30,16 @@ use std::os::fd::AsFd;
 use std::time;
 use tokio::net::TcpStream;
 
-/// How often a SYN is retransmitted: for some 15 s at most. A persistent client retransmits its own.
+/// Number of retransmissions of a SYN: some 15 s at most. A client that goes on retransmits its own
+/// SYN.
 const SYN_RETRIES: i32 = 3;
-/// How often a SYN-ACK is retransmitted: for 7 s. A client that retransmits its SYN gets it again.
+/// Number of retransmissions of a SYN-ACK: some 7 s. A client that retransmits its SYN gets it
+/// again.
 const ANSWER_RETRIES: i32 = 2;
-/// The priority of retransmitted SYNs: of those that need no privilege, the one that no type of service has.
+/// The priority of retransmitted SYNs. Of the priorities that need no privilege, it is the one that
+/// no type of service has.
 pub const REPEATS: i32 = 5;
-/// Connections that wait to be accepted, per listener.
+/// The most connections per listener that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 /// Opens a listener on the loopback for the flows of one leg's clients. All of the leg's settings, and the firewall
@@ -60,7 +63,8 @@ pub fn listen(address: SocketAddr, leg: &LegPlan, mark: u32) -> io::Result<TcpLi
     Ok(socket.into())
 }
 
-/// Takes over a listener that another process has opened for clients of a leg, which may have had other settings then.
+/// Takes over a listener for clients of a leg that another process has opened, perhaps with other
+/// settings.
 ///
 /// # Errors
 /// When a setting is refused.
@@ -72,14 +76,14 @@ pub fn listen_on(listener: TcpListener, leg: &LegPlan, mark: u32) -> io::Result<
     Ok(socket.into())
 }
 
-/// How a flow leaves this host, where it was forwarded or would have been.
+/// How a flow leaves this host after forwarding, or would leave it if it were not split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Departure {
     /// Its addresses and ports, after every translation.
     pub ends: Ends,
     /// Its packets' firewall mark.
     pub mark: u32,
-    /// The interface by which it leaves; none where that is not known.
+    /// The interface by which it leaves; none if that is not known.
     pub egress: Option<String>,
 }
 
@@ -90,7 +94,7 @@ pub struct Bound {
     ends: Ends,
 }
 
-/// Opens a socket towards a flow's server.
+/// Opens a socket to a flow's server.
 ///
 /// # Errors
 /// When a local resource is missing, or another socket on this host has the address and port.
@@ -105,9 +109,9 @@ pub fn bind(departure: &Departure, leg: &LegPlan, class: u8) -> io::Result<Bound
     guard(&socket)?;
     plain_settings(&socket, leg)?;
     set_class(&socket, server, class)?;
-    // The network's report is read as it was sent, see [`Refusal`].
+    // The network's report is kept with its ICMP code, see [`Refusal`].
     refusal::explain(&socket, server, true)?;
-    // The client's own SYNs limit how long it matters.
+    // The client's own SYNs limit the time for which the attempt matters.
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_SYNCNT, SYN_RETRIES)?;
     line::bind(&socket, client)?;
     Ok(Bound { socket, ends: departure.ends })
@@ -121,8 +125,8 @@ impl Bound {
     pub fn connect(self) -> io::Result<Opening> {
         let Self { socket, ends } = self;
         let started = match socket.connect(&ends.server.into()) {
-            // An earlier connection of these ends waits here for late segments. Neither the client nor the server
-            // waits.
+            // An earlier connection of these ends waits here for late segments. Neither the client
+            // nor the server waits for them.
             Err(error)
                 if error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
                     && dismiss(ends).unwrap_or(false) =>
@@ -169,7 +173,7 @@ fn opening(
     match started {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-        // This host's own routes report it at once: it is a response like any other.
+        // This host's own routes can report a failure at once: it is a response like any other.
         Err(error) if refusal::of(&error, None, server).is_some() => {
             return Ok(Opening { answer: Err(error), server, explain, priority: None });
         }
@@ -179,7 +183,7 @@ fn opening(
     Ok(Opening { answer, server, explain, priority: None })
 }
 
-/// Starts to connect to a server with this host's own address, for a client that asked to.
+/// Starts to connect to a server with this host's own address, for a client that requested it.
 ///
 /// # Errors
 /// When a local resource is missing. [`Opening::finish`] reports the far side's refusal.
@@ -192,17 +196,18 @@ pub fn dial_as_self(server: SocketAddr, leg: &LegPlan) -> io::Result<Opening> {
     opening(socket, server, started, true)
 }
 
-/// Makes the loss of a socket a reset, as [`listen`] and [`dial`] do for theirs, and sends small writes at once.
+/// Makes the closing of a socket a reset, as [`listen`] and [`dial`] do, and sends small writes at
+/// once.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn guard(socket: impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(&socket);
     socket.set_tcp_nodelay(true)?;
-    // Urgent data stays in the stream: a byte out of its place would be lost.
+    // Urgent data stays in the stream: otherwise a byte would be lost.
     socket.set_out_of_band_inline(true)?;
-    // Until a flow has ended in order, losing its socket is a reset: if this process dies, no end takes half a stream
-    // for a whole one.
+    // Until a flow has ended in order, closing its socket sends a reset. So if this process dies,
+    // no end takes half a stream for a whole one.
     socket.set_linger(Some(time::Duration::ZERO))
 }
 
@@ -212,12 +217,12 @@ pub struct Opening {
     answer: io::Result<TcpStream>,
     server: SocketAddr,
     explain: bool,
-    /// The priority of the established connection, if it is a different one until then.
+    /// The priority of the connection once it is established, if it has another one until then.
     priority: Option<i32>,
 }
 
 impl Opening {
-    /// The address from which it is opened; none where that has failed already.
+    /// The address from which it is opened; none if opening has failed already.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.answer.as_ref().ok()?.local_addr().ok()
     }
@@ -225,7 +230,7 @@ impl Opening {
     /// Waits for the response.
     ///
     /// # Errors
-    /// The far side's: refused, unreachable, silent.
+    /// The failure of the far side: refused, unreachable or silent.
     pub async fn finish(self) -> Result<TcpStream, Failure> {
         let server = self.server;
         let failed = |error: io::Error, code| {

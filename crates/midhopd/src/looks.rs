@@ -1,7 +1,8 @@
-//! One timer for all looks of a thread that tolerate some milliseconds of delay: they are due in rounds.
+//! One timer for all checks of a thread that tolerate some milliseconds of delay: they are due in
+//! rounds.
 //!
-//! A separate timer that expires before all others would wake the event loop once to be set, and once to expire.
-//! Where many flows end, that was a tenth of their cost.
+//! A separate timer that expires before all others would wake the event loop twice: once when it is
+//! set, and once when it expires. With many flows that end, this was a tenth of their cost.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,15 +12,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// Unit: milliseconds. Between two rounds.
+/// Unit: milliseconds. Interval between two rounds.
 const ROUND_MS: u64 = 4;
 
-/// The tasks that wait for a look, by round.
+/// The tasks that wait for a check, by round.
 #[derive(Debug)]
 pub struct Looks {
     epoch: Instant,
     due: RefCell<BTreeMap<u64, Rc<Notify>>>,
-    /// The first round is another.
+    /// Notified when a task is due before all others.
     sooner: Notify,
 }
 
@@ -43,7 +44,7 @@ impl Looks {
         notify.notified().await;
     }
 
-    /// Wakes the tasks that are due, for ever.
+    /// Wakes the tasks when they are due, for ever.
     pub async fn go_on(&self) -> Infallible {
         loop {
             let first = self.due.borrow().keys().next().copied();
@@ -85,7 +86,7 @@ mod tests {
                 spawn_local(async move { going.go_on().await });
                 let begin = Instant::now();
                 let ended = Rc::new(Cell::new(0));
-                // The longest first: the others are due before the present sleep ends.
+                // The longest comes first: the others are due before it.
                 let tasks = [1000, 50, 7, 1, 1].map(|ms| {
                     let (looks, ended) = (looks.clone(), ended.clone());
                     spawn_local(async move {

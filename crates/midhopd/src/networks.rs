@@ -1,4 +1,4 @@
-//! Counts something per network, for bounds that one host must not use up alone.
+//! Counts members per network, for bounds that one host must not use up alone.
 
 use std::{
     collections::BTreeMap,
@@ -15,20 +15,20 @@ pub struct Networks {
 /// The part of the address that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
-    /// The range of one host: an address, or 64 bits of them.
+    /// The range of one host: an IPv4 address, or an IPv6 prefix of 64 bits.
     Host,
-    /// The range of one site: 256 addresses, or 80 bits of them.
+    /// The range of one site: 256 IPv4 addresses, or an IPv6 prefix of 48 bits.
     Site,
 }
 
-/// A member of a network. Dropping it leaves.
+/// A member of a network. Dropping it removes it.
 #[derive(Debug)]
 pub struct Member {
     networks: Arc<Networks>,
     address: IpAddr,
 }
 
-/// Represents all addresses of the host at this one.
+/// One address that represents all addresses of the same host.
 pub fn host_of(address: IpAddr) -> IpAddr {
     prefix(Width::Host, address)
 }

@@ -1,7 +1,8 @@
 //! Counters of source prefixes: clients that are counted as one, such as those behind one terminal.
 //!
-//! Invariant: there are at most [`PREFIXES_MAX`] of them, whoever comes; the flows of all others are counted together.
-//! A flow looks for its prefix once, when it opens, and keeps the counters: bytes are added to them without a lock.
+//! Invariant: there are at most [`PREFIXES_MAX`] of them, whatever clients connect; the flows of
+//! all others are counted together. A flow looks its prefix up once, when it opens, and keeps the
+//! counters: bytes are added to them without a lock.
 
 use crate::ledger::Counter;
 use ipnet::IpNet;
@@ -10,10 +11,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Prefixes that are counted each on its own. Those that are configured always have a place.
+/// Number of prefixes that are counted separately. Configured prefixes always have a place.
 pub const PREFIXES_MAX: usize = 128;
 
-/// What clients of one prefix do.
+/// Counters of the clients of one prefix.
 #[derive(Debug, Default)]
 pub struct PrefixBook {
     /// Live flows.
@@ -40,7 +41,7 @@ struct State {
 }
 
 impl Prefixes {
-    /// Goes by other lengths and lists from now on. Live flows stay where they were counted.
+    /// Applies other lengths and lists. Live flows stay where they were counted.
     pub fn follow(&self, sources: &Sources) {
         let mut state = self.lock();
         if state.sources == *sources && !state.books.is_empty() {
@@ -67,7 +68,7 @@ impl Prefixes {
             None if state.books.len() >= PREFIXES_MAX => self.others.clone(),
             None => state.books.entry(prefix).or_default().clone(),
         };
-        // Under the lock: a prefix with a flow is never forgotten.
+        // Under the lock, so that a prefix with a flow is never removed.
         book.flows.add(1);
         book.started.add(1);
         book
@@ -86,8 +87,8 @@ impl Prefixes {
 }
 
 impl State {
-    /// Forgets a prefix without flows, the one that moved least, where there is no place left: its series ends, and
-    /// begins at zero when it comes back, which is what a counter may do.
+    /// If there is no place left, removes the prefix without flows that moved the fewest bytes. Its
+    /// series ends, and starts at zero if the prefix comes back, as a counter may do.
     fn make_room(&mut self) {
         if self.books.len() < PREFIXES_MAX {
             return;
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(all.len(), PREFIXES_MAX);
         assert!(all.iter().any(|(prefix, _)| *prefix == listed));
         assert_eq!(others.flows.value(), 1000 - (PREFIXES_MAX as u64 - 1), "all are counted");
-        // One whose flows have ended makes room for one that comes.
+        // A prefix whose flows have ended gives its place to a new one.
         books[5].flows.sub(1);
         let late = prefixes.enter("192.0.2.1".parse().expect("an address"));
         assert!(!Arc::ptr_eq(&late, &others));

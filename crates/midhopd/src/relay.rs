@@ -34,9 +34,9 @@ use tokio::net::TcpStream;
 /// What the flows of one worker share while they relay.
 #[derive(Debug)]
 pub struct Desk {
-    /// Where small reads stop for a moment; no flow keeps anything here.
+    /// A buffer for small reads. No flow keeps anything in it.
     pub scratch: RefCell<Scratch>,
-    /// Where bulk passes through.
+    /// The pipes for bulk data.
     pub pipes: PipePool,
     /// What all flows of all workers may hold.
     pub budget: Arc<Budget>,
@@ -46,7 +46,7 @@ pub struct Desk {
     pub ledger: Arc<Ledger>,
 }
 
-/// What may be between the two sockets of a flow, by the leg that it feeds.
+/// What may be held between the two sockets of a flow, by the leg that it is sent into.
 #[derive(Debug)]
 pub struct Stages {
     /// On its way to the client.
@@ -60,7 +60,7 @@ pub struct Stages {
 pub struct Stage {
     /// Unit: bytes. The most that waits between the sockets.
     pub bytes: usize,
-    /// Its part in the leg's rate, where that is divided.
+    /// Its share of the leg's rate, if the rate is divided.
     share: Option<Box<RateShare>>,
 }
 
@@ -82,8 +82,9 @@ impl Stages {
     }
 }
 
-/// Relays from `start` on until both directions have ended or one side breaks, and what that sent before has reached the
-/// other: for no longer than `linger` where that takes nothing.
+/// Relays from `start` on until both directions have ended or one side breaks. What a broken side
+/// sent before has reached the other when this returns, unless that acknowledges nothing for
+/// `linger`.
 pub async fn relay(
     legs: &BothLegs,
     stages: Stages,
@@ -101,15 +102,15 @@ pub async fn relay(
             let error = io::ErrorKind::ConnectionReset.into();
             return Poll::Ready(Err(Broken { side, error }));
         }
-        // Moving goes first, so that what came before a reset is handed on before the reset is. The
-        // later of two ends is sent by closing.
+        // Moving goes first, so that what a side sent before its reset is handed on. Closing the
+        // sockets sends the later of the two ends.
         let up_is_last = down.is_done();
         let upwards = up.poll_move(cx, client, server, up_is_last, &book.up, desk)?;
         let downwards = down.poll_move(cx, server, client, up.is_done(), &book.down, desk)?;
         if upwards.is_ready() && downwards.is_ready() {
             return Poll::Ready(Ok(if up_is_last { Side::Server } else { Side::Client }));
         }
-        // A side that is read from reports itself when it breaks.
+        // If a side is being read, reading reports that it broke.
         if !up.is_reading()
             && let Poll::Ready(error) = client_broken.as_mut().poll(cx)
         {
@@ -159,7 +160,8 @@ pub async fn broken(stream: &TcpStream) -> io::Error {
         }
         match sockopt::take_error(stream) {
             Ok(Some(error)) | Err(error) => return error,
-            // A note in the socket's error queue, such as a passing ICMP message: no end.
+            // The socket's error queue has a report, such as a passing ICMP message, which does not
+            // end the connection.
             Ok(None) => {
                 let _ = stream.try_io(Interest::ERROR, || -> io::Result<()> {
                     Err(io::ErrorKind::WouldBlock.into())

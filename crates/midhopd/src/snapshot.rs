@@ -1,4 +1,4 @@
-//! Measures the state of the data plane at one moment, of which `midhop_status` shows.
+//! Measures the state of the data plane at one moment. `midhop_status` shows it.
 
 mod flows;
 mod legs;
@@ -43,7 +43,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Creates it for the given data plane. It may outlive it, and then shows the last state.
+    /// Creates it for the given data plane. It may outlive the data plane, and then shows the last
+    /// state.
     pub fn of(data_plane: &DataPlane) -> Self {
         Self {
             ledgers: data_plane.ledgers().to_vec(),
@@ -59,7 +60,7 @@ impl Source {
         }
     }
 
-    /// The actions for assisted flows.
+    /// Number of actions for assisted flows.
     fn assist_total(&self) -> BTreeMap<String, u64> {
         let mut total = BTreeMap::new();
         for (what, count) in self.ledgers.iter().flat_map(|ledger| ledger.assist.counts()) {
@@ -178,13 +179,13 @@ impl Source {
         total
     }
 
-    /// The last of them.
+    /// The last of these handshakes.
     fn last_refusal(&self) -> Option<PeerTrouble> {
         let last = self.ledgers.iter().filter_map(|ledger| ledger.refusals().last);
         last.max_by_key(|trouble| trouble.at_unix_s)
     }
 
-    /// What waits of live flows, by leg.
+    /// What live flows have queued, by leg.
     fn loads(&self) -> BTreeMap<String, LegLoad> {
         let live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
         legs::loads(&live)
@@ -198,7 +199,7 @@ impl Source {
         Limit::ALL.into_iter().map(|limit| (limit.name().to_owned(), count(limit))).collect()
     }
 
-    /// The ends of this daemon's certificates.
+    /// Expiry times of this daemon's certificates.
     fn certificates(&self) -> BTreeMap<String, i64> {
         let until = self.identity.as_ref().map_or([None; 2], |identity| identity.borrow().until);
         let named = ["own", "authority"].into_iter().zip(until);
@@ -243,7 +244,7 @@ impl Source {
         legs
     }
 
-    /// Every peer of the plan, and those that were of an earlier one, over all workers.
+    /// Every peer of the plan, and peers of earlier plans, over all workers.
     fn peers(&self, plan: &Plan) -> BTreeMap<String, PeerSnapshot> {
         let named = plan.peers.iter().map(|peer| (peer.name.clone(), PeerSnapshot::default()));
         let mut peers: BTreeMap<String, PeerSnapshot> = named.collect();

@@ -1,7 +1,8 @@
 //! The targets that clients and peers may request this host to connect to.
 //!
-//! The dialled address is judged, after names were resolved: a name that resolves to another address the second time
-//! gains nothing. Flows that this host intercepted itself are not requests, and are not judged here.
+//! The address that is dialled is checked, after names were resolved. So a name that resolves to
+//! another address the second time gains nothing. Flows that this host intercepted itself are not
+//! requests, and are not checked here.
 
 use crate::leg::Egress;
 use ipnet::IpNet;

@@ -1,13 +1,13 @@
-//! The data plane as `midhopd doctor` tries it.
+//! The data plane that `midhopd doctor` tries.
 
 use crate::data_plane::DataPlane;
 use midhop_doctor::Trial;
 use midhop_pep::config::Plan;
 
-/// Starts it by a plan, in the present network namespace.
+/// Starts the data plane of a plan, in the present network namespace.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why it does not start.
 pub fn start(plan: Plan) -> Result<Box<dyn Trial>, String> {
     match DataPlane::start(plan) {
         Ok(data_plane) => Ok(Box::new(data_plane)),

@@ -199,7 +199,7 @@ fn keep(
         let worker = opener;
         follow(worker.clone(), link.clone(), orders).await;
         let mut links = worker.links.borrow_mut();
-        // By now there may be another of the same name.
+        // A newer tunnel of the same name may have taken its place.
         if links.get(&name).is_some_and(|kept| kept.is(&link)) {
             links.remove(&name);
         }
@@ -232,7 +232,7 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
                         Until::Asked => begin(&worker.plan(), &link, &request).await,
                         Until::Answered => open(&worker.plan(), &link, &request).await,
                     };
-                    // The requester may be gone: then the stream is reset as it is dropped.
+                    // The requester may be gone: then the stream is dropped, and so reset.
                     let _ = answer.send(opened);
                 }
                 TunnelOrder::Live(packed) => match Flow::unpack(&worker, *packed) {

@@ -1,9 +1,10 @@
-//! Samples live flows now and then, so that long ones show in the metrics before they end. It also has the kernel
-//! keep alive flows of a certain age, which most flows never reach, and bounds the windows of flows that stand still.
+//! Samples live flows at intervals, so that long flows show in the metrics before they end. It also
+//! turns on the kernel's keep-alive for flows of a certain age, which most flows never reach, and
+//! bounds the windows of idle flows.
 //!
-//! Invariant: one look queries the kernel for at most `LOOKS` flows, however many there are, and for the flows that
-//! have just reached that age. Of either kind, it handles at most `BATCH` flows before the flows of this thread go
-//! on.
+//! Invariant: one round queries the kernel for at most `LOOKS` flows, however many there are, and
+//! for the flows that have just reached that age. Of either kind, it handles at most `BATCH` flows
+//! before the flows of this thread go on.
 
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};
@@ -20,11 +21,11 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Interval of the looks, and the age at which a flow is kept alive.
+/// Interval of the rounds, and the age at which a flow gets keep-alive.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Flows looked at each time, in turn.
+/// Flows sampled in each round, in turn.
 const LOOKS: usize = 256;
-/// Flows looked at before others of the thread have their turn: some ten system calls each.
+/// Flows handled before others of the thread have their turn: each takes some ten system calls.
 const BATCH: usize = 16;
 
 /// The live flows of one thread.
@@ -32,8 +33,8 @@ const BATCH: usize = 16;
 pub struct Watch {
     flows: RefCell<Slab<Seen>>,
     next: Cell<usize>,
-    /// Places of flows in the order in which the flows began. Some have ended since, or their places belong to other
-    /// flows now.
+    /// Keys of flows, in the order in which the flows began. Some flows have ended since, and their
+    /// keys may belong to other flows now.
     young: RefCell<VecDeque<(usize, Instant)>>,
 }
 
@@ -42,7 +43,7 @@ type Seen = (Arc<FlowBook>, Rc<dyn Sockets>);
 
 /// The sockets of a flow.
 pub trait Sockets: fmt::Debug {
-    /// Each of them, with the side that it is and its window.
+    /// Each socket, with its side and its window.
     fn each(&self) -> [Option<(Side, &TcpStream, &BoundedWindow)>; 2];
 }
 
@@ -90,7 +91,7 @@ impl Watch {
         Watched { sides, _seat: Seat { watch: self, key } }
     }
 
-    /// Looks at some flows each second, for ever.
+    /// Samples some flows each second, for ever.
     pub async fn look(&self, ledger: &Ledger) -> Infallible {
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,7 +111,8 @@ impl Watch {
         }
     }
 
-    /// Has the kernel keep alive some of the flows that have lived for a period. Returns whether there are more.
+    /// Turns on the kernel's keep-alive for some of the flows that have reached the age. Returns
+    /// whether there are more.
     fn keep_alive(&self, now: Instant) -> bool {
         let flows = self.flows.borrow();
         let mut young = self.young.borrow_mut();
@@ -131,10 +133,10 @@ impl Watch {
         true
     }
 
-    /// Looks at this many places, in turn.
+    /// Samples the flows at this many keys, in turn.
     fn look_once(&self, ledger: &Ledger, count: usize) {
         let flows = self.flows.borrow();
-        // Flows may have ended since.
+        // The number of flows may have changed since the last call.
         let places = flows.capacity().max(1);
         for _ in 0..count {
             let key = self.next.get() % places;

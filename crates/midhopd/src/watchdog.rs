@@ -1,8 +1,9 @@
-//! Notices when flows that were taken do not come about. Then no more are taken until that may have changed. So a
-//! firewall that drops packets for the daemon's own sockets, or a route that leads nowhere, does no more harm than
-//! without the daemon.
+//! Detects that the handshakes of intercepted flows fail. Then no more flows are taken until the
+//! cause may be gone. So a firewall that drops packets for the daemon's own sockets, or a route
+//! that leads nowhere, does no more harm than without the daemon.
 //!
-//! Invariant: while flows come about, no one's packets can make the daemon stop taking flows.
+//! Invariant: while flows complete their handshakes, no one's packets can make the daemon stop
+//! taking flows.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,13 +11,14 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Consecutive looks at the firewall's counters with lost packets. Fewer might only have found packets in flight.
+/// Consecutive checks of the firewall's counters with lost packets. Fewer might only have found
+/// packets in flight.
 const LOOKS: u32 = 2;
 /// Number of different targets in a row that did not respond.
 const SILENT: usize = 4;
-/// For this long after a flow has come about, silent servers are no sign.
+/// For this long after a flow's handshakes, silent servers are no sign.
 const ALIVE: Duration = Duration::from_secs(10);
-/// How long no flows are taken at first; it doubles with each time that nothing has changed.
+/// How long no flows are taken at first. It doubles each time that the cause is still there.
 const FIRST_REST: Duration = Duration::from_secs(10);
 const LAST_REST: Duration = Duration::from_secs(320);
 
@@ -103,13 +105,13 @@ pub struct Passage {
     pub left: u64,
 }
 
-/// Whether packets get lost on a passage.
+/// Detects whether packets get lost on a passage.
 #[derive(Debug, Default)]
 struct Loss {
     counted: Passage,
-    /// The number lost when packets last passed, or flows were last not taken.
+    /// The number lost when packets last passed, or when taking flows was last stopped.
     known: u64,
-    /// Consecutive looks in which more was lost and nothing passed.
+    /// Consecutive checks in which more was lost and nothing passed.
     looks: u32,
 }
 
@@ -136,7 +138,7 @@ impl Loss {
     }
 }
 
-/// Watches whether flows come about.
+/// Watches whether flows complete their handshakes.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     state: Mutex<State>,
@@ -147,13 +149,13 @@ struct State {
     rest: Option<(Instant, Reason)>,
     /// How long the last rest was.
     last: Option<Duration>,
-    /// How often it rested.
+    /// Number of rests.
     rests: u64,
     looked: Option<Instant>,
     inward: Loss,
     outward: Loss,
     silent: HashSet<SocketAddr>,
-    /// When a flow last came about.
+    /// When a flow's handshakes were last complete.
     came_about: Option<Instant>,
     /// Whether every SYN is answered with a cookie.
     cookies: bool,
@@ -169,12 +171,13 @@ impl Watchdog {
         state.rest.filter(|(until, _)| now < *until).map(|(_, reason)| reason)
     }
 
-    /// How often flows were not taken.
+    /// Number of times that taking flows was stopped.
     pub fn rests(&self) -> u64 {
         self.state().rests
     }
 
-    /// A flow has come about: a server has responded, and a client was accepted.
+    /// Records that a flow's handshakes are complete: a server has responded, and a client was
+    /// accepted.
     pub fn flow_came_about(&self, now: Instant) {
         let mut state = self.state();
         state.came_about = Some(now);
@@ -182,10 +185,11 @@ impl Watchdog {
         state.silent.clear();
     }
 
-    /// A server was silent for so long that its client's flow was let go.
+    /// Records that a server was silent for so long that its client's SYN passed by.
     pub fn silent(&self, target: SocketAddr, now: Instant) {
         let mut state = self.state();
-        // Unreachable targets of a stranger are no sign while others' flows come about.
+        // A stranger's unreachable targets are no sign while others' flows complete their
+        // handshakes.
         if state.came_about.is_some_and(|at| now.duration_since(at) < ALIVE) {
             return;
         }
@@ -195,7 +199,8 @@ impl Watchdog {
         }
     }
 
-    /// Whether the kernel answers every SYN with a cookie. While it does, no flows are taken.
+    /// Records whether the kernel answers every SYN with a cookie. While it does, no flows are
+    /// taken.
     pub fn cookies(&self, for_everybody: bool) {
         let mut state = self.state();
         if state.cookies == for_everybody {
@@ -211,7 +216,7 @@ impl Watchdog {
         }
     }
 
-    /// Whether it is time for a look at the counters, once in `pause`.
+    /// Whether a check of the counters is due, once in `pause`.
     pub fn is_due(&self, now: Instant, pause: Duration) -> bool {
         let mut state = self.state();
         let due = state.looked.is_none_or(|at| now.duration_since(at) >= pause);

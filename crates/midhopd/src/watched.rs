@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Lets the current runtime wake the tasks that wait for what is of `interest`.
+/// Registers a descriptor with the current runtime, which wakes the tasks that wait for `interest`.
 ///
 /// # Errors
 /// When the runtime has no I/O driver or no room.

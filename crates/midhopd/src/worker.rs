@@ -35,35 +35,35 @@ pub(crate) const PIPES: usize = 64;
 #[derive(Debug)]
 pub struct Worker {
     plan: watch::Receiver<Arc<Plan>>,
-    /// Places for flows.
+    /// The number of flows and its limits.
     pub admission: Arc<Admission>,
     /// Flows whose clients are still to be accepted.
     pub hold: Arc<Hold>,
     /// Where flows are booked.
     pub ledger: Arc<Ledger>,
-    /// What they share while they relay.
+    /// What flows share while they relay.
     pub desk: Desk,
-    /// Where live flows are looked at.
+    /// Samples live flows.
     pub watch: Watch,
-    /// When to look at what ends.
+    /// The timer for checks of flows that end.
     pub looks: Looks,
     /// The tunnels of all workers.
     pub tunnels: Arc<Tunnels>,
     /// The tunnels of this worker, by peer.
     pub links: RefCell<BTreeMap<String, Link>>,
-    /// The ends of QUIC on this thread.
+    /// The QUIC endpoints on this thread.
     pub endpoints: RefCell<Vec<crate::tunnel::quic::QuicEndpoint>>,
     /// The tunnels over TCP on this thread.
     pub fallbacks: RefCell<Vec<Rc<fallback::TcpSession>>>,
     /// Looks up the targets that peers name.
     pub resolver: Resolver,
-    /// Where flows are entered, so that they outlive this process.
+    /// The part of the register in which flows are entered, so that they outlive this process.
     pub region: Option<Rc<Region>>,
-    /// Where it is kept what tunnels have not confirmed.
+    /// Keeps the bytes that tunnels have not confirmed.
     pub store: Arc<Store>,
-    /// Reports whether all is well.
+    /// The health of the daemon's parts.
     pub health: Arc<Health>,
-    /// How long this thread has waited for a processor, where the kernel records that.
+    /// How long this thread has waited for a processor, if the kernel records that.
     waits: Option<ThreadWaits>,
     stopping: Cell<bool>,
     /// Its number among the workers.
@@ -113,13 +113,13 @@ impl Worker {
         })
     }
 
-    /// The same, as the `number`th worker of this health.
+    /// The same, as worker number `number`, with the health that it reports to.
     #[must_use]
     pub fn follow(self, health: Arc<Health>, number: usize) -> Self {
         Self { health, number, ..self }
     }
 
-    /// The same, which enters flows there, and keeps there what tunnels have not confirmed.
+    /// The same, with the register that flows are entered in, and the store of unconfirmed bytes.
     #[must_use]
     pub fn remember(self, region: Option<Rc<Region>>, store: Arc<Store>) -> Self {
         self.desk.scratch.replace(store.scratch());
@@ -131,7 +131,8 @@ impl Worker {
         self.number
     }
 
-    /// How long its thread was ready to run and had no processor, since it began; zero where that is not known.
+    /// How long its thread has been ready to run without a processor, since it began; zero if that
+    /// is not known.
     pub fn waited(&self) -> Duration {
         let waited = self.waits.as_ref().and_then(|waits| waits.waited().ok());
         waited.unwrap_or_default()
@@ -162,7 +163,7 @@ impl Worker {
         &self.egress
     }
 
-    /// The interface towards a flow's server, if any leg needs it.
+    /// The interface towards a flow's server, if any leg depends on it.
     pub fn egress(&self, plan: &Plan, ends: Ends) -> Option<Rc<str>> {
         let matters = plan.legs.iter().any(|leg| leg.interface.is_some());
         if matters { self.egress.towards(ends.server.ip()) } else { None }

@@ -1,10 +1,13 @@
 //! Reports to and from the daemon at the far end of a lossy link, as UDP datagrams.
 //!
-//! A datagram is a report as [`message`] has it, a number, and an HMAC-SHA256 (RFC 2104) of both under the secret of the two
-//! ends. The HMAC covers the addresses and ports of sender and receiver as well: what one of the two has sent it does not take for
-//! the other's. Numbers rise, by the clock and at least by one, and one that does not is refused: nobody can send a report
-//! again, but for those that a daemon has not received when it is started again. Where a clock was set back, reports are refused until it
-//! has caught up.
+//! A datagram is a report as [`message`] encodes it, a number, and an HMAC-SHA256 (RFC 2104) of
+//! both under the secret of the two ends. The HMAC also covers the addresses and ports of sender
+//! and receiver, so an end never accepts its own datagrams as the peer's.
+//!
+//! The number is the clock's, and at least one more than the last. A number that does not rise is
+//! refused, which prevents replay. One case remains: a daemon that was restarted accepts datagrams
+//! that it has not received before. After a clock was set back, reports are refused until it has
+//! caught up.
 
 use midhop_assist::wire::Route;
 use midhop_assist::{Report, message};
@@ -28,7 +31,7 @@ const SECRET_MIN: usize = 16;
 const NUMBER: usize = 8;
 /// Unit: bytes. The longest report, over IPv6, its number and its code.
 const DATAGRAM_MAX: usize = 48 + NUMBER + CODE;
-/// The most datagrams that are read in one turn: packets wait as well.
+/// The most datagrams that are read in one turn, because packets wait meanwhile.
 const TURN: usize = 64;
 
 /// Why reports cannot be used.
@@ -83,7 +86,7 @@ pub fn secret(peer: &AssistPeer) -> Result<Secret, AssistPeerError> {
     if bytes.len() < SECRET_MIN {
         return Err(AssistPeerError::Short { file: file() });
     }
-    // Scopes of link-local addresses are each host's own.
+    // The scope identifier of a link-local address differs between hosts.
     let name = |of: SocketAddr| format!("{} {} ", of.ip(), of.port());
     let between = |from: SocketAddr, to: SocketAddr| (name(from) + &name(to)).into_bytes();
     Ok(Secret {
@@ -97,7 +100,7 @@ pub fn secret(peer: &AssistPeer) -> Result<Secret, AssistPeerError> {
 #[derive(Debug)]
 pub struct Secret {
     key: hmac::Key,
-    /// The prefix for the code of a datagram from here, and of one from the peer.
+    /// Prefixes for the HMAC: of a datagram from here, and of one from the peer.
     ours: Vec<u8>,
     theirs: Vec<u8>,
 }
@@ -129,8 +132,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Reads the secret and opens the socket. Neither the own address nor a way to the peer's has to be there yet: a modem may come
-    /// later.
+    /// Reads the secret and opens the socket. The own address and the route to the peer may appear
+    /// later, with a modem for example.
     ///
     /// # Errors
     /// When either is refused.
@@ -211,7 +214,7 @@ impl WatchedPeer {
         for _ in 0..TURN {
             // One byte more, to detect a datagram that is too long.
             let mut datagram = [0; DATAGRAM_MAX + 1];
-            // There is none, or the kernel reports that the peer was not reached.
+            // No datagram is left, or the kernel reports that the peer was not reached.
             let Ok((length, _)) = self.socket.try_recv_from(&mut datagram) else { break };
             match self.secret.opened(&datagram[..length]) {
                 Some((number, report)) if number > self.received => {

@@ -1,7 +1,8 @@
-//! How both ends of a lossy link see the assisted flows whose addresses are translated on this host.
+//! Finds the addresses that assisted flows have on the lossy link, where this host translates them.
 //!
-//! Agents get packets after all translation. Packets of one direction then have their addresses on the link, the
-//! others those of the flow's other side. Not every kernel provides what connection tracking knows of a packet.
+//! Agents get packets after all translation. In one direction a packet then has its addresses on
+//! the link; in the other it has the translated ones. Not every kernel provides what connection
+//! tracking knows of a packet.
 //!
 //! Bound: [`FLOWS_MAX`] flows. Entries that were not used for a while make room.
 
@@ -117,7 +118,7 @@ mod tests {
         let more = route(1).back();
         note(more, route(7), now);
         assert_eq!(translated.on_link(more, now), more, "there is no room");
-        // One is used again, the others give way.
+        // The entry that is used again stays, the others are removed.
         let later = now + IDLE;
         assert_eq!(translated.on_link(route(4), later - Duration::from_secs(1)), route(5));
         note(more, route(7), later);

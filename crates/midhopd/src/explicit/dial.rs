@@ -37,7 +37,7 @@ pub(super) struct Dialled {
 pub(super) enum DialedSide {
     /// The server, on this leg.
     Server(TcpStream, Box<LegPlan>),
-    /// A tunnel to this peer, at whose other end is this server.
+    /// A stream through the tunnel to this peer, which connects it to this server.
     Tunnel { stream: Box<Stream>, peer: String, server: SocketAddr },
 }
 
@@ -46,13 +46,13 @@ impl DialedSide {
     pub(super) fn bound(&self) -> Result<SocketAddr, Cause> {
         match self {
             Self::Server(server, _) => server.local_addr().map_err(|_| Cause::Failed),
-            // It is the peer's, which does not report it.
+            // The peer connects to the server, and does not report its own address.
             Self::Tunnel { .. } => Ok(SocketAddr::from(([0; 4], 0))),
         }
     }
 }
 
-/// Opens the far side for `client`, which is `peer`.
+/// Opens the far side for `client`, whose address is `peer`.
 pub(super) async fn dial(
     plan: &Plan,
     desk: &Desk,
@@ -135,7 +135,7 @@ impl<'a> Wish<'a> {
         self.plan.leg(decision, address, interface.as_deref())
     }
 
-    /// Connects to a server, where clients may request it.
+    /// Connects to a server if clients may request it.
     async fn dial(
         &self,
         server: SocketAddr,
@@ -155,8 +155,9 @@ impl<'a> Wish<'a> {
         Ok((DialedSide::Server(stream, Box::new(leg.clone())), decision))
     }
 
-    /// Opens the far side through the tunnel of the flow's rule, whose other end judges for itself what may be
-    /// requested. None: there is no tunnel, and the flow goes without.
+    /// Opens the far side through the tunnel of the flow's rule. The tunnel's other end has its own
+    /// check of what may be requested. None: the rule names no tunnel, or there is none and the
+    /// flow goes without.
     async fn try_tunnel(
         &self,
         decision: &Decision,

@@ -1,7 +1,8 @@
 //! Admission to an explicit listener, decided before a byte is read from the client.
 //!
-//! Invariant: a stranger takes no place and gets no response: its connection is reset as it is accepted. A host has
-//! at most its part of the places, so one that opens connections and sends nothing keeps no other host out.
+//! Invariant: a client that `explicit.clients` does not name takes no place and gets no response:
+//! its connection is reset when it is accepted. A host has at most its part of the places, so one
+//! that opens connections and sends nothing keeps no other host out.
 
 use crate::networks::{Member, Networks};
 use midhop_pep::config::Plan;
@@ -17,7 +18,7 @@ const EACH_LEAST: usize = 16;
 #[derive(Debug)]
 pub struct Entry {
     places: Arc<Semaphore>,
-    /// What one host may have.
+    /// The most places of one host.
     each: usize,
     networks: Arc<Networks>,
 }
@@ -47,7 +48,7 @@ impl Entry {
 
     /// Waits until there is a place for the next client.
     pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        // Never closed: this holds it.
+        // The semaphore is never closed: this value holds it.
         self.places.clone().acquire_owned().await.ok()
     }
 

@@ -8,8 +8,8 @@ use super::handshake::{DialOutcome, Parsed, Target};
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// Parses a request head at the start of `input`, of which `scanned` bytes were searched in the last call. So a
-/// client that sends byte by byte costs no more than another, and gets the same response.
+/// Parses a request head at the start of `input`. The last call has searched `scanned` bytes of it,
+/// so a client that sends byte by byte costs no more than another, and gets the same response.
 pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
     let head = &input[..input.len().min(HEAD_BYTES_MAX)];
     let too_long_or_more = || if input.len() > HEAD_BYTES_MAX { too_long() } else { Parsed::More };

@@ -15,7 +15,7 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// RFC 1928 §6.
+/// Reply codes: RFC 1928 §6.
 mod reply {
     pub(super) const SUCCEEDED: u8 = 0;
     pub(super) const FAILURE: u8 = 1;

@@ -1,4 +1,4 @@
-//! How long retransmitted SYNs to a server wait: as long as the answer is awaited.
+//! Holds retransmitted SYNs to a server back, as long as an answer is awaited.
 
 use super::{Holder, Verdict};
 use crate::ends::Ends;

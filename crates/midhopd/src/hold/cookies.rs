@@ -5,7 +5,7 @@
 
 use std::fs;
 
-/// For both families; that of the network namespace in which the calling thread is.
+/// The setting for both families, in the network namespace of the calling thread.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_syncookies";
 
 /// Whether it answers every SYN with a cookie. A kernel without SYN cookies has no such setting.

@@ -1,8 +1,9 @@
-//! The flows between their SYN and their acceptance, of all workers: the kernel may deliver a client to
-//! another worker than the one that saw its SYN.
+//! The flows between SYN and acceptance, of all workers: the kernel may deliver a client to another
+//! worker than the one that saw its SYN.
 //!
-//! Invariant: no table grows beyond its bound, whatever SYNs come; one source or one target never has all
-//! the places; and a quarter of them is for sources that have completed a handshake before.
+//! Invariants: no table exceeds its bound, whatever SYNs arrive. One source or one target never
+//! takes all places. A quarter of the places is reserved for sources that have completed a
+//! handshake before.
 
 use super::Known;
 use super::living::{Life, Living};
@@ -15,33 +16,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// How long a client that was let in may take to complete its handshake: longer than a listener
-/// repeats its SYN-ACK.
+/// Time for a client that was let in to complete its handshake. Longer than a listener retransmits
+/// its SYN-ACK.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A client that was let in has its place for so long at least: until its listener has given it up. What
-/// waits in the listeners' queues has a bound then; SYN cookies, which the kernel would send beyond it, do not
-/// work for addresses that are not this host's.
+/// Minimum time that a client that was let in keeps its place: until its listener gives the
+/// handshake up. So the listeners' SYN queues are bounded. Beyond a full queue the kernel would
+/// send SYN cookies, which do not work for addresses that are not this host's.
 const SETTLED: Duration = Duration::from_secs(8);
-/// Servers' classes that wait to be passed on; more than this many are forgotten.
+/// Maximum of servers' classes of service that are kept for their flows. When it is reached, all
+/// are forgotten.
 const CLASSES: usize = 4096;
-/// SYNs remembered as having passed by; more than this many are forgotten.
+/// Maximum of SYNs that are remembered as passed by. When it is reached, all are forgotten.
 const PASSED: usize = 1 << 14;
-/// Clients that never came, forgotten in one go: each closes a socket.
+/// Maximum of absent clients that are forgotten in one go: each closes a socket.
 const SWEPT: usize = 256;
-/// As long as a client sends its SYN again.
+/// As long as a client retransmits its SYN.
 const REMEMBERED: Duration = Duration::from_secs(130);
 /// A held SYN whose far side has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// Its sequence number.
     pub sequence: u32,
-    /// The queue in which it waits: only that one's worker may decide on it.
+    /// The number of its queue: only the worker of that queue may decide on it.
     pub queue: u16,
-    /// By which the queue knows it.
+    /// Its number in the queue.
     pub packet: u32,
     /// Its firewall mark.
     pub mark: u32,
-    /// It, as its client sent it.
+    /// The SYN to inject for it.
     pub syn: Vec<u8>,
     /// The addresses and ports of the attempt to open its far side.
     pub leaving: Ends,
@@ -51,36 +53,37 @@ pub struct Waiting {
 enum Entry {
     Asking {
         waiting: Waiting,
-        /// How often its client has sent it again.
+        /// Number of the client's retransmissions.
         repeats: u32,
         attempt: Option<AbortHandle>,
     },
-    /// The client may come.
+    /// The client may be accepted.
     Ready(Box<Known>),
 }
 
-/// What a SYN of a flow meets.
+/// What a SYN finds for its flow.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Met {
-    /// The first of its flow.
+    /// No flow: it is the first SYN.
     Nothing,
-    /// The same SYN, which waits; it has been sent again so often.
+    /// The same SYN, which waits; with the number of its retransmissions.
     Itself(u32),
-    /// An older SYN of the same ports, which waited in vain: this one has taken its place.
+    /// An older SYN of the same addresses and ports, with another sequence number. The new one has
+    /// taken its place.
     Older(Waiting),
-    /// One that waits in another queue, since NAT gave this one another port.
+    /// The same flow in another queue: NAT has given this SYN another port.
     Elsewhere,
-    /// A far side that has accepted.
+    /// A flow whose client may be accepted.
     Ready,
-    /// A flow whose client has come.
+    /// A flow whose client was accepted.
     Living,
 }
 
-/// Why a flow has no place.
+/// There is no place for a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-/// All of them.
+/// All flows between SYN and acceptance.
 #[derive(Debug, Default)]
 pub struct Entries {
     state: Mutex<State>,
@@ -94,9 +97,9 @@ pub struct Entries {
 #[derive(Debug, Default)]
 struct State {
     flows: HashMap<Ends, Placed>,
-    /// Those of sources that have never completed a handshake.
+    /// Flows of sources that have never completed a handshake.
     unknown: Class,
-    /// Those of sources that have.
+    /// Flows of sources that have completed one.
     proven: Class,
     sources: HashMap<IpAddr, usize>,
     targets: HashMap<IpAddr, usize>,
@@ -114,13 +117,12 @@ struct Placed {
 struct Class {
     asking: usize,
     ready: usize,
-    /// Those that are ready, in the order in which they became so; some have gone since.
+    /// The ready flows in the order in which they became ready. Some of them may be gone.
     order: VecDeque<(Ends, Instant)>,
 }
 
 impl Entries {
-    /// What a SYN of `ends` with this sequence number meets; where it takes an older one's place, it
-    /// waits from now on.
+    /// What a SYN of these `ends` finds. If it takes an older SYN's place, it waits from now on.
     pub fn meet(&self, ends: Ends, waiting: &Waiting) -> Met {
         match self.state().flows.get_mut(&ends).map(|placed| &mut placed.entry) {
             None if self.living.has(&ends) => Met::Living,
@@ -142,23 +144,23 @@ impl Entries {
         }
     }
 
-    /// Whether a flow would have a place: asked before anything is opened for it. Where there is none, the
-    /// oldest client that was let in and never came gives up its own.
+    /// Whether there is a place for a flow, before anything is opened for it. If there is none, the
+    /// oldest client that was let in and was never accepted loses its place.
     pub fn has_place(&self, ends: &Ends, limit: usize, now: Instant) -> bool {
         let is_proven = self.proven.has(ends.client.ip(), now);
         let mut state = self.state();
         let evicted = state.make_room(is_proven, limit, now);
         let has_place = state.has_part(ends, limit) && state.has_room(is_proven, limit);
-        // Its sockets close with nobody waiting for the lock.
+        // The sockets are closed without the lock.
         drop(state);
         drop(evicted);
         has_place
     }
 
-    /// Has a SYN wait for its flow's far side.
+    /// Makes a SYN wait for its flow's far side.
     ///
     /// # Errors
-    /// When there is no place, or the source or the target has its part of them.
+    /// When there is no place, or the source or the target has used up its share.
     pub fn wait(
         &self,
         ends: Ends,
@@ -175,7 +177,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Notes who asks the far side of a SYN that waits.
+    /// Records the task that opens the far side of a waiting SYN.
     pub fn asked_by(&self, ends: &Ends, handle: AbortHandle) {
         let mut state = self.state();
         let placed = state.flows.get_mut(ends);
@@ -184,7 +186,7 @@ impl Entries {
         }
     }
 
-    /// Asks a far side no longer; gives the SYN that waited for it, and whoever asked.
+    /// Aborts the attempt to open a far side. Returns the SYN that waited for it, and the task.
     pub fn let_go(&self, ends: &Ends) -> Option<(Waiting, Option<AbortHandle>)> {
         let (waiting, attempt) = self.take_asking(ends)?;
         if let Some(attempt) = &attempt {
@@ -193,7 +195,7 @@ impl Entries {
         Some((waiting, attempt))
     }
 
-    /// Notes a SYN that passes by, by its addresses as it leaves.
+    /// Records a SYN that passes by, under its addresses as it leaves.
     pub fn pass(&self, leaving: Ends, sequence: u32, now: Instant) {
         let mut passed = lock(&self.passed);
         if passed.len() >= PASSED {
@@ -209,7 +211,7 @@ impl Entries {
         own.is_some_and(|(_, at)| now.duration_since(*at) < REMEMBERED)
     }
 
-    /// The SYN that waits for a far side which has answered; it waits no longer.
+    /// The far side has answered, and the SYN does not wait any longer. Returns that SYN.
     pub fn answered(&self, ends: &Ends) -> Option<Waiting> {
         self.take_asking(ends).map(|(waiting, _)| waiting)
     }
@@ -229,7 +231,7 @@ impl Entries {
     /// Keeps what is known of a flow until its client is accepted.
     ///
     /// # Errors
-    /// When there is no place, or the source or the target has its part of them.
+    /// When there is no place, or the source or the target has used up its share.
     pub fn ready(&self, ends: Ends, known: Known, limit: usize) -> Result<(), Full> {
         let is_proven = self.proven.has(ends.client.ip(), known.since);
         let mut state = self.state();
@@ -238,8 +240,8 @@ impl Entries {
         Ok(())
     }
 
-    /// A far side has answered: keeps what is known of the flow in the place of its SYN, which waits no
-    /// longer. None: it had gone before.
+    /// A far side has accepted: what is known of the flow takes the place of its SYN, which is
+    /// returned. None: the SYN has gone before.
     pub fn accepted(&self, ends: Ends, known: Known) -> Option<Waiting> {
         let mut state = self.state();
         let Some(Placed { entry: Entry::Asking { .. }, is_proven }) = state.flows.get(&ends) else {
@@ -259,33 +261,33 @@ impl Entries {
     pub fn take(&self, ends: &Ends, now: Instant) -> Option<Known> {
         let mut state = self.state();
         if !matches!(state.flows.get(ends)?.entry, Entry::Ready(_)) {
-            // The client cannot have been let in by this entry: it stays.
+            // This client was not let in for this entry, which stays.
             return None;
         }
         let Entry::Ready(mut known) = state.remove(ends)? else { return None };
-        // Whoever looks for the flow finds it there or here.
+        // This happens under the lock, so the flow is always found in one of the two.
         known.life = Some(self.living.begin(*ends));
         drop(state);
         self.proven.note(ends.client.ip(), now);
         Some(*known)
     }
 
-    /// The life of a flow that another process has opened.
+    /// Records a live flow that another process has opened.
     pub fn revive(&self, ends: Ends) -> Life {
         self.living.begin(ends)
     }
 
-    /// Forgets a client that was let in, or would have been.
+    /// Forgets a flow whose client was not accepted yet.
     pub fn forget(&self, ends: &Ends) {
         let mut state = self.state();
         let is_ready = |placed: &Placed| matches!(placed.entry, Entry::Ready(_));
         let gone = state.flows.get(ends).is_some_and(is_ready).then(|| state.remove(ends));
-        // Its sockets close with nobody waiting for the lock.
+        // The sockets are closed without the lock.
         drop(state);
         drop(gone);
     }
 
-    /// Forgets clients that were let in and never came.
+    /// Forgets clients that were let in and not accepted in time.
     pub fn sweep(&self, now: Instant) {
         let mut state = self.state();
         let mut gone = Vec::new();
@@ -298,7 +300,7 @@ impl Entries {
                     }
                     gone.extend(state.remove(&ends));
                 }
-                // Taking one out may have put the order right already.
+                // `remove` may have cleaned `order` already.
                 let order = &mut state.class(is_proven).order;
                 if order.front() == Some(&(ends, since)) {
                     order.pop_front();
@@ -309,14 +311,15 @@ impl Entries {
         drop(gone);
     }
 
-    /// Flows that are there: those whose far side has not answered, and those whose client has not
-    /// come.
+    /// Number of flows whose far side has not answered, and of those whose client is not accepted
+    /// yet.
     pub fn counts(&self) -> (usize, usize) {
         let state = self.state();
         (state.asking(), state.ready())
     }
 
-    /// Notes the class of service in which a server answered, by the flow as it leaves this host.
+    /// Records the class of service of a server's SYN-ACK, under the flow's addresses as it leaves
+    /// this host.
     pub fn note_class(&self, leaving: Ends, class: u8) {
         let mut classes = lock(&self.classes);
         if classes.len() >= CLASSES {
@@ -325,17 +328,17 @@ impl Entries {
         classes.insert(leaving, class);
     }
 
-    /// The class of service in which a server answered; 0 where it has none of its own.
+    /// The class of service of the server's SYN-ACK; 0 if none is recorded.
     pub fn take_class(&self, leaving: &Ends) -> u8 {
         lock(&self.classes).remove(leaving).unwrap_or(0)
     }
 
-    /// Remembers whether a target accepts connections.
+    /// Records whether a target accepts connections.
     pub fn learn(&self, target: SocketAddr, accepts: bool, now: Instant) {
         lock(&self.answered).learn(target, accepts, now);
     }
 
-    /// Whether a target has accepted a connection within a time.
+    /// Whether a target has accepted a connection within this time.
     pub fn accepts(&self, target: &SocketAddr, within: Duration, now: Instant) -> bool {
         lock(&self.answered).accepts(target, |at| now.duration_since(at) < within)
     }
@@ -363,7 +366,7 @@ impl State {
         self.asking() + self.ready() < limit && (is_proven || has_unknown < for_unknown(limit))
     }
 
-    /// Where there is no room, takes out the oldest client that was let in, of unknown sources first.
+    /// If there is no room, removes the oldest client that was let in, of unknown sources first.
     fn make_room(&mut self, is_proven: bool, limit: usize, now: Instant) -> Option<Entry> {
         if self.has_room(is_proven, limit) {
             return None;
@@ -390,7 +393,7 @@ impl State {
         self.flows.insert(ends, Placed { entry: Entry::Ready(Box::new(known)), is_proven });
     }
 
-    /// Whether a flow's source and its target have places left.
+    /// Whether the shares of a flow's source and target have places left.
     fn has_part(&self, ends: &Ends, limit: usize) -> bool {
         let has =
             |counts: &HashMap<IpAddr, usize>, address| counts.get(&address).copied().unwrap_or(0);
@@ -398,7 +401,7 @@ impl State {
             && has(&self.targets, ends.server.ip()) < part(limit, 4)
     }
 
-    /// Counts a flow among those of its source and its target.
+    /// Counts a flow for its source and its target.
     fn count(&mut self, ends: Ends, is_proven: bool, limit: usize) -> Result<(), Full> {
         if !self.has_part(&ends, limit) || !self.has_room(is_proven, limit) {
             return Err(Full);
@@ -443,7 +446,8 @@ fn uncount(counts: &mut HashMap<IpAddr, usize>, address: IpAddr) {
     }
 }
 
-/// Who sends: of IPv6 the network, in which one host has as many addresses as it likes.
+/// The source that an address is counted for. For IPv6 it is the /64 prefix, in which one host may
+/// have any number of addresses.
 pub(super) fn source(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -451,12 +455,12 @@ pub(super) fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What sources that have never completed a handshake may have of the places together.
+/// The places that sources without a completed handshake may take together.
 fn for_unknown(limit: usize) -> usize {
     limit - limit / 4
 }
 
-/// What one may have of the places: few places are not divided.
+/// The share of one source or target. Very few places are not divided.
 fn part(limit: usize, parts: usize) -> usize {
     (limit / parts).max(4).min(limit)
 }

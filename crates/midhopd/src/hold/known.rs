@@ -19,7 +19,7 @@ use std::time::Instant;
 pub struct Known {
     /// What the policy decided.
     pub decision: Decision,
-    /// The interface on which the SYN came.
+    /// The interface on which the SYN arrived.
     pub interface: Option<String>,
     /// How the flow leaves this host.
     pub departure: Departure,
@@ -27,11 +27,11 @@ pub struct Known {
     pub class: u8,
     /// The far side, and the flow's place; none where it is opened later.
     pub far: Option<Far>,
-    /// Where it is noted with its far side, so that both outlive this process.
+    /// The flow's entry in the register, with its far side, so that both outlive this process.
     pub noted: Option<OpeningEntry>,
     /// The flow's life, once its client has connected: while it is held, repeated SYNs belong to the flow.
     pub life: Option<Life>,
-    /// Since when.
+    /// When it became known, or ready.
     pub(super) since: Instant,
 }
 
@@ -49,8 +49,8 @@ impl Known {
 }
 
 impl Known {
-    /// What is noted of a flow whose far side is open, and whose client is to come. None where the kernel does not name
-    /// the socket.
+    /// The record of a flow whose far side is open, and whose client is not accepted yet. None
+    /// where the kernel reports no cookie for the socket.
     pub fn opening(
         &self,
         plan: &Plan,

@@ -1,8 +1,8 @@
 //! The flows whose clients are connected: a SYN between the same ends opens no second flow.
 //!
-//! A SYN may arrive after its flow has begun, where it was sent twice and the first was fast. Or its client has lost
-//! its state and opens the connection anew. RFC 9293 §3.10.7.4 has the connection answer both, and the kernel does
-//! that.
+//! A SYN may arrive after its flow has begun, if it was sent twice and the first was fast. Or the
+//! client has lost its state and opens the connection anew. In both cases the connection answers
+//! the SYN (RFC 9293 §3.10.7.4), which the kernel does.
 //!
 //! Invariant: a flow is recorded here as long as it lives.
 
@@ -48,7 +48,7 @@ impl Drop for Life {
                 all.remove(&self.ends);
             }
         }
-        // Returns the memory that many flows took.
+        // Frees the memory of many flows that have ended.
         if all.capacity() > 1024 && all.len() < all.capacity() / 8 {
             all.shrink_to_fit();
         }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a source is remembered after its last flow came about.
+/// How long a source is remembered after its last completed handshake.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Sources remembered. Beyond this number the oldest half is forgotten.
 const SOURCES: usize = 1 << 16;

@@ -1,8 +1,9 @@
 //! One SYN out for each SYN in: the kernel's retransmission of a SYN to a server waits in the queue until the client
 //! has retransmitted its SYN.
 //!
-//! Invariant: while its client is held, a flow sends no more SYNs than its client did, and at most one packet of it
-//! waits. (A client that is let go with its third SYN may have brought one SYN more.)
+//! Invariant: while its client is held, a flow sends no more SYNs than its client did, and at most
+//! one packet of it waits. There is one exception: a client that is let go with its third SYN may
+//! cause one SYN more.
 
 use crate::ends::Ends;
 use std::cell::RefCell;
@@ -26,21 +27,21 @@ struct Attempt {
 /// The verdict on a retransmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// It leaves: the client's came before it.
+    /// It leaves: the client's retransmission arrived before.
     Leaves,
-    /// It waits for the client's.
+    /// It waits for the client's retransmission.
     Waits,
     /// No answer to it is awaited, or another one waits already.
     Stale,
 }
 
 impl Repeats {
-    /// An attempt begins. Its first SYN is the client's first.
+    /// Begins an attempt. Its first SYN corresponds to the client's first.
     pub fn begin(&self, leaving: Ends) {
         self.attempts.borrow_mut().insert(leaving, Attempt::default());
     }
 
-    /// An attempt has ended. Returns the retransmission that waited.
+    /// Ends an attempt. Returns the retransmission that waited.
     pub fn end(&self, leaving: &Ends) -> Option<u32> {
         self.attempts.borrow_mut().remove(leaving)?.waiting
     }

@@ -1,7 +1,8 @@
-//! Splits flows: finds room for them, and opens them.
+//! Splits flows: reserves their places, and opens them.
 //!
-//! Connection tracking has to know a leg before its first packet leaves. Those of one look into the queue are entered together,
-//! and where the keeper enters them, the next look is not put off until it has: they are opened when its answer comes.
+//! Connection tracking has to know a leg before its first packet leaves. The legs of all flows of
+//! one turn of the queue are entered together. While the keeper enters them, the worker goes on
+//! with the next turn, and opens the flows when the answer arrives.
 
 use super::{
     Asked, Bound, Decision, Entries, Far, FarSide, Holder, Known, Legs, Opener, Plan, Route,
@@ -22,29 +23,31 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::task::spawn_local;
 
-/// With so many messages to the keeper unanswered nothing else is done: it must never have to wait for room for its answers.
+/// Maximum of unanswered messages to the keeper. At this number the worker waits for the answers,
+/// so that the keeper always has room for them.
 const MESSAGES_MAX: usize = 8;
 
 /// A flow that has its place, and a socket for its far side.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Its packet in the queue.
+    /// Its SYN in the queue.
     pub packet: u32,
-    /// Its mark.
+    /// The SYN's mark.
     pub mark: u32,
-    /// As its client sees it.
+    /// The client's leg.
     pub connection: TrackedConnection,
-    /// As it leaves.
+    /// The server's leg.
     pub server: TrackedConnection,
     pub next: Next,
 }
 
-/// What comes first.
+/// What is done first.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Its client is let in by this SYN: what else is known of it waits for that.
+    /// The client is let in with this SYN. What else is known of the flow is kept until its
+    /// acceptance.
     Client(Vec<u8>),
-    /// Its far side is asked.
+    /// The far side is opened.
     Server(Bound, Box<Known>, Ticket),
 }
 
@@ -61,7 +64,7 @@ impl Holder {
         let limit = plan.limits.pending as usize;
         let target = opener.departure.ends.server;
         let is_early = is_early(plan, &decision, &hold.entries, target);
-        // Asked before anything is opened: a flood costs little.
+        // This is checked before anything is opened, so that a flood costs little.
         let has_place = hold.entries.has_place(&opener.connection.ends, limit, Instant::now());
         let client = opener.connection.ends.client.ip();
         let ticket = match has_place {
@@ -119,7 +122,7 @@ impl Holder {
         None
     }
 
-    /// Begins to ask a far side.
+    /// Begins to open a far side.
     fn begin(
         self: &Rc<Self>,
         connection: TrackedConnection,
@@ -154,7 +157,8 @@ impl Holder {
         }
     }
 
-    /// Opens all that was prepared or is being entered, before anything else is done.
+    /// Opens all flows that are prepared or are being entered, and waits for the keeper if
+    /// necessary.
     pub(super) fn settle(self: &Rc<Self>) {
         self.open_prepared();
         if let Some(line) = line() {
@@ -180,7 +184,7 @@ impl Holder {
     /// Opens what has been entered by now.
     pub(super) fn open_entered(self: &Rc<Self>) {
         while let Some((number, outcomes)) = line().and_then(|line| line.entered()) {
-            // What a holder asked for that has failed is nobody's any more.
+            // The answer to a request of a holder that has failed belongs to no flow any more.
             let is_own = self.entering.borrow().front().is_some_and(|(own, _)| *own == number);
             let Some((_, prepared)) =
                 is_own.then(|| self.entering.borrow_mut().pop_front()).flatten()
@@ -233,7 +237,7 @@ impl Holder {
         }
     }
 
-    /// Lets a flow pass by whose legs connection tracking does not take.
+    /// Lets a flow pass by if connection tracking does not take its legs.
     fn give_up(&self, one: &Prepared, error: &io::Error) {
         let ends = one.connection.ends;
         let entries = &self.worker.hold.entries;
@@ -247,7 +251,7 @@ impl Holder {
         self.pass_by(packet, one.mark, ends, error);
     }
 
-    /// The same, by its packet that waits: a later SYN of its ports may have taken the place of its first.
+    /// The same, for the SYN that waits now: a later SYN may have taken the first one's place.
     fn pass_by(&self, packet: Option<u32>, mark: u32, ends: Ends, error: &io::Error) {
         let verdict = self.local_failure(ends, error);
         if let Some(packet) = packet {
@@ -256,7 +260,7 @@ impl Holder {
     }
 }
 
-/// Waits until the keeper has entered something.
+/// Waits until an answer of the keeper arrives.
 pub(super) async fn entered(answers: Option<&AnswerWatch>) {
     match answers {
         Some(answers) => answers.come().await,
@@ -269,7 +273,7 @@ fn legs(prepared: &[Prepared]) -> Vec<Legs> {
     prepared.iter().map(legs).collect()
 }
 
-/// Whether a flow's client is answered before its far side is.
+/// Whether a flow's client is accepted before its far side has answered.
 fn is_early(plan: &Plan, decision: &Decision, entries: &Entries, target: SocketAddr) -> bool {
     let lately = || entries.accepts(&target, plan.intercept.remember.into(), Instant::now());
     decision.accept.is_early(lately)

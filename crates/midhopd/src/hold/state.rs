@@ -12,14 +12,14 @@ use midhop_pep::config::Plan;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The flows being opened, and what they are opened with.
+/// The flows being opened, and what opening them requires.
 #[derive(Debug)]
 pub struct Hold {
     /// The flows being opened.
     pub entries: Entries,
-    /// Those that a process before this one was opening.
+    /// The flows that a previous process was opening.
     pub awaited: Awaited,
-    /// Watches whether flows come about.
+    /// Checks that flows complete their handshakes.
     pub watchdog: Watchdog,
     /// Bits of the firewall mark.
     pub marks: Marks,
@@ -44,7 +44,7 @@ impl Hold {
         Self { entries, awaited, watchdog, marks, tracked, translated, injector, listeners }
     }
 
-    /// The same, with what a data plane before this one has left.
+    /// The same, with what the previous data plane has left.
     #[must_use]
     pub fn following(self, succession: Option<&Succession>) -> Self {
         match succession {
@@ -73,8 +73,8 @@ impl Hold {
         open.map(Some).map_err(|source| InterceptError::Raw { source })
     }
 
-    /// The tag by which an injected SYN names the listener of a leg. A leg that is new since the start has the last
-    /// one's.
+    /// The tag by which an injected SYN selects the listener of a leg. A leg that was added after
+    /// the start uses the last listener.
     pub(super) fn tag(&self, leg: &str) -> u16 {
         let own = self.listeners.iter().position(|name| name == leg);
         let index = own.unwrap_or(self.listeners.len().saturating_sub(1));

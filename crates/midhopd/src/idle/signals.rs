@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 pub struct BlockedSignals(AsyncFd<SignalFd>);
 
 impl BlockedSignals {
-    /// Those of `signals`, which are blocked.
+    /// Opens a descriptor for `signals`, which must be blocked.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -23,7 +23,7 @@ impl BlockedSignals {
         Ok(Self(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?))
     }
 
-    /// The next of them.
+    /// The next signal.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -1,10 +1,11 @@
-//! Connection tracking: enters the two legs of a flow before their first packets, and reads what it knows of a held
-//! SYN.
+//! Connection tracking: enters the two legs of a flow before their first packets, and reads the
+//! entry of a held SYN.
 //!
-//! Both legs have the same 5-tuple where it is not translated, so each leg is tracked in its own zone. The client's
-//! leg is in one zone. The server's leg is in another for what leaves, and in the host's for what comes back. An
-//! entry counts as answered: stateful rules then find the leg established, as the rules that let its SYN through
-//! intend, and NAT rules are not evaluated again.
+//! Both legs have the same 5-tuple unless it is translated, so each leg is tracked in its own zone.
+//! The client's leg is in one zone. The server's leg is in another zone for what leaves, and in the
+//! host's zone for what comes back. An entry counts as answered. So stateful rules find the leg
+//! established, as the rules that let its SYN through intend, and NAT rules are not evaluated
+//! again.
 
 use crate::ends::Ends;
 use crate::keeper::line::line;
@@ -16,17 +17,18 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The maximum time for which the kernel retransmits a SYN. The first packet of the leg renews it.
+/// The longest time for which the kernel retransmits a SYN. The first packet of the leg renews the
+/// timeout.
 const TIMEOUT_S: u32 = 60;
-/// A leg that was entered longer ago than this is entered again. It is well below the timeout.
+/// Age beyond which a leg is entered again. It is well below the timeout.
 const FRESH: Duration = Duration::from_secs(30);
-/// With this many entries that have not been used, those that are not fresh are forgotten.
+/// Number of unused records at which those that are not fresh are removed.
 const ENTERED_MAX: usize = 1 << 14;
 
 /// A connection before any translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackedConnection {
-    /// As its client sees it.
+    /// The ends as the client sees them.
     pub ends: Ends,
     /// The mark that the administrator's rules gave it.
     pub mark: u32,
@@ -38,10 +40,10 @@ impl From<Connection> for TrackedConnection {
     }
 }
 
-/// The most flows that one message enters meanwhile: each has two legs.
+/// The most flows of one message to the keeper: each has two legs.
 pub const FLOWS_MAX: usize = ENTRIES_MAX / 2;
 
-/// The start of entering flows.
+/// The state after flows have been passed on to be entered.
 #[derive(Debug)]
 pub enum EntryStart {
     /// Entered: the outcome for each server's leg.
@@ -53,9 +55,9 @@ pub enum EntryStart {
 /// The two legs of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Legs {
-    /// Its ends as its client sees them.
+    /// The client's leg: the ends as the client sees them.
     pub client: Ends,
-    /// As the flow leaves, with its mark.
+    /// The server's leg: the flow as it leaves, with its mark.
     pub server: TrackedConnection,
 }
 
@@ -98,8 +100,8 @@ impl Tracker {
         self.enter(&[ConntrackEntry { to_server: false, ends, mark }])?.pop().unwrap_or_else(short)
     }
 
-    /// Enters the legs of flows: those between this host and their servers, and those of their clients, which will
-    /// follow. Returns the outcome for each server's leg.
+    /// Enters both legs of flows: those between this host and the servers, and those of the
+    /// clients, which are used later. Returns the outcome for each server's leg.
     ///
     /// # Errors
     /// When nothing can be entered.
@@ -108,7 +110,8 @@ impl Tracker {
         Ok(self.note(legs, self.enter(&entries)?))
     }
 
-    /// The same for at most [`FLOWS_MAX`] flows. Where there is a keeper, this thread does something else meanwhile.
+    /// The same for at most [`FLOWS_MAX`] flows. Where there is a keeper, this does not wait for
+    /// its answer.
     ///
     /// # Errors
     /// When nothing can be entered.
@@ -120,7 +123,7 @@ impl Tracker {
         }
     }
 
-    /// Records the outcomes for the legs of flows. Returns the outcome for each server's leg.
+    /// Records the outcomes for both legs of flows. Returns the outcome for each server's leg.
     pub fn note(&self, legs: &[Legs], outcomes: Vec<io::Result<()>>) -> Vec<io::Result<()>> {
         let mut outcomes = outcomes.into_iter();
         let mut entered = self.entered.borrow_mut();
@@ -151,7 +154,7 @@ impl Tracker {
         for (outcome, entry) in outcomes.iter_mut().zip(&entries) {
             let is_there = |error: &io::Error| error.raw_os_error() == Some(libc::EEXIST);
             if outcome.as_ref().is_err_and(is_there) {
-                // The rest of an earlier connection with the same ports.
+                // The entry is left from an earlier connection with the same ports.
                 *outcome = self.table.replace(entry);
             }
         }
@@ -170,8 +173,8 @@ impl Tracker {
         Zone::Departing(self.zone + 1)
     }
 
-    /// Removes the leg between this host and a server that was not opened in the end: a flow that passes by takes its
-    /// place.
+    /// Removes the entry of a server's leg that was not opened in the end: a flow that passes by
+    /// takes its place.
     pub fn forget_server(&self, ends: Ends) {
         if let Some(line) = line() {
             if let Err(error) = line.order(&Order::ForgetServer(pair(ends)), None) {

@@ -1,4 +1,4 @@
-//! Whether the host's own firewall rules use connection tracking.
+//! Detects whether the host's own firewall rules use connection tracking.
 //!
 //! Entering connections costs two system calls per flow, and a statement about them turns tracking on for the whole
 //! host. So both are done only where stateful rules or NAT already exist.

@@ -57,7 +57,7 @@ fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixSt
     loop {
         let followed = catch_unwind(AssertUnwindSafe(|| {
             if failed {
-                // Changes since the last look were not followed.
+                // Changes since the failure were not followed.
                 interception.refresh();
             }
             follow(interception, channels, stopped)
@@ -96,13 +96,14 @@ fn follow(
             let _ = stopped.read(&mut [0]);
             return Ok(());
         }
-        // Whoever stops it does not wait for the rest of the burst.
+        // A stop is not delayed by the rest of the burst.
         let mut stop = [PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
         if matches!(poll(&mut stop, PAUSE_MS), Ok(1..)) {
             return Ok(());
         }
         for channel in channels {
-            // Even if messages were lost (ENOBUFS), the state is read.
+            // The content of the messages does not matter, nor whether some were lost (ENOBUFS):
+            // the state is read anew.
             while channel.receive(&mut buffer, false).is_ok() {}
         }
         interception.refresh();

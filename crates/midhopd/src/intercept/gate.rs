@@ -1,7 +1,7 @@
 //! Opens and shuts the gate of the table according to the number of flows.
 //!
-//! A client that is accepted at once can no longer pass by. So beyond the limit, SYNs must not be taken at all. SYNs
-//! that were on their way when the gate shut are still served.
+//! A client that is accepted at once can no longer pass by. So beyond the limit, SYNs must not
+//! reach the daemon at all. SYNs that were on their way when the gate was shut are still served.
 
 use super::ruleset::Ruleset;
 use crate::admission::Admission;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::watch;
 
-/// Follows the admission on a thread of its own until `stop` turns true; the loss of that thread is one for the daemon.
+/// Follows the admission on a thread of its own until `stop` turns true. If that thread is lost,
+/// the daemon ends.
 ///
 /// # Errors
 /// When there can be no thread or no channel to the table.

@@ -10,8 +10,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Maximum of assisted flows' bytes that wait in the kernel: all that is held behind a gap leaves at once. Unit:
-/// bytes.
+/// The most bytes of assisted flows that wait in the kernel. It is large, because all packets held
+/// behind a gap leave at once.
 const MENDED_BYTES: i32 = 4 << 20;
 
 /// Sockets of both address families, in the network namespace in which they were opened.
@@ -68,7 +68,8 @@ impl Injector {
         self.mended.send_by(packet, to, interface)
     }
 
-    /// Waits until a packet of an assisted flow may be sent to an address. Returns whether it may.
+    /// Waits until the socket has room for a packet of an assisted flow to an address. Returns
+    /// whether it has.
     pub fn wait_for_room(&self, to: IpAddr, patience: PollTimeout) -> bool {
         let Ok(socket) = self.mended.socket(to) else { return true };
         poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], patience) == Ok(1)
@@ -84,7 +85,7 @@ impl Injector {
 }
 
 impl PerFamily {
-    /// Lets this many bytes wait in the kernel, or as many as it allows.
+    /// Sets the send buffer to this many bytes, or to as many as the kernel allows.
     fn with_room(self, bytes: i32) -> io::Result<Self> {
         for socket in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
             let room = |name| sockopt::set_int(socket, libc::SOL_SOCKET, name, bytes);
@@ -109,7 +110,8 @@ impl PerFamily {
             let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
             socket.set_nonblocking(true)?;
             socket.set_mark(mark)?;
-            // Nothing is read from it: copies that the kernel hands out are not kept.
+            // Nothing is read from this socket: packets that the kernel delivers to it are not
+            // kept.
             socket.set_recv_buffer_size(0)?;
             Ok(socket)
         };
@@ -125,8 +127,8 @@ impl PerFamily {
         Ok(())
     }
 
-    /// The same by an interface. This socket does not have the mark of the packet that it stands for, by which the
-    /// administrator's rules may have chosen its route.
+    /// The same by an interface. It is given, because this socket does not have the mark of the
+    /// original packet, by which the administrator's rules may have chosen the route.
     fn send_by(&self, packet: &[u8], to: IpAddr, interface: u32) -> io::Result<()> {
         let descriptor = self.socket(to)?.as_raw_fd();
         let content = [io::IoSlice::new(packet)];

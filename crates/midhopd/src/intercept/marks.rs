@@ -15,10 +15,10 @@ pub struct Marks {
     pub here: u32,
     /// On packets over the loopback: a SYN that was held.
     pub injected: u32,
-    /// On held SYNs: connection tracking has more information on the flow than the packet.
+    /// On held SYNs: connection tracking knows more of the flow than the packet contains.
     pub noted: u32,
-    /// On sockets of servers' legs: the number of the interface on which the flow came, from 1. The bits are
-    /// contiguous, or none.
+    /// On sockets of servers' legs: the number of the interface on which the flow arrived, from 1.
+    /// The bits are contiguous. There may be none.
     arrivals: u32,
 }
 
@@ -40,12 +40,12 @@ impl Marks {
         Self { client, server, here, injected, noted, arrivals }
     }
 
-    /// All of them.
+    /// All bits of the daemon.
     pub const fn all(self) -> u32 {
         self.client | self.server | self.here | self.injected | self.noted | self.arrivals
     }
 
-    /// Whether an own socket may have it: it is a leg's mark, and not a packet's.
+    /// Whether a socket of the daemon may have this mark: it is a leg's mark, and not a packet's.
     pub const fn is_socket(self, mark: u32) -> bool {
         let meaning = mark & !self.arrivals & self.all();
         meaning == self.client || meaning == self.server

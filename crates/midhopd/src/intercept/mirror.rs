@@ -1,9 +1,9 @@
 //! Copies of the administrator's routing rules for servers' legs.
 //!
-//! A forwarded packet arrives by an interface and has a mark. A packet of the daemon begins on this host and has one
-//! additional bit in its mark. A rule that matches an intercepted interface, or all bits of the mark, would not match
-//! it. So each such rule gets a copy behind it, with the same preference, that matches what servers' legs have
-//! instead.
+//! A forwarded packet arrives by an interface and has a mark. A packet of the daemon starts on this
+//! host and has one more bit in its mark. So a rule that matches an intercepted interface, or all
+//! bits of the mark, does not match it. Each such rule gets a copy behind it, with the same
+//! preference, that matches what servers' legs have instead.
 
 use super::Marks;
 use midhop_linux::netlink::{Channel, allow};
@@ -32,8 +32,8 @@ impl Mirror {
         Self { marks, interfaces: interfaces.to_vec(), own }
     }
 
-    /// Adds the copies that are missing and removes those whose rule is gone. Returns warnings about rules in the
-    /// way.
+    /// Adds the copies that are missing and removes those whose rule is gone. Returns warnings
+    /// about rules that take packets before ours.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -80,7 +80,8 @@ impl Mirror {
     /// The copy that a rule needs, if it needs one.
     fn copy(&self, rule: &Rule) -> Option<Rule> {
         if rule.is_inverted() {
-            // It matches what differs from the mark, and so our bit as well.
+            // An inverted rule matches packets with another mark, and so those with our bit as
+            // well.
             return None;
         }
         let (mut interface, mut mark, mut mask, mut preference) = (None, None, u32::MAX, 0);

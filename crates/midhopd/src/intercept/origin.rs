@@ -1,5 +1,5 @@
-//! How the client of a held SYN sees its flow. The packet has the addresses with which the flow leaves, connection
-//! tracking those with which it came.
+//! Finds out how the client of a held SYN sees its flow. The packet has the addresses with which
+//! the flow leaves. Connection tracking has those with which it arrived.
 
 use super::conntrack::TrackedConnection;
 use super::table;
@@ -26,11 +26,11 @@ impl Origins {
         Ok(Self { table: table::open_table(instance)? })
     }
 
-    /// The connection that a held packet opens, which leaves between `leaving`. `noted` is whether connection
-    /// tracking has more information on it than the packet.
+    /// The connection that a held packet opens, which leaves between `leaving`. `noted`: connection
+    /// tracking knows more of it than the packet contains.
     ///
     /// # Errors
-    /// When it has more, and cannot be queried.
+    /// When connection tracking knows more, and cannot be queried.
     pub fn of(&self, packet: &Packet, leaving: Ends, noted: bool) -> io::Result<TrackedConnection> {
         match packet.connection {
             Some(connection) => Ok(connection.into()),
@@ -76,7 +76,7 @@ impl Origins {
     }
 }
 
-/// The key of a flow in the maps: each part fills whole words.
+/// The key of a flow in the maps: each part is padded to whole words.
 fn key(ends: Ends) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     for end in [ends.client, ends.server] {

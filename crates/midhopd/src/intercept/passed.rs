@@ -1,4 +1,4 @@
-//! Counts SYNs that the firewall lets pass without the daemon, by reason: flows that the daemon never sees.
+//! Counts SYNs that the firewall lets pass without the daemon, by reason.
 //!
 //! Invariant: a reported count never falls, though a reload replaces the table and the new counters start at zero.
 
@@ -17,7 +17,7 @@ pub struct PassedCounters {
 #[derive(Debug)]
 struct State {
     table: Table,
-    /// Counted by tables that are gone, and by this one when it was last read.
+    /// What earlier tables counted, and what this one had counted when it was last read.
     counts: BTreeMap<&'static str, Count>,
 }
 
@@ -38,8 +38,8 @@ impl PassedCounters {
         Ok(Self { state: Mutex::new(State { table, counts }) })
     }
 
-    /// SYNs let pass since the start, by the reasons of [`table::PASSED`]. Where the kernel does not answer, as when
-    /// the table is gone, the last counts.
+    /// SYNs let pass since the start, by the reasons of [`table::PASSED`]. If the kernel does not
+    /// answer, for example because the table is gone, these are the last counts.
     pub fn total(&self) -> BTreeMap<String, u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.read();

@@ -9,17 +9,17 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// What the kernel may buffer for a worker to read: some hundreds of SYNs. With more, each would wait for too long.
+/// Receive buffer of a worker: some hundreds of SYNs. With more, each SYN would wait for too long.
 const SOCKET_BYTES: i32 = 1 << 20;
 
-/// This many packets are dropped together: nobody waits for a drop, and each message wakes the keeper.
+/// This many drops are sent together: a drop is not urgent, and each message wakes the keeper.
 const DROPPED_TOGETHER: usize = 32;
 
 /// One bound queue.
 #[derive(Debug)]
 pub struct Queue {
     queue: NfQueue,
-    /// Verdicts that wait to be given by the keeper.
+    /// Verdicts that are to be sent to the keeper.
     given: RefCell<Vec<Verdict>>,
 }
 
@@ -68,13 +68,13 @@ impl Queue {
         self.queue.verdicts().give(packet, passes, mark)
     }
 
-    /// Whether the waiting verdicts must be given now: a packet that may go on does not wait for others.
+    /// Whether the pending verdicts are due: a packet that may go on does not wait for others.
     pub fn is_due(&self) -> bool {
         let given = self.given.borrow();
         given.len() >= DROPPED_TOGETHER || given.iter().any(|verdict| verdict.passes)
     }
 
-    /// Gives the verdicts that wait. When it returns, the packets that they let pass have passed.
+    /// Sends the pending verdicts. When this returns, the packets that may pass have passed.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -87,7 +87,7 @@ impl Queue {
         }
     }
 
-    /// Gives the verdicts that wait.
+    /// Sends the pending verdicts.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -125,8 +125,8 @@ impl QueueJudge {
 
 impl Drop for QueueJudge {
     fn drop(&mut self) {
-        // The reader of the queue is gone. Packets in the queue go on, as they would have without a queue. The table
-        // stops those that may not.
+        // The reader of the queue is gone. The packets in it go on, as they would have without a
+        // queue. The table stops those that may not pass.
         let _ = self.0.pass_all();
     }
 }

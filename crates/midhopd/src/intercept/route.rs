@@ -7,8 +7,8 @@
 //! | + 2 | `fwmark HERE lookup TABLE` | packets of own sockets, whose addresses are others' |
 //! | + 3 | `nop` | |
 //!
-//! Without the second rule, a kernel that looks up routes in reverse with the packet's mark (`src_valid_mark`, which
-//! WireGuard's script sets) would take every source for this host's own address.
+//! Some kernels look up reverse routes with the packet's mark (`src_valid_mark`, which WireGuard's
+//! script sets). Without the second rule, they would take every source for this host's own address.
 
 use super::Marks;
 use midhop_linux::netlink::{Channel, allow};
@@ -31,7 +31,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// What `intercept` asks for.
+    /// The parts that `intercept` requires.
     pub fn of(intercept: &Intercept) -> Self {
         let Intercept { table, preference, .. } = *intercept;
         Self { marks: Marks::new(intercept.mark), table, preference }
@@ -59,7 +59,8 @@ impl Delivery {
         for family in Family::BOTH {
             let there = Rule::all(&channel, family)?;
             let own = self.rules(family);
-            // The last one of a chain that was cut has the same preference as one of ours.
+            // A rule that is left of an incomplete installation has the same preference as one of
+            // ours.
             let ours = |rule: &&Rule| own.iter().any(|own| is_as(rule, own));
             if there.iter().filter(ours).count() == own.len() {
                 continue;
@@ -82,7 +83,7 @@ impl Delivery {
         self.sweep(&Channel::routing()?)
     }
 
-    /// The rules, from the last to the first: a jump needs its target.
+    /// The rules, from the last to the first: a jump can only be added after its target.
     fn rules(&self, family: Family) -> [Rule; 4] {
         let at = |offset: u32| RulePart::Preference(self.preference + offset);
         let from_here = || RulePart::InputDevice(LOOPBACK.to_owned());
@@ -103,7 +104,7 @@ impl Delivery {
         for family in Family::BOTH {
             let own = self.rules(family);
             let is_ours = |rule: &Rule| own.iter().any(|own| is_as(rule, own));
-            // From the first to the last: the jump goes before its target does.
+            // From the first to the last: the jump is removed before its target.
             for rule in Rule::all(channel, family)?.iter().filter(|rule| is_ours(rule)) {
                 allow(&[ENOENT, ESRCH], rule.remove(channel))?;
             }

@@ -1,5 +1,5 @@
-//! Changes to the running table for which starting `nft` would be too slow, or which it cannot write: the gate that
-//! lets new flows pass by, and the rule that sends SYNs to the daemon.
+//! Changes to the running table that are too slow with `nft`, or that `nft` cannot write: the gate
+//! that lets new flows pass by, and the rule that sends SYNs to the daemon.
 
 use super::table;
 use midhop_linux::nft::{Load, Original, Table};
@@ -18,8 +18,8 @@ impl Ruleset {
         Ok(Self { table: table::open_table(instance)? })
     }
 
-    /// Sends the packets of each chain of [`table::waiting`] to its queue, of `count` from `first` on. Where no
-    /// daemon listens, they pass.
+    /// Sends the packets of each chain of [`table::waiting`] to its queue. The `count` queues are
+    /// numbered from `first` on. Packets pass if no daemon listens.
     pub fn queue(&self, first: u16, count: u16) -> io::Result<()> {
         (0..count).try_for_each(|number| {
             let queue = first.checked_add(number).ok_or(io::ErrorKind::InvalidInput)?;
@@ -27,7 +27,7 @@ impl Ruleset {
         })
     }
 
-    /// Sends packets of assisted flows to a queue. Where no daemon listens, they pass.
+    /// Sends packets of assisted flows to a queue. They pass if no daemon listens.
     pub fn assist(&self, queue: u16) -> io::Result<()> {
         self.table.add_queue(table::ASSISTING, queue)
     }
@@ -40,7 +40,7 @@ impl Ruleset {
             return self.table.add_element(GATE, &protocol);
         }
         match self.table.delete_element(GATE, &protocol) {
-            // It was open already.
+            // The gate was open already.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             outcome => outcome,
         }

@@ -25,8 +25,9 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Parses a packet from its network header on. `None` if it is not the whole TCP header of a first fragment, or is
-    /// behind an IPv6 header that is no option: behind one of routing, its destination may be a stop on its way.
+    /// Parses a packet from its network header on. `None` unless the packet is a first fragment
+    /// with the whole TCP header. IPv6 headers of options are skipped. Behind any other it is
+    /// `None` as well: with a routing header, the destination may be an intermediate node.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::parse_v4(packet),

@@ -131,7 +131,7 @@ mod tests {
             assert_eq!((read.source, read.destination), (wanted.client, wanted.server));
             assert_eq!((read.class, read.sequence), (0x28, 0x0102_0304));
             assert_eq!(packet[read.offset + 20..], TCP_HEADER[20..]);
-            // The sum over a segment with a correct checksum is zero.
+            // The checksum over a correct segment, its checksum field included, is zero.
             let addresses = if wanted.client.is_ipv4() { &packet[12..20] } else { &packet[8..40] };
             assert_eq!(checksum(&[addresses, &[0, TCP, 0, 24], &packet[read.offset..]]), 0);
             assert!(is_intact(&packet, &read));

@@ -1,9 +1,9 @@
 //! The daemon's nftables table, as text.
 //!
-//! A SYN that opens a flow is held after source NAT, when the administrator's rules have made every decision about
-//! it. It then passes by unchanged, or it is dropped and injected again over the loopback, to a listener. Besides it,
-//! only packets of the daemon's own sockets are touched. When nothing listens to the queue, SYNs pass: a daemon that
-//! died leaves a working network.
+//! A SYN that opens a flow is held after source NAT, when the administrator's rules have decided on
+//! it. It then passes by unchanged, or it is dropped and injected again over the loopback, to a
+//! listener. Apart from that, only packets of the daemon's own sockets are touched. When nothing
+//! listens to the queue, SYNs pass: a daemon that died leaves a working network.
 
 use super::marks::Marks;
 use crate::leg::REPEATS;
@@ -31,7 +31,7 @@ pub struct TableSetting {
 }
 
 impl TableSetting {
-    /// Where rules find the client's addresses of a flow.
+    /// Where rules find the addresses of a flow's client.
     const fn client(self) -> ClientTuple {
         if self.conntrack { ClientTuple::Original } else { ClientTuple::Packet }
     }
@@ -52,7 +52,8 @@ pub const DEPARTED: &str = "departed";
 
 /// The counter of packets of assisted flows that this host sends, as they leave it.
 pub const MENDED: &str = "mended";
-/// The chain whose rule sends packets of assisted flows to the daemon: beyond `nft`, see [`super::Ruleset`].
+/// The chain whose rule sends packets of assisted flows to the daemon. `nft` cannot write this
+/// rule: see [`super::Ruleset`].
 pub const ASSISTING: &str = "assisting";
 
 /// The name of the counter of SYNs that pass for a reason.
@@ -66,7 +67,7 @@ pub const ORIGINS_V4: &str = "origins4";
 pub const CLIENTS_V6: &str = "clients6";
 /// The server's address and port of IPv6 flows.
 pub const SERVERS_V6: &str = "servers6";
-/// The chains that fill the maps; their rules are beyond `nft`, see [`super::Ruleset`].
+/// The chains that fill the maps. `nft` cannot write their rules: see [`super::Ruleset`].
 pub const NOTE_V4: &str = "note4";
 /// For IPv6.
 pub const NOTE_V6: &str = "note6";
@@ -79,9 +80,9 @@ const OF_SOCKETS: &str = "meta l4proto { tcp, icmp, icmpv6 }";
 
 /// Flows of one address family whose clients were accepted a moment ago.
 ///
-/// While the kernel replaces a request by its connection, another processor that looks for either finds neither. The
-/// client's next packet would be forwarded, and its server would reset it. So it is dropped, and retransmitted some
-/// milliseconds later.
+/// While the kernel replaces a request socket by the connection, a lookup on another processor
+/// finds neither. The client's next packet would be forwarded, and the server would reset the
+/// connection. So the packet is dropped, and retransmitted some milliseconds later.
 struct Begun {
     name: &'static str,
     key: &'static str,
@@ -120,13 +121,13 @@ impl Begun {
         format!("{} @{}", self.key, self.name)
     }
 
-    /// Matches the packets after its SYNs.
+    /// Matches the packets that follow the SYN.
     fn has(&self) -> String {
         format!("tcp flags & syn == 0 {}", self.is())
     }
 }
 
-/// Parts of the flows for each queue, by their source ports.
+/// Number of parts per queue into which flows are divided by source port.
 const PARTS: u16 = 16;
 /// The most parts of all queues together; a power of two.
 const PARTS_MAX: u16 = 1 << 12;
@@ -199,7 +200,7 @@ pub fn transaction(
         chain(&mut text, "zoned", std::slice::from_ref(&zoned));
         let early = [
             format!("meta mark & {:#x} != 0 accept", marks.injected),
-            // For most packets, one look-up of the socket identifies the owner.
+            // For most packets, one lookup of the socket finds the owner.
             format!(
                 "{OF_SOCKETS} socket mark & {:#x} vmap {{ {:#x} : goto zoned, {:#x} : accept }}",
                 marks.client | marks.server,
@@ -213,7 +214,7 @@ pub fn transaction(
         let early: Vec<String> = early.collect();
         chain(&mut text, "unmarked", &[others(marks), zoned]);
         base_chain(&mut text, "early", "prerouting", hooks.raw, &early);
-        // It was tracked when it first came.
+        // The original packet was tracked when it arrived.
         let mended =
             format!("meta mark & {:#x} == {:#x} notrack accept", marks.all(), marks.mended());
         let mut out: Vec<String> = assists.then_some(mended).into_iter().collect();
@@ -249,7 +250,7 @@ pub fn transaction(
             chain(&mut text, "noted", &noted);
         }
         chain(&mut text, "offered", &offered(plan, setting));
-        // Cleared behind.
+        // These marks are cleared in the chain `assist`.
         let mended = format!("meta mark & {:#x} == {:#x} accept", marks.all(), marks.mended());
         let mut hold: Vec<String> = assists.then_some(mended).into_iter().collect();
         hold.extend([
@@ -270,8 +271,8 @@ pub fn transaction(
             decided.push(format!("meta mark & {assisted:#x} == {assisted:#x} jump assisted"));
         }
         decided.push(format!("{released} {clear} accept"));
-        // The daemon is gone that let its client in, and has not decided yet that it is to be dropped. What it has
-        // sent itself, by the same addresses, came by no interface.
+        // The daemon that let the client in has ended before it dropped this SYN. The daemon's own
+        // SYN has the same addresses, but no input interface.
         let names = interfaces(plan);
         decided.extend(BEGUN.map(|begun| format!("iifname {names} {} drop", begun.is())));
         decided.extend([
@@ -283,7 +284,7 @@ pub fn transaction(
         chain(&mut text, "decided", &decided);
         let behind = format!("{SYN} goto decided");
         base_chain(&mut text, "behind", "postrouting", hooks.hold + 1, &[behind]);
-        // By its flags, nearly every packet is known at once not to match.
+        // The flags alone exclude nearly every packet.
         let opening = |name: &str| {
             format!(
                 "tcp flags & (fin|syn|rst|ack) vmap {{ syn : goto {name}_syn, syn|ack : goto {name}_answer }}"
@@ -306,15 +307,16 @@ pub fn transaction(
         chain(&mut text, "delivered_syn", &[format!("iifname \"lo\" {transparent}")]);
         chain(&mut text, "delivered_answer", &[transparent]);
         let sent = format!("{SYN} socket transparent 1 counter name");
-        // One SYN out for each SYN in: a retransmission by the kernel waits for the client's, and is counted when it
-        // leaves.
+        // One SYN out for each SYN in: a retransmission by the kernel waits for the client's. It is
+        // counted when it leaves.
         let repeated = format!(
             "{SYN} meta mark & {0:#x} != 0 meta priority 0:{REPEATS} socket transparent 1 \
              meta mark set meta mark | {1:#x} goto waiting",
             marks.server, marks.noted
         );
         base_chain(&mut text, "repeating", "output", hooks.raw - 2, &[repeated]);
-        // A full queue lets packets pass as they are: nobody has decided on this one, and the kernel will send another.
+        // A full queue lets packets pass unchanged. Such a retransmission is not decided on and is
+        // dropped: the kernel sends another.
         let undecided = marks.repeated();
         let sending = [
             format!("{SYN} meta mark & {undecided:#x} == {undecided:#x} drop"),
@@ -363,7 +365,7 @@ fn assisted(text: &mut String, plan: &Plan, setting: TableSetting) {
             "  set {set} {{ type {address} . inet_service . {address} . inet_service; \
              flags dynamic, timeout; timeout 5m; size 65535; }}"
         );
-        // As it leaves, and as its responses will be after the reverse translation.
+        // The flow as it leaves, and its responses as they are after the reverse translation.
         let version = if family == "ip" { "ipv4" } else { "ipv6" };
         note.push(format!("meta nfproto {version} update @{set} {{ {} }}", begun.key));
         note.push(if setting.conntrack {
@@ -381,7 +383,8 @@ fn assisted(text: &mut String, plan: &Plan, setting: TableSetting) {
     base_chain(text, "assist", "postrouting", plan.intercept.hooks.hold + 1, &packets);
 }
 
-/// The chain whose rule sends SYNs to one of the queues: beyond `nft`, see [`super::Ruleset`].
+/// The chain whose rule sends SYNs to one of the queues. `nft` cannot write this rule: see
+/// [`super::Ruleset`].
 pub fn waiting(number: u16) -> String {
     format!("waiting{number}")
 }
@@ -425,7 +428,8 @@ fn offered(plan: &Plan, setting: TableSetting) -> Vec<String> {
         format!("tcp option mptcp exists {}", pass("multipath")),
         format!("tcp option md5sig exists {}", pass("signed")),
         format!("tcp option 29 exists {}", pass("signed")),
-        // Its destination may be a stop on its way, and sockets receive no packets of some types (RFC 8754, 6554).
+        // With a routing header, the destination may be an intermediate node, and sockets receive
+        // no packets with some types of it (RFC 8754, 6554).
         format!("exthdr rt exists {}", pass("routing_header")),
     ];
     let client = setting.client();
@@ -448,8 +452,8 @@ fn pass(reason: &str) -> String {
     format!("counter name {} accept", counter(reason))
 }
 
-/// Stops undecided SYNs that may not pass: those that a rule rejects, or sends by a tunnel or nowhere. This also
-/// holds when the queue is full, not there yet, or left by a daemon that died.
+/// Stops undecided SYNs that may not pass: those that a rule rejects, or that may only go through a
+/// tunnel. This also works when the queue is full, not there yet, or left by a daemon that died.
 fn unjudged(plan: &Plan, setting: TableSetting) -> Vec<String> {
     let stops = plan.policy.firewall_stops();
     if stops.is_empty() {
@@ -506,8 +510,9 @@ fn delivery(text: &mut String, priority: i32, marks: Marks, entrances: &[Entranc
         chain(text, "injected", &injected);
         late.push(format!("meta mark & {:#x} != 0 iifname \"lo\" jump injected", marks.injected));
     }
-    // An ICMP error about a packet of an own socket is addressed to the host that the socket stands for, but meant
-    // for the socket. Without it, neither "unreachable" nor a path's MTU reaches the socket.
+    // An ICMP error about a packet of an own socket is addressed to the host that the socket stands
+    // for, but it concerns the socket. Without this rule the socket would receive neither
+    // "unreachable" nor the path MTU.
     let deliver = format!("meta mark set meta mark | {:#x}", marks.here);
     let own = marks.client | marks.server;
     late.push(format!("{OF_SOCKETS} socket mark & {own:#x} != 0 {deliver} accept"));
@@ -519,14 +524,15 @@ fn delivery(text: &mut String, priority: i32, marks: Marks, entrances: &[Entranc
     base_chain(text, "late", "prerouting", priority, &late);
 }
 
-/// Ends the chain for another program's transparent sockets. A request or a connection in TIME_WAIT shows no mark: it
-/// ends this rule, and is taken for a client's of ours.
+/// Ends the chain for other programs' transparent sockets. A request socket and a socket in
+/// TIME_WAIT have no mark. The rule does not match them, so their packets are treated as those of
+/// our clients.
 fn others(marks: Marks) -> String {
     format!("socket mark & {:#x} == 0 accept", marks.client | marks.server)
 }
 
-/// Restores the marks of injected SYNs where the administrator's rules have replaced them, for example by that of the
-/// connection. In their zone, nothing else of this host opens connections.
+/// Restores the marks of injected SYNs if the administrator's rules have replaced them, for example
+/// by the connection's mark. Nothing else on this host opens connections in their zone.
 fn again(zone: u16, marks: Marks) -> Vec<String> {
     let opens = format!("ct zone {zone} ct direction original {SYN}");
     let lost =

@@ -48,9 +48,9 @@ pub fn receive(
 pub struct Received {
     /// Unit: bytes.
     pub length: usize,
-    /// What came with it.
+    /// The descriptors that were sent with it.
     pub descriptors: Vec<OwnedFd>,
-    /// Who has sent it, as the kernel attests where the socket has `SO_PASSCRED`.
+    /// The sender, as the kernel attests it if the socket has `SO_PASSCRED`.
     pub sender: Option<UnixCredentials>,
 }
 
@@ -80,7 +80,8 @@ pub fn receive_from(
         for rights in message.cmsgs().into_iter().flatten() {
             match rights {
                 ControlMessageOwned::ScmRights(numbers) => {
-                    // SAFETY: the kernel has just opened them for this process; nobody else knows them.
+                    // SAFETY: the kernel has just opened them for this process, and nothing else
+                    // owns them.
                     let own = numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
                     descriptors.extend(own);
                 }

@@ -26,7 +26,7 @@ pub type Entered = (u64, Outcomes);
 /// The messages of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Entering {
-    /// The number of the last.
+    /// The number of the last message.
     last: Cell<u64>,
     /// The numbers of unanswered messages.
     asked: RefCell<VecDeque<u64>>,
@@ -121,7 +121,7 @@ impl AnswerWatch {
             tokio::select! {
                 () = self.line.came_aside() => return,
                 ready = self.orders.readable() => {
-                    // Without a runtime nobody waits.
+                    // Without a runtime there is no task to wake.
                     let Ok(mut ready) = ready else { return pending().await };
                     match self.line.take_entered() {
                         Ok(()) => return,

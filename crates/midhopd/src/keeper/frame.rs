@@ -3,7 +3,8 @@
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
-/// Unit: bytes. The longest frame. A frame contains a configuration, but never what is made of it.
+/// Unit: bytes. The longest frame. A frame contains at most a configuration as text, and never the
+/// plan that it resolves to.
 const LENGTH_MAX: u32 = 16 << 20;
 
 /// Writes one frame.

@@ -1,8 +1,9 @@
 //! A thread's own line to the keeper, for its orders while it serves.
 //!
-//! In the usual course of a flow no answer is awaited: verdicts have none, sockets are ordered before they are
-//! needed, and legs are entered into connection tracking while the thread does something else. Where this process has
-//! the privilege itself, or no keeper, there is no line, and callers do it themselves.
+//! In the usual course of a flow no answer is awaited: verdicts have none, sockets are ordered
+//! before they are needed, and legs are entered into connection tracking while the thread does
+//! something else. If this process has the privilege itself, or no keeper, there is no line, and
+//! callers do the work themselves.
 
 use super::descriptors;
 use super::entering::{self, AnswerWatch, Entered, Entering};
@@ -28,7 +29,7 @@ use std::sync::{OnceLock, Weak};
 const FEW: usize = 16;
 /// The most kinds of sockets kept in stock. Others are made one by one.
 const SHELVES_MAX: usize = 4;
-/// Unit: sockets taken. A kind that was not requested among this many makes room for another.
+/// Unit: sockets taken. A kind that was not requested among this many is replaced by another.
 const FORGOTTEN: u64 = 1000;
 /// Unit: descriptors. The most that a thread keeps in stock.
 pub const STOCK_MAX: usize = SHELVES_MAX * (FEW + BATCH);
@@ -121,7 +122,7 @@ impl Line {
         opened.map_err(|error| tracing::warn!(%error, "the keeper gives no line")).ok()
     }
 
-    /// Orders something, with a socket where it is about one, and waits until it is done.
+    /// Orders something, with the socket that it concerns, if any. Waits until it is done.
     ///
     /// # Errors
     /// The kernel's error to the keeper, or that there is no keeper any more.

@@ -1,5 +1,5 @@
-//! The orders of a data plane thread while it serves. Each order is one message. Those that are needed for every
-//! packet have a fixed size, the others are JSON.
+//! The orders of a data plane thread while it serves. Each order is one message. Orders that each
+//! packet needs have a fixed size, the others are JSON.
 
 use crate::ends::Ends;
 use crate::intercept::marks::Marks;
@@ -115,7 +115,7 @@ pub enum Order {
     ForgetServer(Pair),
     /// Requests the original of a translated flow that leaves between these ends.
     Origin(Pair),
-    /// Removes what waits between these ends for late segments.
+    /// Removes the socket in TIME-WAIT between these ends.
     Dismiss(Pair),
     /// Requests nothing. When it is answered, all earlier orders, verdicts as well, have been executed.
     Settle,
@@ -175,8 +175,8 @@ pub enum Done {
     Found(bool),
     /// The flow's ends as its client sees them, and the connection's mark.
     Origin(Pair, u32),
-    /// Packets of handshakes: towards this host's sockets before and behind all filters, then from them; and those
-    /// that were sent to assisted flows.
+    /// Handshake packets: those to this host's sockets before and behind all filters, then those
+    /// from them. Last the packets that were sent for assisted flows.
     Handshakes([u64; 5]),
 }
 
@@ -190,9 +190,9 @@ pub struct Recipe {
     pub mark: u32,
     /// Their congestion control; none: the kernel's default.
     pub congestion: Option<String>,
-    /// The congestion control where that is refused.
+    /// The congestion control if that one is refused.
     pub fallback: Option<String>,
-    /// Unit: bytes. The receive buffer of the kernel. None: as the kernel measures.
+    /// Unit: bytes. The receive buffer. None: the kernel sizes it by measuring.
     pub receive: Option<i32>,
     /// Unit: bytes. The send buffer likewise.
     pub send: Option<i32>,

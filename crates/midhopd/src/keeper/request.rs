@@ -14,14 +14,14 @@ pub enum Request {
         name: String,
         /// Its text.
         text: String,
-        /// The text of the configuration that a program before this one was started with, which has left interception
-        /// installed. Some keys stay as they are there.
+        /// The text of the configuration that a previous program was started with. That program has
+        /// left interception installed. Some keys keep the values that they have there.
         before: Option<String>,
     },
-    /// From the holder, after a data plane was killed: its requests have their responses, its lines have ended, and the
-    /// next one begins.
+    /// From the holder, after a data plane was killed: the keeper finishes with that data plane,
+    /// whose requests have their responses and whose lines have ended. The next data plane begins.
     Succeed {
-        /// To be repeated.
+        /// A number that the response repeats.
         nonce: u64,
     },
     /// The first request of each data plane: its process.
@@ -52,8 +52,8 @@ pub enum Request {
     },
     /// Requests how many SYNs the firewall let pass without the daemon, by reason.
     Passed,
-    /// From the holder, before another program takes over: ends without removing anything, once nothing is being changed
-    /// any more.
+    /// From the holder, before another program takes over: the keeper finishes the change that it
+    /// is making, and ends without removing anything.
     Leave,
     /// Announces that the data plane ends in order: everything is to be removed.
     End,

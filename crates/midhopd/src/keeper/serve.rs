@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const PREDECESSOR: Duration = Duration::from_secs(10);
 /// Unit: descriptors.
 const FILES: u64 = 8192;
-/// How long it waits for the ends of lines whose other ends are gone.
+/// How long it waits until lines end whose other ends are gone.
 const LETTING_GO: Duration = Duration::from_secs(5);
 /// How long it waits for a data plane that has closed its end: its sockets are closed with it.
 const DYING: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ fn serve(config: &Path) -> Result<(), Failure> {
             Err(error) => {
                 // The sender of such a message is not the program that was started.
                 tracing::error!(%error, "the data plane asks for what there is not");
-                // It ends with this process.
+                // A data plane with such a fault is not waited for.
                 dying = Duration::ZERO;
                 break;
             }
@@ -91,8 +91,8 @@ fn serve(config: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ignores the signals that end the data plane in order, or a terminal's ^C: they must not leave something behind.
-/// Programs that this process starts inherit this.
+/// Ignores the signals that end the data plane in order, such as a terminal's ^C: the keeper has to
+/// clean up afterwards. Programs that this process starts inherit this.
 fn outlive_signals() -> nix::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -110,11 +110,11 @@ struct Desk {
 
 /// A keeper that has its configuration.
 struct Begun {
-    // Dropped before the name: the next holder of the name must find nothing of ours.
+    // Dropped before the name: the next holder of the name must find nothing of ours installed.
     interception: Option<Own>,
     /// Whether a program before this one has left interception installed.
     left: bool,
-    /// For the gate.
+    /// Moves the gate.
     ruleset: Option<Ruleset>,
     plan: Arc<Plan>,
     logging: Logging,
@@ -124,7 +124,7 @@ struct Begun {
     text: String,
     /// Whether connections are entered into connection tracking, as last announced.
     tracked: Arc<AtomicBool>,
-    /// The data plane, as the kernel shows its end.
+    /// The data plane's process, so that its end is noticed.
     data_plane: Option<OwnedFd>,
     _name: Option<UnixListener>,
 }
@@ -174,7 +174,7 @@ impl Desk {
 }
 
 impl Drop for Begun {
-    /// What was left to this process and never became its own is removed all the same.
+    /// What another program left, and this one has not taken over, is removed as well.
     fn drop(&mut self) {
         if self.left {
             intercept::remove(&self.plan);
@@ -191,7 +191,7 @@ impl Begun {
             None => next,
         };
         let logging = Logging::start(&plan.log).map_err(request_failed)?;
-        // For descriptors on their way to threads of the data plane.
+        // Descriptors pass through this process on their way to threads of the data plane.
         privileges::raise_file_limit(FILES);
         privileges::drop_unneeded().map_err(request_failed)?;
         confine::keeper();
@@ -214,14 +214,14 @@ impl Begun {
         })
     }
 
-    /// Lets go what a data plane had that was killed. What is installed stays for the next one.
+    /// Finishes with a data plane that was killed. What is installed stays for the next one.
     fn succeed(&mut self, nonce: u64) -> Answer {
         self.data_plane = None;
         if self.terms.as_ref().is_some_and(|terms| !terms.outlive(LETTING_GO, true)) {
             return Err(RequestFailed::new("lines of the data plane that was killed do not end"));
         }
         if self.interception.is_some() {
-            // The next data plane has places.
+            // The next data plane has room for flows.
             self.move_gate(false)?;
         }
         Ok(Reply::Succeeded { nonce })
@@ -274,8 +274,8 @@ impl Begun {
         Ok(Reply::Done)
     }
 
-    /// Leaves everything to the keeper of another program. No `nft` of this one's is at work after this, which would put
-    /// an old table in the place of the next one's.
+    /// Leaves everything to the keeper of another program. No `nft` of this keeper runs after this:
+    /// it could replace the next keeper's table by an old one.
     fn leave(mut self) {
         self.left = false;
         if let Some(own) = self.interception.take() {
@@ -286,12 +286,12 @@ impl Begun {
     /// The data plane has ended without notice: everything is removed except what has to stop flows.
     fn outlive(mut self, parent: Pid, dying: Duration) {
         let begun = Instant::now();
-        // By then its sockets are closed, and have reset their flows.
+        // The data plane's sockets are closed when it has ended, and their flows are reset.
         let lives = || getppid() == parent || !self.data_plane.as_ref().is_none_or(twin::has_ended);
         while lives() && begun.elapsed() < dying {
             sleep(PAUSE);
         }
-        // With the table, packets that still wait would be dropped.
+        // Packets that still wait would be dropped together with the table.
         if let Some(terms) = &self.terms {
             terms.outlive(LETTING_GO, false);
         }

@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the keeper may take to let go of a data plane that was killed; it may be changing the firewall for it.
+/// How long the keeper may take to finish with a data plane that was killed: it may be changing the
+/// firewall for it.
 const SUCCESSION: Duration = Duration::from_secs(30);
-/// How long a change of the firewall may take that is under way when another program takes over.
+/// How long a change of the firewall that is under way may take when another program takes over.
 const LEAVING: Duration = Duration::from_secs(10);
 /// This program, even if its file has been renamed.
 const PROGRAM: &str = "/proc/self/exe";
@@ -44,11 +45,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it. To be called before this process has a second thread. `before` is the text that a program before this
-    /// one was started with, which has [left](Self::leave) interception installed.
+    /// Starts it. To be called before this process has a second thread. `before` is the text that
+    /// the previous program was started with, if that program has [left](Self::leave) interception
+    /// installed.
     ///
     /// # Errors
-    /// When it cannot be started, or refuses the configuration. Where a program was before, the next request has that error.
+    /// When it cannot be started, or refuses the configuration. After a previous program, the
+    /// refusal is the error of the next request.
     pub fn start(config: &Path, text: &str, before: Option<&str>) -> Result<Arc<Self>, Failure> {
         let failure = |error| Failure::run("the keeper could not be started").because(error);
         let (requests, asked) = UnixStream::pair().map_err(failure)?;
@@ -78,14 +81,15 @@ impl Keeper {
             Request::Begin { name, text: text.to_owned(), before: before.map(str::to_owned) };
         let begun = match before {
             None => this.ask(&begin).map(drop),
-            // Flows wait: their data plane starts at the same time, and has the response with the first that it asks for.
+            // Flows wait, so their data plane starts meanwhile, and reads this response together
+            // with that to its first request.
             Some(_) => {
                 this.begins.store(true, Relaxed);
                 frame::write(&*held(&this.requests), &begin).map_err(gone)
             }
         };
         if let Err(failed) = begun {
-            // It must not clean up behind the program that goes on.
+            // It must not remove what the program that goes on has installed.
             let _ = this.leave();
             let failure = Failure::run(failed.message);
             return Err(failed.hint.into_iter().fold(failure, Failure::hint));
@@ -119,7 +123,7 @@ impl Keeper {
         answer.unwrap_or_else(|| Err(RequestFailed::new("the keeper has ended")))
     }
 
-    /// Has another process, which shares the keeper, wait for the response to the first request.
+    /// Lets another process, which shares the keeper, read the response to the first request.
     pub fn begins_elsewhere(&self) {
         self.begins.store(false, Relaxed);
     }
@@ -136,11 +140,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Begins with the next data plane after the one before was killed, at whatever instruction that was: responses
-    /// of the keeper to the dead one are skipped. All other descriptors of the dead one have to be closed.
+    /// Lets the keeper finish with a data plane that was killed, at whatever instruction that was,
+    /// and begin with the next one. Responses to the dead one are skipped. All other descriptors of
+    /// the dead one have to be closed before.
     ///
     /// # Errors
-    /// When the keeper is gone, or does not let go of the dead one's lines.
+    /// When the keeper is gone, or does not end the dead one's lines.
     pub fn succeed(&self) -> io::Result<()> {
         let mut nonce = [0; 8];
         io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut nonce)?;
@@ -198,8 +203,8 @@ impl Keeper {
         last.clone()
     }
 
-    /// Follows the keeper's news: `tracked` is whether connections are to be entered. When the keeper ends, the
-    /// daemon ends as well.
+    /// Follows what the keeper reports: `tracked` is whether connections are to be entered. When
+    /// the keeper ends, the daemon ends as well.
     ///
     /// # Errors
     /// When there can be no thread.

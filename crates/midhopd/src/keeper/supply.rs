@@ -46,8 +46,9 @@ impl Terms {
         Self { instance: instance.clone(), zone: *zone, marks, lines }
     }
 
-    /// Waits until no line is served with these any more: then packets that waited for a data plane that is gone have
-    /// gone on. Waits no longer than `patience`. Returns whether there is none.
+    /// Waits until no line is served with these terms any more, but no longer than `patience`. Then
+    /// the packets that waited for a data plane that is gone have gone on. Returns whether there is
+    /// no such line.
     pub fn outlive(&self, patience: Duration, has_door: bool) -> bool {
         let (begin, others) = (Instant::now(), 1 + usize::from(has_door));
         while Arc::strong_count(&self.lines) > others {
@@ -114,7 +115,7 @@ struct Clerk {
     tracker: Option<Tracker>,
     origins: Option<Origins>,
     table: Option<Table>,
-    // Dropped last: who waits for the line's end expects the queue to be free.
+    // Dropped last: the queue has to be free when the line is seen to have ended.
     terms: Terms,
 }
 

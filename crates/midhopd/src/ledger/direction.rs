@@ -1,14 +1,14 @@
-//! What one direction of a flow has carried, and what it waits for.
+//! What one direction of a flow has carried, and why it waits.
 
 use super::Counter;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-/// What a direction waits for inside midhopd, before its bytes are written to a socket.
+/// Why a direction waits inside midhopd, before its bytes are written to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Memory: all flows together hold what they may.
+    /// For memory: all flows together have reached the limit.
     Memory = 1,
-    /// The tunnel that it goes into: its windows, or its rate.
+    /// For the tunnel that it goes into: its windows, or its rate.
     Tunnel = 2,
 }
 
@@ -28,45 +28,47 @@ pub struct DirectionBook {
     bytes: Counter,
     wait: AtomicU8,
     undelivered: Counter,
-    /// Whether the other end of its tunnel confirms what it passes on.
+    /// Whether the other end of its tunnel confirms the bytes that it passes on.
     is_confirmed: AtomicBool,
 }
 
 impl DirectionBook {
-    /// So many bytes more were handed on.
+    /// Adds bytes that were handed on.
     pub fn add(&self, bytes: u64) {
         self.bytes.add(bytes);
     }
 
-    /// Unit: bytes. What was handed on.
+    /// Unit: bytes. Handed on so far.
     pub fn value(&self) -> u64 {
         self.bytes.value()
     }
 
-    /// So many bytes went into its tunnel, whose other end has not confirmed them as passed on; none: it confirms nothing.
+    /// Sets the bytes that went into the direction's tunnel and that the other end has not
+    /// confirmed as passed on; none: it confirms nothing.
     pub fn set_undelivered(&self, bytes: Option<u64>) {
         self.undelivered.set(bytes.unwrap_or(0));
         self.is_confirmed.store(bytes.is_some(), Relaxed);
     }
 
-    /// Unit: bytes. What went into its tunnel, and is not confirmed as passed on; none where nobody confirms that.
+    /// Unit: bytes. Bytes in the tunnel that are not confirmed as passed on; none: the other end
+    /// confirms nothing.
     pub fn undelivered(&self) -> Option<u64> {
         self.is_confirmed.load(Relaxed).then(|| self.undelivered.value())
     }
 
-    /// From now on it waits for this, or for nothing here.
+    /// Sets why the direction waits; none: it does not wait inside midhopd.
     pub fn set_wait(&self, wait: Option<Wait>) {
         self.wait.store(wait.map_or(0, |wait| wait as u8), Relaxed);
     }
 
-    /// What it waits for.
+    /// Why the direction waits.
     pub fn wait(&self) -> Option<Wait> {
         let wait = self.wait.load(Relaxed);
         [Wait::Memory, Wait::Tunnel].into_iter().find(|it| *it as u8 == wait)
     }
 }
 
-/// Where a direction's bytes are booked: with its flow, and with all flows of its worker.
+/// The counters for a direction's bytes: its flow's, and those of all flows of its worker.
 #[derive(Debug, Clone, Copy)]
 pub struct Books<'a> {
     /// Its own.
@@ -75,7 +77,7 @@ pub struct Books<'a> {
 }
 
 impl Books<'_> {
-    /// So many bytes more were handed on.
+    /// Adds bytes that were handed on.
     pub fn add(self, bytes: u64) {
         self.flow.add(bytes);
         self.all.add(bytes);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Party {
     /// Its name.
     pub name: Box<str>,
-    /// How a dead end is found.
+    /// The keep-alive settings by which a dead end is detected.
     pub keepalive: Keepalive,
     /// Whether it is a tunnel.
     pub is_tunnel: bool,
@@ -56,13 +56,13 @@ pub struct FlowBook {
     pub server_leg: Party,
     /// How it came to be carried.
     pub origin: FlowOrigin,
-    /// Since when both sides are open.
+    /// When both sides were open.
     pub since: Instant,
     /// From client to server.
     pub up: DirectionBook,
     /// From server to client.
     pub down: DirectionBook,
-    /// Measurements of the end before a tunnel, where the flow goes through one.
+    /// Measurements of the end on this side of the tunnel, if the flow goes through one.
     pub source: SourceBook,
     /// Unit: bytes. The part of `up` that its legs' books include; changed under their lock only.
     settled_up: Counter,
@@ -110,7 +110,7 @@ impl FlowBook {
         }
     }
 
-    /// What was measured on one side, where that is no tunnel.
+    /// The measurements of one side, if it is not a tunnel.
     pub fn measured(&self, side: Side) -> &SideBook {
         match side {
             Side::Client => &self.sides[0],
@@ -118,7 +118,7 @@ impl FlowBook {
         }
     }
 
-    /// The direction of what goes to one side.
+    /// The direction towards one side.
     pub fn towards(&self, side: Side) -> &DirectionBook {
         match side {
             Side::Client => &self.down,
@@ -167,13 +167,13 @@ pub struct SourceBook {
     pub out_of_order: Counter,
     /// Unit: bytes. Received up to the last sample.
     received: Counter,
-    /// Unit: microseconds. The flow's age then.
+    /// Unit: microseconds. The flow's age at the last sample.
     age_us: Counter,
 }
 
 impl SourceBook {
     pub(super) fn follow(&self, sample: &Sample, age: Duration) {
-        /// Over a shorter time a rate means nothing. Unit: microseconds.
+        /// Minimum time for which a rate is computed. Unit: microseconds.
         const SPAN_US: u64 = 200_000;
         self.rtt_us.set(u64::from(sample.rtt_us));
         self.segments.set(u64::from(sample.segments));

@@ -43,7 +43,7 @@ pub struct Segments {
     pub sent: u64,
     /// Received.
     pub received: u64,
-    /// Of those received, what came out of order: after a loss, or overtaken.
+    /// Received segments that were out of order: after a loss, or after reordering.
     pub out_of_order: u64,
 }
 
@@ -56,15 +56,15 @@ impl Segments {
     }
 }
 
-/// What the kernel measured on one side of a live flow, as last sampled. A flow is sampled at its end, and before that
-/// in turn with the others of its thread.
+/// The kernel's measurements of one side of a live flow, as last sampled. A flow is sampled in turn
+/// with the others of its thread, and at its end.
 #[derive(Debug, Default)]
 pub struct SideBook {
     /// Unit: microseconds. Smoothed round-trip time; 0: not measured yet.
     pub rtt_us: Counter,
-    /// Unit: bytes. What is written into the socket and waits to be sent.
+    /// Unit: bytes. Written into the socket and not sent yet.
     pub queued: Counter,
-    /// Unit: bytes. What is sent and not acknowledged, lost or not.
+    /// Unit: bytes. Sent and not acknowledged, lost or not.
     pub in_flight: Counter,
     /// Unit: segments. Retransmitted.
     pub resent: Counter,
@@ -74,7 +74,7 @@ pub struct SideBook {
     out_of_order: Counter,
     /// Unit: microseconds. How long the far end's window was closed, up to the last sample.
     limited_us: Counter,
-    /// Whether it was closed for most of the time between the last two samples.
+    /// Whether the window was closed for most of the time between the last two samples.
     by_window: Counter,
     /// Unit: microseconds. The flow's age at the last sample.
     age_us: Counter,
@@ -105,29 +105,29 @@ impl SideBook {
         (resent, segments)
     }
 
-    /// Whether what waits here does so because the far end's window is closed.
+    /// Whether the queue of this side waits because the far end's window is closed.
     pub fn waits_for_window(&self) -> bool {
         self.by_window.value() > 0
     }
 }
 
-/// How fast a flow is: measured by whoever observes all flows at intervals, and by nobody else.
+/// The speed of a flow, measured by the one observer of all flows.
 #[derive(Debug, Default)]
 pub struct Speed {
     /// Unit: bit/s. From client to server between the last two observations.
     pub up: Counter,
     /// The same from server to client.
     pub down: Counter,
-    /// Unit: bytes. Moved up to the last one.
+    /// Unit: bytes. Moved up to the last observation.
     seen_up: Counter,
     seen_down: Counter,
-    /// Unit: microseconds. The flow's age then.
+    /// Unit: microseconds. The flow's age at the last observation.
     age_us: Counter,
 }
 
 impl Speed {
     pub(super) fn observe(&self, up: u64, down: u64, age: Duration) {
-        /// Over a shorter time a speed means nothing. Unit: microseconds.
+        /// Minimum time for which a speed is computed. Unit: microseconds.
         const SPAN_US: u64 = 100_000;
         let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
         let passed_us = age_us.saturating_sub(self.age_us.value());

@@ -13,7 +13,7 @@ pub enum Limit {
     Pending,
     /// This host's ports, descriptors or memory.
     Host,
-    /// Nobody knows where the flow was translated from.
+    /// The addresses before translation are not known.
     Unknown,
 }
 

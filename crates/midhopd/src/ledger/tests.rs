@@ -1,4 +1,4 @@
-//! The walk over live flows: a few at a time, and no byte twice.
+//! The iteration over live flows: in slices, with each byte counted once.
 
 use super::*;
 use crate::ends::Ends;
@@ -25,7 +25,8 @@ fn flows_are_looked_at_a_few_at_a_time() {
     assert_eq!(seen.len(), books.len());
 }
 
-/// While flows move, end and begin, whoever asks sees no byte twice, none missing, and no count fall.
+/// While flows move, end and begin, a reader sees no byte twice, misses none, and sees no count
+/// fall.
 #[test]
 fn each_byte_is_booked_once_while_flows_come_and_go() {
     const ROUNDS: u16 = 200;

@@ -9,15 +9,16 @@ use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Bounds a socket's queues, before it connects or listens. Where there is no bound, or it exceeds what this process
-/// may set, the kernel goes on measuring within its own maxima.
+/// Bounds a socket's queues, before it connects or listens. Without a bound, the kernel sizes them
+/// by measuring, within its own maxima. A bound beyond what this process may set is limited by the
+/// kernel.
 pub fn bound(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     hold_both(&socket, shares.receive.map(asked), shares.send.map(asked))?;
     hold_unsent(&socket, shares)
 }
 
-/// The value to request from the kernel for this many bytes: it sets twice that, and counts segments with their
-/// overhead.
+/// The value to request from the kernel for this many bytes. The kernel doubles it, to have room
+/// for the overhead of segments.
 pub(super) fn asked(bytes: Bytes) -> i32 {
     int(bytes) / 2
 }
@@ -37,7 +38,7 @@ pub(super) fn hold_both(
     Ok(())
 }
 
-/// Bounds the bytes written ahead of those sent.
+/// Bounds the bytes that are written ahead of those sent.
 pub(super) fn hold_unsent(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     if let Some(bytes) = shares.unsent {
         sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, int(bytes))?;
@@ -45,8 +46,9 @@ pub(super) fn hold_unsent(socket: impl AsFd, shares: &Shares) -> io::Result<()> 
     Ok(())
 }
 
-/// Makes a connection offer its far end at least this window when needed. Where the kernel measures, and may grow the
-/// buffer so far, this is left to the kernel: it holds no more than is in flight.
+/// Makes a connection offer its far end at least this window when needed. If the kernel sizes the
+/// buffer and its maximum suffices, the kernel is left to do so: it then holds no more than is in
+/// flight.
 pub fn offer(socket: impl AsFd, window: Bytes, fixed: bool) -> io::Result<()> {
     // Half of the kernel's buffer is the window.
     if !fixed && measured_maximum() / 2 >= window.get() {
@@ -61,14 +63,15 @@ pub fn offer(socket: impl AsFd, window: Bytes, fixed: bool) -> io::Result<()> {
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
 }
 
-/// Changes the receive buffer of an open connection to this size, overhead included. The kernel sizes it no more.
+/// Changes the receive buffer of an open connection to this size, overhead included. From then on
+/// the kernel does not size it.
 pub(super) fn resize_receive_buffer(socket: impl AsFd, bytes: Bytes) -> io::Result<()> {
     thread_local! {
         static PLAIN_MAX: i32 = system_maximum(libc::SO_RCVBUF).unwrap_or(0);
     }
     let wanted = asked(bytes);
     if wanted <= PLAIN_MAX.with(|most| *most) {
-        // It takes no privilege, and so no order of the keeper's.
+        // Within the plain maximum no privilege is needed, and so no order to the keeper.
         return sockopt::set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted);
     }
     hold(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, wanted)
@@ -86,8 +89,8 @@ pub(super) fn measured_maximum() -> u64 {
     MAXIMUM.with(|maximum| *maximum)
 }
 
-/// Sets a buffer: beyond the system's maximum where that is allowed, else only within it. The kernel never enlarges a
-/// buffer that was set.
+/// Sets a buffer: beyond the system's maximum if that is permitted, else up to it. The kernel never
+/// enlarges a buffer that was set.
 fn hold(socket: impl AsFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
     let setting = || Setting::Buffer { sends: force == libc::SO_SNDBUFFORCE, bytes };
     let own = || sockopt::set_int(&socket, libc::SOL_SOCKET, force, bytes);
@@ -102,7 +105,7 @@ fn hold(socket: impl AsFd, force: i32, plain: i32, bytes: i32) -> io::Result<()>
     }
 }
 
-/// The largest buffer without privilege: larger values are cut to it.
+/// The largest buffer without privilege: the kernel cuts larger values to it.
 fn system_maximum(option: i32) -> io::Result<i32> {
     let probe = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     sockopt::set_int(&probe, libc::SOL_SOCKET, option, i32::MAX / 2)?;
@@ -120,7 +123,7 @@ fn int(bytes: Bytes) -> i32 {
 mod tests {
     use super::*;
 
-    /// Fills a connection whose far end reads nothing; what has come to that. Unit: bytes.
+    /// Fills a connection whose far end does not read. Returns the bytes that the far end holds.
     fn filled(offered: Option<Bytes>) -> usize {
         use std::io::Write;
         let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)

@@ -12,7 +12,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long an answer is used. A flow keeps the leg it began with, so a changed route affects new flows only.
+/// Lifetime of an answer. A flow keeps the leg it began with, so a changed route affects new flows
+/// only.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Answers remembered; beyond this number all are forgotten.
 const REMEMBERED: usize = 4096;
@@ -73,7 +74,7 @@ impl Egress {
 /// A name, if there is one, and when it was queried.
 type Known = (Option<Rc<str>>, Instant);
 
-/// Names of interfaces, remembered for a moment: asking takes three system calls.
+/// Names of interfaces, remembered for a moment: a query takes three system calls.
 #[derive(Debug, Default)]
 pub struct InterfaceNames {
     known: RefCell<HashMap<u32, Known>>,

@@ -16,7 +16,7 @@ const UNREACHABLE_V6: u8 = 1;
 pub enum Refusal {
     /// A reset: no listener.
     Reset,
-    /// It cannot be reached, with ICMP's or ICMPv6's code for why.
+    /// It cannot be reached; with the code of ICMP or ICMPv6.
     Unreachable(u8),
     /// It never answered.
     Silence,
@@ -37,7 +37,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Turns explanations in the socket's error queue on or off.
+/// Turns on or off that ICMP errors are reported in the socket's error queue.
 pub fn explain(socket: impl AsFd, far: SocketAddr, on: bool) -> io::Result<()> {
     let on = i32::from(on);
     match far {
@@ -90,7 +90,7 @@ mod tests {
         let far6: SocketAddr = "[2001:db8::1]:80".parse().expect("an address");
         let refusal = |number, code, far| of(&io::Error::from_raw_os_error(number), code, far);
         assert_eq!(refusal(libc::ECONNREFUSED, None, far), Some(Refusal::Reset));
-        // The port's host may report it by ICMP as well: then it is forwarded by ICMP.
+        // A port's host may report it by ICMP as well: then ICMP is what the client gets.
         assert_eq!(refusal(libc::ECONNREFUSED, Some(3), far), Some(Refusal::Unreachable(3)));
         assert_eq!(refusal(libc::EHOSTUNREACH, Some(6), far), Some(Refusal::Unreachable(6)));
         assert_eq!(refusal(libc::EHOSTUNREACH, None, far6), Some(Refusal::Unreachable(3)));

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 pub struct Sample {
     /// Unit: microseconds. Smoothed round-trip time.
     pub rtt_us: u32,
-    /// Unit: microseconds. The shortest.
+    /// Unit: microseconds. The shortest round-trip time.
     pub rtt_min_us: u32,
     /// Unit: segments. Retransmitted.
     pub retransmissions: u32,
@@ -16,7 +16,7 @@ pub struct Sample {
     pub sent: u64,
     /// Unit: bytes. Received in order.
     pub received: u64,
-    /// Unit: bytes. Written, and not sent even once.
+    /// Unit: bytes. Written and not sent yet.
     pub unsent: u32,
     /// Unit: segments. Received with data.
     pub segments: u32,
@@ -30,7 +30,7 @@ pub struct Sample {
     pub window_limited_us: u64,
     /// Unit: bytes. What may be in flight.
     pub window: u64,
-    /// Unit: bytes. What is sent and not acknowledged, lost or not.
+    /// Unit: bytes. Sent and not acknowledged, lost or not.
     pub in_flight: u64,
     /// Whether both ends have ended and all is acknowledged.
     pub closed: bool,
@@ -64,10 +64,10 @@ impl Sample {
     }
 }
 
-/// What a connection has still to send, and what it has sent.
+/// What a connection still has to send, and what it has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendBacklog {
-    /// Unit: bytes. Written, and not sent even once.
+    /// Unit: bytes. Written and not sent yet.
     pub unsent: u32,
     /// Unit: bytes. Sent, again or for the first time.
     pub sent: u64,
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((sample.segments, sample.out_of_order), (1, 0));
         let before = SendBacklog::of(&near).expect("an answer");
         assert!(before.sent == 1000 && before.unsent == 0, "{before:?}");
-        // Nobody reads: the window closes, and what is written then waits.
+        // The far end does not read: the window closes, and what is written then waits.
         near.set_nonblocking(true)?;
         while near.write(&[1; 64 << 10]).is_ok() {}
         let after = SendBacklog::of(&near).expect("an answer");

@@ -1,4 +1,4 @@
-//! The receive window of a flow's socket, bounded by the memory that is left.
+//! The receive window of a flow's socket, bounded by the memory that is free.
 
 use super::buffers::{measured_maximum, resize_receive_buffer};
 use crate::ledger::Counter;
@@ -17,15 +17,16 @@ use std::os::fd::AsFd;
 /// `SOCK_RCVBUF_LOCK` (`include/net/sock.h`): the kernel does not size the receive buffer.
 const RECEIVE_LOCK: i32 = 2;
 
-/// A buffer for what was read in a round trip: the window is twice that, so that its sender can become faster, and the kernel
-/// gives a window from a quarter of its buffer to nearly all, by how much of it segments have used.
+/// The receive buffer, as a multiple of what was read in a round trip. The window is twice that, so
+/// that the sender can become faster. The kernel offers between a quarter of its buffer and nearly
+/// all of it as window, depending on the overhead of segments.
 const BUFFERS_PER_RTT: u64 = 8;
 
 /// The receive window of one socket.
 pub struct BoundedWindow {
-    /// None before the flow was first judged, so that an idle flow is small.
+    /// None until the first check of the flow, so that an idle flow is small.
     law: Cell<Option<Box<ReceiveWindow>>>,
-    /// Unit: bytes. The buffer that its leg fixes; zero: the kernel measures.
+    /// Unit: bytes. The buffer that its leg fixes; zero: the kernel sizes it.
     fixed: u32,
 }
 
@@ -36,13 +37,14 @@ impl fmt::Debug for BoundedWindow {
 }
 
 impl BoundedWindow {
-    /// That of a new socket of a leg; none: of a leg that a reload has removed.
+    /// Creates it for a new socket of a leg; none: a reload has removed the leg.
     pub fn new(leg: Option<&LegPlan>) -> Self {
         let fixed = leg.and_then(|leg| leg.window).unwrap_or(Bytes::ZERO);
         Self { law: Cell::default(), fixed: u32::try_from(fixed.get()).unwrap_or(u32::MAX) }
     }
 
-    /// That of a socket that another process may have bounded, which may have a wide window open and rest.
+    /// Creates it for a socket that another process may have bounded, or whose flow is idle with a
+    /// large window open.
     pub fn adopted(leg: &LegPlan, socket: impl AsFd, desk: &Desk) -> Self {
         let this = Self::new(Some(leg));
         let buffer = receive_buffer(&socket).unwrap_or(Bytes::ZERO);
@@ -59,7 +61,7 @@ impl BoundedWindow {
         this
     }
 
-    /// Whether it has to be looked at before more than a little is read.
+    /// Whether the socket has to be checked before more than a little is read.
     pub fn rests(&self) -> bool {
         let law = self.law.take();
         let rests = law.as_ref().is_none_or(|law| law.rests());
@@ -67,8 +69,8 @@ impl BoundedWindow {
         rests
     }
 
-    /// Looks at the socket of a flow that moves, of which `unread` bytes are counted as held. Costs no system call where
-    /// nothing changes.
+    /// Checks the socket of a flow that moves, of which `unread` bytes are counted as held. If
+    /// nothing changes, this costs no system call.
     pub fn look(&self, socket: impl AsFd, unread: usize, desk: &Desk) {
         let mut law = self.take_law(desk);
         let change = law.judge_moving(Bytes::new(unread as u64), || self.needed(&socket));
@@ -76,13 +78,13 @@ impl BoundedWindow {
         self.apply(change, socket, &desk.ledger.windows_bounded);
     }
 
-    /// Looks at the socket of a flow that has come to rest: nothing of it is held.
+    /// Checks the socket of a flow that has become idle: nothing of it is held.
     pub fn look_at_rest(&self, socket: impl AsFd, desk: &Desk) {
         let law = self.take_law(desk);
         self.judge_resting(law, socket, &desk.ledger.windows_bounded);
     }
 
-    /// Looks at the socket of a flow that rests, if others that have come may change anything.
+    /// Checks the socket of an idle flow, if the number of flows may require a change.
     pub fn look_again(&self, socket: impl AsFd, bounded: &Counter) {
         match self.law.take() {
             Some(law) if law.rests() && law.matters() => self.judge_resting(law, socket, bounded),
@@ -95,8 +97,9 @@ impl BoundedWindow {
         law.unwrap_or_else(|| Box::new(ReceiveWindow::new(desk.budget.clone(), self.most())))
     }
 
-    /// The buffer that the flow needs: not less than it has, and what the kernel has measured of it, also while it may not
-    /// size the buffer. A leg that fixes its buffers knows that better.
+    /// The buffer that the flow needs: at least the present one, and at least what follows from the
+    /// kernel's measurement, which goes on while the kernel does not size the buffer. A leg that
+    /// fixes its buffers determines it.
     fn needed(&self, socket: impl AsFd) -> Bytes {
         if self.fixed > 0 {
             return self.most();
@@ -112,7 +115,7 @@ impl BoundedWindow {
     }
 
     fn judge_resting(&self, mut law: Box<ReceiveWindow>, socket: impl AsFd, bounded: &Counter) {
-        // What cannot be read or set belongs to a socket that is gone: its owner will notice.
+        // If the buffer cannot be read or set, the socket is gone, which its owner notices.
         let change = receive_buffer(&socket).ok().and_then(|buffer| {
             let unread = sockopt::unread(&socket).unwrap_or(0);
             law.judge_resting(buffer, Bytes::new(unread as u64))
@@ -139,7 +142,7 @@ impl BoundedWindow {
     }
 }
 
-/// Sets a buffer, and lets the kernel size it from there.
+/// Sets a buffer, and lets the kernel size it from then on.
 fn release(socket: impl AsFd, bytes: Bytes) -> io::Result<()> {
     resize_receive_buffer(&socket, bytes)?;
     // Before Linux 5.14 there is no such option: the buffer stays as it was.
@@ -191,7 +194,8 @@ mod tests {
         Ok((near, listener.accept()?.0))
     }
 
-    /// Moves so much, as fast as it goes, and looks as a relay does. Returns the largest buffer that was seen.
+    /// Moves bytes as fast as possible, and checks the window as a relay does. Returns the largest
+    /// buffer that was seen.
     fn moved(
         (near, far): &(TcpStream, TcpStream),
         bytes: usize,
@@ -233,7 +237,7 @@ mod tests {
             "its window grew to {buffer}"
         );
         assert!(buffer.get() <= LEAST + (1 << 19), "its window grew to {buffer}");
-        // There is more memory.
+        // More memory becomes free.
         desk.budget.set_limit(1 << 30);
         window.look(&sockets.1, 0, &desk);
         assert!(!is_locked(&sockets.1)?, "the kernel measures again");
@@ -251,7 +255,7 @@ mod tests {
         let buffer = receive_buffer(&sockets.1)?;
         assert!(is_locked(&sockets.1)?, "the kernel's most is more than there is");
         assert!(buffer.get() <= 2 << 20, "a flow of 1000 bytes has {buffer}");
-        // It is measured on, and grows.
+        // The kernel goes on measuring, and the buffer grows.
         let most = moved(&sockets, 64 << 20, |far| window.look(far, 0, &desk))?;
         assert!(most > buffer && desk.ledger.windows_bounded.value() > 1, "it stayed at {most}");
         Ok(())
@@ -267,12 +271,12 @@ mod tests {
         moved(&sockets, 16 << 20, |far| dead.look(far, 0, &desk))?;
         drop(dead);
         assert!(is_locked(&sockets.1)? && desk.budget.promised() == 0);
-        // The next one has no more memory.
+        // The next process has no more memory.
         let next = BoundedWindow::adopted(leg, &sockets.1, &desk);
         let buffer = receive_buffer(&sockets.1)?;
         assert!(is_locked(&sockets.1)? && buffer.get() <= LEAST + (1 << 19), "{buffer}");
         assert!(desk.budget.promised() > 0);
-        // And then it has.
+        // Then it has.
         desk.budget.set_limit(1 << 30);
         next.look_again(&sockets.1, &desk.ledger.windows_bounded);
         assert!(!is_locked(&sockets.1)? && receive_buffer(&sockets.1)? > buffer);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// A direction that read less than this since it was last counted is not counted again, unless it
 /// waits.
 const STEP_BYTES: u64 = 256 << 10;
-/// How often a direction is looked at that held something when it was last counted.
+/// Interval at which a direction is counted again if it held something when it was last counted.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Whether a direction holds anything.
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub enum Counted {
     /// It holds something, or waits.
     Some,
-    /// Nothing, and it rests.
+    /// It holds nothing, and is idle.
     Nothing,
 }
 
@@ -34,13 +34,13 @@ pub struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Gives back what was counted, and looks no more.
+    /// Gives back what was counted, and stops the timer.
     pub fn clear(&mut self) {
         (self.held, self.look) = (None, None);
     }
 
-    /// Counts what `direction` holds, if it is time to, and returns what it counted then. `staged` bytes wait between the two ends;
-    /// `queued` returns what the ends themselves hold.
+    /// Counts what `direction` holds, if that is due, and returns the result. `staged` bytes wait
+    /// between the two ends; `queued` returns what the ends themselves hold.
     pub fn follow(
         &mut self,
         cx: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl HeldBytes {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         let counted = self.held.as_ref().map_or(0, BudgetPart::held);
         let begins = counted == 0 && (staged > 0 || waits);
-        // What was read counts: by that the kernel opens the window.
+        // The bytes read are the measure, because the kernel opens the window by them.
         let read = moved + staged as u64;
         if !due && !begins && read.saturating_sub(self.read) < STEP_BYTES {
             return None;
@@ -73,7 +73,8 @@ impl HeldBytes {
             }
             None => self.look.insert(Box::pin(sleep(pause))),
         };
-        // Polled once, so that it wakes this flow; a pause that is over already is seen next time.
+        // Polled once, to register the waker. If the timer has expired already, the flow is woken
+        // at once.
         if look.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
@@ -99,7 +100,7 @@ mod tests {
         count.follow(&mut cx, 12, &direction, &budget, || 0);
         assert_eq!(step(&mut direction, &budget), Step::Wait { begins: true });
         count.follow(&mut cx, 12, &direction, &budget, || 0);
-        // It has passed on what it had.
+        // It has passed on everything that it had.
         direction.count(12);
         tokio::time::advance(LOOK).await;
         count.follow(&mut cx, 0, &direction, &budget, || 0);

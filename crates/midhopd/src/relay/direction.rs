@@ -1,12 +1,13 @@
 //! One direction of a flow: bytes that one end sent, on their way to the other.
 //!
-//! A small read is handed on at once: it is looked at, written, and only then taken from the receive queue. What the
-//! far side cannot take yet stays there, and until it is gone nothing more is read: the sender's window closes by
-//! itself. Bulk goes through a pipe and is never copied.
+//! A small read is handed on at once: the bytes are peeked at, written, and only then taken from
+//! the receive queue. What the far side cannot take yet stays there. Until it is gone nothing more
+//! is read, so the sender's window closes by itself. Bulk goes through a pipe and is never copied.
 //!
-//! Invariants: bytes leave in the order in which they came; the end of the stream is passed on only
-//! after the last byte; at most the direction's stage waits; the kernel has every byte that is not written yet, so
-//! that another process can go on with the flow wherever this one dies ([`midhop_pep::resumption`]).
+//! Invariants: bytes leave in the order in which they arrived. The end of the stream is passed on
+//! only after the last byte. At most the direction's stage waits. The kernel has every byte that is
+//! not written yet, so that another process can continue the flow wherever this one dies
+//! ([`midhop_pep::resumption`]).
 
 use super::count::{Counted, HeldBytes};
 use super::pipe::Pipe;
@@ -30,15 +31,17 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// After so many bytes in one turn a flow lets the others of its worker go first. A worker looks for events once in some
-/// sixty turns: where a hundred flows fill two processors, that is how long a word waits.
+/// After this many bytes in one turn a flow yields to the others of its worker. A worker polls for
+/// events once in some sixty turns: where a hundred flows fill two processors, a short message
+/// waits that long.
 const TURN_BYTES: u64 = 512 << 10;
 /// A bulk flow that had less to splice than this goes back to copying.
 const BULK_BYTES: usize = 16 << 10;
 
 /// The longest that an acknowledgement is delayed, in microseconds (`include/uapi/linux/tcp.h`).
 const TCP_DELACK_MAX_US: libc::c_int = 46;
-/// That of a sender who finds no room: the least that kernels of 250 ticks a second take.
+/// The same for a sender that finds no room: the shortest delay that kernels with 250 ticks a
+/// second accept.
 const DELAY_MOST_US: libc::c_int = 8000;
 
 /// What is to be written before more is read.
@@ -46,7 +49,7 @@ const DELAY_MOST_US: libc::c_int = 8000;
 enum Waiting {
     #[default]
     Nothing,
-    /// So many bytes of the sender's receive queue were looked at, and not taken by the far side.
+    /// This many bytes of the sender's receive queue were peeked at and are not written yet.
     Seen(usize),
     Piped {
         pipe: Pipe,
@@ -79,7 +82,7 @@ pub struct Direction<'a> {
     hurried: bool,
     count: HeldBytes,
     share: Option<Box<RateShare>>,
-    /// Where its pipe is noted.
+    /// The entry in which its pipe is recorded.
     entry: Option<Rc<FlowEntry>>,
 }
 
@@ -131,9 +134,11 @@ impl<'a> Direction<'a> {
         self.state.moved()
     }
 
-    /// The sender broke. From now on [`Direction::poll_move`] is ready once all is handed on that it sent before.
+    /// To be called when the sender broke. From now on [`Direction::poll_move`] is ready once
+    /// everything that the sender sent before is handed on.
     ///
-    /// Whoever learnt of that has taken the error from the socket, and so its queue seems to end in order.
+    /// The error was taken from the socket when the break was found, so the receive queue seems to
+    /// end in order.
     pub fn cut(&mut self) {
         self.state.cut();
     }
@@ -152,8 +157,8 @@ impl<'a> Direction<'a> {
         let before = self.bytes();
         let waits = self.waiting.bytes();
         if self.share.as_mut().is_some_and(|share| share.look(cx, waits, to)) && waits > 0 {
-            // The kernel reports that a queue can be written to when a third of it is free; a leg that
-            // waits for a lost segment would run dry by then. What is refused here is tried again.
+            // The kernel reports a queue as writable when a third of it is free. A leg that waits
+            // for a lost segment would run dry by then. What is refused here is tried again.
             let _ = self.write_once(from, to, desk, false);
         }
         self.reading = false;
@@ -208,7 +213,7 @@ impl<'a> Direction<'a> {
                 }
                 Step::Read => {
                     if !desk.budget.has_plenty() {
-                        // With nothing on its way a little may always move.
+                        // If nothing is staged, a little may always move.
                         self.bulk = false;
                     }
                     turn.spend(ready!(self.poll_read(cx, from, to, desk))? as u64);
@@ -234,9 +239,9 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// From now on the sender will find this end's window closed from time to time. A kernel that has
-    /// no room to offer delays its acknowledgements longer than a near sender waits before it sends
-    /// its last segment once more, for nothing.
+    /// From now on the sender finds this end's window closed from time to time. A kernel that has
+    /// no room to offer delays its acknowledgements. The delay is longer than a near sender waits
+    /// before it sends its last segment once more in vain.
     fn hurry(&mut self, from: &TcpStream) {
         if !self.hurried {
             self.hurried = true;
@@ -263,7 +268,7 @@ impl<'a> Direction<'a> {
                 }
             }
             if self.bulk && self.window.rests() {
-                // From here on the kernel sees a fast reader.
+                // From here on the kernel measures a fast reader.
                 self.window.look(from, 0, desk);
             }
             let result =
@@ -305,8 +310,8 @@ impl<'a> Direction<'a> {
             copied = Some((seen, written));
             let is_empty = || sockopt::unread(from).is_ok_and(|bytes| bytes == 0);
             if all && seen < scratch.len() && is_empty() {
-                // Whatever comes from now on raises a new event. More may have stood behind urgent data,
-                // before which reading stops, and that raises none.
+                // The next arrival raises a new event. Reading also stops before urgent data, and
+                // what follows that may raise none.
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(())
@@ -344,8 +349,8 @@ impl<'a> Direction<'a> {
             }
         });
         match outcome {
-            // The end of the stream, or urgent data, before which splicing stops in the same way: reading
-            // tells them apart, and gets past it.
+            // The end of the stream, or urgent data, before which splicing stops in the same way.
+            // Reading distinguishes them, and continues behind urgent data.
             Ok(0) => {
                 self.give_back(pipe, desk);
                 self.bulk = false;
@@ -464,9 +469,9 @@ impl<'a> Direction<'a> {
     }
 }
 
-/// Writes as much as the far socket takes now of the `seen` bytes at the head of the receive queue, then takes that
-/// from the queue. A process that dies between the two has written bytes that are still unread: who goes on with the
-/// flow finds how many by the kernel's counts.
+/// Writes as much as the far socket takes now of the `seen` bytes at the head of the receive queue,
+/// then takes that from the queue. A process that dies between the two has written bytes that are
+/// still unread. The process that continues the flow finds their number by the kernel's counts.
 fn hand_on(from: &TcpStream, to: &TcpStream, seen: &mut [u8]) -> io::Result<usize> {
     let written = loop {
         match send(to.as_raw_fd(), seen, MsgFlags::MSG_NOSIGNAL) {

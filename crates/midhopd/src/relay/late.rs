@@ -1,13 +1,14 @@
-//! What one end sent before it broke, on its way to the other end, which is reset only after it.
+//! Delivers what one end sent before it broke. The other end is reset only after that.
 //!
-//! A sender whose bytes were acknowledged to it counts on their being delivered, whatever becomes of its
-//! connection: a server that answers and then resets, for the request was too long or its patience is at an
-//! end, means its answer to be read. With no proxy between, the far kernel has those bytes before it has
-//! the reset. Here they may still wait in five places: Linux keeps a connection's receive queue readable
-//! after a reset, then come the stage between the sockets and the far socket's queue, of which a reset would
-//! discard what the far end has not acknowledged.
+//! A sender whose bytes were acknowledged expects them to be delivered, whatever happens to its
+//! connection. For example, a server responds and then resets, because the request was too long or
+//! its timeout has expired: the client is to read the response. Without a proxy, the far kernel has
+//! those bytes before it gets the reset. Here they may still wait: in the receive queue of the
+//! broken connection, which Linux keeps readable after a reset, in the stage between the sockets,
+//! or in the far socket's queue. A reset would discard what the far end has not acknowledged.
 //!
-//! Invariant: nobody waits for an end that takes nothing: what makes no progress for the limit is given up.
+//! Invariant: an end that takes nothing is not waited for. Bytes that make no progress for the
+//! limit are given up.
 
 use super::direction::Direction;
 use super::{Desk, broken};
@@ -26,16 +27,16 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The pause before the first look at what is left; it doubles up to the last.
+/// The pause before the first check of what is left. It doubles up to the last one.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// Bytes that are dropped at a time.
 const DROPPED_BYTES: usize = 64 << 10;
-/// So many times in one turn.
+/// Number of times in one turn.
 const DROPS: usize = 16;
 
 /// Hands on what the sender of a direction sent before it broke, and waits until the far end has
-/// acknowledged it; not when that breaks as well, or takes nothing for so long as `limit`.
+/// acknowledged it. Stops if the far end breaks as well, or takes nothing for `limit`.
 pub async fn deliver(
     direction: &mut Direction<'_>,
     from: &TcpStream,
@@ -61,9 +62,9 @@ pub async fn deliver(
     .await;
 }
 
-/// What is left of so many bytes that were written to a socket, to which no more come if `all`.
+/// What is left of this many bytes that were written to a socket; `all`: no more are to follow.
 pub fn left(to: &TcpStream, all: bool, written: u64) -> Left {
-    // A socket that cannot be asked delivers nothing.
+    // If the socket cannot be queried, nothing more can be delivered.
     let unacknowledged = sockopt::unacknowledged(to).unwrap_or(0) as u64;
     if all && unacknowledged == 0 { Left::Nothing } else { Left::Some { written, unacknowledged } }
 }
@@ -71,36 +72,36 @@ pub fn left(to: &TcpStream, all: bool, written: u64) -> Left {
 /// What has not been delivered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// All has.
+    /// Everything was delivered.
     Nothing,
-    /// Not all has.
+    /// Something is left.
     Some {
-        /// Unit: bytes.
+        /// Unit: bytes. Written so far.
         written: u64,
-        /// Unit: bytes. Of these.
+        /// Unit: bytes. Written and not acknowledged.
         unacknowledged: u64,
     },
 }
 
-/// Looks at what is left: often at first, and seldom where it takes long.
+/// Checks what is left: often at first, and seldom if it takes long.
 #[derive(Debug)]
 pub struct DrainLooks {
     limit: Duration,
     pause: Duration,
     sleep: Pin<Box<Sleep>>,
     last: Option<Left>,
-    /// When something of it was last seen to have gone.
+    /// When there was progress last.
     since: Instant,
 }
 
 impl DrainLooks {
-    /// Gives up what makes no progress for `limit`.
+    /// Creates it to give up bytes that make no progress for `limit`.
     pub fn new(limit: Duration) -> Self {
         let sleep = Box::pin(sleep(FIRST_LOOK));
         Self { limit, pause: FIRST_LOOK, sleep, last: None, since: Instant::now() }
     }
 
-    /// Ready when nothing is left, or what is will not go.
+    /// Ready when nothing is left, or there was no progress for the limit.
     pub fn poll(&mut self, cx: &mut Context<'_>, left: impl Fn() -> Left) -> Poll<()> {
         loop {
             let left = left();
@@ -121,17 +122,17 @@ impl DrainLooks {
     }
 }
 
-/// What the surviving end goes on to send, which has nowhere to go.
+/// What the surviving end goes on to send, which has no receiver any more.
 ///
-/// It is read and dropped. A window that closes would stop it as well, but an end that writes all it has to
-/// send before it reads would then never read what it is to be given, and would be reset instead.
+/// It is read and dropped. If the window closed instead, an end that writes all it has to send
+/// before it reads would never read what is to be delivered to it, and would be reset.
 #[derive(Debug, Default)]
 pub struct Unwanted {
     ended: bool,
 }
 
 impl Unwanted {
-    /// Drops what has come.
+    /// Drops what has arrived.
     ///
     /// # Errors
     /// When the connection is found broken.

@@ -1,5 +1,6 @@
-//! A direction's part in the rate of the leg that it feeds, where that is known: a [`Member`] of the leg's [`Pool`], by the
-//! worker's clock and the socket's backlog. Its socket is paced by what it gets.
+//! A direction's share of the rate of the leg that it is sent into, if that rate is known. It is a
+//! [`Member`] of the leg's [`Pool`], with the worker's clock and the socket's backlog. The socket
+//! is paced at the share.
 
 use crate::leg::SendBacklog;
 use midhop_linux::sockopt;
@@ -32,13 +33,13 @@ impl Pools {
             Some(pool) => pool.clone(),
             None => pools.entry(leg.name.clone()).or_default().clone(),
         };
-        // A leg that was reloaded keeps its flows, with the new rate.
+        // A leg that was reloaded keeps its flows, and has the new rate.
         pool.set_rate(rate, leg.rtt);
         Some(pool)
     }
 }
 
-/// One direction's part in a pool.
+/// One direction's share in a pool.
 #[derive(Debug)]
 pub struct RateShare {
     member: Member,
@@ -47,18 +48,19 @@ pub struct RateShare {
 }
 
 impl RateShare {
-    /// A direction that feeds `leg`; none where nothing is divided.
+    /// Creates it for a direction into `leg`; none if the leg's rate is not divided.
     pub fn of(leg: &LegPlan, pools: &Pools) -> Option<Box<Self>> {
         let member = Member::new(pools.of(leg)?, leg.rtt, leg.pacing);
         Some(Box::new(Self { member, begun: Instant::now(), look: None }))
     }
 
-    /// Before `bytes` are written.
+    /// To be called before `bytes` are written.
     pub fn before_write(&mut self, bytes: usize, to: &TcpStream) {
         pace(self.member.before_write(Bytes::new(bytes as u64)), to);
     }
 
-    /// Looks if it is time to, and returns whether it did. `staged` bytes wait between the sockets.
+    /// Checks the socket if that is due, and returns whether it was. `staged` bytes wait between
+    /// the sockets.
     pub fn look(&mut self, cx: &mut Context<'_>, staged: usize, to: &TcpStream) -> bool {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         if due {
@@ -68,7 +70,7 @@ impl RateShare {
         due
     }
 
-    /// Takes what was seen of the socket at `now`.
+    /// Evaluates the socket's backlog at `now`.
     fn judge(&mut self, backlog: Option<SendBacklog>, staged: usize, now: Instant, to: &TcpStream) {
         match backlog.filter(|backlog| backlog.unsent > 0 || staged > 0) {
             Some(backlog) => {
@@ -82,24 +84,25 @@ impl RateShare {
         }
     }
 
-    /// Sets the time of the next look, while there is anything to look at.
+    /// Schedules the next check, while the direction is not idle.
     pub fn rest(&mut self, cx: &mut Context<'_>) {
         if self.look.is_some() || self.member.is_idle() {
             return;
         }
         let look = self.look.insert(Box::pin(sleep(self.member.period().into())));
-        // Polled once, so that it wakes this flow; a pause that is over already is seen next time.
+        // Polled once, to register the waker. If the timer has expired already, the flow is woken
+        // at once.
         if look.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
     }
 }
 
-/// Paces a socket, where that changes.
+/// Paces a socket, if the rate has changed.
 fn pace(rate: Option<Rate>, to: &TcpStream) {
     if let Some(rate) = rate {
         let bytes = rate.bits_per_s() / 8;
-        // A socket that takes no bound is gone, which whoever writes to it will notice.
+        // If setting it fails, the socket is gone, which the next write reports.
         let _ = sockopt::set_u64(to, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes);
     }
 }

@@ -16,11 +16,12 @@ use std::rc::Rc;
 /// What a flow starts with. That of a new flow is the default.
 #[derive(Debug, Default)]
 pub struct Start {
-    /// Where it is entered, so that it outlives this process.
+    /// Its entry in the register, so that it outlives this process.
     pub entry: Option<Rc<FlowEntry>>,
     /// The side that broke before.
     pub broke: Option<Side>,
-    /// What another process left, up and down. Few flows have it, and all have room for it.
+    /// What another process left, up and down. It is boxed, as few flows have it and all would need
+    /// the room.
     pub left: Option<Box<[StartDirection; 2]>>,
 }
 
@@ -33,10 +34,10 @@ pub struct StartDirection {
     pub done: bool,
 }
 
-/// Why a flow does not go on.
+/// Why a flow cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    /// The kernel does not report how far it was.
+    /// The kernel does not report its position.
     #[error("its position is unknown: {0}")]
     Unknown(#[from] io::Error),
     /// Its bytes are not there any more.
@@ -44,8 +45,8 @@ pub enum Lost {
     Broken(#[from] Broken),
 }
 
-/// How many more bytes were written to the far socket of a direction than read from the near one, up and down; modulo
-/// 2⁶⁴. This is 0 for a flow whose first byte was not moved yet.
+/// Difference between the bytes written to the far socket of a direction and those read from the
+/// near one, up and down; modulo 2⁶⁴. This is 0 for a flow of which no byte was moved yet.
 ///
 /// # Errors
 /// When the kernel does not report it.
@@ -55,12 +56,13 @@ pub fn ahead(client: impl AsFd, server: impl AsFd) -> io::Result<[u64; 2]> {
     Ok([server.written.wrapping_sub(client.read), client.written.wrapping_sub(server.read)])
 }
 
-/// Where a flow stands that another process relayed until it was killed, with the pipes that it had up and down, and
-/// what was [`ahead`] when it began. What was written already is dropped from the receive queues. `entry` forgets a pipe
-/// that is not needed before that is closed: its descriptors will be others'.
+/// The start of a flow that another process relayed until it was killed, with the pipes that it had
+/// up and down, and what was [`ahead`] when it began. What was written already is dropped from the
+/// receive queues. `entry` removes a pipe that is not needed before the pipe is closed, because its
+/// descriptors will be used again.
 ///
 /// # Errors
-/// When the flow cannot go on.
+/// When the flow cannot be continued.
 pub fn after_death(
     client: impl AsFd,
     server: impl AsFd,
@@ -90,7 +92,8 @@ pub fn after_death(
             None => 0,
         };
         if far.closed {
-            // It takes nothing any more. It has taken all if it was this end that closed it.
+            // The far socket takes nothing any more. If this end closed it, it has taken
+            // everything.
             let left = piped + sockopt::unread(from)?;
             direction.done = far.ended && near.ended && left == 0;
             entry.note_pipe(side, None);
@@ -109,8 +112,8 @@ pub fn after_death(
     Ok(Start { entry: None, broke, left: Some(Box::new(directions)) })
 }
 
-/// Takes so many bytes from the head of a receive queue that has them, and drops them: TCP copies nothing with this
-/// flag. The kernel wants some room named all the same.
+/// Takes this many bytes, which are there, from the head of a receive queue, and drops them. TCP
+/// copies nothing with this flag, but the kernel requires a buffer all the same.
 ///
 /// # Errors
 /// When the queue has fewer.

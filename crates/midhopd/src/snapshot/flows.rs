@@ -10,14 +10,14 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 /// The number of live flows that are shown.
 const BUSIEST: usize = 20;
 
-/// What is known of all that flows go through.
+/// The state of the parts that flows go through.
 pub(super) struct Context<'a> {
     pub sources: &'a Sources<'a>,
     pub peers: &'a BTreeMap<String, PeerSnapshot>,
     pub legs: &'a BTreeMap<String, LegSnapshot>,
 }
 
-/// The fastest of the live flows. All others cost a look at four numbers each, whatever their order.
+/// The fastest of the live flows. For each of the others only four numbers are read.
 pub(super) fn busiest(live: &[Arc<FlowBook>], context: &Context<'_>) -> Vec<FlowSnapshot> {
     let key = |book: &FlowBook| {
         let speed = book.speed.up.value() + book.speed.down.value();
@@ -52,7 +52,7 @@ impl Context<'_> {
             false => (&book.server_leg, &book.client_leg),
         };
         let limit = self.limit(&from.name, &to.name);
-        // Before what was accepted, which may grow in the meantime.
+        // These are read before the accepted bytes, which may grow meanwhile.
         let [to_server, to_client] = [Side::Server, Side::Client].map(|to| undelivered(book, to));
         FlowSnapshot {
             client: book.ends.client,
@@ -81,8 +81,8 @@ impl Context<'_> {
         }
     }
 
-    /// What that which goes to one side waits for: more memory or room in a tunnel, without
-    /// which nothing more is read, else what its socket's queue waits for.
+    /// Why a direction towards a side waits: for memory or room in a tunnel, without which nothing
+    /// more is read. Otherwise, why its socket's queue waits.
     fn wait(&self, book: &FlowBook, side: Side) -> Option<&'static str> {
         let (party, at) = (book.party(side), book.measured(side));
         let in_queue = || {
@@ -98,7 +98,7 @@ impl Context<'_> {
     }
 }
 
-/// Unit: bytes. What was accepted for one side, and has not arrived there as far as is known.
+/// Unit: bytes. Accepted for one side, and not known to have arrived there.
 fn undelivered(book: &FlowBook, to: Side) -> Option<u64> {
     if book.party(to).is_tunnel {
         return book.towards(to).undelivered();

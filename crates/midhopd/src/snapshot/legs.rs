@@ -8,7 +8,7 @@ use midhop_units::{Bytes, Duration, Rate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Adds what one worker has booked. Round-trip times are weighed by how often each was sampled.
+/// Adds what one worker has booked. Round-trip times are weighted by their number of samples.
 pub(super) fn add(leg: &mut LegSnapshot, book: &LegBook) {
     if let Some(rtt) = book.rtt_us.map(Duration::from_us) {
         let share = book.samples as f64 / (leg.rtt_samples_total + book.samples).max(1) as f64;
@@ -27,10 +27,10 @@ pub(super) fn add(leg: &mut LegSnapshot, book: &LegBook) {
     leg.out_of_order_segments_total += book.segments.out_of_order;
 }
 
-/// Takes what waits of its flows.
+/// Adds the load of the leg's flows.
 pub(super) fn load(leg: &mut LegSnapshot, load: &LegLoad, waiting: &mut BTreeMap<String, u64>) {
     leg.queued_bytes = load.queued;
-    // What has to wait where the leg's rate is divided waits for its part of it.
+    // If the leg's rate is divided, a queue waits for its share of the rate.
     let own = if leg.share.is_some() { "rate" } else { "path" };
     let found = [
         ("window", load.by_window),
@@ -46,7 +46,7 @@ pub(super) fn load(leg: &mut LegSnapshot, load: &LegLoad, waiting: &mut BTreeMap
     }
 }
 
-/// A leg of which only its name is known: a tunnel's, which has its peer's rates.
+/// A leg of which only the name is known: a tunnel, which has its peer's rates.
 pub(super) fn of_peer(name: &str, plan: &Plan) -> LegSnapshot {
     let peer = plan.peers.iter().find(|peer| peer.name == name);
     LegSnapshot {
@@ -63,15 +63,16 @@ pub(super) struct LegLoad {
     pub queued: u64,
     /// Connections whose far end's window is closed.
     pub by_window: u64,
-    /// Connections that send as fast as they may.
+    /// Connections that send as fast as they are allowed to.
     pub by_path: u64,
     /// Directions that wait for memory.
     pub by_memory: u64,
-    /// Directions that the tunnel takes nothing more of for now.
+    /// Directions for which the tunnel has no room now.
     pub by_tunnel: u64,
 }
 
-/// What waits of live flows, by leg. It reads what was sampled, a few numbers a flow, and asks no kernel.
+/// What live flows have queued, by leg. Only sampled numbers are read, a few per flow, and the
+/// kernel is not queried.
 pub(super) fn loads(live: &[Arc<FlowBook>]) -> BTreeMap<String, LegLoad> {
     let mut loads: BTreeMap<&str, LegLoad> = BTreeMap::new();
     for book in live {

@@ -1,4 +1,4 @@
-//! The live flows that are asked for, one by one.
+//! The live flows that a query selects, one by one.
 
 use super::Source;
 use super::flows::Context;
@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 impl Source {
-    /// The live flows that `wanted` covers, those that moved most bytes first, at most `limit` of them, and how many
-    /// there are.
+    /// Returns the number of live flows that `wanted` covers, and at most `limit` of them: those
+    /// that moved the most bytes, in descending order.
     pub fn flows(&self, wanted: &Match, limit: usize) -> (u64, Vec<FlowSnapshot>) {
         let plan = self.plan.borrow().clone();
         let live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
@@ -36,7 +36,7 @@ impl Source {
     }
 }
 
-/// A live flow as rules see it.
+/// A live flow as the policy's rules match it.
 fn key(book: &FlowBook) -> FlowKey<'_> {
     FlowKey {
         source: book.ends.client,

@@ -4,7 +4,8 @@ use crate::prefixes::{PrefixBook, Prefixes};
 use midhop_status::snapshot::PrefixSnapshot;
 use std::collections::BTreeMap;
 
-/// Every prefix that ever had a flow, or is configured, by name; `other` where there were more than are counted each.
+/// Every prefix that has had a flow, or is configured, by name; `other` if there were more prefixes
+/// than are counted separately.
 pub(super) fn all(prefixes: &Prefixes) -> BTreeMap<String, PrefixSnapshot> {
     let (books, others) = prefixes.all();
     let named = books.iter().map(|(prefix, book)| (prefix.to_string(), one(book)));

@@ -7,7 +7,7 @@ use midhop_status::snapshot::{PeerSnapshot, SourceSnapshot};
 use midhop_units::{Duration, Rate};
 use std::collections::BTreeMap;
 
-/// What is known of sources' satellites.
+/// The state of sources' satellites.
 #[derive(Debug)]
 pub(super) struct Sources<'a> {
     plan: &'a Plan,
@@ -16,7 +16,7 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// Those of live flows.
+    /// Creates it for live flows.
     pub(super) fn of(plan: &'a Plan, live: impl Iterator<Item = &'a FlowBook>) -> Self {
         let mut sent: BTreeMap<&str, u64> = BTreeMap::new();
         for book in live {
@@ -27,7 +27,7 @@ impl<'a> Sources<'a> {
         Self { plan, sent }
     }
 
-    /// The source of a flow; none where it goes through no tunnel, or was not measured yet.
+    /// The source of a flow; none if it goes through no tunnel, or is not measured yet.
     pub(super) fn source(
         &self,
         book: &FlowBook,
@@ -52,7 +52,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// A peer's leg, once its round trip is known.
+/// A peer's satellite link, once its round-trip time is known.
 fn satellite(plan: Option<&PeerPlan>, at: &PeerSnapshot, others: Rate) -> Option<Satellite> {
     let least = at.rtt_min?;
     let now = at.rtt.unwrap_or(least);

@@ -1,4 +1,4 @@
-//! What a sample of the page's history is made of.
+//! The values of a sample of the page's history.
 
 use super::Source;
 use crate::ledger::Ledger;
@@ -13,7 +13,7 @@ impl Source {
         let at = Instant::now();
         self.ledgers.iter().for_each(|ledger| ledger.observe());
         let mut legs = self.legs(&plan);
-        // Those that flows use come before those that are only configured.
+        // Legs with flows come before legs that are only configured.
         while legs.len() > LEGS_MAX {
             let idle = legs.iter().rev().find(|(_, leg)| leg.connections == 0);
             let last = idle.or(legs.iter().next_back()).map(|(name, _)| name.clone());

@@ -1,4 +1,4 @@
-//! Goes on with the flows of a data plane that was killed.
+//! Continues the flows of a data plane that was killed.
 
 mod streams;
 
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use tokio::net::TcpStream;
 
-/// Goes on with the flows of a worker's region.
+/// Continues the flows of a worker's region.
 pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited: &Inherited) {
     let (mut live, mut lost) = (0_u64, 0_u64);
     for (entry, record) in left {
@@ -48,7 +48,7 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
     }
 }
 
-/// Why a flow does not go on.
+/// Why a flow cannot be continued.
 #[derive(Debug, thiserror::Error)]
 enum NotAdopted {
     #[error("its socket has been closed")]
@@ -97,14 +97,15 @@ fn adopt(
     Ok(())
 }
 
-/// Serves a client that nobody here has let in: whether a process before this one had opened its far side.
+/// Serves a client that no flow of this process expects, if a previous process had opened its far
+/// side. Returns whether it had.
 pub fn serve_awaited(worker: &Rc<Worker>, client: TcpStream, ends: &Ends) -> bool {
     let Some(flow) = worker.hold.awaited.take(ends) else { return false };
     begin(worker, client, flow);
     true
 }
 
-/// Serves clients that a process before this one had accepted.
+/// Serves clients that the previous process had accepted.
 pub fn serve_accepted(worker: &Rc<Worker>) {
     for (client, flow) in worker.hold.awaited.accepted() {
         match TcpStream::from_std(client) {
@@ -114,7 +115,7 @@ pub fn serve_accepted(worker: &Rc<Worker>) {
     }
 }
 
-/// Relays a flow whose far side a process before this one had opened. Not one byte of it has been moved.
+/// Relays a flow whose far side a previous process had opened. Not one byte of it has been moved.
 fn begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) {
     let ends = flow.record.ends;
     match try_begin(worker, client, flow) {
@@ -151,7 +152,8 @@ fn leg_of(plan: &Plan, name: u64) -> Option<&LegPlan> {
     plan.legs.iter().find(|leg| name_of(&leg.name) == name)
 }
 
-/// Descriptors are used again: a flow's own may be another one's by now.
+/// The cookie is checked, because descriptors are used again: this number may belong to something
+/// else by now.
 fn socket_of(record: &Record, side: Side, inherited: &Inherited) -> Option<OwnedFd> {
     let (number, cookie) = (record.sockets[side as usize], record.cookies[side as usize]);
     inherited.take(number, |it| cookie_of(it).ok() == Some(cookie))
@@ -164,7 +166,7 @@ fn is_pipe(descriptor: BorrowedFd<'_>) -> bool {
 /// Enters a flow that begins.
 ///
 /// # Errors
-/// When the kernel does not name its sockets.
+/// When the kernel reports no cookies for its sockets.
 pub fn enter(
     region: &Rc<Region>,
     legs: &BothLegs,

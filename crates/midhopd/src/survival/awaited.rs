@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As long as a client may take to complete its handshake.
+/// Time in which a client has to complete its handshake.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A flow whose far side is open.
@@ -24,21 +24,21 @@ pub struct AwaitedFlow {
     pub life: Life,
 }
 
-/// The flows that are being opened, of this process and of one before it.
+/// The flows that are being opened, of this process and of the previous one.
 #[derive(Debug, Default)]
 pub struct Awaited {
-    /// Where those of this process are entered; none where nothing outlives it.
+    /// Entries of this process's flows; none if nothing outlives the process.
     openings: Option<Arc<Openings>>,
-    /// The places of those that were left, until this process serves.
+    /// The entries of flows that were left, until this process serves.
     left: Mutex<Vec<usize>>,
     flows: Mutex<HashMap<Ends, AwaitedFlow>>,
-    /// With the clients that the process before had accepted.
+    /// Flows whose clients the previous process had accepted, with these clients.
     accepted: Mutex<Vec<(TcpStream, AwaitedFlow)>>,
     begun: Option<Instant>,
 }
 
 impl Awaited {
-    /// Those that a process before this one has left. `revive` makes the life of a flow.
+    /// The flows that the previous process has left. `revive` records a flow as live.
     pub fn of(succession: &Succession, revive: impl Fn(Ends) -> Life) -> Self {
         let Succession { register, inherited, .. } = succession;
         let (openings, left) = Openings::of(register);
@@ -80,7 +80,7 @@ impl Awaited {
         self.openings.as_ref()?.enter(&record()?)
     }
 
-    /// Forgets where they were left: they are this process's.
+    /// Removes the entries of flows that were left: these flows now belong to this process.
     pub fn settle(&self) {
         let left = std::mem::take(&mut *lock(&self.left));
         if let Some(openings) = &self.openings {
@@ -88,27 +88,27 @@ impl Awaited {
         }
     }
 
-    /// Whether a client of these ends may come: its SYN is to be delivered.
+    /// Whether a client with these ends is expected: its SYN is to be delivered.
     pub fn has(&self, ends: &Ends) -> bool {
         lock(&self.flows).contains_key(ends)
     }
 
-    /// The one between these ends, whose client has been accepted now.
+    /// The flow between these ends, whose client is accepted now.
     pub fn take(&self, ends: &Ends) -> Option<AwaitedFlow> {
         lock(&self.flows).remove(ends)
     }
 
-    /// Those whose clients had been accepted.
+    /// The flows whose clients had been accepted.
     pub fn accepted(&self) -> Vec<(TcpStream, AwaitedFlow)> {
         std::mem::take(&mut *lock(&self.accepted))
     }
 
-    /// Gives up clients that do not come.
+    /// Gives up clients that were not accepted in time.
     pub fn sweep(&self, now: Instant) {
         if self.begun.is_none_or(|begun| now.duration_since(begun) < PATIENCE) {
             return;
         }
-        // Its sockets close with nobody waiting for the lock.
+        // The sockets are closed without the lock.
         let gone = std::mem::take(&mut *lock(&self.flows));
         drop(gone);
     }

@@ -1,14 +1,15 @@
-//! The holder's socket, on which `midhopd upgrade` asks.
+//! The holder's socket, to which `midhopd upgrade` connects.
 //!
 //! | byte | meaning |
 //! |---|---|
 //! | `?` | describes the daemon: a [`Description`] as JSON, and the end |
-//! | `!` | ends the data plane; then comes `p` with the descriptor of a program, and the answer is an [`UpgradeOutcome`] |
+//! | `!` | ends the data plane; then `p` follows with the descriptor of a program, and the answer is an [`UpgradeOutcome`] |
 //!
-//! Whoever may choose the program of a process may use its privileges. So the kernel attests the sender of each byte:
-//! root, or this process's user where it has no privileges, and not the data plane. The data plane shares the holder's
-//! table of descriptors, and could put another socket or another program in the place of what is here: the program is
-//! received after it has been ended.
+//! Whoever may choose the program of a process may use its privileges. So the kernel attests the
+//! sender of each byte. It has to be root, or this process's user if the process has no privileges.
+//! It must not be the data plane, which shares the holder's table of descriptors and could replace
+//! the socket or the program. For the same reason the program is received after the data plane has
+//! ended.
 
 use super::register::{FORMAT, READABLE_FROM};
 use crate::keeper::descriptors;
@@ -25,11 +26,11 @@ use std::time::Duration;
 
 /// How long a client may take for each of its bytes.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Asks for a description.
+/// Requests a description.
 pub const DESCRIBE: u8 = b'?';
-/// Asks for an upgrade.
+/// Requests an upgrade.
 pub const UPGRADE: u8 = b'!';
-/// Comes with the program.
+/// Sent with the program.
 pub const PROGRAM: u8 = b'p';
 
 /// What a program needs to know of the daemon that it is to take over.
@@ -37,7 +38,7 @@ pub const PROGRAM: u8 = b'p';
 pub struct Description {
     /// The version of the program that runs.
     pub version: String,
-    /// The format in which flows are noted.
+    /// The format in which flows are recorded.
     pub format: u64,
     /// The oldest format whose readers understand it.
     pub readable_from: u64,
@@ -45,25 +46,25 @@ pub struct Description {
     pub config: PathBuf,
 }
 
-/// How a program describes itself that can take over.
+/// How a program that can take over describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Its version.
     pub version: String,
 }
 
-/// What became of an upgrade.
+/// The outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpgradeOutcome {
     /// The version of the program that serves.
     pub version: String,
     /// The version of the program that served before.
     pub before: String,
-    /// How many flows are noted when it begins to serve: those that went on.
+    /// Number of flows that are recorded when it begins to serve: those that were continued.
     pub flows: usize,
     /// For how long no data plane served.
     pub pause_s: f64,
-    /// Why the program before goes on. None: the new one serves.
+    /// Why the previous program goes on. None: the new one serves.
     pub error: Option<String>,
 }
 
@@ -77,14 +78,14 @@ pub fn path_beside(control: &Path) -> PathBuf {
 pub struct Door {
     path: PathBuf,
     listener: UnixListener,
-    /// Who may choose the program, beside root.
+    /// The user, beside root, who may choose the program.
     user: Option<u32>,
     description: Description,
 }
 
 impl Door {
-    /// Opens the socket of a plan. None: it has no control socket, or there can be none. `privileged`: the process has
-    /// privileges that its user has not.
+    /// Opens the socket of a plan. None: the plan has no control socket, or the socket cannot be
+    /// opened. `privileged`: the process has privileges that its user does not have.
     pub fn open(plan: &Plan, config: &Path, version: &str, privileged: bool) -> Option<Self> {
         let path = path_beside(&plan.control.path(&plan.intercept.instance)?);
         let listener = listen(&path).inspect_err(|error| {
@@ -100,7 +101,8 @@ impl Door {
         Some(Self { path, listener: listener.ok()?, user, description })
     }
 
-    /// A client that asks for an upgrade, if it may. All others have their answers after this.
+    /// Accepts a client. Returns it if it may upgrade and requests that. Others get their answers
+    /// here.
     pub fn next(&self, data_plane: Pid) -> Option<UpgradeClient> {
         let (stream, _) = self.listener.accept().ok()?;
         let client = UpgradeClient { stream, user: self.user };
@@ -113,8 +115,9 @@ impl Door {
         None
     }
 
-    /// Refuses whoever has come while a data plane lived that has ended: it may have been that one itself, which the next
-    /// call of [`Door::next`] would not know.
+    /// Refuses all clients that connected while a data plane lived that has ended. One of them may
+    /// be that data plane itself, whose process number the next call of [`Door::next`] would not
+    /// know.
     pub fn turn_all_away(&self) {
         while self.listener.accept().is_ok() {}
     }
@@ -150,7 +153,8 @@ pub struct UpgradeClient {
 }
 
 impl UpgradeClient {
-    /// The program that it has sent. To be called when no data plane runs that could exchange it.
+    /// The program that the client has sent. To be called when no data plane runs that could
+    /// exchange it.
     ///
     /// # Errors
     /// When it has sent something else, or nothing.
@@ -161,7 +165,7 @@ impl UpgradeClient {
         }
     }
 
-    /// Sends what it waits for.
+    /// Sends the answer that the client waits for.
     pub fn answer(&self, answer: &impl Serialize) {
         let text = serde_json::to_vec(answer).unwrap_or_default();
         // A client that has left does not matter.
@@ -169,7 +173,7 @@ impl UpgradeClient {
         let _ = (&self.stream).write_all(&text);
     }
 
-    /// The next byte, and a descriptor that came with it.
+    /// The next byte, and a descriptor that was sent with it.
     fn receive(&self, data_plane: Pid) -> io::Result<(u8, Option<OwnedFd>)> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_read_timeout(Some(PATIENCE))?;
@@ -190,7 +194,7 @@ impl UpgradeClient {
 }
 
 impl From<OwnedFd> for UpgradeClient {
-    /// One that has sent all that it has to.
+    /// A client that has sent everything that it has to.
     fn from(stream: OwnedFd) -> Self {
         Self { stream: stream.into(), user: None }
     }

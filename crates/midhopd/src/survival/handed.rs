@@ -1,9 +1,11 @@
 //! What a program hands to the one that takes its place in the same process (`execve(2)`), and the other end of that.
 //!
-//! The next program gets the configuration that was followed, the register of flows, their descriptors, the client that
-//! waits for the outcome, and the program before it, which it gives the process back to if it cannot go on.
+//! The next program gets the configuration that was followed, the register of flows, their
+//! descriptors, and the client that waits for the outcome. It also gets the previous program, to
+//! which it gives the process back if it cannot go on.
 //!
-//! Keys of [`Handed`] may be added; one that is there keeps its meaning: either program may be the older one.
+//! Keys may be added to [`Handed`]. A key that exists keeps its meaning, as either program may be
+//! the older one.
 
 use super::door::{UpgradeClient, UpgradeOutcome};
 use super::inherited::{Inherited, duplicate, keep_over_exec};
@@ -27,11 +29,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Has the descriptor of what is handed over.
+/// Contains the descriptor of what is handed over.
 pub const VARIABLE: &str = "MIDHOPD_TAKEOVER";
-/// Has the descriptor of the program before, for one that cannot read what is handed over.
+/// Contains the descriptor of the previous program, for a program that cannot read what is handed
+/// over.
 const BEFORE: &str = "MIDHOPD_BEFORE";
-/// Says why another program could not read what is handed over, which is as it was handed to that one.
+/// Contains the reason why another program could not read what is handed over. It is handed back
+/// unchanged.
 const REFUSED: &str = "MIDHOPD_REFUSED";
 /// This program, even if its file has been renamed.
 const PROGRAM: &str = "/proc/self/exe";
@@ -39,21 +43,21 @@ const PROGRAM: &str = "/proc/self/exe";
 /// What is handed over, beside descriptors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Handed {
-    /// The version of the program before.
+    /// The version of the previous program.
     pub version: String,
     /// The text of the configuration that the first program was started with. Some of its keys stay until a restart.
     pub begun: String,
-    /// The text of the configuration that was followed. None: nobody has kept it.
+    /// The text of the configuration that was followed. None: it was not kept.
     pub text: Option<String>,
     /// How many data planes were killed.
     pub deaths: u64,
-    /// How many programs have taken the place of one before them.
+    /// How many programs have replaced one before them.
     pub upgrades: u64,
     /// Unit: nanoseconds of the monotonic clock. When the last data plane was ended.
     pub stopped_ns: u64,
-    /// Why another program could not go on, after which this one is back.
+    /// Why another program could not go on, so that this one has the process back.
     pub failure: Option<String>,
-    /// Whether a reload was asked for that nobody has done.
+    /// Whether a requested reload is still to be done.
     #[serde(default)]
     pub owes_reload: bool,
     register: RawFd,
@@ -62,7 +66,7 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// What is to be handed over now.
+    /// Collects what is to be handed over now.
     pub fn new(
         version: &str,
         begun: &str,
@@ -85,7 +89,7 @@ impl Handed {
         }
     }
 
-    /// Gives this process to another program; to this one again if that cannot be started.
+    /// Gives this process to another program, or to this one again if that cannot be started.
     ///
     /// # Errors
     /// When this one cannot be started again either.
@@ -107,7 +111,7 @@ impl Handed {
         self.exec(previous.as_fd(), config)
     }
 
-    /// Notes that the next program is the one before.
+    /// Records that the next program is the previous one.
     fn fail(&mut self, why: String) {
         self.failure = Some(why);
         self.previous = None;
@@ -145,27 +149,28 @@ fn execute(
     Ok(fexecve(program, &words, &variables)?)
 }
 
-/// What a program has from the one before it in the same process.
+/// What a program has from the previous one in the same process.
 #[derive(Debug)]
 pub struct Taken {
     /// What was handed over.
     pub handed: Handed,
-    /// Where flows are entered.
+    /// The register in which flows are entered.
     pub register: Register,
     /// The descriptors of flows.
     pub flows: BTreeSet<RawFd>,
     /// None once the outcome is known.
     client: RefCell<Option<UpgradeClient>>,
-    /// The program before. None once this one serves.
+    /// The previous program. None once this one serves.
     previous: RefCell<Option<OwnedFd>>,
 }
 
 impl Taken {
-    /// What was handed over to this program; none if it is the first one. To be called before anything is opened. One
-    /// that cannot read it gives the process back to the program before.
+    /// What was handed over to this program; none if it is the first one. To be called before
+    /// anything is opened. A program that cannot read it gives the process back to the previous
+    /// program.
     ///
     /// # Errors
-    /// When it cannot be read, and there is no program before that could be started again.
+    /// When it cannot be read, and no previous program can be started again.
     pub fn received(config: &Path) -> Result<Option<Self>, Failure> {
         let Some(number) = number_in(VARIABLE) else { return Ok(None) };
         let error = match number.and_then(Self::read) {
@@ -201,7 +206,8 @@ impl Taken {
         file.read_to_string(&mut text)?;
         let handed: Handed = serde_json::from_str(&text)?;
         let register = Register::open(duplicate(handed.register)?)?;
-        // From here on they are this program's. What it has closed by mistake, the program before would miss.
+        // From here on these descriptors belong to this program. Nothing is closed before, because
+        // the previous program may need it.
         let own = [Some(number), Some(handed.register), handed.client, handed.previous];
         let own: BTreeSet<_> = own.into_iter().flatten().collect();
         let inherited = Inherited::of(own.clone());
@@ -221,8 +227,8 @@ impl Taken {
         })
     }
 
-    /// The plan to follow, and its text: the file's as far as a reload follows it. What was followed before, if this
-    /// program is back after another one that could not go on.
+    /// The plan to follow, and its text. It is the file's, as far as a reload follows it. If this
+    /// program is back because another one could not go on, it is what was followed before.
     ///
     /// # Errors
     /// When the file is wrong.
@@ -264,12 +270,12 @@ impl Taken {
         closed
     }
 
-    /// Whether the program before could have the process back.
+    /// Whether the process can still be given back to the previous program.
     pub fn may_go_back(&self) -> bool {
         self.previous.borrow().is_some()
     }
 
-    /// Gives the process back to the program before, since this one cannot go on.
+    /// Gives the process back to the previous program, since this one cannot go on.
     ///
     /// # Errors
     /// `failure`, if there is none or it cannot be started.
@@ -296,15 +302,15 @@ impl Taken {
 /// Why what was handed over cannot be read.
 type Unread = Box<dyn Error + Send + Sync>;
 
-/// The descriptor that a variable has. None: it is not set.
+/// The descriptor in a variable. None: it is not set.
 fn number_in(variable: &str) -> Option<Result<RawFd, Unread>> {
     let number = std::env::var_os(variable)?;
     let number = number.to_str().and_then(|number| number.parse().ok());
     Some(number.ok_or_else(|| "it has no number of a descriptor".into()))
 }
 
-/// Gives the process back to the program before as it was handed over: nothing of it has been closed, and all of it
-/// outlives another `execve`.
+/// Gives the process back to the previous program as it was handed over: nothing of it has been
+/// closed, and all of it outlives another `execve`.
 fn refuse(handed: RawFd, before: RawFd, config: &Path, why: &str) -> io::Result<Infallible> {
     let before = duplicate(before)?;
     let why = why.replace('\0', " ");

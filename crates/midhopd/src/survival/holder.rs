@@ -1,8 +1,8 @@
 //! The first process: it holds all descriptors, and starts the next data plane when one was killed.
 //!
-//! It reads nothing that anybody sends but single bytes of the data plane's and of whoever may choose its program, and
-//! has one thread. What ends the daemon in order ends it as well; so does a data plane that fails by itself, or is
-//! killed too often.
+//! It has one thread, and reads only single bytes: those of the data plane, and those of users who
+//! may choose its program. What ends the daemon in order ends it as well. So does a data plane that
+//! fails by itself, or is killed too often.
 
 use super::door::{Door, UpgradeClient, UpgradeOutcome};
 use super::handed::{Handed, Taken, monotonic};
@@ -34,45 +34,45 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Asks the data plane to read its configuration again.
+/// Requests that the data plane reads its configuration again.
 pub const RELOAD: Signal = Signal::SIGUSR1;
-/// Asks the data plane to end.
+/// Requests that the data plane ends.
 pub const END: Signal = Signal::SIGUSR2;
-/// So many deaths within this time are more than chance: whatever kills the data plane will kill the next one.
+/// This many deaths within this time are not chance: the next data plane would be killed as well.
 const DEATHS: (usize, Duration) = (5, Duration::from_secs(10));
-/// So many by a fault within this time may be somebody's who looks for a way in. Each data plane has the same
-/// addresses as the one before; a daemon that is started anew has others.
+/// This many faults within this time may be an attack. Each data plane has the same address layout
+/// as the one before; a daemon that is started anew has another one.
 const FAULTS: (usize, Duration) = (3, Duration::from_secs(3600));
 
-/// What a data plane has of the one before it.
+/// What a data plane has from the previous one.
 #[derive(Debug, Clone)]
 pub struct Succession {
-    /// Where flows are entered.
+    /// The register in which flows are entered.
     pub register: Register,
-    /// What tunnels had not confirmed.
+    /// The bytes that tunnels had not confirmed.
     pub store: Arc<Store>,
-    /// What was left open.
+    /// The descriptors that were left open.
     pub inherited: Arc<Inherited>,
-    /// The listeners of that.
+    /// The listeners among them.
     pub left: Arc<LeftDoors>,
     /// How many data planes were killed before this one.
     pub deaths: u64,
-    /// How many programs have taken the place of one before them.
+    /// How many programs have replaced one before them.
     pub upgrades: u64,
     /// Whether it is the first one of this program.
     pub is_first: bool,
-    /// Where notices for the service manager go.
+    /// Sends notices for the service manager.
     pub notices: Notices,
 }
 
 impl Succession {
-    /// Whether flows may be there, and interception is installed.
+    /// Whether there may be flows to continue, and interception is installed.
     pub fn takes_over(&self) -> bool {
         self.deaths + self.upgrades > 0
     }
 }
 
-/// In which role a call of [`Holder::split`] has returned.
+/// The role in which a call of [`Holder::split`] has returned.
 pub enum Role {
     /// A data plane. It ends its process by itself.
     DataPlane(Succession),
@@ -83,9 +83,9 @@ pub enum Role {
 /// What the holder has to know of the daemon.
 #[derive(Debug, Clone)]
 pub struct Holding {
-    /// The configuration.
+    /// The path of the configuration.
     pub config: PathBuf,
-    /// The text of it that the first program was started with.
+    /// The text of it with which the first program was started.
     pub begun: String,
     /// The version of this program.
     pub version: &'static str,
@@ -96,25 +96,25 @@ pub struct Holder {
     holding: Holding,
     register: Register,
     signals: SignalFd,
-    /// What the data plane was asked for, and what it reports.
+    /// Orders to the data plane, and its notices.
     orders: Orders,
-    /// Whether it knows that the daemon serves.
+    /// Whether the service manager knows that the daemon serves.
     ready: Cell<bool>,
     /// Whether it was asked to end.
     ends: Cell<bool>,
-    /// The signals that were blocked before.
+    /// The signal mask of before.
     before: SigSet,
     keeper: Option<Arc<Keeper>>,
-    /// Where upgrades are asked for.
+    /// The socket for upgrades.
     door: Option<Door>,
     /// What this program has from the one before it.
     taken: Option<Rc<Taken>>,
-    /// The descriptors that are the holder's, and no data plane's.
+    /// The descriptors of the holder that belong to no data plane.
     own: RefCell<OwnDescriptors>,
 }
 
 impl Holder {
-    /// A holder of the flows of a register. Blocks signals for good.
+    /// Creates a holder of the flows of a register. Blocks signals for good.
     ///
     /// # Errors
     /// When the kernel has no signals that can be read.
@@ -130,14 +130,15 @@ impl Holder {
         // The last two are the data plane's own: they wait until it can take them.
         let blocked = read.into_iter().chain([RELOAD, END]).collect::<SigSet>();
         let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        // The program before has blocked them, and none of them is lost.
+        // The previous program has blocked these signals, and none of them is lost.
         let before = if taken.is_some() { SigSet::empty() } else { before };
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&signals, flags)?;
         let orders = Orders::new(pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?)?;
         let handed = taken.as_ref().map(|taken| &taken.handed);
         if handed.is_some_and(|handed| handed.owes_reload && handed.failure.is_some()) {
-            // Another program would have read the file; this one has what was followed.
+            // Another program would have read the file. This one has the configuration that was
+            // followed.
             orders.ask_to_reload();
         }
         let (ends, own) = Default::default();
@@ -196,10 +197,10 @@ impl Holder {
                         keeper.begins_elsewhere();
                     }
                     if self.ends.get() {
-                        // The one before was killed while its flows ended.
+                        // The previous data plane was killed while its flows ended.
                         let _ = kill(data_plane, END);
                     } else if self.orders.owes_reload() {
-                        // The one before was asked, and killed before it had done it.
+                        // The previous data plane was killed before it had done a requested reload.
                         let _ = kill(data_plane, RELOAD);
                     }
                     is_first = false;
@@ -247,11 +248,11 @@ impl Holder {
         self.register.descriptors().difference(&self.own.borrow().numbers()).copied().collect()
     }
 
-    /// Gives this process to the program that a client sends, when the data plane has ended. Returns why not, if the
-    /// next data plane is this program's.
+    /// Gives this process to the program that a client sends, when the data plane has ended. If
+    /// that fails and this program starts the next data plane, returns the reason.
     ///
     /// # Errors
-    /// When it cannot go on either.
+    /// When this program cannot go on either.
     fn upgrade(
         &self,
         client: &UpgradeClient,
@@ -260,7 +261,7 @@ impl Holder {
         counts: (u64, u64),
     ) -> Result<String, Failure> {
         let failure = |error: io::Error| Failure::run("the daemon could not go on").because(error);
-        // Only now does nobody else share the descriptors.
+        // From now on no other process shares the descriptors.
         let program = client.program(data_plane);
         let both = [Some(client.as_fd()), program.as_ref().ok().map(AsFd::as_fd)];
         let both: BTreeSet<_> = both.into_iter().flatten().map(|it| it.as_raw_fd()).collect();
@@ -287,10 +288,11 @@ impl Holder {
         match given.map_err(failure)? {}
     }
 
-    /// In the data plane: what is the holder's alone.
+    /// Changes, in the data plane, what is the holder's alone.
     fn begin_data_plane(&self) {
         let _ = nix::sys::prctl::set_name(c"midhopd-data");
-        // What is sent to the whole group, or by a terminal, arrives at the holder as well, which passes it on.
+        // Signals to the whole process group, as from a terminal, reach the holder as well, which
+        // passes them on.
         let orders: SigSet =
             [Signal::SIGCHLD].into_iter().filter(|it| !self.before.contains(*it)).collect();
         let _ = orders.thread_unblock();
@@ -329,13 +331,13 @@ impl Holder {
                     END
                 }
             };
-            // It may have ended in between: that is the next signal.
+            // If it has ended meanwhile, that is the next signal.
             let _ = kill(data_plane, order);
         }
     }
 
-    /// Reads what a data plane has sent before its end, and leaves nothing of it at the door: the next data plane has
-    /// another number.
+    /// Reads what a data plane has sent before its end, and refuses all clients at the door: the
+    /// next data plane has another process number.
     fn read_the_last(&self) {
         self.pass_notices_on();
         if let Some(door) = &self.door {
@@ -349,14 +351,14 @@ impl Holder {
             if let (Notice::Ready, Some(taken)) = (notice, &self.taken) {
                 self.own.borrow_mut().remove(&taken.is_done(self.holding.version));
             }
-            // A daemon that serves goes on serving, whatever number its data plane has.
+            // A daemon that serves goes on serving, whatever the number of its data plane.
             if notice != Notice::Ready || !self.ready.replace(true) {
                 notify::send(notice);
             }
         }
     }
 
-    /// Waits for a signal, a notice, or somebody at the door. Passes notices on.
+    /// Waits for a signal, a notice, or a client at the door. Passes notices on.
     fn next_signal(&self) -> io::Result<Option<siginfo>> {
         let all = [self.signals.as_fd(), self.orders.as_fd()];
         let all = all.into_iter().chain(self.door.as_ref().map(AsFd::as_fd));
@@ -369,7 +371,7 @@ impl Holder {
         Ok(self.signals.read_signal()?)
     }
 
-    /// Closes what a data plane had that was killed, except its flows.
+    /// Closes what a killed data plane had open, except its flows.
     fn clear(&self) -> io::Result<()> {
         let own = self.own.borrow();
         own.check()?;
@@ -399,7 +401,7 @@ struct Deaths {
 }
 
 impl Deaths {
-    /// Counts one. Returns whether there were so many that the daemon should end.
+    /// Counts a death. Returns whether there were so many that the daemon should end.
     fn are_too_many(&mut self, by: Signal) -> bool {
         self.total += 1;
         let now = Instant::now();
@@ -409,7 +411,7 @@ impl Deaths {
     }
 }
 
-/// Notes one more, and returns whether the last `most` of them were within `time`.
+/// Records one more, and returns whether the last `most` of them were within `time`.
 fn are_too_many(
     seen: &mut VecDeque<Instant>,
     now: Instant,

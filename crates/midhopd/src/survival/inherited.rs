@@ -36,7 +36,7 @@ pub fn close_all_but(kept: &BTreeSet<RawFd>) -> io::Result<()> {
     close_range(first, u32::MAX)
 }
 
-/// Has descriptors outlive an `execve`, or not. Those that are not open are left out.
+/// Makes descriptors outlive an `execve`, or not. Those that are not open are left out.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -52,7 +52,7 @@ pub fn keep_over_exec(numbers: &BTreeSet<RawFd>, keep: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Another descriptor of what a number is open as, which this process owns.
+/// Opens another descriptor for the same open file, which this process owns.
 ///
 /// # Errors
 /// When it is not open.
@@ -71,13 +71,14 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     Ok(Errno::result(outcome).map(drop)?)
 }
 
-/// Descriptors that another process has left to this one. Dropping it closes those that nobody took.
+/// Descriptors that another process has left to this one. Dropping it closes those that were not
+/// taken.
 #[derive(Debug, Default)]
 pub struct Inherited(Mutex<BTreeSet<RawFd>>);
 
 impl Inherited {
-    /// Those among `wanted` that are open. To be called before this process has opened any: a descriptor which it
-    /// opened itself has an owner.
+    /// Those of `wanted` that are open. To be called before this process has opened any
+    /// descriptors, which have owners.
     pub fn of(mut wanted: BTreeSet<RawFd>) -> Self {
         // SAFETY: the call only looks whether the number is open, and nothing that it may belong to is changed.
         let is_open = |it: &RawFd| fcntl(unsafe { BorrowedFd::borrow_raw(*it) }, FcntlArg::F_GETFD);
@@ -85,8 +86,8 @@ impl Inherited {
         Self(Mutex::new(wanted))
     }
 
-    /// The descriptor with a number, if it is the one that is meant. None if it was taken before, or never was one of
-    /// these.
+    /// Takes the descriptor with a number, if it is the one that is meant. None if it was taken
+    /// before, or was never inherited.
     pub fn take(
         &self,
         number: RawFd,
@@ -107,7 +108,8 @@ impl Inherited {
 }
 
 impl Inherited {
-    /// Another descriptor of the same, if it is the one that is meant. It is left all the same.
+    /// Duplicates the descriptor with a number, if it is the one that is meant. The original is not
+    /// taken.
     pub fn duplicate(
         &self,
         number: RawFd,

@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-/// Those that are wanted still. They stay open until this is dropped, whoever has taken them: where this process cannot
-/// serve, they are another one's.
+/// The listeners that this process may use. They stay open until this is dropped, also if they were
+/// taken: if this process cannot serve, they belong to another one.
 #[derive(Debug, Default)]
 pub struct LeftDoors(Mutex<Vec<LeftDoor>>);
 
@@ -22,7 +22,8 @@ struct LeftDoor {
 }
 
 impl LeftDoors {
-    /// Those at wanted addresses. The others are closed: they may be in the way of those that are to be opened.
+    /// The listeners at wanted addresses. The others are closed, because they could occupy an
+    /// address that is to be opened.
     pub fn of(register: &Register, inherited: &Inherited, wanted: &BTreeSet<SocketAddr>) -> Self {
         let mut left = Vec::new();
         for number in register.doors() {
@@ -39,7 +40,7 @@ impl LeftDoors {
         Self(Mutex::new(left))
     }
 
-    /// One at an address, which no other call has had.
+    /// A listener at an address that no other call has taken.
     pub fn take(&self, address: SocketAddr) -> Option<TcpListener> {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let door = left.iter_mut().find(|door| !door.is_taken && door.address == address)?;
@@ -49,7 +50,7 @@ impl LeftDoors {
     }
 }
 
-/// Whether it is a listener for TCP: the number may be that of something else by now.
+/// Whether it is a TCP listener: the number may belong to something else by now.
 fn is_listening(socket: BorrowedFd<'_>) -> bool {
     [(libc::SO_ACCEPTCONN, 1), (libc::SO_PROTOCOL, libc::IPPROTO_TCP)].iter().all(
         |(name, value)| {
@@ -89,7 +90,7 @@ mod tests {
         client.shutdown(std::net::Shutdown::Write)?;
         accepted.read_to_string(&mut early)?;
         assert_eq!(early, "early");
-        // It has an owner here, which is not the list's.
+        // This test owns the descriptor, and not the list.
         std::mem::forget(inherited);
         drop(no_listener);
         Ok(())

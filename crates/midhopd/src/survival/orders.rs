@@ -1,8 +1,9 @@
-//! Orders to read the configuration again, which no death may lose.
+//! Orders to read the configuration again. None is lost when a data plane is killed.
 //!
-//! A signal is gone with the process that it was sent to. So the holder counts what it was asked for, in memory that the
-//! data plane reads as it begins to read the configuration; when it has followed it, it reports the count that it has
-//! read. What is not reported is asked of the next data plane again.
+//! A signal is lost with the process that it was sent to. So the holder counts the requests, in
+//! memory that the data plane reads before it reads the configuration. When it has applied the
+//! configuration, it reports the count that it has read. If a request is not reported, the next
+//! data plane gets it again.
 
 use midhop_linux::shared_words::SharedWords;
 use midhop_process::notify::Notice;
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// What a byte has that reports a reload; the rest of it is of the count.
+/// The bit of a byte that reports a reload. The other bits are those of the count.
 const RELOADED: u8 = 0x80;
 
 /// The data plane's end: what it reports through the holder.
@@ -24,17 +25,18 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Reports the daemon's state: the service manager believes the unit's main process alone.
+    /// Reports the daemon's state. The holder passes it on, because the service manager accepts it
+    /// only from the unit's main process.
     pub fn notify(&self, notice: Notice) {
         self.send(notice as u8);
     }
 
-    /// How often it was asked to read the configuration again. To be called before it does.
+    /// Number of requests to read the configuration again. To be called before reading it.
     pub fn reloads_asked(&self) -> u64 {
         count(&self.asked).load(SeqCst)
     }
 
-    /// Reports that what was asked for until then has been done, or refused for good.
+    /// Reports that the requests up to this count have been followed, or refused for good.
     pub fn reloaded(&self, asked: u64) {
         self.send(RELOADED | low(asked));
     }
@@ -51,12 +53,12 @@ impl Notices {
 pub struct Orders {
     source: OwnedFd,
     notices: Notices,
-    /// The end of the count that was reported last.
+    /// The low bits of the count that was reported last.
     done: Cell<u8>,
 }
 
 impl Orders {
-    /// For the ends of a pipe, of which neither waits.
+    /// Creates it from the two ends of a pipe, both of which are non-blocking.
     ///
     /// # Errors
     /// When the kernel has no memory for a word.
@@ -70,17 +72,19 @@ impl Orders {
         self.notices.clone()
     }
 
-    /// Notes that the data plane is to be asked to read its configuration again.
+    /// Counts a request to read the configuration again.
     pub fn ask_to_reload(&self) {
         count(&self.notices.asked).fetch_add(1, SeqCst);
     }
 
-    /// Whether it was asked for a reload that it has not reported. To be called when all notices have been read.
+    /// Whether there is a request for a reload that was not reported. To be called when all notices
+    /// have been read.
     pub fn owes_reload(&self) -> bool {
         low(self.notices.reloads_asked()) != self.done.get()
     }
 
-    /// The next notice for the service manager that has come; notes reports on the way.
+    /// The next notice for the service manager that has arrived. Records reports of reloads on the
+    /// way.
     pub fn next(&self) -> Option<Notice> {
         let mut byte = [0];
         while let Ok(1) = read(&self.source, &mut byte) {
@@ -108,7 +112,8 @@ fn count(asked: &SharedWords) -> &AtomicU64 {
     &asked[0]
 }
 
-/// As much of a count as a byte has room for: no more than one is ever on its way.
+/// The bits of a count for which a byte has room. They suffice, as no more than one report is ever
+/// on its way.
 #[expect(clippy::cast_possible_truncation, reason = "the end of it")]
 fn low(asked: u64) -> u8 {
     asked as u8 & !RELOADED
@@ -129,7 +134,7 @@ mod tests {
             orders.ask_to_reload();
             let asked = data_plane.reloads_asked();
             assert!(orders.owes_reload(), "it may die while it reads");
-            // Asked again, after it has read the file or before: it will read it again.
+            // Another request, made before or after the file was read: the file is read again.
             orders.ask_to_reload();
             data_plane.reloaded(asked);
             assert_eq!(orders.next(), None);

@@ -1,7 +1,7 @@
 //! The holder's own descriptors, in a table that it shares with the data plane.
 //!
-//! A data plane that somebody has taken over can put others in their place. So before the holder goes on after an end of
-//! one, it looks whether each is what it was.
+//! A compromised data plane can put other descriptors in their place. So before the holder goes on
+//! after the end of a data plane, it checks that each is what it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,19 +9,19 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Descriptors, each with what it was open as when it became one of these.
+/// Descriptors, each with the identity that it had when it was added.
 #[derive(Debug, Default)]
 pub struct OwnDescriptors(BTreeMap<RawFd, Identity>);
 
-/// Device and inode: a socket, a pipe and a file in memory have numbers of their own. Those that read events have one
-/// number together, and nothing that can be told from each other.
+/// Device and inode. Each socket, pipe and file in memory has its own. Descriptors that read events
+/// share one inode and cannot be distinguished.
 type Identity = (u64, u64);
 
 impl OwnDescriptors {
-    /// Those of these numbers that are open, as they are now.
+    /// The given descriptors that are open, with their present identity.
     ///
     /// # Errors
-    /// When one of them cannot be looked at.
+    /// When the identity of one of them cannot be read.
     pub fn of(numbers: impl IntoIterator<Item = RawFd>) -> io::Result<Self> {
         let mut own = BTreeMap::new();
         for number in numbers {
@@ -34,16 +34,16 @@ impl OwnDescriptors {
         Ok(Self(own))
     }
 
-    /// Adds one for some time.
+    /// Adds one, temporarily.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// When its identity cannot be read.
     pub fn add(&mut self, number: RawFd) -> io::Result<()> {
         self.0.insert(number, identity(number)?);
         Ok(())
     }
 
-    /// Takes out those that are closed, or others' from now on.
+    /// Removes descriptors that are closed, or belong to others from now on.
     pub fn remove(&mut self, numbers: &BTreeSet<RawFd>) {
         self.0.retain(|number, _| !numbers.contains(number));
     }
@@ -69,7 +69,7 @@ impl OwnDescriptors {
     }
 }
 
-/// What a descriptor is open as. It is not followed beyond that: a socket has no name.
+/// The identity of a descriptor. The link is not resolved any further: a socket has no name.
 fn identity(number: RawFd) -> io::Result<Identity> {
     let metadata = fs::metadata(format!("/proc/self/fd/{number}"))?;
     Ok((metadata.dev(), metadata.ino()))
@@ -88,7 +88,7 @@ mod tests {
         let third = one.try_clone()?;
         own.add(third.as_raw_fd())?;
         own.check()?;
-        // As after a call of `dup2` by somebody else: the number is open as something else.
+        // The state after a `dup2` by somebody else: the number refers to something else.
         let swapped = own.0.insert(other.as_raw_fd(), identity(one.as_raw_fd())?);
         assert!(own.check().is_err());
         own.0.extend(swapped.map(|was| (other.as_raw_fd(), was)));

@@ -1,13 +1,14 @@
 //! Which descriptors belong to which flow, in memory that outlives the process.
 //!
-//! It has no counts of bytes, which are the kernel's. A flow is entered before it is relayed and removed before its
-//! sockets are closed; a pipe is noted before the first byte goes into it, and removed before another flow may have it.
+//! It has no counts of bytes: the kernel has these. A flow is entered before it is relayed and
+//! removed before its sockets are closed. A pipe is recorded before the first byte goes into it,
+//! and removed before another flow may use it.
 //!
-//! Behind the regions of the workers are the listeners, which connections wait in, the flows that are being opened, and
-//! the [memory](super::store) for what tunnels have not confirmed.
+//! Behind the regions of the workers are the listeners with waiting connections, the flows that are
+//! being opened, and the [memory](super::store) for bytes that tunnels have not confirmed.
 //!
-//! Invariant: whoever reads it after a death trusts none of it. A socket is the flow's only if it has the cookie that
-//! was noted, as descriptors are used again.
+//! Invariant: a process that reads it after a death trusts none of it. Because descriptors are used
+//! again, a socket is the flow's only if it has the recorded cookie.
 
 mod openings;
 mod streams;
@@ -38,7 +39,8 @@ const HEAD: usize = 8;
 const PLACE: usize = 24;
 /// Unit: listeners. The most that outlive the process.
 const DOORS: usize = 1024;
-/// Unit: chunks. What there is for bytes that tunnels have not confirmed: 320 MiB, which take memory once they are used.
+/// Unit: chunks. Memory for bytes that tunnels have not confirmed: 320 MiB, which are allocated
+/// when they are used.
 const CHUNKS: (usize, usize) = (4096, 16 << 10);
 /// Unit: words. What is in front of them: the [`PoolSize`], and [`MAGIC`] again. Since format 3.
 const POOL_HEAD: usize = 4;
@@ -47,13 +49,13 @@ const INTERFACE_BYTES: usize = 16;
 
 /// What begins every register: "midhopd\n".
 const MAGIC: u64 = u64::from_be_bytes(*b"midhopd\n");
-/// The format of registers that this program makes. A format that adds words has the next number, and leaves the words
-/// that there are as they were, so that the program before it reads it still.
+/// The format of registers that this program makes. A format with more words has the next number,
+/// and keeps the existing words as they are, so that the previous program can still read it.
 pub const FORMAT: u64 = 3;
 /// The oldest format whose readers understand a register of this program.
 pub const READABLE_FROM: u64 = 1;
 
-/// The words in front of the regions. They stay what they are in every format.
+/// The words in front of the regions. They keep their meaning in every format.
 mod front {
     pub const MAGIC: usize = 0;
     pub const FORMAT: usize = 1;
@@ -64,8 +66,8 @@ mod front {
     pub const HEAD: usize = 5;
     /// Unit: words.
     pub const PLACE: usize = 6;
-    /// Unit: words. What there is for listeners behind the regions; behind that is one more region, of flows that are
-    /// being opened. Since format 2.
+    /// Unit: words. Room for listeners behind the regions. Behind it is one more region, for flows
+    /// that are being opened. Since format 2.
     pub const DOORS: usize = 7;
 }
 
@@ -91,17 +93,16 @@ mod at {
     pub const ANSWERED: usize = 21;
 }
 
-/// What a flow needs to go on in another process.
+/// What another process needs to continue a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Its ends.
     pub ends: Ends,
     /// Descriptors of the client's socket and of the server's.
     pub sockets: [RawFd; 2],
-    /// The kernel's names of these, which it never uses again.
+    /// The kernel's cookies of these, which it never uses again.
     pub cookies: [u64; 2],
-    /// The two ends of the pipe up and of the one down, where there is one: the one that is read, and the one that is
-    /// written.
+    /// The pipes up and down, if there are any: the end that is read, and the end that is written.
     pub pipes: [Option<(RawFd, RawFd)>; 2],
     /// [Names](name_of) of the legs towards client and server.
     pub legs: [u64; 2],
@@ -111,18 +112,18 @@ pub struct Record {
     pub rule: Option<usize>,
     /// The DSCP of its SYN.
     pub dscp: u8,
-    /// Unit: bytes. How many more bytes than were read of the one socket were written to the other when the flow
-    /// began, up and down; modulo 2⁶⁴.
+    /// Unit: bytes. Difference, when the flow began, between the bytes written to one socket and
+    /// those read from the other; up and down, modulo 2⁶⁴.
     pub ahead: [u64; 2],
     /// Unit: nanoseconds of the monotonic clock. When it began.
     pub began: u64,
-    /// The class of service in which its server has answered.
+    /// The class of service of the server's SYN-ACK.
     pub answered: u8,
     /// How it is resumed, if one side of it is a tunnel. That side has no socket and no pipe.
     pub stream: Option<StreamRecord>,
 }
 
-/// In the place of a socket that there is not yet.
+/// The value for a socket that does not exist yet.
 pub const NO_SOCKET: RawFd = -1;
 
 /// The name of a leg in a [`Record`]: FNV-1a, which is the same in every version of the program.
@@ -131,10 +132,10 @@ pub fn name_of(leg: &str) -> u64 {
     leg.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The kernel's name of a socket, which it never uses again.
+/// The kernel's cookie of a socket, which it never uses again.
 ///
 /// # Errors
-/// When it is no socket.
+/// When it is not a socket.
 pub fn cookie_of(socket: impl AsFd) -> io::Result<u64> {
     let mut room = [0; 8];
     sockopt::read(socket, libc::SOL_SOCKET, libc::SO_COOKIE, &mut room)?;
@@ -154,12 +155,12 @@ pub struct Register {
     places: usize,
     /// Unit: words.
     doors: usize,
-    /// Whether there is memory for what tunnels have not confirmed.
+    /// Whether there is memory for bytes that tunnels have not confirmed.
     has_pool: bool,
 }
 
 impl Register {
-    /// A register with so many regions of so many places.
+    /// Creates a register of this many regions, with this many places each.
     ///
     /// # Errors
     /// When the kernel has no memory for it.
@@ -187,10 +188,10 @@ impl Register {
         Ok(Self { words: Arc::new(words), regions, places, doors: DOORS, has_pool: true })
     }
 
-    /// A register that another program has made.
+    /// Opens a register that another program has made.
     ///
     /// # Errors
-    /// When it is none, or its format is not one that this program reads.
+    /// When it is not a register, or its format is not one that this program reads.
     pub fn open(file: OwnedFd) -> Result<Self, NoRegister> {
         let words = SharedWords::open(file)?;
         if words.len() < FRONT || words[front::MAGIC].load(Relaxed) != MAGIC {
@@ -219,8 +220,9 @@ impl Register {
         self.words.as_fd()
     }
 
-    /// The memory for what tunnels have not confirmed, with what a process before this one has left there. None in a
-    /// register of a format that had none. To be called once in a process.
+    /// The memory for bytes that tunnels have not confirmed, with what the previous process has
+    /// left there. None if the register's format has no such memory. To be called once in a
+    /// process.
     pub fn pool(&self) -> Option<(Arc<SharedPool>, Vec<LeftBytes>)> {
         let start = size_of(self.regions, self.places, self.doors).filter(|_| self.has_pool)?;
         let head = self.words.get(start..start + POOL_HEAD)?;
@@ -250,8 +252,8 @@ impl Register {
         of_flows.chain(self.doors()).filter(|number| *number != NO_SOCKET).collect()
     }
 
-    /// Notes the listeners, in the place of those before. One beyond the most that there is room for ends with this
-    /// process.
+    /// Records the listeners, in place of the previous ones. A listener beyond the room that there
+    /// is ends with this process.
     pub fn note_doors(&self, numbers: &[RawFd]) {
         let numbers = numbers.iter().map(|number| u64::from(number.cast_unsigned()));
         let numbers = numbers.chain(std::iter::repeat(0));
@@ -278,7 +280,7 @@ impl Register {
         if self.doors == 0 { Vec::new() } else { self.records(self.regions) }
     }
 
-    /// The places of a region that have a flow, with it.
+    /// The flows of a region, with their places.
     fn records(&self, region: usize) -> Vec<(usize, Record)> {
         let used = usize::try_from(self.head(region)[0].load(Relaxed)).unwrap_or(usize::MAX);
         let used = 0..used.min(self.places);
@@ -295,7 +297,8 @@ impl Register {
         &self.words[start..start + PLACE]
     }
 
-    /// Where a region begins; that of flows being opened has the number behind the last one's.
+    /// Where a region begins. The region of flows that are being opened has the number after the
+    /// last worker's.
     fn start(&self, region: usize) -> usize {
         let doors = if region == self.regions { self.doors } else { 0 };
         FRONT + region * (HEAD + self.places * PLACE) + doors
@@ -323,12 +326,12 @@ pub enum NoRegister {
     Io(#[from] io::Error),
 }
 
-/// Whether this program reads a format, of which readers of `from` and newer ones understand it.
+/// Whether this program reads a format that readers of `from` and newer ones understand.
 ///
 /// # Errors
 /// When it does not.
 pub fn is_read(format: u64, from: u64) -> Result<(), NoRegister> {
-    // An older format has no words that this program misses: what is not there is 0.
+    // An older format lacks no word that this program needs: a word that is not there reads as 0.
     if from <= FORMAT { Ok(()) } else { Err(NoRegister::Format { format, from }) }
 }
 
@@ -345,14 +348,14 @@ fn size_of(regions: usize, places: usize, doors: usize) -> Option<usize> {
 pub struct Region {
     register: Register,
     number: usize,
-    /// Places that were used before and are free.
+    /// Places that were used before and are free now.
     free: RefCell<Vec<usize>>,
-    /// How many places were ever used.
+    /// Number of places that were ever used.
     used: Cell<usize>,
 }
 
 impl Region {
-    /// A region, with the flows that a process before this one has left in it.
+    /// A region, with the flows that the previous process has left in it.
     pub fn of(register: &Register, number: usize) -> (Rc<Self>, Vec<(FlowEntry, Record)>) {
         let left = register.records(number);
         let used = left.last().map_or(0, |(place, _)| place + 1);
@@ -370,7 +373,7 @@ impl Region {
         (region, left)
     }
 
-    /// Enters a flow. None where there is no place: the flow ends with this process then.
+    /// Enters a flow. None if there is no place: then the flow ends with this process.
     pub fn enter(self: &Rc<Self>, record: &Record) -> Option<FlowEntry> {
         let freed = self.free.borrow_mut().pop();
         let place = match freed {
@@ -400,7 +403,7 @@ pub struct FlowEntry {
 }
 
 impl FlowEntry {
-    /// Notes the pipe for what `from` sends, or that it has none.
+    /// Records the pipe for what `from` sends, or that there is none.
     pub fn note_pipe(&self, from: Side, pipe: Option<(RawFd, RawFd)>) {
         let words = self.words();
         words[at::PIPES[from as usize]].store(pair_or_none(pipe), Release);
@@ -468,7 +471,7 @@ fn write(words: &[AtomicU64], record: &Record) {
     words[at::LIVE].store(kind, Release);
 }
 
-/// The flow of a place. None: it has none, or it is nonsense.
+/// The flow of a place. None if there is none, or its words are not valid.
 fn read(words: &[AtomicU64]) -> Option<Record> {
     let get = |at: usize| words[at].load(Relaxed);
     let is_stream = match get(at::LIVE) {
@@ -597,7 +600,7 @@ mod tests {
             register.words[front::DOORS].store(doors, Relaxed);
             assert!(matches!(Register::open(copy()?), Err(NoRegister::Foreign)), "beyond its end");
         }
-        // The format before this one had no listeners, and nothing where these have their number.
+        // The format before this one had no listeners, and nothing in the word with their number.
         register.note_doors(&[33]);
         register.words[front::FORMAT].store(1, Relaxed);
         register.words[front::DOORS].store(0, Relaxed);

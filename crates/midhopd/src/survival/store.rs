@@ -1,8 +1,8 @@
-//! What flows of tunnels have read from their sockets and the other end has not confirmed, in memory that outlives the
-//! process.
+//! Bytes that flows of tunnels have read from their sockets and that the other end has not
+//! confirmed, in memory that outlives the process.
 //!
-//! The owner of bytes is the flow's socket, by its cookie. How many bytes were read is the kernel's to report: the last
-//! ones may be in the room of their worker still.
+//! The owner of bytes is the flow's socket, by its cookie. The kernel reports how many bytes were
+//! read: the last ones may still be in the room of their worker.
 
 use super::register::Register;
 use bytes::Bytes;
@@ -14,43 +14,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The memory of all workers.
 #[derive(Debug, Default)]
 pub struct Store {
-    /// None: nothing outlives this process.
+    /// None: the bytes do not outlive this process.
     pool: Option<Arc<SharedPool>>,
     left: Mutex<Vec<LeftBytes>>,
 }
 
 impl Store {
-    /// That of a register, with what a process before this one has left there.
+    /// The memory of a register, with what the previous process has left there.
     pub fn of(register: &Register) -> Self {
         let (pool, left) = register.pool().unzip();
         Self { pool, left: Mutex::new(left.unwrap_or_default()) }
     }
 
-    /// Where a worker reads into.
+    /// The buffer that a worker reads into.
     pub fn scratch(&self) -> Scratch {
         self.pool.as_ref().and_then(SharedPool::room).map_or_else(Scratch::default, Scratch::Shared)
     }
 
-    /// A writer of what the socket of this cookie sends. None: nothing outlives this process.
+    /// A writer of the bytes that the socket with this cookie sends. None: they do not outlive this
+    /// process.
     pub fn writer(&self, cookie: u64) -> Option<PoolWriter> {
         Some(self.pool.as_ref()?.writer(cookie))
     }
 
-    /// Takes what was left of a flow that has sent so many bytes: its last ones, as far as they are there.
+    /// Takes what was left of a flow that has sent this many bytes: the last ones, as far as they
+    /// are there.
     pub fn take(&self, owner: u64, sent: u64) -> VecDeque<Bytes> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         last_bytes(left.extract_if(.., |chunk| chunk.owner == owner).collect(), sent)
     }
 
-    /// All flows that go on have theirs: the rest is free.
+    /// Frees the rest, when all flows that are continued have taken their bytes.
     pub fn forget(&self) {
         let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         drop(left);
     }
 }
 
-/// The last bytes of what was sent, as far as there is no gap in them. What was in a room may reach beyond, and may be in
-/// a chunk as well.
+/// The last bytes that were sent, as far as there is no gap in them. A room may contain more than
+/// was sent, and bytes that are in a chunk as well.
 fn last_bytes(mut chunks: Vec<LeftBytes>, sent: u64) -> VecDeque<Bytes> {
     let mut pieces = VecDeque::new();
     let mut first = sent;
@@ -70,25 +72,25 @@ fn last_bytes(mut chunks: Vec<LeftBytes>, sent: u64) -> VecDeque<Bytes> {
     pieces
 }
 
-/// Where one worker reads into.
+/// The buffer that one worker reads into.
 #[derive(Debug)]
 pub enum Scratch {
-    /// What nothing outlives.
+    /// A buffer that does not outlive this process.
     Own(Box<[u8]>),
-    /// What outlives this process.
+    /// A buffer that outlives this process.
     Shared(Room),
 }
 
 impl Scratch {
-    /// What is read into it next has this place in what the owner sends, until it is
-    /// [released](Self::release).
+    /// Records the position, in what the owner sends, of the bytes that are read into it next,
+    /// until it is [released](Self::release).
     pub fn note(&self, owner: u64, offset: u64) {
         if let Self::Shared(room) = self {
             room.note(owner, offset);
         }
     }
 
-    /// What was read is elsewhere: others read into it.
+    /// The bytes were moved elsewhere: others read into the buffer.
     pub fn release(&self) {
         if let Self::Shared(room) = self {
             room.note(0, 0);
@@ -164,7 +166,8 @@ mod tests {
         std::mem::forget((copied, writer, scratch, other, store));
         for _process in 0..3 {
             let store = Store::of(&register);
-            // Whichever room it has now, another worker's, too, says nothing of what another process has read.
+            // A new room, of this or another worker, contains nothing that another process has
+            // read.
             let mut rooms = [store.scratch(), store.scratch()];
             rooms.iter_mut().for_each(|room| room.fill(9));
             let pieces = store.take(7, 104);

@@ -1,5 +1,5 @@
-//! `midhopd upgrade`: has another program take the place of the one that runs. And `midhopd takeover`, by which the
-//! program that is to do so is asked before anything is ended.
+//! `midhopd upgrade`: has another program take the place of the one that runs. Before anything is
+//! ended, the other program is asked by `midhopd takeover`.
 
 use super::door::{
     Candidate, DESCRIBE, Description, PROGRAM, UPGRADE, UpgradeOutcome, path_beside,
@@ -51,7 +51,7 @@ pub struct TakeoverArguments {
 /// Whether this program could take over.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn takeover(arguments: &TakeoverArguments, version: &str) -> Result<(), Failure> {
     is_read(arguments.format, arguments.readable_from).map_err(Failure::run)?;
     read_plan(&arguments.config)?;
@@ -61,7 +61,7 @@ pub fn takeover(arguments: &TakeoverArguments, version: &str) -> Result<(), Fail
     printed.map_err(|error| Failure::run("the version cannot be printed").because(error))
 }
 
-/// Has a daemon go on as another program, and prints the outcome.
+/// Has a daemon continue as another program, and prints the outcome.
 ///
 /// # Errors
 /// When the program cannot take over. The daemon goes on as it is.
@@ -145,7 +145,7 @@ fn exchange<T: DeserializeOwned>(
         Failure::run("the daemon gives no answer").because(error).hint("its log has the reason")
     };
     stream.set_read_timeout(Some(PATIENCE)).map_err(failure)?;
-    // One that refuses closes the connection, with an answer or without.
+    // A daemon that refuses closes the connection, with an answer or without.
     let sent = send(&stream);
     let mut text = String::new();
     (&stream).read_to_string(&mut text).map_err(failure)?;

@@ -27,7 +27,7 @@ pub enum Connection {
         /// The peer's address.
         peer: SocketAddr,
     },
-    /// One of a process that is gone.
+    /// A connection of a process that is gone.
     Gone,
 }
 
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Closes it because its peer broke a rule.
+    /// Closes the connection because its peer broke a rule.
     pub fn close(&self, code: Code) {
         match self {
             Self::Quic(connection) => connection.break_off(code),
@@ -66,22 +66,22 @@ impl Connection {
 /// The half of a stream that this end sends.
 #[derive(Debug)]
 pub enum Sender {
-    /// Of QUIC.
+    /// A half of a QUIC stream.
     Quic(QuicSender),
-    /// Of HTTP/2.
+    /// A half of an HTTP/2 stream.
     Http2(http2::Http2Sender),
-    /// Of a process that is gone.
+    /// A half of a process that is gone.
     Gone(Gone),
 }
 
 /// The half of a stream that the other end sends.
 #[derive(Debug)]
 pub enum Receiver {
-    /// Of QUIC.
+    /// A half of a QUIC stream.
     Quic(QuicReceiver),
-    /// Of HTTP/2.
+    /// A half of an HTTP/2 stream.
     Http2(http2::Http2Receiver),
-    /// Of a process that is gone.
+    /// A half of a process that is gone.
     Gone(Gone),
 }
 
@@ -97,7 +97,7 @@ macro_rules! each {
 }
 
 impl Sender {
-    /// One whose process is gone.
+    /// A half of a process that is gone.
     pub fn gone() -> Self {
         Self::Gone(Gone)
     }
@@ -122,17 +122,17 @@ impl Sender {
         }
     }
 
-    /// Takes some payload: `head`, which is short, and what follows it. Nothing may be waiting.
+    /// Takes payload: `head`, which is short, and the bytes after it. Nothing may be waiting.
     pub fn put(&mut self, head: &[u8], bytes: Bytes) {
         each!(self, half => half.put(head, bytes));
     }
 
-    /// There is nothing more to send for now: other flows may send.
+    /// To be called when there is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         each!(self, half => half.rest());
     }
 
-    /// Unit: bytes. What waits to be taken.
+    /// Unit: bytes. Waiting to be taken by the carrier.
     pub fn waiting(&self) -> usize {
         each!(self, half => half.waiting())
     }
@@ -152,8 +152,8 @@ impl Sender {
         each!(self, half => half.reset(code));
     }
 
-    /// Whether a reset follows the bytes that were put, without overtaking any of them. QUIC's overtakes them, so it
-    /// waits until they have arrived.
+    /// Whether a reset follows the bytes that were put before it. QUIC's reset may overtake them,
+    /// so it waits until they have arrived.
     pub fn resets_in_order(&self) -> bool {
         matches!(self, Self::Http2(_))
     }
@@ -163,20 +163,21 @@ impl Sender {
         matches!(self, Self::Quic(_))
     }
 
-    /// Ends this half abruptly, behind the bytes that were put. It is done once [`Sender::poll_stopped`] is ready.
-    /// Nothing may be waiting.
+    /// Ends this half abruptly, behind the bytes that were put. The reset is complete once
+    /// [`Sender::poll_stopped`] is ready. Nothing may be waiting.
     pub fn cut(&mut self) {
         each!(self, half => half.cut());
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
+    /// Waits until the peer wants no more bytes of it, or has all of them. Not to be called again
+    /// after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         each!(self, half => half.poll_stopped(cx))
     }
 }
 
 impl Receiver {
-    /// One whose process is gone.
+    /// A half of a process that is gone.
     pub fn gone() -> Self {
         Self::Gone(Gone)
     }
@@ -191,12 +192,13 @@ impl Receiver {
         each!(self, half => half.poll_data(cx))
     }
 
-    /// Unit: bytes. What has arrived and was not handed out.
+    /// Unit: bytes. Arrived, and not handed out.
     pub fn held(&self) -> usize {
         each!(self, half => half.held())
     }
 
-    /// All that was handed out has been passed on: the peer may send as much again.
+    /// To be called when everything that was handed out has been passed on: the peer may send as
+    /// much again.
     pub fn grant(&mut self) {
         match self {
             Self::Quic(half) => half.grant(),
@@ -205,7 +207,8 @@ impl Receiver {
         }
     }
 
-    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
+    /// Waits until the other end resets the stream, even while it is not read. Waits for ever if
+    /// there is no reset.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         each!(self, half => half.poll_reset(cx))
     }

@@ -79,7 +79,7 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
 pub struct Permits {
     /// Its place among the flows of this daemon.
     pub ticket: Ticket,
-    /// The flow's life: while it lasts, repeated SYNs belong to the flow.
+    /// The flow's entry among live flows: while it lasts, repeated SYNs belong to the flow.
     pub life: Option<Life>,
     /// Its place among the flows of the peer that requested it.
     pub of_peer: Option<guests::Seat>,
@@ -115,11 +115,12 @@ pub fn start_at(
 /// Where a flow starts. That of a new one is the default.
 #[derive(Debug, Default)]
 pub struct StreamStart {
-    /// Where another process had entered it, which carried it until it was killed.
+    /// Its entry in the register, if another process carried it until it was killed.
     pub noted: Option<FlowEntry>,
-    /// Unit: bytes. What was read of its socket before its first byte, and written; modulo 2⁶⁴.
+    /// Unit: bytes. Bytes read from its socket before its first byte, and bytes written; modulo
+    /// 2⁶⁴.
     pub before: [u64; 2],
-    /// What another process has moved.
+    /// What another process has moved of it.
     pub moved: Moved,
 }
 
@@ -172,7 +173,8 @@ fn note(
     region.enter(&record)
 }
 
-/// Offers the end that a flow has on this side what keeps the tunnel full from as far as it is.
+/// Offers the flow's end on this side a window that suffices to keep the tunnel full at its
+/// round-trip time.
 fn welcome_source(worker: &Worker, book: &FlowBook, side: Side, tcp: &TcpStream) {
     let plan = worker.plan();
     let peer = book.peer().and_then(|name| plan.peers.iter().find(|peer| peer.name == name));
@@ -231,8 +233,8 @@ async fn carry(
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
     }
-    // Where it broke, both resets are sent before anything that takes time. After an orderly end the next process would
-    // have to wait as this one does.
+    // If the flow broke, both resets are sent before anything that takes time. After an orderly end
+    // the entry stays, because the next process would have to wait as this one does.
     let noted = noted.filter(|_| carried.outcome.is_ok());
     drop(stream);
     if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {

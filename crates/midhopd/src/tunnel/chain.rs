@@ -1,12 +1,14 @@
-//! Flows that go from one tunnel straight into the next, and no TCP between.
+//! Flows that go from one tunnel directly into the next, without TCP between.
 //!
-//! A flow of a chain lives on the thread of the tunnel that it came by, whichever owns the next one. What its
-//! client sends follows right behind the request ([`open`]): no proxy of a chain waits for the next one's answer.
+//! A flow of a chain lives on the thread of the tunnel through which it arrived, whichever thread
+//! owns the next one. What its client sends follows directly behind the request ([`open`]): no
+//! proxy of a chain waits for the next one's response.
 //!
-//! Invariants: as those of a flow with a TCP connection: bytes leave in the order in which they came, an end
-//! is passed on after the last byte and only if it was sent, and while pieces wait here nothing more is read:
-//! the first tunnel's credit closes by itself. No byte is sent to two servers: a flow whose bytes went on is
-//! asked for elsewhere only where the next proxy has reported that it reached nobody.
+//! Invariants: they are those of a flow with a TCP connection. Bytes leave in the order in which
+//! they arrived. An end is passed on after the last byte, and only if it was sent. While pieces
+//! wait here nothing more is read, so the first tunnel's credit closes by itself. No byte is sent
+//! to two servers: if bytes of a flow were sent on, the flow is requested elsewhere only if the
+//! next proxy has reported that it reached no server.
 
 use super::carry::Permits;
 use super::error_mapping::NoFlow;
@@ -29,33 +31,35 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// What is kept of a flow, to be sent again elsewhere if the next proxy reaches nobody. A flow that has sent
-/// more goes nowhere else. Unit: bytes.
+/// Bytes of a flow that are kept to be sent again elsewhere, if the next proxy reaches no server. A
+/// flow that has sent more is not requested elsewhere. Unit: bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
 /// The rest of a chain, which has accepted a flow.
 #[derive(Debug)]
 pub struct NextHop {
     stream: Stream,
-    /// The way there, on which bytes may be already.
+    /// The direction to it, which may have bytes already.
     up: Way,
 }
 
-/// Why a flow does not go on.
+/// Why a flow does not go on into the next tunnel.
 #[derive(Debug)]
 pub enum NoNext {
-    /// Whoever asked has gone.
+    /// The requester has left.
     Left,
     /// There is no tunnel, or the next proxy did not accept.
     Refused {
         /// Why.
         why: NoFlow,
-        /// Whether it may be tried elsewhere: then all that the client has sent comes again.
+        /// Whether it may be requested elsewhere: then everything that the client has sent is read
+        /// again.
         again: bool,
     },
 }
 
-/// Asks `peer` for the flow that `client` has asked for, and hands on what that sends until the answer comes.
+/// Requests from `peer` the flow that `client` has requested. Hands on what the client sends until
+/// the response arrives.
 ///
 /// # Errors
 /// When there is no flow.
@@ -88,7 +92,8 @@ pub async fn open(
             fault
         }
     };
-    // What was sent to nobody, or to a proxy that reports that it reached nobody, may be sent elsewhere.
+    // If nothing was sent, or the next proxy reports that it reached no server, the bytes may be
+    // sent elsewhere.
     let reached_nobody = up.state.moved() == 0
         || matches!(fault, StreamError::Denied(_) | StreamError::Reset(Code::REQUEST_REJECTED));
     let kept = kept.filter(|_| reached_nobody);
@@ -97,7 +102,8 @@ pub async fn open(
     Err(NoNext::Refused { why: NoFlow::of(fault, &target), again })
 }
 
-/// Hands on what the client sends, until the next proxy has answered. What fails is reported with its side.
+/// Hands on what the client sends, until the next proxy has responded. A failure is reported with
+/// its side.
 async fn go_ahead(
     client: &mut Stream,
     next: &mut Stream,
@@ -111,7 +117,7 @@ async fn go_ahead(
         }
         if !deaf {
             match up.poll_move(cx, &mut client.input, &mut next.output, None) {
-                // Why it takes no more, its answer reports.
+                // The next proxy takes no more bytes. Its response reports the reason.
                 Poll::Ready(Err((Side::Server, _))) => (deaf, up.reading) = (true, false),
                 Poll::Ready(Err(broken)) => return Poll::Ready(Err(broken)),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
@@ -132,7 +138,8 @@ async fn go_ahead(
     .await
 }
 
-/// Moves the bytes of a flow between two streams, to its very end, in a task of its own. `client` is the one that asked.
+/// Moves the bytes of a flow between two streams until it has ended, in a task of its own. `client`
+/// is the requester's.
 pub fn spawn(
     worker: &Rc<Worker>,
     client: Stream,
@@ -162,8 +169,8 @@ async fn carry(
     drop(permits);
 }
 
-/// Relays until both directions have ended and have arrived, or one side breaks and what came from it before has
-/// arrived: for no longer than `linger` where nobody takes it.
+/// Relays until both directions have ended and have arrived, or one side breaks. What a broken side
+/// sent before has arrived when this returns, unless the other side takes nothing for `linger`.
 async fn relay(
     client: &mut Stream,
     NextHop { stream: server, up }: &mut NextHop,
@@ -178,7 +185,8 @@ async fn relay(
     let (books_up, books_down) = (Some(books_up), Some(books_down));
     let (mut taken, mut come) = ([false; 2], [false; 2]);
     let outcome = poll_fn(|cx| {
-        // Moving goes first, so that what came before a reset is handed on before the reset is.
+        // Moving goes first, so that what a side sent before its reset is handed on before the
+        // reset.
         let upwards = up.poll_move(cx, &mut client.input, &mut server.output, books_up)?;
         up.follow(cx, &client.input, &server.output, books_up, desk);
         let downwards = down.poll_move(cx, &mut server.input, &mut client.output, books_down)?;
@@ -200,7 +208,7 @@ async fn relay(
                 *come = true;
             }
         }
-        // A flow is over once its last byte has arrived, not when it is on its way.
+        // A flow is over once its last byte has arrived, and not when the byte is sent.
         let ended = upwards.is_ready() && downwards.is_ready() && come == [true; 2];
         if ended && taken == [true; 2] {
             return Poll::Ready(Ok(Side::Server));
@@ -239,12 +247,12 @@ async fn relay(
 #[derive(Debug)]
 struct Way {
     from: Side,
-    /// What has come and was not handed on.
+    /// Pieces that have arrived and were not handed on.
     waiting: VecDeque<Bytes>,
     state: relay::Direction,
-    /// Whether it waits for more, so that a reset is noticed here.
+    /// Whether it waits for more, so that reading notices a reset.
     reading: bool,
-    /// All that went through, as long as it is little and may have to be sent again.
+    /// Everything that was moved, as long as it is little and may have to be sent again.
     kept: Option<Vec<Bytes>>,
     count: count::HeldBytes,
 }
@@ -261,8 +269,8 @@ impl Way {
         }
     }
 
-    /// Moves what can be moved now, and books it. Ready once the end is passed on. What fails is reported
-    /// with its side.
+    /// Moves what can be moved now, and books it. Ready once the end is passed on. A failure is
+    /// reported with its side.
     fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
@@ -277,7 +285,7 @@ impl Way {
         let mut turn = Turn::new(TURN_BYTES);
         loop {
             ready!(output.poll_flush(cx)).map_err(|fault| (self.from.other(), fault))?;
-            // What the next tunnel takes is bounded by its credit, and counted as the tunnel's.
+            // What the next tunnel takes is bounded by that tunnel's credit, and counted there.
             match self.state.step(!self.waiting.is_empty(), turn, || false) {
                 Step::Write => {
                     let Some(piece) = self.waiting.pop_front() else { continue };
@@ -297,7 +305,7 @@ impl Way {
         }
     }
 
-    /// Takes what has come.
+    /// Takes what has arrived.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -321,7 +329,8 @@ impl Way {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands on what came before the flow broke, and that it broke behind it; waits until it has arrived.
+    /// Hands on what arrived before the flow broke, and the reset behind it. Waits until that has
+    /// arrived.
     async fn deliver(
         &mut self,
         input: &mut Input,
@@ -334,7 +343,7 @@ impl Way {
         poll_fn(|cx| {
             let moved = self.poll_move(cx, input, output, None);
             self.follow(cx, input, output, None, desk);
-            // Where nothing has moved, a reset overtakes nothing.
+            // If nothing was moved, a reset cannot overtake anything.
             let nothing_moved = moved.is_ready() && self.state.moved() == 0;
             if matches!(moved, Poll::Ready(Err(_)))
                 || nothing_moved && !output.cuts_in_order()
@@ -348,7 +357,7 @@ impl Way {
         .await;
     }
 
-    /// Gives up what waits, if anything does, and gives back what was counted.
+    /// Drops what waits, and gives back what was counted.
     fn leave(&mut self) {
         self.waiting.clear();
         self.count.clear();
@@ -362,7 +371,7 @@ impl Way {
         }
     }
 
-    /// Counts what waits here; what the next tunnel has taken is counted as the tunnel's.
+    /// Counts what waits here. What the next tunnel has taken is counted there.
     fn follow(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,9 +1,9 @@
 //! Limits unauthenticated handshakes.
 //!
-//! A handshake costs this end a signature and some memory, and its first packet can be sent from a spoofed address. A
-//! few handshakes are served at once. Where there are many, each client has to answer from its claimed address (RFC
-//! 9000 §8.1.2), which costs nothing here, and no network gets more than its part of the places. Beyond a bound, no
-//! handshake gets a response at all.
+//! A handshake costs this end a signature and some memory, and its first packet can be sent from a
+//! spoofed address. A few handshakes are served at once. If there are many, each client has to
+//! respond from its claimed address (RFC 9000 §8.1.2), which costs nothing here, and no network
+//! gets more than its share of the places. Beyond a bound, a handshake gets no response at all.
 //!
 //! Invariant: peers that are admitted are not counted, and are not affected.
 
@@ -22,7 +22,7 @@ use std::{
 const FEW: usize = 64;
 /// Concurrent handshakes of one host, once there are more than a few.
 const EACH: usize = 16;
-/// Concurrent handshakes of one site: the owner of a prefix has as many hosts as it likes.
+/// Concurrent handshakes of one site: the owner of a prefix has any number of hosts.
 const EACH_SITE: usize = 64;
 /// Concurrent handshakes that are served at all.
 const MOST: usize = 1024;
@@ -45,7 +45,8 @@ pub struct Place {
 }
 
 impl Crowd {
-    /// Lets a handshake begin, where there is room. Else it gets a response, or none, and is gone.
+    /// Admits a handshake if there is room. Otherwise it is sent a Retry, or nothing, and is
+    /// dropped.
     pub fn admit(
         self: &Arc<Self>,
         incoming: Incoming,
@@ -62,7 +63,7 @@ impl Crowd {
             return None;
         }
         if count >= FEW && !incoming.remote_address_validated() {
-            // No state is kept: the client sends it again, with the proof.
+            // No state is kept: the client sends its first packet again, with the proof.
             ledger.retried_handshakes.add(1);
             incoming.retry();
             return None;

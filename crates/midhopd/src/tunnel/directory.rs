@@ -29,11 +29,11 @@ pub struct Tunnels {
     pub lookups: Arc<PendingLookups>,
     /// Whether peers should send no more requests.
     pub(super) left: watch::Sender<bool>,
-    /// What was warned of lately.
+    /// Warnings that were logged lately.
     pub(super) warnings: warnings::Warnings,
     /// The connections by which peers have connected.
     pub earlier: earlier::Earlier,
-    /// What waits of their streams.
+    /// Bytes of their streams that wait for earlier ones.
     pub rooms: reorder::Rooms,
     /// The QUIC windows of connected peers.
     pub windows: Arc<windows::Windows>,
@@ -104,7 +104,8 @@ pub struct RequestedFlow {
 }
 
 impl Tunnels {
-    /// Opens the tunnels to `peers`, and no others: those to peers whose tables have changed are opened anew.
+    /// Keeps tunnels open to `peers`, and to no others. A tunnel to a peer whose table has changed
+    /// is opened anew.
     pub fn follow(&self, peers: &[PeerPlan]) {
         let mut entrances = self.entrances.write().unwrap_or_else(PoisonError::into_inner);
         entrances.retain(|kept| peers.iter().any(|peer| peer.is_written_as(&kept.peer)));

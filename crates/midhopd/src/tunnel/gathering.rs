@@ -1,15 +1,16 @@
 //! Gathers received bytes of a flow before they are written to its client or server.
 //!
-//! The flows of a tunnel take turns by the datagram, so a batch of datagrams has a little for each of many flows. A
-//! system call for each of these pieces, and the wakeups at the far end of the connection, cost more than the bytes.
-//! So a flow first looks for more, while the worker looks at its sockets. It uses no timer, and it does not wait with
-//! a message that is shorter than a datagram.
+//! The flows of a tunnel take turns by the datagram, so a batch of datagrams has a little for each
+//! of many flows. A system call for each of these pieces, and the wakeups at the far end of the
+//! connection, cost more than the bytes. So a flow looks for more bytes first, while the worker
+//! polls its sockets. It uses no timer, and it does not hold back a message that is shorter than a
+//! datagram.
 
 /// A piece shorter than this is a whole message. Unit: bytes.
 const WORD_BYTES: usize = 1000;
 /// This many bytes are worth a system call. Unit: bytes.
 const WORTH_BYTES: usize = 32 << 10;
-/// How many looks may find nothing more.
+/// Number of polls that may find nothing more.
 const VAIN_LOOKS: u32 = 3;
 
 /// Whether a flow looks for more.

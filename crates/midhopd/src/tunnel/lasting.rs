@@ -1,6 +1,8 @@
-//! Where flows that outlive their carriers are found, by the identity that only the peer knows that opened them.
+//! Finds flows that outlive their carriers. The key is their identity, which only the peer knows
+//! that opened them.
 //!
-//! A flow lives in one task. Others call it: to go on with another stream, or because its tunnel has another carrier.
+//! A flow lives in one task. Other tasks call it to continue with another stream, or because its
+//! tunnel has another carrier.
 
 use super::stream::Stream;
 use midhop_tunnel::http3::Field;
@@ -11,13 +13,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Unit: bytes. What all flows of a session may keep whose carrier may have `window` unacknowledged: that, and three times
-/// as much that is acknowledged and has not been passed on, since the other end reads for flows that stand still.
+/// Unit: bytes. The most that all flows of a session may keep, if its carrier may have `window`
+/// unacknowledged. It is the window, and three times as much that is acknowledged and not passed on
+/// yet: the other end goes on reading for flows that stand still.
 pub fn most_kept(window: u64) -> u64 {
     window.saturating_mul(4)
 }
 
-/// Of how many complete flows of a peer it is known that they are: as many as end in a round trip of a busy link.
+/// Number of complete flows that are remembered of each peer: as many as end in a round trip of a
+/// busy link.
 const FINISHED: usize = 4096;
 
 /// A flow that is over at the far end. The near end may lack the last confirmation, or the end.
@@ -36,22 +40,23 @@ impl FinishedFlow {
     }
 }
 
-/// An identity for a new flow.
+/// Creates an identity for a new flow.
 pub fn new_id() -> FlowId {
     let mut random = [0; 16];
-    // It cannot fail where TLS has keys.
+    // This cannot fail where TLS has keys.
     let _ = SystemRandom::new().fill(&mut random);
     FlowId::new(random)
 }
 
-/// The fields of a request over HTTP/2 for a flow that is carried in capsules and can be resumed, or is.
+/// The fields of a request over HTTP/2 for a flow that is carried in capsules and can be resumed,
+/// or is resumed.
 pub fn by_capsules(resumption: &Resumption) -> Vec<Field> {
     let mut fields = vec![Field::new("capsule-protocol", "?1")];
     fields.extend(resumption.fields());
     fields
 }
 
-/// Whether a request has them.
+/// Whether a request has these fields.
 pub fn is_by_capsules(fields: &[Field]) -> bool {
     fields.iter().any(|field| field.name == "capsule-protocol" && field.value == "?1")
 }
@@ -60,7 +65,7 @@ pub fn is_by_capsules(fields: &[Field]) -> bool {
 #[derive(Debug, Default)]
 pub struct LastingFlows {
     flows: Mutex<BTreeMap<String, PeerFlows>>,
-    /// How many workers have still to go on with what another process has left.
+    /// Number of workers that still have to continue what another process has left.
     adopting: AtomicUsize,
 }
 
@@ -83,7 +88,7 @@ struct CallState {
     waker: Option<Waker>,
 }
 
-/// A stream on which the near end has requested that a flow goes on.
+/// A stream on which the near end has requested that a flow continues.
 #[derive(Debug)]
 pub struct Successor {
     pub(super) stream: Stream,
@@ -94,13 +99,13 @@ pub struct Successor {
 /// A call to a flow.
 #[derive(Debug)]
 pub enum Call {
-    /// The near end goes on with this stream.
+    /// The near end continues with this stream.
     GoOn(Box<Successor>),
     /// The near end's tunnel has changed its carrier.
     Move,
 }
 
-/// A flow that is found here as long as this exists.
+/// The entry of a flow, which can be found as long as this exists.
 #[derive(Debug)]
 pub struct LastingEntry {
     flows: Arc<LastingFlows>,
@@ -110,22 +115,23 @@ pub struct LastingEntry {
 }
 
 impl LastingFlows {
-    /// So many workers have still to go on with what another process has left.
+    /// Sets the number of workers that still have to continue what another process has left.
     pub fn adopt(&self, workers: usize) {
         self.adopting.store(workers, Relaxed);
     }
 
-    /// One of them goes on with all of its flows. Returns whether it is the last one.
+    /// To be called when a worker has continued all of its flows. Returns whether it is the last
+    /// one.
     pub fn adopted(&self) -> bool {
         self.adopting.fetch_sub(1, Relaxed) == 1
     }
 
-    /// Whether all flows are known that there are.
+    /// Whether all existing flows are known.
     pub fn is_whole(&self) -> bool {
         self.adopting.load(Relaxed) == 0
     }
 
-    /// Enters a flow. None: there is one of this identity.
+    /// Enters a flow. None: another one has this identity.
     pub fn enter(self: &Arc<Self>, peer: &str, id: FlowId) -> Option<LastingEntry> {
         let mut flows = self.lock();
         let calls = Arc::<Calls>::default();
@@ -141,7 +147,7 @@ impl LastingFlows {
         Some(LastingEntry { flows: self.clone(), peer: peer.into(), id, calls })
     }
 
-    /// Hands a stream to the flow that it goes on with.
+    /// Hands a stream to the flow that continues with it.
     ///
     /// # Errors
     /// The stream, if there is no such flow.
@@ -154,19 +160,19 @@ impl LastingFlows {
     ) -> Result<(), Box<Stream>> {
         let calls = self.lock().get(peer).and_then(|flows| flows.live.get(&id)).cloned();
         let Some(calls) = calls else { return Err(Box::new(stream)) };
-        // One that was not taken yet is replaced: the near end has given it up.
+        // A stream that was not taken yet is replaced: the near end has given it up.
         calls.put(|state| state.successor.replace(Box::new(Successor { stream, received })));
         Ok(())
     }
 
-    /// A flow of a peer that is over here, if it is known.
+    /// A flow of a peer that is complete here, if it is remembered.
     pub fn finished(&self, peer: &str, id: FlowId) -> Option<FinishedFlow> {
         let flows = self.lock();
         let mut finished = flows.get(peer)?.finished.iter().rev();
         finished.find(|(known, _)| *known == id).map(|(_, flow)| *flow)
     }
 
-    /// Calls the flows of a peer: its tunnel has changed its carrier.
+    /// Calls the flows of a peer, whose tunnel has changed its carrier.
     pub fn move_all(&self, peer: &str) {
         let of_peer = |flows: &PeerFlows| flows.live.values().cloned().collect();
         let flows: Vec<_> = self.lock().get(peer).map(of_peer).unwrap_or_default();
@@ -181,7 +187,7 @@ impl LastingFlows {
 }
 
 impl Calls {
-    /// What was replaced is dropped without the lock: a stream that is dropped calls its connection.
+    /// The replaced stream is dropped without the lock, as dropping it calls its connection.
     fn put<T>(&self, put: impl FnOnce(&mut CallState) -> T) {
         let mut state = self.lock();
         let replaced = put(&mut state);

@@ -46,7 +46,7 @@ impl OpenTunnel {
         }
     }
 
-    /// Whether a stream of this connection goes by it.
+    /// Whether a stream of this connection belongs to it.
     pub fn carries(&self, connection: &Connection) -> bool {
         match (self, connection) {
             (Self::Quic(session), Connection::Quic(connection)) => {
@@ -57,7 +57,7 @@ impl OpenTunnel {
         }
     }
 
-    /// Requests that a flow goes on by it.
+    /// Requests that a flow continues through it.
     ///
     /// # Errors
     /// When the tunnel is gone, or its other end resumes no flows.
@@ -109,8 +109,8 @@ impl Link {
         Rc::ptr_eq(&self.aside, &other.aside)
     }
 
-    /// What a new flow goes by, if it is there or comes before patience ends. Patience is for a tunnel that is about
-    /// to come: where there has been none for so long, nobody waits for it.
+    /// The tunnel for a new flow, if it is open or opens within the timeout. The timeout begins
+    /// when the tunnel closed, so flows do not wait for a tunnel that has been closed for longer.
     pub async fn way(&self) -> Option<OpenTunnel> {
         let mut state = self.state.clone();
         let since = match *state.borrow() {
@@ -123,7 +123,7 @@ impl Link {
         Some(self.aside.take().unwrap_or(way))
     }
 
-    /// The tunnel, as soon as it is open. None: there will be none.
+    /// Waits until the tunnel is open, and returns it. None: it will not open any more.
     pub async fn open(&self) -> Option<OpenTunnel> {
         let mut state = self.state.clone();
         state.wait_for(|state| state.way().is_some()).await.ok()?.way().cloned()

@@ -1,5 +1,5 @@
-//! Asks what the links to peers carry: modems by DLEP, and files that scripts write. What they report counts as
-//! `midhopd rate` has it count.
+//! Queries what the links to peers carry: by DLEP from modems, and from files that scripts write.
+//! These reports have the same effect as `midhopd rate`.
 
 mod dlep;
 mod file;
@@ -19,15 +19,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// For how long a report counts, so that nobody keeps to what is not reported any more.
+/// Validity of a report, so that a rate that is not reported any more is not used.
 const VALID: Duration = Duration::from_secs(2);
 
-/// The destination that is each peer's link, by modem and peer.
+/// The destination that represents each peer's link, by modem and peer.
 type Modems = BTreeMap<SocketAddr, BTreeMap<String, (Option<Mac>, ModemPlan)>>;
-/// By peer: a file, and for how long it counts.
+/// By peer: a file, and the validity of its content.
 type Files = BTreeMap<String, (PathBuf, Duration, ModemPlan)>;
 
-/// Asks the modems of the plan, and those of each plan that follows.
+/// Queries the modems of the plan, and of each later plan.
 pub async fn ask(worker: Rc<Worker>) {
     follow(worker.plans(), modems, |modems, tasks| {
         for (address, links) in modems.clone() {
@@ -37,8 +37,8 @@ pub async fn ask(worker: Rc<Worker>) {
     .await;
 }
 
-/// Reads the files of the plan, and those of each plan that follows. To be called on the process's first thread, which may
-/// read files.
+/// Reads the files of the plan, and of each later plan. To be called on the process's first thread,
+/// which may read files.
 pub async fn read(plans: watch::Receiver<Arc<Plan>>, tunnels: Arc<Tunnels>) {
     follow(plans, files, |files, tasks| {
         for (peer, (path, valid, plan)) in files.clone() {
@@ -48,7 +48,8 @@ pub async fn read(plans: watch::Receiver<Arc<Plan>>, tunnels: Arc<Tunnels>) {
     .await;
 }
 
-/// Has tasks for what `of` finds in a plan, and other ones where it finds something else in a later one.
+/// Runs tasks for what `of` finds in a plan. Replaces them when it finds something else in a later
+/// plan.
 async fn follow<S: Default + PartialEq>(
     mut plans: watch::Receiver<Arc<Plan>>,
     of: impl Fn(&Plan) -> S,
@@ -94,7 +95,7 @@ fn with_modems(plan: &Plan) -> impl Iterator<Item = (&str, &ModemPlan)> {
     plan.peers.iter().filter_map(|peer| Some((peer.name.as_str(), peer.modem.as_ref()?)))
 }
 
-/// What is reported of the link to one peer.
+/// The reports on the link to one peer.
 struct Reported<'a> {
     peer: &'a str,
     relied: ReliedRate,
@@ -106,7 +107,7 @@ impl<'a> Reported<'a> {
         Self { peer, relied: ReliedRate::new(plan.clone()), tunnels }
     }
 
-    /// Has the tunnel go by a report, as far as it may rely on it.
+    /// Applies a report to the tunnel, as far as the tunnel may rely on it.
     fn put(&mut self, now: Instant, rate: Rate) {
         self.tunnels.reported.put(self.peer, self.relied.take(now, rate), VALID);
     }

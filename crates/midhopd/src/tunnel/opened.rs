@@ -1,8 +1,9 @@
 //! Flows that were opened here for peers. If one of them comes back through a tunnel, there is a loop.
 //!
-//! A proxy on a flow's route keeps its addresses and ports, whether it splits the flow or sends it into a tunnel. So
-//! a request for a flow that leaves from here is a loop, however many hosts it has passed. Where NAT on the route
-//! changes the client's address, the number of hops in requests bounds the loop.
+//! A proxy on a flow's route keeps the flow's addresses and ports, whether it splits the flow or
+//! sends it into a tunnel. So a request for a flow that leaves from here is a loop, however many
+//! hosts it has passed. If NAT on the route changes the client's address, the number of hops in
+//! requests bounds the loop.
 
 use crate::ends::Ends;
 use std::collections::HashMap;

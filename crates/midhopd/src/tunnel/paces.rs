@@ -16,11 +16,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The minimum that a carrier may send. Unit: parts of the rate.
+/// The minimum that a carrier may send, as a fraction: one of this many parts of the rate.
 const LEAST: u64 = 32;
 /// A carrier that sends more of its part than this wants all that it can get. Unit: percent.
 const GREEDY_PERCENT: u64 = 75;
-/// Nothing is measured over less than this time.
+/// Minimum time over which a rate is measured.
 const LOOK_LEAST: Duration = Duration::from_ms(50);
 
 /// The carriers of all tunnels, by peer name and address: the same name at the same address means the same link, on
@@ -91,7 +91,7 @@ struct Carriers {
     by_number: BTreeMap<u64, Carrier>,
 }
 
-/// Unit of all fields: bits per second.
+/// The unit of all fields is bits per second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Carrier {
     /// The rate that it may send at.
@@ -137,7 +137,8 @@ impl Carriers {
         let fair =
             if alone { rate } else { own.wants.map_or(left, |wants| wants.max(least).min(left)) };
         own.part = fair.min(rate.saturating_sub(others));
-        // A new carrier gets its part when another one looks. Until then it may send the minimum.
+        // A new carrier gets its part when another one is evaluated. Until then it may send the
+        // minimum.
         Rate::from_bits_per_s(own.part.max(least))
     }
 }

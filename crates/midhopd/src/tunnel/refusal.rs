@@ -29,7 +29,7 @@ pub fn report(
     let kind = if handshake.has_accepted() { TroubleKind::Invalid } else { TroubleKind::Missing };
     let known = trouble::known(&plan.peers);
     worker.ledger.book_refusal(None, &PeerTrouble::of_peer(kind, from, "", &known));
-    // Scans are no reason to wake anybody.
+    // A scan is no reason for a warning.
     tracing::info!(%from, %error, "a handshake failed: no certificate was shown, or not proven");
 }
 

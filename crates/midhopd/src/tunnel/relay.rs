@@ -1,10 +1,11 @@
 //! Moves a flow's bytes between a TCP connection and a stream of a tunnel, both ways, until both ends
 //! have ended or one of them broke.
 //!
-//! Invariants: bytes leave in the order in which they came; the end of a stream is passed on only after
-//! the last byte; of each direction at most a few pieces wait here, and while they do nothing more is
-//! read: the sender's window closes by itself. Nor is anything more taken from the tunnel while all
-//! flows together hold what they may; what goes into it is bounded by the tunnel's own window.
+//! Invariants: bytes leave in the order in which they arrived. The end of a stream is passed on
+//! only after the last byte. At most a few pieces of each direction wait here. While they do
+//! nothing more is read, so the sender's window closes by itself. While all flows together hold the
+//! limit, nothing more is taken from the tunnel either. What goes into the tunnel is bounded by the
+//! tunnel's own window.
 
 use super::carry::Moved;
 use super::gathering::Gathering;
@@ -34,16 +35,17 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
-/// After so many bytes in one turn a flow lets the others of its worker go first.
+/// After this many bytes in one turn a flow yields to the others of its worker.
 pub(super) const TURN_BYTES: u64 = 256 << 10;
 /// Pieces for which a flow keeps room while it has none.
 pub(super) const IDLE_PIECES: usize = 4;
 /// Pieces that are written at once.
 const PIECES: usize = 64;
 
-/// Relays until both directions have ended or one side breaks, and what that sent before has reached the
-/// other: for no longer than `linger` where that takes nothing. Where the stream breaks with its carrier, a `lasting` flow
-/// goes on with another one. Another process may have `moved` some of the flow.
+/// Relays until both directions have ended or one side breaks. What a broken side sent before has
+/// reached the other when this returns, unless that takes nothing for `linger`. If the stream
+/// breaks with its carrier, a `lasting` flow continues with another one. Another process may have
+/// `moved` some of the flow.
 pub async fn relay(
     (One { side, stream: tcp, window }, lasting): (&One, Option<&LastingFlow>),
     stream: &mut Stream,
@@ -95,7 +97,8 @@ pub async fn relay(
             {
                 return Poll::Ready(Err(Stop::Called(call)));
             }
-            // Moving goes first, so that what came before a reset is handed on before the reset is.
+            // Moving goes first, so that what a side sent before its reset is handed on before the
+            // reset.
             let out = match outwards.poll_move(cx, tcp, output, desk) {
                 Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
                 Poll::Ready(Err(Stuck::Stream(fault))) if wants_no_more(side, &fault) => {
@@ -144,7 +147,7 @@ pub async fn relay(
                 out
             };
             let over = out && inside && all_come;
-            // A flow is over once its last byte has arrived, not when it is on its way.
+            // A flow is over once its last byte has arrived, and not when the byte is sent.
             if over && all_taken && !output.has_to_end() {
                 if lasting.is_some_and(|lasting| !lasting.is_far())
                     && output.unconfirmed().is_some()
@@ -171,7 +174,7 @@ pub async fn relay(
             Ok(side) => break Ok(side),
             Err(stop) => stop,
         };
-        // It is seldom needed: a relay that waits holds no room for it.
+        // Boxed, because it is seldom needed: a relay that waits holds no room for it.
         let both_ended =
             outwards.state.has_ended() && inwards.state.is_done() && stream.kept() == 0;
         match Box::pin(go_on(stop, (side, both_ended), stream, lasting, worker)).await {
@@ -199,8 +202,8 @@ pub async fn relay(
     RelayOutcome { outcome }
 }
 
-/// Whether the far end wants no more of a request because it has answered all (RFC 9114 §4.1): its
-/// answer stays good.
+/// Whether the far end wants no more of a request because it has responded completely (RFC 9114
+/// §4.1). Its response stays valid.
 fn wants_no_more(side: Side, fault: &StreamError) -> bool {
     side == Side::Client && matches!(fault, StreamError::Reset(code) if *code == Code::NO_ERROR)
 }
@@ -242,7 +245,7 @@ impl Outwards<'_> {
         self.reading = false;
         let mut turn = Turn::new(TURN_BYTES);
         loop {
-            // What was read waits in the stream, whose credit bounds it.
+            // Bytes that were read wait in the stream, whose credit bounds them.
             let staged = output.poll_flush(cx).map_err(Stuck::Stream)?.is_pending();
             match self.state.step(staged, turn, || false) {
                 Step::Write => return Poll::Pending,
@@ -282,8 +285,8 @@ impl Outwards<'_> {
         Poll::Ready(Ok(0))
     }
 
-    /// Hands on what the connection had sent before it broke, and that it broke behind it; waits until the other end
-    /// has it.
+    /// Hands on what the connection sent before it broke, and the reset behind it. Waits until the
+    /// other end has it.
     async fn deliver(
         &mut self,
         tcp: &TcpStream,
@@ -307,10 +310,11 @@ impl Outwards<'_> {
             }
             let nothing_moved = moved.is_ready() && self.state.moved() == 0;
             if nothing_moved && !output.cuts_in_order() {
-                // A reset overtakes nothing.
+                // If nothing was moved, a reset cannot overtake anything.
                 return Poll::Ready(());
             }
-            // Until it has answered, it drops the request of one who has left, and what came with it.
+            // Until it has responded, the other end drops the request of a requester that has left,
+            // and the bytes of it.
             answered = answered || nothing_moved || input.poll_answer(cx).is_ready();
             if !arrived
                 && (answered || output.cuts_in_order())
@@ -324,7 +328,7 @@ impl Outwards<'_> {
             if arrived && answered {
                 return Poll::Ready(());
             }
-            // Once it is handed over the tunnel reports when it has arrived.
+            // After handing the bytes over, the tunnel reports when they have arrived.
             let left = Left::Some { written: self.state.moved(), unacknowledged: 0 };
             looks.poll(cx, || left)
         })
@@ -342,10 +346,11 @@ impl Outwards<'_> {
             let count = recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
             read = Some(count);
             if count == room && self.window.rests() {
-                // From here on the kernel sees a fast reader.
+                // From here on the kernel measures a fast reader.
                 self.window.look(tcp, 0, desk);
             }
-            // The queue is empty, as a rule: more may stand behind urgent data, before which reading stops.
+            // The queue is empty, as a rule. But reading stops before urgent data, and more may
+            // follow that.
             let is_empty = || sockopt::unread(tcp).is_ok_and(|bytes| bytes == 0);
             if count > 0 && count < room && is_empty() {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -361,7 +366,8 @@ impl Outwards<'_> {
             return Ok(0);
         };
         if count == 0 {
-            // Whoever learnt that it broke has taken the error: the queue seems to end in order.
+            // If it broke, the error was taken from the socket already, and the queue seems to end
+            // in order.
             self.state.end();
             if self.state.has_ended() {
                 output.put_end();
@@ -378,8 +384,8 @@ impl Outwards<'_> {
         }
     }
 
-    /// Waits for the sender's end where nobody wants more of it and all was sent to it. More bytes are
-    /// answered as by a host that has closed the connection: with a reset.
+    /// Waits for the sender's end, when all was sent to the sender and the other end wants no more
+    /// of it. More bytes are answered with a reset, as by a host that has closed the connection.
     fn poll_unwanted(
         &mut self,
         cx: &mut Context<'_>,
@@ -423,9 +429,9 @@ impl Outwards<'_> {
 /// From the tunnel into the TCP connection.
 struct Inwards<'a> {
     state: Direction,
-    /// What has come and the TCP connection has not taken yet.
+    /// Pieces that have arrived and that the TCP connection has not taken yet.
     waiting: VecDeque<Bytes>,
-    /// Whether more is looked for before that is written.
+    /// Whether it looks for more before these are written.
     gathering: Gathering,
     /// Whether it waits for the tunnel, so that a reset is noticed here.
     reading: bool,
@@ -475,12 +481,12 @@ impl Inwards<'_> {
         }
     }
 
-    /// The offset up to which the flow has been passed on: its end counts as one.
+    /// The offset up to which the flow has been passed on. The end counts as one byte.
     fn passed_on(&self) -> u64 {
         self.state.moved() + u64::from(self.state.is_done() && !self.state.is_cut())
     }
 
-    /// Takes what has come; whether to look for more before it is written.
+    /// Takes what has arrived. Returns whether to look for more before it is written.
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Input) -> Poll<Result<bool, Stuck>> {
         let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
             self.reading = true;
@@ -495,7 +501,7 @@ impl Inwards<'_> {
         Poll::Ready(Ok(self.looks_for_more(input)))
     }
 
-    /// Writes once of what waits, if the connection takes any now. Unit: bytes.
+    /// Writes once, if the connection takes anything now. Unit: bytes.
     fn poll_write(&mut self, cx: &mut Context<'_>, tcp: &TcpStream) -> Poll<Result<u64, Stuck>> {
         match self.write(tcp) {
             Ok(count) => {
@@ -513,7 +519,7 @@ impl Inwards<'_> {
         Poll::Ready(Ok(0))
     }
 
-    /// Whether to look for more before what waits is written.
+    /// Whether to look for more before the waiting pieces are written.
     fn looks_for_more(&mut self, input: &Input) -> bool {
         let may_come =
             !(self.state.is_exhausted() || input.is_broken()) && self.waiting.len() < PIECES;
@@ -524,7 +530,7 @@ impl Inwards<'_> {
         self.gathering.looks()
     }
 
-    /// Unit: bytes. What has come and the TCP connection has not taken yet.
+    /// Unit: bytes. Arrived, and not yet taken by the TCP connection.
     fn staged(&self) -> usize {
         self.waiting.iter().map(Bytes::len).sum()
     }
@@ -536,8 +542,8 @@ impl Inwards<'_> {
         self.count.follow(cx, staged, &self.state, &desk.budget, unacknowledged);
     }
 
-    /// Hands on what came before the flow broke at the other end, and waits until the connection's far end
-    /// has acknowledged it. Without a `rest` the tunnel has no more of it.
+    /// Hands on what arrived before the flow broke at the other end. Waits until the connection's
+    /// far end has acknowledged it. Without a `rest`, the tunnel has no more of it.
     async fn deliver(
         &mut self,
         tcp: &TcpStream,
@@ -564,7 +570,7 @@ impl Inwards<'_> {
                 return Poll::Ready(());
             }
             if moved.is_ready() && !std::mem::replace(&mut reset, true) {
-                // Nothing more is wanted of the other end, and it need not wait to learn so.
+                // Nothing more is wanted of the other end, which learns this at once.
                 stream.output.reset(Code::CONNECT_ERROR);
                 stream.input.stop(Code::CONNECT_ERROR);
             }
@@ -573,13 +579,13 @@ impl Inwards<'_> {
         .await;
     }
 
-    /// Gives up what waits, if anything does, and gives back what was counted.
+    /// Drops what waits, and gives back what was counted.
     fn leave(&mut self) {
         self.waiting.clear();
         self.count.clear();
     }
 
-    /// Writes once of what waits.
+    /// Writes once.
     fn write(&mut self, tcp: &TcpStream) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); PIECES];
         let count =
@@ -602,7 +608,7 @@ impl Inwards<'_> {
     }
 }
 
-/// Ends a stream as the sender of its direction ended: in order, or behind its last byte abruptly.
+/// Ends a stream as the sender of its direction ended: in order, or abruptly behind its last byte.
 pub(super) fn pass_end(state: &mut Direction, output: &mut Output) {
     if state.is_cut() {
         output.cut()
@@ -612,13 +618,14 @@ pub(super) fn pass_end(state: &mut Direction, output: &mut Output) {
     state.finish();
 }
 
-/// The flow goes on once the worker has looked at its sockets: what has arrived for the tunnel goes first.
+/// Yields to other tasks until the worker has polled its sockets: what has arrived for the tunnel
+/// goes first.
 pub(super) fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     let _yielded = pin!(yield_now()).poll(cx);
     Poll::Pending
 }
 
-/// Whether the same call may succeed later, or even now.
+/// Whether the same call may succeed later, or even at once.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time;
 
-/// Between two attempts: at first, and at most.
+/// Pause between two attempts: the first, and the maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MOST: Duration = Duration::from_secs(30);
 
@@ -36,22 +36,24 @@ impl FailedSocket {
         Self { what, pause: PAUSE_FIRST, fault: None }
     }
 
-    /// It has failed, or cannot be opened: reports this and waits until the next attempt.
+    /// To be called when it has failed, or cannot be opened. Reports this, and waits until the next
+    /// attempt.
     pub async fn rest(&mut self, worker: &Worker, why: &dyn fmt::Display) {
         self.report(worker, why);
         time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MOST);
     }
 
-    /// It has failed: reports this.
+    /// To be called when it has failed. Reports this.
     pub fn report(&mut self, worker: &Worker, why: &dyn fmt::Display) {
         tracing::error!(what = self.what, %why, "a socket has failed");
-        // The old report, if any, is dropped first: it would remove the new one of the same name.
+        // The old report, if any, is dropped first. Otherwise it would remove the new one of the
+        // same name.
         self.fault = None;
         self.fault = Some(worker.health.fault(&self.what, why));
     }
 
-    /// It is open. If it fails at once, the intervals go on growing.
+    /// To be called when it is open. If it fails at once, the intervals go on growing.
     pub fn is_back(&mut self) {
         if self.fault.take().is_some() {
             tracing::info!(what = self.what, "a socket is open again");
@@ -115,7 +117,7 @@ pub async fn listen_tcp(
     }
 }
 
-/// A worker's socket at an address. Each of those that share one fails independently.
+/// The name of a worker's socket at an address. Sockets that share an address fail independently.
 fn name(worker: &Worker, address: SocketAddr, protocol: &str, sharing: Sharing) -> String {
     match sharing {
         Sharing::Nobody => format!("tunnel.listen {address} ({protocol})"),
@@ -131,7 +133,7 @@ pub fn forget(worker: &Worker, address: Option<SocketAddr>) {
 /// Opens a socket to connect to a peer.
 ///
 /// # Errors
-/// When there is none to be had.
+/// When no socket can be opened.
 pub fn towards(peer: SocketAddr) -> io::Result<UdpSocket> {
     let any = if peer.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     transport::bind(SocketAddr::new(any, 0), Sharing::Nobody)

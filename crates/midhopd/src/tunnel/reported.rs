@@ -1,7 +1,7 @@
-//! What modems report of the links to peers.
+//! The rates of the links to peers that modems report.
 //!
-//! A report counts for the time that it names, so that a modem whose script has died does not hold a tunnel to a rate of
-//! long ago.
+//! A report is valid for the time that it states. So a modem whose script has died does not hold a
+//! tunnel to an old rate.
 
 use midhop_units::Rate;
 use std::collections::BTreeMap;
@@ -20,14 +20,15 @@ struct Report {
 }
 
 impl ReportedRates {
-    /// The link to `peer` carries `rate` from here for `valid`, or until the next report.
+    /// Records that the link to `peer` carries `rate` away from here. This is valid for `valid`, or
+    /// until the next report.
     pub fn put(&self, peer: &str, rate: Rate, valid: Duration) {
         let report = Report { rate, until: Instant::now() + valid };
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(peer.to_owned(), report);
     }
 
-    /// What is reported at this moment; none: nothing, or not any more.
+    /// The rate that is reported now; none if there is no valid report.
     pub fn of(&self, peer: &str) -> Option<Rate> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let report = all.get(peer).filter(|report| report.until > Instant::now())?;

@@ -1,12 +1,13 @@
-//! How a flow that outlives its carrier moves to another one (decision 0054).
+//! Moves a flow that outlives its carrier to another one (decision 0054).
 //!
-//! The near end requests the flow again, over whatever carrier there is; the far end [finds](super::lasting) it. Both go
-//! on from what the other one has received.
+//! The near end requests the flow again, over whatever carrier there is, and the far end
+//! [finds](super::lasting) it. Each end continues from what the other one has received.
 //!
-//! Invariants: a flow lives in one task, which reads from one carrier: what it has received is exact at any time. A flow
-//! whose other end does not know it any more breaks, and never ends. A far end that has nothing more to send than its end
-//! does not wait for another carrier: it is remembered that the flow is complete, and a near end that requests it again
-//! learns that.
+//! Invariants: a flow lives in one task, which reads from one carrier. So it knows exactly at any
+//! time what it has received. A flow that the other end does not know any more breaks, and does not
+//! end in order.
+//! A far end that has nothing more to send than its end waits for no other carrier. It remembers
+//! that the flow is complete, and reports that to a near end that requests the flow again.
 
 use super::lasting::{Call, FinishedFlow, LastingEntry, LastingFlows, Successor};
 use super::link::OpenTunnel;
@@ -29,46 +30,46 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio::time::{self, Instant};
 
-/// How long an end may take to respond that a flow goes on.
+/// Timeout of the response that a flow continues.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two attempts to go on: at first, and at most.
+/// Pause between two attempts to resume: the first, and the maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(2);
-/// How often a flow that waits looks whether its session was closed on purpose.
+/// Interval at which a waiting flow checks whether its session was closed on purpose.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A flow that can be resumed, as its task knows it.
 #[derive(Debug)]
 pub struct LastingFlow {
     entry: LastingEntry,
-    /// Where it is entered, so that it outlives this process.
+    /// Its entry in the register, so that it outlives this process.
     noted: Option<FlowEntry>,
     offer: Box<Offer>,
 }
 
-/// What became of a flow whose carrier was gone, or was to be changed.
+/// The outcome for a flow whose carrier was gone, or was to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResumeOutcome {
-    /// It goes on with another carrier.
+    /// It continues with another carrier.
     Resumed,
-    /// It goes on with the one that it had.
+    /// It continues with the carrier that it had.
     Stayed,
     /// It is over.
     Over,
 }
 
 impl LastingFlow {
-    /// Enters a flow by a tunnel to or from `peer`. None: there is one of this identity.
+    /// Enters a flow through a tunnel to or from `peer`. None: another one has this identity.
     pub fn enter(offer: Box<Offer>, flows: &Arc<LastingFlows>, peer: &str) -> Option<Self> {
         Some(Self { entry: flows.enter(peer, offer.id)?, noted: None, offer })
     }
 
-    /// It outlives this process as long as this exists.
+    /// Sets its entry in the register: it outlives this process as long as the entry exists.
     pub fn note(&mut self, noted: Option<FlowEntry>) {
         self.noted = noted;
     }
 
-    /// Nobody resumes it any more. Returns where it is entered.
+    /// Removes it, so that it cannot be resumed any more. Returns its entry in the register.
     pub fn leave(self) -> Option<FlowEntry> {
         self.noted
     }
@@ -97,8 +98,8 @@ impl LastingFlow {
         self.entry.poll_call(cx)
     }
 
-    /// Goes on with another carrier: at once where it was called, else when there is one, within the time that flows are
-    /// kept.
+    /// Continues with another carrier: at once if it was called, otherwise when there is one,
+    /// within the time that flows are kept.
     pub async fn resume(
         &self,
         worker: &Worker,
@@ -119,13 +120,13 @@ impl LastingFlow {
         }
         let until = Instant::now() + long;
         let outcome = match (&self.offer.request, call) {
-            // Whoever closed it meant its flows, too.
+            // Whoever closed the session closed its flows as well.
             (_, Some(Call::GoOn(successor))) if stream.is_closed() => {
                 refuse(worker, successor.stream);
                 ResumeOutcome::Over
             }
             _ if stream.is_closed() => ResumeOutcome::Over,
-            // The far end knows nothing of it, or not yet.
+            // The far end does not know it, or has not confirmed yet that it does.
             (_, Some(Call::Move)) if !stream.lasts() => ResumeOutcome::Stayed,
             (Some(request), call) => self.request(worker, stream, request, call, until).await,
             (None, Some(Call::Move)) => ResumeOutcome::Stayed,
@@ -140,7 +141,7 @@ impl LastingFlow {
         outcome
     }
 
-    /// Requests it again until that is granted.
+    /// Requests it again until the request is granted.
     async fn request(
         &self,
         worker: &Worker,
@@ -171,8 +172,8 @@ impl LastingFlow {
                         }
                     };
                 }
-                // The far end does not know it, or resumes none, or has opened another flow. A carrier that is not gone
-                // carries it still.
+                // The far end does not know it, resumes no flows, or has opened another flow. If
+                // its carrier is not gone, it continues there.
                 Ok(Some(Err(why))) if is_final(&why) => {
                     tracing::debug!(flow = ?self.entry.id, %why, "a flow is not resumed");
                     return if call.is_some() {
@@ -181,7 +182,7 @@ impl LastingFlow {
                         ResumeOutcome::Over
                     };
                 }
-                // The tunnel that was there is gone.
+                // The tunnel that was found is gone.
                 Ok(Some(Err(why))) => tracing::debug!(%why, "a flow is not resumed yet"),
                 Ok(None) => {}
                 Err(_late) => return ResumeOutcome::Over,
@@ -210,13 +211,13 @@ impl LastingFlow {
         time::timeout(PATIENCE, asked).await.unwrap_or_else(late)
     }
 
-    /// Whether somebody may still go on with it.
+    /// Whether the other end may still continue it.
     fn may_wait(&self, worker: &Worker, stream: &Stream) -> bool {
         let is_known = worker.plan().peers.iter().any(|peer| *peer.name == *self.entry.peer);
         is_known && !stream.is_closed()
     }
 
-    /// Waits until the near end goes on.
+    /// Waits until the near end continues it.
     async fn wait(&self, worker: &Worker, stream: &mut Stream, until: Instant) -> ResumeOutcome {
         loop {
             let call = time::timeout(LOOK, poll_fn(|cx| self.poll_call(cx))).await;
@@ -233,7 +234,8 @@ impl LastingFlow {
         }
     }
 
-    /// Responds to the near end that the flow goes on. Where that fails, the near end requests it again.
+    /// Responds to the near end that the flow continues. If that fails, the near end requests it
+    /// again.
     async fn accept(
         &self,
         worker: &Worker,
@@ -273,7 +275,7 @@ impl LastingFlow {
     }
 }
 
-/// Whether nothing else will come of another attempt.
+/// Whether another attempt would have the same outcome.
 fn is_final(fault: &StreamError) -> bool {
     match fault {
         StreamError::Denied(cause) => *cause != Cause::Full,
@@ -282,7 +284,7 @@ fn is_final(fault: &StreamError) -> bool {
     }
 }
 
-/// The response that there is no such flow, or none that can go on.
+/// The response that there is no such flow, or that it cannot be continued.
 pub fn gone() -> Vec<Field> {
     Response::Denied { status: 410, cause: Cause::Refused }.fields(Payload::Raw)
 }
@@ -303,26 +305,26 @@ pub async fn conclude(mut stream: Stream, flow: FinishedFlow, received: u64) -> 
     time::timeout(PATIENCE, concluded).await.unwrap_or_else(late).map_err(io::Error::from)
 }
 
-/// The same for a flow that ends with that: nothing of it waits until the peer has taken the response.
+/// Refuses with this response. Nothing of the flow waits until the peer has taken it.
 fn refuse(worker: &Worker, by: Stream) {
     worker.ledger.resumptions_refused.add(1);
     spawn_local(async move { by.deny(&gone()).await });
 }
 
-/// Why a flow is relayed no more, or not by this stream.
+/// Why relaying a flow stops, at all or with this stream.
 #[derive(Debug)]
 pub enum Stop {
     /// One side broke.
     Broken(Broken),
-    /// The flow is called.
+    /// The flow was called.
     Called(Call),
 }
 
-/// Goes on where a flow outlives what stopped it. Where `both_ended`, all bytes of both directions have been passed on,
-/// and only the confirmation of an end is missing.
+/// Continues a flow if it outlives what stopped it. `both_ended`: all bytes of both directions have
+/// been passed on, and only the confirmation of an end is missing.
 ///
 /// # Errors
-/// The side that broke, where it does not.
+/// The side that broke, if the flow does not outlive that.
 pub async fn go_on(
     stop: Stop,
     (side, both_ended): (Side, bool),
@@ -355,10 +357,10 @@ pub async fn go_on(
     match (outcome, broken) {
         (ResumeOutcome::Resumed, _) => Ok(GoesOn::Resumed),
         (ResumeOutcome::Stayed, None) => Ok(GoesOn::Stayed),
-        // The other end has let it go as complete before it could confirm that.
+        // The other end has forgotten the flow as complete before it could confirm the end.
         (ResumeOutcome::Over, Some(_)) if both_ended => Ok(GoesOn::Complete),
         (ResumeOutcome::Over | ResumeOutcome::Stayed, Some(broken)) => Err(broken),
-        // Its stream may be whole still.
+        // The stream itself may still be intact.
         (ResumeOutcome::Over, None) => {
             let error = StreamError::Wrong(Code::CONNECT_ERROR).into();
             Err(Broken { side: side.other(), error })
@@ -366,12 +368,12 @@ pub async fn go_on(
     }
 }
 
-/// How a flow goes on.
+/// How a flow continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GoesOn {
-    /// By another stream.
+    /// With another stream.
     Resumed,
-    /// By the one that it had.
+    /// With the stream that it had.
     Stayed,
     /// It is over in order: nothing is left to be sent.
     Complete,

@@ -1,7 +1,8 @@
 //! How the flows of one tunnel take turns in writing: tasks use one shared [`Scheduler`].
 //!
-//! Invariant: the first flow in the queue is going to be polled: it has been woken, or a timer wakes it, or QUIC does
-//! once there is room. A flow that stops writing leaves the queue, at the latest when it is dropped.
+//! Invariant: the first flow in the queue will be polled: it has been woken, or a timer wakes it,
+//! or QUIC does once there is room. A flow that stops writing leaves the queue, at the latest when
+//! it is dropped.
 
 use super::stream::StreamError;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use std::{
 };
 use tokio::time::{self, Instant, Sleep};
 
-/// What a flow writes into, shared with other flows.
+/// The shared memory that flows write into.
 pub trait Pool {
     /// Writes as much as there is room for. Pending while there is no room, or the peer has given no credit. Unit:
     /// bytes.
@@ -62,7 +63,7 @@ impl<P: Pool> SendPool for Polled<'_, '_, '_, P> {
     }
 
     fn has_credit(&mut self) -> bool {
-        // Beside a full pool there is room for nothing, unless the stream has no credit.
+        // Without room, an empty write beside the pool is ready unless the stream lacks credit.
         self.pool.poll_write_beside(self.cx, &mut []).is_ready()
     }
 
@@ -130,12 +131,12 @@ impl SharedScheduler {
 pub struct ScheduledFlow {
     shared: Arc<SharedScheduler>,
     schedule: FlowSchedule,
-    /// Pauses until more is taken, from this flow and those behind it.
+    /// The timer until more is taken, from this flow and those behind it.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl ScheduledFlow {
-    /// Creates it for a flow that begins, which is urgent.
+    /// Creates it for a new flow, which is urgent.
     pub fn new(shared: &Arc<SharedScheduler>) -> Self {
         Self { schedule: FlowSchedule::new(shared.now()), shared: shared.clone(), pause: None }
     }
@@ -145,7 +146,7 @@ impl ScheduledFlow {
         self.schedule.join(class.weight, class.ahead);
     }
 
-    /// It has something to send again.
+    /// To be called when it has something to send again.
     pub fn begin(&mut self, pool: &mut impl Pool) {
         let now = self.shared.now();
         if self.shared.with(|scheduler| scheduler.begin(now, &mut self.schedule)) {
@@ -153,7 +154,7 @@ impl ScheduledFlow {
         }
     }
 
-    /// It has sent what it had, and may have more at once.
+    /// To be called when it has sent everything. It may have more at once.
     pub fn finish(&mut self) {
         self.schedule.finish(self.shared.now());
     }

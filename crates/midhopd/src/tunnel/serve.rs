@@ -127,7 +127,7 @@ async fn welcome(
     worker.ledger.showed(&peer.name, standing.until());
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
-        // Some of the earlier connections may belong to a process that has ended.
+        // Some of the earlier connections may belong to a process that has died.
         worker.tunnels.earlier.doubt(&peer.name);
         tracing::warn!(peer = peer.name, %from, "a peer has too many connections: one more is refused");
         return connection.close(Code::EXCESSIVE_LOAD);
@@ -211,14 +211,14 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     };
     let resumption = Resumption::decode(&fields);
     if let Ok(Some(Resumption::Requested { id, received })) = resumption {
-        // It is open already, and has its place.
+        // A flow that is resumed is open already, and has its place.
         drop(seat);
         stream.carry_in(Payload::Capsules);
         let lasting = &worker.tunnels.lasting;
         let is_whole = lasting.is_whole();
         if let Err(stream) = lasting.go_on(&peer.name, id, stream, received) {
             if !is_whole {
-                // It may be one that another worker is about to go on with.
+                // Another worker may be about to continue it.
                 return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
             }
             let finished = lasting.finished(&peer.name, id);
@@ -299,7 +299,7 @@ struct Opened {
     ticket: Ticket,
     /// Whose address the server sees.
     from: Source,
-    /// The flow as it leaves this host. None: it leaves by the next tunnel.
+    /// The flow's entry among flows that leave this host. None: it leaves through the next tunnel.
     leaving: Option<Leaving>,
     class: ClassPlan,
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{self, Instant};
 
-/// One tunnel, open.
+/// An open tunnel.
 #[derive(Debug)]
 pub struct QuicSession {
     connection: QuicConnection,
@@ -94,7 +94,7 @@ impl QuicSession {
         let _ = self.connection.leaving().wait_for(|leaving| *leaving).await;
     }
 
-    /// Whether it has no flow.
+    /// Whether it has no flows.
     pub fn is_idle(&self) -> bool {
         Arc::strong_count(&self.seats) == 1
     }
@@ -108,7 +108,7 @@ impl QuicSession {
         let form = self.form().await?;
         let mut stream = self.open(form.payload(), class).await?;
         let mut fields = request.fields(form);
-        // A proxy in the middle of a chain keeps nothing for the next one.
+        // A proxy in the middle of a chain keeps no bytes for the next one.
         if request.hops == 0 && self.can_resume(form) {
             let id = lasting::new_id();
             let (request, class) = (Some(request.clone()), class.clone());
@@ -119,7 +119,7 @@ impl QuicSession {
         Ok(stream)
     }
 
-    /// Requests that a flow goes on here, of which this end has received so much.
+    /// Requests that a flow continues here. `again` has how much of it this end has received.
     ///
     /// # Errors
     /// When the tunnel is gone, or its other end resumes no flows.
@@ -216,11 +216,11 @@ impl QuicSession {
         Connection::Quic(self.connection.clone())
     }
 
-    /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as QUIC shows it: QUIC
-    /// shows only `in_flight`.
+    /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as QUIC
+    /// reports that: QUIC only reports `in_flight`.
     pub fn held(&self, in_flight: u64) -> u64 {
         let written = if self.connection.is_full() { self.pool } else { in_flight.min(self.pool) };
-        // What the peer has acknowledged and not passed on is kept as well.
+        // Bytes that the peer has acknowledged and not passed on are kept as well.
         written.max(self.seats.kept())
     }
 

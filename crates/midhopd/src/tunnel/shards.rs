@@ -46,7 +46,7 @@ impl Keys {
 
     /// Evenly selects one of `count`. Without the key it cannot be predicted.
     fn part(&self, id: [u8; LEN], count: usize) -> usize {
-        // SplitMix64's finish.
+        // The final mix of SplitMix64.
         let mut mixed = u64::from_be_bytes(id) ^ self.shard;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -90,7 +90,7 @@ impl ConnectionIdGenerator for Ids {
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
-        // IDs of any shard are valid: a peer of an earlier process must be informed that its connection is gone.
+        // IDs of any shard are valid: a peer of an earlier process must receive a reset.
         if id.len() == LEN { self.any.validate(id) } else { Err(InvalidCid) }
     }
 
@@ -151,8 +151,8 @@ impl Shard {
         self.all.sockets.len() < 2
     }
 
-    /// Which other shard a datagram is for, if it identifies one. A datagram that begins a connection is for the
-    /// shard that receives it.
+    /// The other shard that a datagram is for, if its connection ID identifies one. A datagram that
+    /// begins a connection is for the shard that receives it.
     pub fn other(&self, datagram: &[u8]) -> Option<usize> {
         let shard = self.all.keys.shard_of(destination(datagram)?, self.all.sockets.len())?;
         (shard != self.number).then_some(shard)
@@ -161,7 +161,7 @@ impl Shard {
     /// Hands a datagram over to another shard. If that has no room, the datagram is lost, as in any network.
     ///
     /// # Errors
-    /// The datagram, where that shard has no socket: then it is for no one.
+    /// Returns the datagram if that shard has no socket.
     pub fn hand_over(&self, shard: usize, datagram: Datagram) -> Result<(), Datagram> {
         let socket = self
             .all
@@ -175,8 +175,8 @@ impl Shard {
     }
 }
 
-/// The destination connection ID in a datagram, where it may be one of ours (RFC 9000 §17.2, §17.3.1): below a header
-/// of ours, or without one. None where there is none.
+/// The destination connection ID in a datagram, if it may be one of ours (RFC 9000 §17.2, §17.3.1).
+/// The datagram may have a header of the repair layer. None if there is no such ID.
 fn destination(datagram: &[u8]) -> Option<&[u8]> {
     const LONG: u8 = 0x80;
     let quic = Packet::quic_in(datagram)?;

@@ -10,9 +10,9 @@ use midhop_tunnel::http3::Code;
 use std::time::Duration;
 use tokio::time;
 
-/// Number of looks within the permitted silence.
+/// Number of checks within the permitted silence.
 const LOOKS: u32 = 8;
-/// There is no silence before a response could have arrived: in round trips.
+/// Number of round trips within which no response can be expected.
 const TRIPS: u32 = 3;
 
 /// The plan for admitting a peer that may be any of the peers, and `peer` most likely.
@@ -40,7 +40,8 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
             (last, since, silent) = (now, time::Instant::now(), 0);
             continue;
         }
-        // What arrives while this process does not run is not read, so such a time counts as one look.
+        // What arrives while this process does not run is not read. So such a time counts as one
+        // check.
         silent += 1;
         if silent >= LOOKS && since.elapsed() >= timeout.max(connection.rtt() * TRIPS) {
             tracing::info!(peer = peer.name, timeout = %peer.timeout, "a peer has said nothing for too long");
@@ -55,8 +56,8 @@ fn received(connection: &QuicConnection) -> u64 {
     frames.acks + frames.stream + frames.ping
 }
 
-/// Waits for so long, of which a time in which this process does not run is only a part: what arrived meanwhile is read
-/// in the rest.
+/// Waits for `patience`, in several parts. If this process does not run for a time, that ends at
+/// most one part: what arrived meanwhile is read in the others.
 pub async fn wait(patience: Duration) {
     for _ in 0..LOOKS {
         time::sleep(patience / LOOKS).await;

@@ -36,12 +36,12 @@ impl fmt::Display for Dismissal {
     }
 }
 
-/// The conditions on which a peer may stay.
+/// The conditions under which a peer may stay.
 #[derive(Debug)]
 pub struct Standing {
     peer: PeerPlan,
     chain: Vec<CertificateDer<'static>>,
-    /// The end of the shortest-lived certificate.
+    /// The expiry of the certificate that expires first.
     until: Option<OffsetDateTime>,
     plan: watch::Receiver<Arc<Plan>>,
     identity: watch::Receiver<Arc<Identity>>,
@@ -64,7 +64,7 @@ impl Standing {
         Self { peer: peer.clone(), chain, until, plan, identity }
     }
 
-    /// Unit: seconds since 1970. The end of the shortest-lived certificate.
+    /// Unit: seconds since 1970. The expiry of the certificate that expires first.
     pub fn until(&self) -> Option<i64> {
         self.until.map(OffsetDateTime::unix_timestamp)
     }
@@ -108,7 +108,7 @@ impl Standing {
         }
     }
 
-    /// How long nothing changes by itself.
+    /// The time until the next check.
     fn pause(&self) -> Duration {
         let left = self.until.map(|until| until - OffsetDateTime::now_utc());
         let left = left.and_then(|left| Duration::try_from(left).ok());

@@ -1,8 +1,8 @@
 //! One flow's stream through a tunnel: a request and its response, then the bytes of the flow, in the form that the
 //! request specifies ([`Payload`]).
 //!
-//! A flow that can be resumed outlives its stream: [`kept`] is what it keeps, and [`resumable`] how another
-//! stream takes the place of the one before.
+//! A flow that can be resumed outlives its stream: [`kept`] is what it keeps, and [`resumable`]
+//! replaces its stream by another.
 //!
 //! Invariant: an end is reported only if the other end sent it. A half that is dropped before its stream has ended in
 //! order is reset with the code of a broken TCP connection, whatever the reason.
@@ -34,7 +34,7 @@ use std::{
 };
 use tokio::time;
 
-/// How long a peer may take to let a response leave.
+/// How long a peer may take to receive a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Both halves of a stream.
@@ -47,7 +47,7 @@ pub struct Stream {
     pub input: Input,
     /// Its place in its session.
     pub seat: Option<Arc<SessionSeat>>,
-    /// How the flow can be resumed, until somebody sees to that.
+    /// The identity and request for resuming the flow, until a task takes it over.
     pub offer: Option<Box<Offer>>,
 }
 
@@ -92,7 +92,8 @@ impl Stream {
         self.output.payload
     }
 
-    /// Responds that there is no flow. A peer that takes no response keeps no place by that.
+    /// Responds that there is no flow. A peer that does not take the response keeps no place by
+    /// that.
     pub async fn deny(mut self, answer: &[Field]) {
         match time::timeout(PATIENCE, self.output.send_fields(answer)).await {
             Ok(Ok(())) => {}
@@ -100,7 +101,7 @@ impl Stream {
             Err(_late) => return self.output.reset(Code::REQUEST_CANCELLED),
         }
         self.output.end();
-        // Nobody needs what the client has sent meanwhile.
+        // Bytes that the client has sent meanwhile are not needed.
         self.input.stop(Code::NO_ERROR);
         let _ = self.output.stopped().await;
     }
@@ -118,7 +119,7 @@ impl Stream {
     pub async fn broken(&mut self) -> StreamError {
         let mut taken = false;
         poll_fn(|cx| {
-            // A peer that resets wants no response either, and learns this at once.
+            // A peer that resets this end's half wants no response either. This is found at once.
             if !taken && let Poll::Ready(stopped) = self.output.poll_stopped(cx) {
                 match stopped {
                     Ok(()) => taken = true,
@@ -131,7 +132,8 @@ impl Stream {
     }
 }
 
-/// Closes a connection whose peer broke a rule that concerns it as a whole: most do.
+/// Closes a connection whose peer broke a rule that concerns the whole connection, as most rules
+/// do.
 pub fn judge(connection: &Connection, fault: &StreamError) {
     const OF_ONE_STREAM: [Code; 4] =
         [Code::MESSAGE_ERROR, Code::REQUEST_INCOMPLETE, Code::EXCESSIVE_LOAD, Code::INTERNAL_ERROR];
@@ -155,7 +157,7 @@ pub enum StreamError {
     Wrong(Code),
     /// The peer did not connect.
     Denied(Cause),
-    /// Its stream ended, but the peer has not reported the end of the flow.
+    /// The stream ended, but the peer has not reported the end of the flow.
     Cut,
     /// The peer serves no requests of the configured form.
     Unable,
@@ -245,20 +247,21 @@ impl Output {
         self.carrier.put(&head, bytes);
     }
 
-    /// Takes a copy of some bytes of the flow, in memory that outlives this process where the flow does. The rest is as
-    /// with [`Output::put`].
+    /// Takes a copy of some bytes of the flow, in memory that outlives this process if the flow
+    /// does. Otherwise the same as [`Output::put`].
     pub fn put_copy(&mut self, bytes: &[u8]) {
         let kept = self.kept.as_mut().and_then(|kept| kept.copy(bytes));
         self.put(kept.unwrap_or_else(|| Bytes::copy_from_slice(bytes)));
     }
 
-    /// The owner of the flow's bytes where another process finds them, and how many have been sent.
+    /// The owner of the flow's bytes, by which another process finds them, and the number of sent
+    /// bytes.
     pub fn found_as(&self) -> Option<(u64, u64)> {
         self.kept.as_ref()?.found_as()
     }
 
-    /// Reports that the flow has ended, where the end of the stream does not. The rest is as with [`Output::put`],
-    /// and [`Output::end`] follows.
+    /// Reports that the flow has ended, if the end of the stream does not. Otherwise the same as
+    /// [`Output::put`]. [`Output::end`] follows.
     pub fn put_end(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.put_end();
@@ -273,12 +276,12 @@ impl Output {
         }
     }
 
-    /// There is nothing more to send for now: other flows may send.
+    /// To be called when there is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         self.carrier.rest();
     }
 
-    /// Unit: bytes. What waits to be taken.
+    /// Unit: bytes. Waiting to be taken by the carrier.
     pub fn waiting(&self) -> usize {
         self.carrier.waiting() + self.kept.as_ref().map_or(0, |kept| kept.waiting())
     }
@@ -298,7 +301,7 @@ impl Output {
     /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
         if self.kept.as_mut().is_some_and(|kept| kept.end()) {
-            // Other flows have their turn until then.
+            // Other flows have their turns until then.
             self.carrier.rest();
         } else {
             self.carrier.end();
@@ -313,36 +316,39 @@ impl Output {
         self.carrier.reset(code);
     }
 
-    /// The flow will not be resumed: this half ends as that of any other flow.
+    /// To be called when the flow will not be resumed: this half then ends as that of any other
+    /// flow.
     pub fn give_up(&mut self) {
         if self.kept.as_mut().is_some_and(|kept| kept.let_go()) {
             self.carrier.end();
         }
     }
 
-    /// Whether an end that was called for waits for the other end's.
+    /// Whether a requested end waits for the other end's.
     pub fn has_to_end(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.has_to_end())
     }
 
-    /// Whether a [cut](Self::cut) leaves behind the bytes put before. Otherwise it waits until these have arrived.
+    /// Whether a [cut](Self::cut) follows the bytes that were put before. Otherwise it waits until
+    /// they have arrived.
     pub fn cuts_in_order(&self) -> bool {
         self.payload == Payload::Capsules || self.carrier.resets_in_order()
     }
 
-    /// The flow broke: reports this behind the bytes put before. Nothing may be waiting. It is done once
-    /// [`Output::poll_stopped`] is ready.
+    /// To be called when the flow broke: reports this behind the bytes that were put before.
+    /// Nothing may be waiting. The report has arrived once [`Output::poll_stopped`] is ready.
     pub fn cut(&mut self) {
         self.give_up();
         if self.payload == Payload::Capsules {
-            // A stream that ends before its flow has was cut off.
+            // A stream that ends before its flow shows that the flow was cut off.
             self.carrier.end();
         } else {
             self.carrier.cut();
         }
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
+    /// Waits until the peer wants no more bytes of it, or has all of them. Not to be called again
+    /// after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         match kept::poll_confirmed(self, cx) {
             Some(confirmed) => confirmed,
@@ -377,18 +383,18 @@ pub struct Input {
     returned: VecDeque<Bytes>,
     /// The fault, reported once the bytes before it were handed on.
     fault: Option<StreamError>,
-    /// How far the flow has been received, where it can be resumed.
+    /// How far the flow has been received, if it can be resumed.
     received: Option<Box<ReceivedBytes>>,
-    /// What is awaited of the response about resumption, until it has arrived.
+    /// What the response is expected to contain about resumption, until it has arrived.
     awaited: Option<Box<AwaitedGrant>>,
 }
 
-/// What is read of resumption in the response that grants a flow.
+/// The field on resumption in the response that grants a flow.
 #[derive(Debug)]
 enum AwaitedGrant {
-    /// Whether the flow may be resumed under this identity.
+    /// The field grants that the flow may be resumed with this identity.
     Of(FlowId),
-    /// For how many seconds the other end keeps flows: it is noted here.
+    /// The field announces for how many seconds the other end keeps flows. They are stored here.
     Announcement(Arc<AtomicU64>),
 }
 
@@ -409,7 +415,7 @@ impl Input {
         }
     }
 
-    /// Another carrier takes the place of the one before. What was not parsed is sent again.
+    /// Replaces the carrier. What was not parsed is sent again.
     fn succeed(&mut self, carrier: Receiver) {
         self.carrier = carrier;
         self.flow.begin_again();
@@ -435,8 +441,9 @@ impl Input {
         poll_fn(|cx| self.poll_answer(cx)).await
     }
 
-    /// Waits for bytes of the flow and takes those that are there. `false`: the other end has ended the flow. No more
-    /// of the bytes taken before may wait than is gathered: the peer gets credit for them.
+    /// Waits for bytes of the flow and takes those that are there. `false`: the other end has ended
+    /// the flow. The peer gets credit for the bytes taken before, so of these no more may wait than
+    /// are gathered.
     pub fn poll_pieces(
         &mut self,
         cx: &mut Context<'_>,
@@ -483,7 +490,8 @@ impl Input {
         self.fault.is_some()
     }
 
-    /// Waits for the stream's end, once the flow's has arrived: until then the other end may still reset it.
+    /// Waits for the stream's end, after the flow's end: until then the other end may still reset
+    /// it.
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if let Some(fault) = self.fault.take() {
             return Poll::Ready(Err(fault));
@@ -499,13 +507,14 @@ impl Input {
         }
     }
 
-    /// Unit: bytes. What has arrived and was not taken.
+    /// Unit: bytes. Arrived, and not taken.
     pub fn held(&self) -> usize {
         let returned: usize = self.returned.iter().map(Bytes::len).sum();
         self.carrier.held() + self.data.len() + returned
     }
 
-    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
+    /// Waits until the other end resets the stream, even while it is not read. Waits for ever if
+    /// there is no reset.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         self.carrier.poll_reset(cx)
     }
@@ -537,7 +546,7 @@ impl Input {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads in the response that grants the flow whether it can be resumed.
+    /// Reads from the response that grants the flow whether the flow can be resumed.
     fn read_grant(&mut self, fields: &[Field]) {
         match self.awaited.take().as_deref() {
             Some(AwaitedGrant::Of(id)) if !resumption::grants(fields, *id) => self.received = None,

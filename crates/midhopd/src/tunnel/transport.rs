@@ -1,4 +1,4 @@
-//! How QUIC is set up between two proxies.
+//! Configures QUIC between two proxies.
 
 use super::{
     quic::QuicEndpoint,
@@ -23,15 +23,16 @@ use std::{
     sync::Arc,
 };
 
-/// The kernel's buffer while this daemon is busy: 50 ms at 1 Gbit/s, and as much again.
+/// The kernel's buffers for the time in which this daemon is busy: 50 ms at 1 Gbit/s, and as much
+/// again.
 const SOCKET_BYTES: i32 = 12 << 20;
 
-/// Who shares a socket's address.
+/// Which sockets share an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// No other socket. Refused where another one has the address.
+    /// No other socket. Refused if another one has the address.
     Nobody,
-    /// Later sockets. This is the first, refused where another one has the address.
+    /// Later sockets. This is the first, refused if another one has the address.
     Followers,
     /// Existing sockets.
     Others,
@@ -117,7 +118,8 @@ pub fn may_repair(peers: &[PeerPlan]) -> bool {
     peers.iter().any(|peer| peer.repair != Repair::Off)
 }
 
-/// The settings of a connection that this end opens, its steering, and what its handshake will have shown.
+/// The settings of a connection that this end opens, its steering, and the values that its
+/// handshake will provide.
 ///
 /// # Errors
 /// When the congestion control is not available.
@@ -148,19 +150,19 @@ pub fn welcoming(identity: &Identity) -> io::Result<(ServerConfig, Arc<TlsHandsh
 pub struct Welcome<'a> {
     /// Its settings.
     pub config: ServerConfig,
-    /// What steers it.
+    /// The handle that steers it.
     pub steering: Arc<Steering>,
-    /// The peer that the settings are for. The handshake shows which it is; then
+    /// The peer that the settings are for. The handshake shows which peer it is. Then
     /// [`QuicConnection::adapt`](super::quic::QuicConnection::adapt) follows.
     pub guess: &'a PeerPlan,
-    /// What the handshake will have shown.
+    /// The values that the handshake will provide.
     pub handshake: Arc<TlsHandshake>,
 }
 
 /// The settings of a connection that a peer opens from `remote`.
 ///
 /// # Errors
-/// When there is no peer, or the congestion control cannot be had.
+/// When there is no peer, or the congestion control is not available.
 pub fn server<'a>(
     identity: &Identity,
     peers: &'a [PeerPlan],
@@ -170,7 +172,8 @@ pub fn server<'a>(
     let unknown = |peer: &&PeerPlan| peer.address.is_none();
     let found = peers.iter().find(known).or_else(|| peers.iter().find(unknown)).or(peers.first());
     let peer = found.ok_or_else(|| io::Error::other("there are no peers"))?;
-    // What QUIC requires to be fixed now cannot be changed once the peer is identified.
+    // QUIC requires some values to be fixed now, which cannot be changed once the peer is
+    // identified.
     let anybody = silence::of_anybody(peer, peers);
     let (mut transport, steering) = common(&anybody, remote, may_repair(peers))?;
     transport.stream_receive_window(varint(widest(peers)));
@@ -215,7 +218,7 @@ mod tests {
                 let refused = bind_shards(address, count).map_err(|error| error.kind());
                 assert_eq!(refused.err(), Some(io::ErrorKind::AddrInUse), "{count}");
             }
-            // A failed one is replaced.
+            // One that failed is replaced.
             let mut shards = shards;
             shards.truncate(2);
             bind(address, Sharing::Others).expect("its place");

@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two warnings about one peer, or about strangers: they may try as often as they like.
+/// Minimum interval between two warnings about one peer, or about unknown clients, whose attempts
+/// are unlimited.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// When something was last warned of.
+/// Times of the last warnings.
 #[derive(Debug, Default)]
 pub struct Warnings(Mutex<BTreeMap<String, (Instant, u64)>>);
 

@@ -1,8 +1,9 @@
 //! QUIC's windows for a peer with several connections.
 //!
-//! A window bounds one connection, and a peer may have several. So the first one has the peer's full windows, and
-//! each later one has half of the one before. When one closes, those behind it move up. Granted credit cannot be
-//! withdrawn, so a connection has the [least](first) until its peer is identified.
+//! A window bounds one connection, and a peer may have several. So the first connection has the
+//! peer's full windows, and each later one has half of those of the previous one. When one closes,
+//! those behind it move up. Granted credit cannot be withdrawn, so a connection has the
+//! [minimum](first) until its peer is identified.
 //!
 //! Invariant: the windows of a peer's connections are together less than twice the peer's, plus [`LEAST`] for each.
 
@@ -19,7 +20,8 @@ const LEAST: Bytes = Bytes::new(64 << 10);
 
 /// A connection whose windows can be set.
 pub trait Windowed {
-    /// Sets how much sent data may be unacknowledged, and how much may be received, from now on.
+    /// Sets the most bytes that may be sent and unacknowledged, and the most that may be received,
+    /// from now on.
     fn set(&self, send: Bytes, receive: Bytes);
 }
 

@@ -1,4 +1,4 @@
-//! One thread with its own runtime: its entrances, and its permanent tasks.
+//! Runs one worker's thread: its runtime, its listeners and queues, and its permanent tasks.
 
 use super::Worker;
 use crate::accept::accept;
@@ -40,7 +40,7 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
             serve_accepted(&worker);
         }
         if let Some(mut may_open) = doors.may_open {
-            // Live flows go on. New ones wait until they can be delivered.
+            // Live flows are continued. New ones wait until they can be delivered.
             let _ = may_open.wait_for(|open| *open).await;
         }
         let health = worker.health.clone();
@@ -71,7 +71,7 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
         if let Some(handed) = doors.handed {
             health.keep("taking flows over", handover::receive(worker.clone(), handed));
         }
-        // A closed channel means that the daemon is gone: that ends it as well.
+        // A closed channel means that the daemon is gone, which is an end as well.
         let _ = stop.wait_for(|stop| *stop).await;
         worker.stop();
         tunnel::close(&worker.endpoints.take(), &worker.fallbacks.take()).await;
@@ -79,20 +79,21 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
     })
 }
 
-/// The entrances of one worker.
+/// The listeners, queues and channels of one worker.
 #[derive(Debug, Default)]
 pub struct Doors {
-    /// One listener per leg and address family, with the leg as it was when it began to listen.
+    /// One listener per leg and address family, with the leg as it was when the listener was
+    /// opened.
     pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
-    /// Where SYNs wait for the far side.
+    /// The queue of SYNs that wait for the far side.
     pub queue: Option<Queue>,
-    /// Where packets of assisted flows come in.
+    /// The queue of packets of assisted flows.
     pub assist: Option<AssistDoor>,
-    /// Held until what waits there is safe.
+    /// Dropped once the packets that wait in the queue go on even if this process ends.
     pub waiting: Option<Sender<Infallible>>,
-    /// Where flows come from that clients asked for.
+    /// Receives flows that clients requested.
     pub handed: Option<UnboundedReceiver<HandedFlow>>,
-    /// What is left of a data plane that was killed, and where flows are entered.
+    /// What a killed data plane has left, and the register for flows.
     pub succession: Option<Succession>,
     /// Turns true when new flows can be delivered.
     pub may_open: Option<watch::Receiver<bool>>,

@@ -1,4 +1,4 @@
-//! A client receives what the far side answers: its SYN waits until then.
+//! A client receives what the far side responds: the SYN waits until then.
 
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, stop_listening, until};
 use midhop_pep::config::Plan;
@@ -81,7 +81,7 @@ fn unreachable_stays_unreachable_after_connect_ipv6() {
     unreachable(Family::V6);
 }
 
-/// The far side answers so late that the client asks again.
+/// The far side responds so late that the client retransmits its SYN.
 fn repeated(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("");

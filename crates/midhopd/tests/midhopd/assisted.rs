@@ -10,14 +10,14 @@ use std::net::TcpStream;
 
 const ASSIST: &str = "[[rules]]\naction = \"assist\"\n[assist]\ninterfaces = \"wan0\"\n";
 
-/// A link that loses packets towards the server, and only those.
+/// A link that loses packets in the direction of the server only.
 fn lossy() -> Option<Stage> {
-    // So fast that nothing waits there for long: what is lost is the link's.
+    // The link is so fast that its queue stays short: losses are those of the link.
     let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"";
     Stage::set_over(link, &format!("{link}\nloss = 0.03"), "20 ms")
 }
 
-/// What the agent did, by its name, as at its last look.
+/// A counter of the agent, by its name, as of the last report.
 fn counted(proxy: &DataPlane, what: &str) -> u64 {
     let counts = proxy.ledgers().iter().map(|ledger| ledger.assist.counts());
     counts.filter_map(|counts| counts.get(what).copied()).sum()
@@ -31,12 +31,13 @@ fn split(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
 }
 
-/// How often the kernel of a sender had to send something again.
+/// Retransmissions of a sender's kernel.
 fn retransmissions(sender: &TcpStream) -> u32 {
     TcpInfo::of(sender).expect("the kernel's figures").retransmissions
 }
 
-/// Sends `length` bytes upwards over a flow, and a few back; what the client's kernel sent again.
+/// Sends `length` bytes to the server over a flow, and a few back. Returns the retransmissions of
+/// the client's kernel.
 fn upload(stage: &Stage, family: Family, length: usize) -> u32 {
     let listener = stage.listen(family);
     let (client, server) = stage.flow(&listener);
@@ -55,7 +56,8 @@ fn upload(stage: &Stage, family: Family, length: usize) -> u32 {
     retransmissions(&client)
 }
 
-/// Uploads until the agent has `done` something, which it does once it knows that the link loses; how many it took.
+/// Uploads until the agent has `done` something, which requires that it has found that the link
+/// loses packets. Returns the number of uploads.
 fn upload_until(stage: &Stage, family: Family, done: impl Fn() -> bool) -> u64 {
     let mut flows = 0;
     until("it is repaired", || {
@@ -73,7 +75,8 @@ fn losses_beyond_the_gateway_are_repaired_there() {
         assert!(upload(&stage, family, 1 << 20) > 0, "the link loses nothing");
         for conntrack in ["off", "on"] {
             let proxy = stage.proxy(&format!("conntrack = \"{conntrack}\"\n{ASSIST}"));
-            // How many are left to the client depends on how long packets take on a machine that others use too.
+            // How many losses are left to the client depends on delays, which are longer on a busy
+            // machine.
             let flows = upload_until(&stage, family, || {
                 counted(&proxy, "segments-resent") > 0 && counted(&proxy, "acks-suppressed") > 0
             });
@@ -98,7 +101,7 @@ fn a_flow_behind_source_nat_is_repaired_too() {
     assert_eq!((assisted(&proxy), split(&proxy)), (flows, 0));
 }
 
-/// A link as fast and as far that loses nothing but what its queue has no room for.
+/// A link with the same rate and delay that loses only what its queue has no room for.
 #[test]
 fn what_a_queue_drops_is_left_to_the_client() {
     let link = "rate = \"100 Mbit/s\"\ndelay = \"10 ms\"";
@@ -110,7 +113,8 @@ fn what_a_queue_drops_is_left_to_the_client() {
     assert!(again > 0, "the queue drops nothing");
     until("its losses are counted", || counted(&proxy, "segments-left-to-source") > 0);
     assert_eq!((assisted(&proxy), split(&proxy)), (3, 0));
-    // A queue of 5 ms hides behind a busy host's own delays now and then, and what it drops looks like a radio's loss.
+    // On a busy host, a queue of 5 ms is sometimes hidden by the host's own delays, and its drops
+    // look like losses of a radio link.
     let [resent, left] =
         ["segments-resent", "segments-left-to-source"].map(|what| counted(&proxy, what));
     assert!(
@@ -119,10 +123,11 @@ fn what_a_queue_drops_is_left_to_the_client() {
     );
 }
 
-/// Of what a flow that passes by acknowledges, what leaves over a thin link is thinned, and what comes from one is spaced.
+/// For a flow that passes by, acknowledgements onto a slow link are thinned, and acknowledgements
+/// from one are spaced.
 #[test]
 fn acknowledgements_are_thinned_and_spaced() {
-    // Acknowledgements of losses are not thinned: there are none.
+    // Acknowledgements of losses are not thinned. This link loses nothing.
     let link = "rate = \"200 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"8 MB\"";
     let none = "repair = \"none\"\n";
     let spacing =
@@ -145,7 +150,8 @@ fn acknowledgements_are_thinned_and_spaced() {
             receiver.join().expect("all arrives")
         });
         assert!(received == sent, "other bytes arrived than were sent");
-        // How many depends on how close they come, and that on who else is on the processors.
+        // The number depends on how close together acknowledgements arrive, and so on the load of
+        // the machine.
         until("they are thinned", || counted(&proxy, "acks-left-out") > 0);
         assert_eq!(counted(&proxy, "packets-unsent"), 0);
     }
@@ -172,7 +178,7 @@ fn a_flow_goes_on_when_the_daemon_goes() {
 #[test]
 fn where_what_is_sent_does_not_leave_the_host_flows_pass_as_they_are() {
     let Some(stage) = lossy() else { return };
-    // What the agent sends comes from no connection of this host.
+    // What the agent sends belongs to no connection of this host.
     nft(
         &stage.gateway,
         "add table inet strict; add chain inet strict out { type filter hook output priority 0; policy drop; }; \
@@ -198,7 +204,8 @@ fn without_a_rule_nothing_is_assisted() {
     assert_eq!(counted(&proxy, "segments-cached"), 0);
 }
 
-/// Without any privilege in the process that reads the packets, and to the end of a flow whose daemon was killed.
+/// The process that reads the packets has no privilege, and a flow whose daemon was killed goes on
+/// to its end.
 #[test]
 fn a_daemon_with_a_keeper_repairs_and_may_be_killed() {
     for family in [Family::V4, Family::V6] {

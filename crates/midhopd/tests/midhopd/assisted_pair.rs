@@ -1,6 +1,7 @@
-//! Flows that pass by two daemons whole, and that these repair between themselves: `repair = "d-proxy"`.
+//! Flows that pass by two daemons whole, and that these repair together: `repair = "d-proxy"`.
 //!
-//! `client – gateway with one daemon – ground with the other – origin`; the link between the two loses some of both directions.
+//! `client – gateway with one daemon – ground with the other – origin`; the link between the two
+//! loses packets in both directions.
 
 use crate::ground::Ground;
 use crate::program::{Desk, Running, traces};
@@ -17,11 +18,11 @@ use std::time::Duration;
 
 const PORT: u16 = 7007;
 
-/// How long flows are exchanged until each of the two has repaired something. On a busy machine all seems to have waited in a
-/// queue, what is lost is left to its source, and an exchange takes seconds.
+/// How long flows are exchanged until each daemon has repaired something. On a busy machine every
+/// loss seems to come from a queue and is left to its source, and an exchange takes seconds.
 const REPAIRED_WITHIN: Duration = PATIENCE.saturating_mul(6);
 
-/// The gateway, the ground behind a link that loses packets, and the secret of both.
+/// The gateway, the ground behind a link that loses packets, and the secret of both daemons.
 struct Scene {
     ground: Ground,
     desk: Desk,
@@ -29,7 +30,7 @@ struct Scene {
 
 impl Scene {
     fn set() -> Option<Self> {
-        // So fast that nothing waits there for long: what is lost is the link's.
+        // The link is so fast that its queue stays short: losses are those of the link.
         let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"\nloss = 0.03";
         let stage = Stage::set_over(link, link, "20 ms")?;
         let desk = Desk::new("");
@@ -40,7 +41,8 @@ impl Scene {
         Some(Self { ground: Ground::behind(stage), desk })
     }
 
-    /// The configuration of one that takes flows from `interfaces`, and whose peer is the other.
+    /// The configuration of a daemon that takes flows from `interfaces`, and whose peer is the
+    /// other daemon.
     fn config(&self, interface: &str, hosts: [u8; 2]) -> String {
         let mut config = format!("[intercept]\ninterfaces = \"{interface}\"\n");
         config += "[[rules]]\naction = \"assist\"\n";
@@ -84,7 +86,7 @@ fn exchange(client: &TcpStream, server: &TcpStream, length: usize) {
     assert!(answered == answer, "other bytes came back than were sent");
 }
 
-/// Has a host's address stand for those of all that leaves by an interface.
+/// Source NAT to a host's address for everything that leaves by an interface.
 fn masquerade(host: &Namespace, interface: &str) {
     nft(
         host,
@@ -95,13 +97,13 @@ fn masquerade(host: &Namespace, interface: &str) {
     );
 }
 
-/// What a daemon did, by its name, as at its last look.
+/// A counter of a daemon, by its name, as of the last report.
 fn counted(proxy: &DataPlane, what: &str) -> u64 {
     let [count] = counted_at_once(proxy, [what]);
     count
 }
 
-/// Several, as at the same look.
+/// Several counters, as of the same report.
 fn counted_at_once<const N: usize>(proxy: &DataPlane, what: [&str; N]) -> [u64; N] {
     let counts: Vec<_> = proxy.ledgers().iter().map(|ledger| ledger.assist.counts()).collect();
     what.map(|what| counts.iter().filter_map(|counts| counts.get(what)).sum())
@@ -140,7 +142,7 @@ fn losses_are_repaired_between_the_two_ipv6() {
     }
 }
 
-/// What the ground calls a flow is what leaves the gateway.
+/// The ground sees the addresses with which a flow leaves the gateway.
 #[test]
 fn losses_are_repaired_behind_source_nat_too() {
     let Some(scene) = Scene::set() else { return };
@@ -148,7 +150,7 @@ fn losses_are_repaired_behind_source_nat_too() {
     losses_are_repaired_between_the_two(&scene, Family::V4);
 }
 
-/// And where the ground has other addresses towards the origin.
+/// The ground has other addresses towards the origin.
 #[test]
 fn losses_are_repaired_before_source_nat_too() {
     let Some(scene) = Scene::set() else { return };
@@ -156,7 +158,7 @@ fn losses_are_repaired_before_source_nat_too() {
     losses_are_repaired_between_the_two(&scene, Family::V4);
 }
 
-/// NAT at both ends at once: each has a name of its own for the flow, and a third is on the link.
+/// NAT at both ends: each end has its own addresses for the flow, and on the link it has others.
 #[test]
 fn losses_are_repaired_between_two_that_translate() {
     let Some(scene) = Scene::set() else { return };
@@ -168,7 +170,8 @@ fn losses_are_repaired_between_two_that_translate() {
     }
 }
 
-/// The daemon that sends again is gone: what it would have sent is waited for at first, and then no more.
+/// The daemon that retransmits is gone. The other one first waits for its retransmissions, and then
+/// no more.
 #[test]
 fn nothing_is_waited_for_that_nobody_repairs() {
     let Some(scene) = Scene::set() else { return };
@@ -191,8 +194,8 @@ fn nothing_is_waited_for_that_nobody_repairs() {
     });
 }
 
-/// Without any privilege in the processes that read the packets; what one of them holds goes on when it is stopped, and
-/// when it is killed flows go on.
+/// The processes that read the packets have no privilege. When one of them is stopped, the packets
+/// that it holds go on. When one is killed, flows go on.
 #[test]
 fn daemons_with_keepers_repair_and_may_be_stopped_and_killed() {
     let Some(scene) = Scene::set() else { return };

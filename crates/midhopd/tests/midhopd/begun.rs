@@ -1,17 +1,18 @@
-//! A packet of a flow that has just begun and that finds no socket here is not forwarded to the flow's server, which would
-//! reset its client.
+//! A packet of a flow that has just begun, for which no socket is found, is not forwarded to the
+//! server. The server would reset the client.
 //!
-//! While Linux puts a connection in the place of its request, another processor that looks for either finds neither:
-//! under 8,000 connections a second one in some ten thousand was reset so. Here the sockets are gone altogether.
+//! While Linux replaces a request socket by the connection, a lookup on another processor finds
+//! neither. With 8,000 connections a second, about one in ten thousand was reset in this way. In
+//! this test the sockets are gone altogether.
 
 use crate::hand::{ACK, Hand, Odd, PSH, Place, RST, prepare};
 use crate::stage::{Family, Stage, until};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 34_000;
-/// For less than the firewall knows of a flow.
+/// Shorter than the time for which the firewall knows a new flow.
 const YOUNG: Duration = Duration::from_millis(700);
-/// What an answer takes, and more.
+/// Longer than a response takes.
 const SILENCE: Duration = Duration::from_millis(200);
 
 fn of_a_young_flow(family: Family, accept: &str) {
@@ -21,7 +22,7 @@ fn of_a_young_flow(family: Family, accept: &str) {
     let listener = stage.listen(family);
     let target = listener.local_addr().expect("an address");
     let mut ports = PORT..;
-    // On a machine that is too busy the flow is not young any more; then another is tried.
+    // On a very busy machine the flow may be too old by then; another one is tried.
     let hand = loop {
         let mut hand = Hand::new(&stage, Place::Client, family, ports.next().expect("a port"));
         let begun = Instant::now();
@@ -30,7 +31,7 @@ fn of_a_young_flow(family: Family, accept: &str) {
         hand.reset();
         until("it has ended", || proxy.admission().flows() == 0);
         drop(server);
-        // What was on its way before.
+        // Takes what was on its way before.
         while hand.listen(Duration::from_millis(20)).is_some() {}
         hand.send(ACK | PSH, hand.next, b"late", &Odd::default());
         if begun.elapsed() > YOUNG {

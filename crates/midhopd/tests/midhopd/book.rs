@@ -1,5 +1,5 @@
-//! What the book and the README say of the daemon works: its commands, and what to write into its file. How it
-//! is installed is for `installed.rs`.
+//! The commands and configurations in the book and the README work. Installation is tested in
+//! `installed.rs`.
 
 use crate::flows::exchange;
 use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, wording_of};
@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// A configuration as it stands in a document, with certificates that are there.
+/// A configuration of a document, with the paths of certificates that exist.
 fn placed(text: &str, certificates: &Path) -> String {
     text.replace("/etc/midhopd/", &format!("{}/", certificates.display()))
 }
 
-/// Makes the certificates of the guide as it says.
+/// Makes the certificates as the guide describes.
 fn follow_the_guide(directory: &Path) {
     let making: Vec<_> =
         typed().into_iter().filter(|(_, line)| line.starts_with("midhopd pki ")).collect();
@@ -34,7 +34,7 @@ fn every_configuration_in_the_documents_is_one() {
     for block in blocks("toml").iter().filter(|block| !block.text.contains("[nodes]")) {
         let mut text = placed(&block.text, &directory.path().join("authority"));
         if text.contains("[peers.") && !text.contains("[tunnel]") {
-            // The README shows what is peculiar to it only.
+            // The README shows only the keys that its example is about.
             let at = directory.path().join("authority").display().to_string();
             text += &format!(
                 "[tunnel]\ncertificate = \"{at}/terminal.pem\"\nkey = \"{at}/terminal.key\"\n\
@@ -63,10 +63,10 @@ fn what_is_to_be_typed_works() {
                 running.get_or_insert_with(|| Running::start(&stage, &desk));
                 continue;
             }
-            // What it needs is made, and used, by the test above.
+            // The test above runs these commands and uses their results.
             (Some("midhopd"), Some("pki")) => continue,
             (Some("midhopd" | "target/release/midhopd"), asked) => {
-                // Some ask the daemon.
+                // Some commands query the daemon.
                 if !matches!(asked, Some("check" | "doctor" | "--version")) {
                     running.get_or_insert_with(|| Running::start(&stage, &desk));
                 }
@@ -80,7 +80,7 @@ fn what_is_to_be_typed_works() {
                 command.arg("-f").args(line.split(' ').skip(1));
                 output_in(&stage.gateway, &mut command)
             }
-            // The laboratory's, and those by which it is installed.
+            // Commands of the laboratory, and those of the installation.
             _ => continue,
         };
         assert!(output.status.success(), "{document}: {line}\n{}", errors(&output));
@@ -91,8 +91,8 @@ fn what_is_to_be_typed_works() {
     until("it ends", || running.has_ended());
 }
 
-/// What sentences name may lack what it needs, so that only the daemon's help for it is asked; a command or an
-/// option that there is not is an error all the same.
+/// Commands in sentences may lack arguments, so only their help is requested. A command or an
+/// option that does not exist is an error all the same.
 #[test]
 fn what_is_mentioned_exists() {
     let mentioned = mentioned(&["midhopd "]);
@@ -103,8 +103,8 @@ fn what_is_mentioned_exists() {
     }
 }
 
-/// The pair in ten minutes: certificates, both files and both logs as the guide has them. The stage's gateway is
-/// the terminal, its server's host the ground.
+/// The guide's pair in ten minutes: the certificates, both files and both logs are those of the
+/// guide. The stage's gateway is the terminal, and the server's host is the ground.
 #[test]
 fn the_pair_of_the_guide_carries_flows() {
     let Some(stage) = Stage::set() else { return };
@@ -113,7 +113,8 @@ fn the_pair_of_the_guide_carries_flows() {
     let desk = |table: &str| {
         let guide = blocks("toml").into_iter().filter(|it| it.document.ends_with("/terminal.md"));
         let block = guide.into_iter().find(|it| it.text.contains(table)).expect("a configuration");
-        // The stage's server is on the ground's own host, which the guide's ground keeps closed.
+        // The stage's server is on the ground's own host, to which the guide's ground forbids
+        // connections.
         let text = block.text.replace("[tunnel]\n", "[tunnel]\ntargets = \"10.0.2.2/32\"\n");
         Desk::new(&placed(&text, &directory.path().join("authority")))
     };
@@ -125,7 +126,7 @@ fn the_pair_of_the_guide_carries_flows() {
     let _terminal = Running::start(&stage, &terminal);
     until("the terminal has a tunnel", || terminal.peer("ground").tunnels == 1);
     until("the ground has it", || ground.peer("terminal").tunnels == 1);
-    // Both logs report it, in the words of the guide.
+    // Both logs report this, in the guide's words.
     for (desk, text) in [(&terminal, "a tunnel is open"), (&ground, "a peer has come")] {
         assert!(wording_of(desk).contains(text), "{}", log_of(desk));
     }

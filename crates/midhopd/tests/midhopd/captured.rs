@@ -1,7 +1,8 @@
-//! A data plane that somebody has taken over: what it can do to the first process, with which it shares its descriptors.
+//! A compromised data plane: what it can do to the first process, with which it shares its
+//! descriptors.
 //!
-//! Its system calls are made by a thread of it that is stopped and forced to make them (`ptrace(2)`), so they pass
-//! through the filters that confine it.
+//! The test makes its system calls by a thread of it that is stopped and controlled (`ptrace(2)`).
+//! So the calls pass the filters that confine it.
 #![cfg(target_arch = "x86_64")]
 
 use crate::program::{Desk, Running, log_of, traces};
@@ -27,20 +28,20 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The calls in which a worker waits.
 const WAITS: [c_long; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 
-/// A thread of a data plane that does as it is told.
+/// A thread of a data plane that the test controls.
 struct Captured {
     thread: Pid,
     memory: File,
-    /// Where it has room for what a call reads.
+    /// The address of memory for the arguments of calls.
     room: u64,
     before: libc::user_regs_struct,
 }
 
 impl Captured {
-    /// None where no process may be traced.
+    /// None where processes may not be traced.
     fn new(running: &Running) -> Option<Self> {
         let process = running.id();
-        // Of its threads it is the one that may read most files.
+        // Of its threads, this one may read the most files.
         let thread = running.data_plane();
         ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD).ok()?;
         let mut before = None;
@@ -61,14 +62,14 @@ impl Captured {
         let mut instruction = [0; 2];
         memory.read_exact_at(&mut instruction, before.rip - 2).expect("its instruction");
         assert_eq!(instruction, SYSCALL, "it waits in a call");
-        // The wait is over: it looks what there is, and waits again.
+        // The wait is interrupted: the thread checks its events, and waits again.
         before.rax = u64::from_ne_bytes((-i64::from(libc::EINTR)).to_ne_bytes());
         before.orig_rax = u64::MAX;
         let room = (before.rsp - 8192) & !15;
         Some(Self { thread, memory, room, before })
     }
 
-    /// Makes a system call; gives its result, or the negative number of its error.
+    /// Makes a system call. Returns its result, or the negated error number.
     fn call(&self, number: c_long, arguments: [u64; 3]) -> i64 {
         let [rdi, rsi, rdx] = arguments;
         let rax = number.cast_unsigned();
@@ -111,7 +112,7 @@ impl Captured {
         socket
     }
 
-    /// Sends a byte, with a descriptor. Returns whether there is anybody still who would read it.
+    /// Sends a byte, with a descriptor. Returns whether the other end is still there.
     fn send(&self, socket: u64, byte: u8, descriptor: Option<u64>) -> bool {
         let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let byte = self.write(0, &[byte]);
@@ -130,14 +131,14 @@ impl Captured {
         }
     }
 
-    /// Asks the holder for another program, as root would.
+    /// Requests another program of the holder, as root would.
     fn choose(&self, desk: &Desk, program: &Path) {
         let socket = self.connect(&desk.socket().with_extension("upgrade"));
         let program = self.open(program);
         let _ = self.send(socket, b'!', None) && self.send(socket, b'p', Some(program));
     }
 
-    /// Lets it go on as it would have.
+    /// Lets it continue as before.
     fn release(self) {
         ptrace::detach(self.thread, None).expect("it is stopped");
     }
@@ -153,7 +154,7 @@ fn stopped(thread: Pid) {
     }
 }
 
-/// Waits until the holder has answered whoever came before.
+/// Waits until the holder has answered all earlier clients.
 fn holder_answers(desk: &Desk) {
     until("the holder answers", || {
         let door = desk.socket().with_extension("upgrade");
@@ -166,14 +167,14 @@ fn holder_answers(desk: &Desk) {
     });
 }
 
-/// Whether a process has ended, and only its parent has not looked yet.
+/// Whether a process has ended, and only its parent has not collected it yet.
 fn is_dead(process: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
 }
 
-/// The data plane asks for a program at the holder's door, with what opens it to root: the number of a user. It has the
-/// daemon's user here, which is root's.
+/// The data plane requests a program at the holder's door. It has the user number that the door
+/// admits: in this test the daemon's user is root.
 #[test]
 fn it_chooses_no_program() {
     let Some(stage) = Stage::set() else { return };
@@ -196,7 +197,8 @@ fn it_chooses_no_program() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// It asks, and is gone when the holder looks: the number of its process is nobody's any more.
+/// It makes the request, and has ended when the holder reads it: its process number belongs to no
+/// process any more.
 #[test]
 fn it_chooses_no_program_by_its_death() {
     let Some(stage) = Stage::set() else { return };
@@ -231,7 +233,8 @@ fn it_chooses_no_program_by_its_death() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// What is the holder's alone stays that: where another descriptor is in its place, nobody goes on by it.
+/// Descriptors of the holder stay the holder's: if another one is in their place, the holder does
+/// not go on.
 #[test]
 fn it_leaves_the_holder_no_descriptor_of_its_own() {
     let Some(stage) = Stage::set() else { return };

@@ -1,4 +1,5 @@
-//! What both ends report when a certificate is refused: reason, certificate and known peers, over QUIC and over TCP.
+//! What both ends report when a certificate is refused: reason, certificate and known peers. Over
+//! QUIC and over TCP.
 
 use crate::ends::{Authority, PORT, TARGETS, far_config, near_config};
 use crate::program::{Desk, Running, midhopd, wording_of};
@@ -16,20 +17,20 @@ use std::path::Path;
 
 const EARLY: &str = "accept = \"early\"\n";
 
-/// What is wrong with the near end's certificate, or with whom it asks for.
+/// What is wrong with the near end's certificate, or with the name that it requests.
 struct Case {
-    /// Of the near end's own authority; none: of the far end's.
+    /// Whether the near end uses its own authority instead of the far end's.
     other_authority: bool,
     /// The file of its certificate.
     certificate: &'static str,
-    /// Adds to the near end's table of its peer.
+    /// Additional keys of the near end's table of its peer.
     peer: &'static str,
-    /// The reason that the far end counts, and the one that the near end shows; and whose certificate the near end
-    /// means.
+    /// The reason that the far end counts, the reason that the near end shows, and the owner of the
+    /// certificate that the near end names.
     far: &'static str,
     near: &'static str,
     whose: &'static str,
-    /// The peer beside which the far end shows it.
+    /// The known peer for which the far end shows it.
     known: Option<&'static str>,
 }
 
@@ -111,7 +112,7 @@ fn near_with(authority: &Authority, other: &Authority, case: &Case, carrier: &st
     with(with(config, "pem"), "key")
 }
 
-/// Both ends name the reason, and the end that opens tunnels never counts one as open.
+/// Both ends report the reason, and the end that opens tunnels never counts one as open.
 fn both_ends_name_the_reason(carrier: &str) {
     let authority = Authority::new(&["near", "far", "revoked", "unknown"]);
     authority.issue("old", -3, -1);
@@ -160,7 +161,7 @@ fn both_ends_name_the_reason(carrier: &str) {
             others.iter().all(|(kind, count)| (*count > 0) == (kind == case.far)),
             "{who}: {others:?}"
         );
-        // The same two ends come together once the certificate is good.
+        // The same two ends connect once the certificate is good.
         let good = near_config(Family::V4, &authority, EARLY, carrier, "");
         let next = Plan::read("test.toml", &good).expect("a plan");
         let next = near.plan().borrow().reloaded(next).0;
@@ -179,7 +180,7 @@ fn both_ends_name_the_reason_over_tcp() {
     both_ends_name_the_reason("fallback = \"only\"\n");
 }
 
-/// The end that opens tunnels refuses the far end's certificate, and shows what it says.
+/// The end that opens tunnels refuses the far end's certificate, and shows its contents.
 #[test]
 fn a_far_end_s_expired_certificate_is_shown() {
     for carrier in ["", "fallback = \"only\"\n"] {
@@ -198,7 +199,7 @@ fn a_far_end_s_expired_certificate_is_shown() {
     }
 }
 
-/// Who may try as often as it likes fills no log, and is counted all the same.
+/// A client that tries as often as it likes does not fill the log, and is counted all the same.
 #[test]
 fn a_warning_is_given_now_and_then_and_the_console_shows_the_last() {
     let Some(stage) = Stage::set() else { return };

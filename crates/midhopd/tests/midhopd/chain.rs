@@ -17,18 +17,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const FAMILY: Family = Family::V4;
-/// Where the third one listens.
+/// The address at which the third daemon listens.
 const LAST: &str = "10.0.2.2:4434";
 const EARLY: &str = "accept = \"early\"\n";
-/// Soon taken for broken, but not by a machine that has other things to do.
+/// A tunnel that is given up soon, but not because of a busy machine.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
 
-/// What the second one has beside its listener: the third as a peer, and a rule by which flows go there.
+/// The second daemon's configuration besides its listener: the third daemon as a peer, and a rule
+/// that sends flows there.
 fn onwards(otherwise: &str) -> String {
     onwards_with(otherwise, QUICK, "")
 }
 
-/// The same; `peer` adds to the table of the third.
+/// The same; `peer` adds to the third daemon's table.
 fn onwards_with(otherwise: &str, timing: &str, peer: &str) -> String {
     format!(
         "{timing}[peers.last]\naddress = \"{LAST}\"\n{timing}{peer}[[rules]]\n\
@@ -53,7 +54,8 @@ impl Chain {
         Self::start_with(stage, accept, QUICK, "")
     }
 
-    /// The same with other times after which a peer is dead; `peer` adds to the tables of those that are asked for flows.
+    /// The same with other timeouts for peers. `peer` adds to the tables of the peers to which
+    /// flows are sent.
     fn start_with(stage: &Stage, accept: &str, timing: &str, peer: &str) -> Self {
         let authority = Authority::new(&["near", "far", "last"]);
         let last = stage::start(&stage.server, &last_config(&authority, timing));
@@ -93,14 +95,15 @@ fn bytes_pass_three_proxies_both_ways() {
     }
 }
 
-/// The middle of a chain keeps nothing: a flow stays with the carrier that it has when the tunnel changes to another one.
+/// The middle of a chain keeps no bytes: when the tunnel changes its carrier, a flow stays with the
+/// carrier that it has.
 #[test]
 fn flows_of_a_chain_stay_where_they_are_when_their_tunnel_changes() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
     let chain = Chain::start(&stage, EARLY);
     let listener = stage.listen(FAMILY);
-    // The first one's response announces what the second one may ask for.
+    // The response to the first request announces what later requests may ask for.
     let flows = [(); 2].map(|()| {
         let flow = stage.flow(&listener);
         pass(&flow.0, &flow.1);
@@ -116,7 +119,7 @@ fn flows_of_a_chain_stay_where_they_are_when_their_tunnel_changes() {
         assert!(begun.elapsed() < Duration::from_secs(100), "it does not return to UDP");
         std::thread::sleep(Duration::from_millis(100));
     }
-    // A new one goes by the other carrier while they stay.
+    // A new flow uses the other carrier, and these stay.
     let (client, server) = stage.flow(&listener);
     pass(&client, &server);
     for (client, server) in &flows {
@@ -149,11 +152,13 @@ fn resets_pass_three_proxies() {
     }
 }
 
-/// What was acknowledged to an end that then resets comes out at the other end of the chain, and the reset after it.
+/// Bytes that were acknowledged to an end that then resets reach the other end of the chain, and
+/// the reset follows them.
 #[test]
 fn what_was_acknowledged_passes_three_proxies_before_the_reset() {
     let Some(stage) = Stage::set() else { return };
-    // All that a busy machine needs to carry what full buffers hold: no peer is to be taken for dead meanwhile.
+    // The timeouts suffice for a busy machine to carry what full buffers hold: no peer is given up
+    // meanwhile.
     let chain = Chain::start_with(&stage, EARLY, KNOWN_LINK, "request = \"template\"\n");
     let listener = stage.listen(FAMILY);
     for from_server in [false, true] {
@@ -165,7 +170,8 @@ fn what_was_acknowledged_passes_three_proxies_before_the_reset() {
     until("no place is kept", || proxies.map(|it| it.admission().flows()) == [0; 3]);
 }
 
-/// A client whose flow stands still at the far end of a chain holds up no other, and loses nothing.
+/// A flow whose client does not read, at the far end of a chain, holds up no other flow, and loses
+/// nothing.
 #[test]
 fn a_reader_that_stands_still_closes_windows_all_the_way() {
     let Some(stage) = Stage::set() else { return };
@@ -198,7 +204,7 @@ fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
     });
 }
 
-/// A request that has been passed on as often as any may be is refused: it goes round in circles.
+/// A request with the maximum number of hops is refused: it is in a loop.
 #[test]
 fn a_request_that_came_too_far_is_a_loop() {
     let Some(stage) = Stage::set() else { return };
@@ -217,7 +223,7 @@ fn a_request_that_came_too_far_is_a_loop() {
     }
 }
 
-/// The third one's rule sends flows on to a fourth, whose rule sends them to the second.
+/// The third daemon's rule sends flows to a fourth, whose rule sends them to the second.
 #[test]
 fn a_chain_that_bites_its_tail_is_refused() {
     let Some(stage) = Stage::set() else { return };

@@ -1,6 +1,8 @@
-//! What a client sends at once goes through a chain at once: the next proxy has it before it has answered.
+//! Early data of a client goes through a chain at once: the next proxy receives it before it has
+//! responded.
 //!
-//! `client – gateway with the first – server's host with the second, and a third one of our own making`
+//! `client – gateway with the first proxy – server's host with the second, and a third one that is
+//! part of the test`
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::flows::read_until_error;
@@ -17,7 +19,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::scope;
 
 const FAMILY: Family = Family::V4;
-/// Where the third one listens.
+/// The address at which the third proxy listens.
 const LAST: &str = "10.0.2.2:4434";
 const EARLY: &str = "accept = \"early\"\n";
 const GRANTED: &[(&str, &str)] = &[(":status", "200")];
@@ -33,7 +35,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// `peer` adds to the second one's table of the third, `settings` are the third one's.
+    /// `peer` adds to the second proxy's table of the third, `settings` are the third one's.
     fn start(stage: &Stage, otherwise: &str, peer: &str, settings: Settings) -> Self {
         let authority = Authority::new(&["near", "far", "last"]);
         let (host, opening) = Host::new(&stage.server, LAST, &authority, "last", settings);
@@ -42,8 +44,8 @@ impl Chain {
              match.destination = \"10.0.2.0/24\"\ntunnel = \"last\"\notherwise = \"{otherwise}\"\n"
         );
         let middle = stage::start(&stage.server, &far_config(FAMILY, &authority, &onwards));
-        // In the classic form, which a tunnel has until the far end's settings are there, a request whose client has
-        // left stays until it is answered.
+        // A tunnel uses the classic form until the far end's settings have arrived. In that form,
+        // the request of a client that has left stays until the response.
         let form = "request = \"template\"\n";
         let near = near_config(FAMILY, &authority, EARLY, form, "otherwise = \"reject\"\n");
         let near = stage.start(&near);
@@ -76,7 +78,7 @@ fn the_first_bytes_are_there_before_the_next_proxy_has_answered() {
     let target = listener.local_addr().expect("an address").to_string();
     assert_eq!(value(&asked.fields, ":authority"), Some(&*target));
     assert_eq!(asked.receive_data(6), b"may I?");
-    // A long one goes on as well, and nothing of the flow is sent to the client meanwhile.
+    // A long upload is forwarded as well, while the client receives nothing of the flow.
     let long = noise(1, 2_000_000);
     scope(|scope| {
         scope.spawn(|| send_all(&client, &long));
@@ -97,7 +99,7 @@ fn the_first_bytes_are_there_before_the_next_proxy_has_answered() {
     assert_eq!(chain.sums(|it| &it.bytes_down), [3_000_000; 2]);
 }
 
-/// A refusal after bytes have been received is passed on as one before any.
+/// A refusal after bytes were received is forwarded like one without bytes.
 #[test]
 fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
     let Some(stage) = Stage::set() else { return };
@@ -135,7 +137,7 @@ fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
         assert!(matches!(rest, Ok(None::<Frame>)), "{rest:?}");
     }
     assert_eq!(listener.accept().expect_err("nobody").kind(), ErrorKind::WouldBlock);
-    // And a client that has been accepted sees a reset.
+    // A client that was accepted early sees a reset.
     let client = connect(&stage, &listener);
     (&client).write_all(b"early").expect("writing");
     let mut asked = guest.asked();
@@ -145,7 +147,8 @@ fn a_refusal_that_comes_after_bytes_is_the_client_s_answer() {
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
 }
 
-/// The next proxy has reached nobody: what it received is sent to the server, once.
+/// The next proxy reports that it has reached no server: the bytes that it received are sent to the
+/// server directly, once.
 #[test]
 fn what_a_proxy_without_room_has_received_comes_to_the_server_without_it() {
     let Some(stage) = Stage::set() else { return };
@@ -178,7 +181,8 @@ fn what_a_proxy_without_room_has_received_comes_to_the_server_without_it() {
     until("both have booked ends in order", || chain.sums(|it| &it.ended) == [2; 2]);
 }
 
-/// Whether a proxy that is gone has sent to a server what it received, nobody knows: it is not sent again.
+/// If a proxy is gone, it is not known whether it has sent the bytes to a server: they are not sent
+/// again.
 #[test]
 fn what_may_have_been_sent_is_not_sent_again() {
     let Some(stage) = Stage::set() else { return };
@@ -186,7 +190,7 @@ fn what_may_have_been_sent_is_not_sent_again() {
     let guest = chain.host.welcome(&chain.opening);
     let listener = stage.listen(FAMILY);
     listener.set_nonblocking(true).expect("a mode");
-    // Nor is what is too much to be kept.
+    // Bytes beyond the limit of what is kept are not sent again either.
     let much = noise(6, 1_000_000);
     let client = connect(&stage, &listener);
     (&client).write_all(&much).expect("writing");
@@ -204,7 +208,7 @@ fn what_may_have_been_sent_is_not_sent_again() {
     until("nobody keeps a place", || chain.middle.admission().flows() == 0);
 }
 
-/// A client that breaks off while the next proxy thinks takes its request back there.
+/// If a client resets while the next proxy has not responded, its request there is cancelled.
 #[test]
 fn a_client_that_leaves_before_the_answer_is_taken_back() {
     let Some(stage) = Stage::set() else { return };

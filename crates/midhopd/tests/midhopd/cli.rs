@@ -1,5 +1,5 @@
-//! The program's command line: bad input gives one clear error and the right exit code, and nothing
-//! is left half-configured behind.
+//! The program's command line: bad input gives one clear error and the right exit code, and leaves
+//! nothing half-configured.
 
 use crate::program::{self, Desk, Running, errors, midhopd, output_in, traces, wait_for_ready};
 use crate::stage::{self, Stage};
@@ -55,7 +55,8 @@ fn a_wrong_command_line_is_a_usage_error() {
     assert_error(&output, 64, &["/no/such/file cannot be read", "hint: "]);
 }
 
-/// Wherever addresses and networks are taken, what is wrong with one is reported in our words, with what to write.
+/// Wherever addresses and networks are read, an invalid one is reported in our own words, with a
+/// correct example.
 #[test]
 fn addresses_and_networks_are_refused_with_what_to_write() {
     for (config, key, message, hint) in [
@@ -164,7 +165,8 @@ fn a_wrong_configuration_is_reported_by_file_line_and_key() {
     }
 }
 
-/// Such as ppp0 at boot: the daemon serves, reports it, and takes its flows from when it is there.
+/// For example ppp0 at boot: the daemon serves, reports that the interface is missing, and takes
+/// its flows once it exists.
 #[test]
 fn an_interface_that_is_not_there_yet_is_waited_for() {
     let Some(stage) = Stage::set() else { return };
@@ -176,7 +178,7 @@ fn an_interface_that_is_not_there_yet_is_waited_for() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// What a start or a reload would find missing, `check --host` finds before.
+/// `check --host` finds in advance what would be missing at a start or a reload.
 #[test]
 fn a_check_against_the_host_finds_what_is_missing_on_it() {
     let on_host = |config: &str| {
@@ -194,7 +196,7 @@ fn a_check_against_the_host_finds_what_is_missing_on_it() {
     ] {
         assert_error(&on_host(&format!("{config}{more}")), 1, &[part, "hint: "]);
     }
-    // Another host's kernel may have what is called so.
+    // Another host's kernel may have an algorithm with such a name.
     for (name, warning) in [("hyblla", true), ("hybla", false), ("nothing-like-it", false)] {
         let desk = Desk::new(&format!("[legs.lo]\ncongestion = \"{name}\"\n"));
         let output = midhopd().arg("check").arg(desk.config()).output().expect("starting");
@@ -237,7 +239,8 @@ fn a_missing_privilege_is_one_clear_error() {
     let desk = Desk::new(INTERCEPT);
     let mut command = desk.command();
     let output = stage.gateway.run(|| {
-        // Of this thread and what it starts only: what is not in the bounding set, not even root gets.
+        // Only for this thread and its children: root does not get a capability that is not in the
+        // bounding set.
         caps::drop(None, CapSet::Bounding, Capability::CAP_NET_ADMIN).expect("one capability less");
         command.output()
     });
@@ -253,7 +256,7 @@ fn an_unknown_congestion_control_is_one_clear_error() {
     refused(&stage, &config, 1, &["leg \"lan0\"", "\"warp\"", "hint: "]);
 }
 
-/// Runs with another `nft` in the way.
+/// Runs with another `nft` first in the path.
 fn refused_with_nft(script: Option<&str>, parts: &[&str]) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(INTERCEPT);
@@ -274,7 +277,7 @@ fn a_host_without_nft_is_one_clear_error() {
     refused_with_nft(None, &["nft", "install nftables"]);
 }
 
-/// What nft prints on a kernel that has no such expression.
+/// What nft prints on a kernel without this expression.
 #[test]
 fn a_kernel_without_tproxy_is_one_clear_error() {
     let script = "#!/bin/sh\n\
@@ -309,7 +312,8 @@ fn an_explicit_proxy_needs_no_privilege() {
     assert!(ready.is_ok(), "it did not get ready: {ready:?}");
 }
 
-/// As systemd starts it: an ordinary user with the capabilities of the unit and no way to more.
+/// The start as systemd does it: an ordinary user with the unit's capabilities, and no way to
+/// others.
 #[test]
 fn the_units_privileges_are_enough() {
     let Some(stage) = Stage::set() else { return };
@@ -360,7 +364,8 @@ fn the_units_privileges_are_enough() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     assert!(there.len() >= 3, "it intercepts nothing: {there:?}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
-    // CAP_NET_ADMIN and CAP_NET_BIND_SERVICE: the rest is given up. The data plane has none.
+    // The keeper has CAP_NET_ADMIN and CAP_NET_BIND_SERVICE, and has given up the rest. The data
+    // plane has none.
     let [data_plane, keeper] = capabilities.map(|status| status.expect("its status"));
     assert!(data_plane.contains("CapEff:\t0000000000000000"), "{data_plane}");
     assert!(keeper.contains("CapEff:\t0000000000001400"), "{keeper}");

@@ -1,8 +1,8 @@
-//! A flow that ended in order leaves the kernel no orphan: its sockets are ours until their far ends have
-//! acknowledged all of it.
+//! A flow that ended in order leaves no orphan to the kernel: the proxy keeps its sockets until
+//! their far ends have acknowledged everything.
 //!
-//! Beyond `net.ipv4.tcp_max_orphans` the kernel resets orphans. That limit is the whole machine's, in whichever
-//! namespace they are, so that a test may not set it: it looks whether there are any.
+//! Beyond `net.ipv4.tcp_max_orphans` the kernel resets orphans. That limit applies to the whole
+//! machine and all namespaces, so a test may not set it. It counts orphans instead.
 
 use crate::stage::{self, Family, Stage, nft, noise, receive_all, send_all, until};
 use midhop_testbed::namespace::Namespace;
@@ -12,10 +12,11 @@ use std::thread::scope;
 
 const EARLY: &str = "accept = \"early\"\n";
 const FLOWS: usize = 40;
-/// The kernel's states in which a far end has not acknowledged our end.
+/// The kernel's states in which the far end has not acknowledged our FIN.
 const UNACKNOWLEDGED: [&str; 3] = ["04", "09", "0B"];
 
-/// Of the sockets whose end has not been acknowledged: those that a process holds, and the orphans.
+/// The number of sockets whose FIN has not been acknowledged: those that a process holds, and the
+/// orphans.
 fn closing(inside: &Namespace, family: Family) -> (usize, usize) {
     let table = match family {
         Family::V4 => "/proc/thread-self/net/tcp",
@@ -33,7 +34,7 @@ fn closing(inside: &Namespace, family: Family) -> (usize, usize) {
     found
 }
 
-/// From now on nothing that `host` sends leaves it, and then it does again.
+/// Drops everything that `host` sends, until the rule is removed.
 fn mute(host: &Namespace) {
     nft(
         host,
@@ -50,7 +51,8 @@ fn ended(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.ended.value()).sum()
 }
 
-/// One end has ended its stream; then it falls silent, and the other sends its last and goes.
+/// One end has ended its stream and then falls silent. The other end sends its last bytes and
+/// closes.
 fn last_words(stage: &Stage, family: Family, to_client: bool) {
     let listener = stage.listen(family);
     let flows: Vec<(TcpStream, TcpStream)> = (0..FLOWS)
@@ -124,7 +126,7 @@ fn many_ends_at_once_reach_their_slow_readers() {
     until("all have ended in order", || ended(&proxy) == flows.len() as u64);
 }
 
-/// An end that never acknowledges is left to the kernel after a while, and keeps no place.
+/// An end that never acknowledges is left to the kernel after a while, and takes no place.
 fn given_up(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy(&format!("{EARLY}[limits]\nlinger = \"300 ms\"\n"));

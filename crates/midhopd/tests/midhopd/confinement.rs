@@ -1,4 +1,5 @@
-//! What the running daemon may do, as the kernel sees it, and what becomes of who tries more.
+//! What the running daemon may do, as the kernel reports it, and what happens to a process that
+//! tries more.
 
 use crate::program::{Desk, Running};
 use crate::stage::{Family, Stage, receive_all, send_all, until};
@@ -11,13 +12,13 @@ use std::process::{Command, ExitStatus};
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n";
 
-/// Set for a copy of this program that is to try something: what.
+/// Set for a copy of this program: the name of what it is to try.
 const TRY: &str = "MIDHOP_TEST_TRY";
 
 /// What the kernel reports of the threads of a process, by their names.
 fn threads(process: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
-    // One that has ended since has no status.
+    // A thread that has ended meanwhile has no status.
     let status = |task: std::io::Result<std::fs::DirEntry>| {
         let text = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
         let pair = |line: &str| {
@@ -38,7 +39,7 @@ fn whoever_reads_what_strangers_send_is_confined() {
     ));
     let running = Running::start(&stage, &desk);
     let names = ["midhopd-data", "worker-0", "worker-1", "explicit", "gate", "keeper"];
-    // Each gives itself its name, maybe after the daemon has reported that it serves.
+    // Each thread sets its own name, perhaps after the daemon has reported that it serves.
     until("its threads", || {
         let threads = threads(running.id());
         names.iter().all(|name| threads.contains_key(*name))
@@ -89,7 +90,7 @@ fn what_serving_does_not_use_is_refused() {
 
 #[test]
 fn a_copy_of_this_program_tries() {
-    // Without the variable it is the list of tests that asks, and nothing is to be tried.
+    // Without the variable this is an ordinary test run, and nothing is tried.
     let Some(what) = std::env::var_os(TRY) else { return };
     let what = what.into_string().expect("a word");
     if what == "file" {

@@ -1,4 +1,4 @@
-//! The commands that ask a running daemon: what they show of live flows, and who may ask.
+//! The commands that query a running daemon: what they show of live flows, and who may use them.
 
 use crate::pages::{ADMIN, assert_published, json};
 use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
@@ -19,7 +19,7 @@ const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[legs.lan0]\n[legs.wan
     [[rules]]\nmatch.destination_port = 25\naction = \"reject\"\n\
     [[rules]]\nmatch.source = \"10.0.0.0/8\"\naction = \"split\"\n";
 
-/// What a command prints that asks the daemon of this desk.
+/// The output of a command that queries this desk's daemon.
 fn ask(stage: &Stage, desk: &Desk, arguments: &[&str]) -> Output {
     let mut command = midhopd();
     command.args(arguments).arg("--socket").arg(desk.socket());
@@ -73,7 +73,7 @@ fn live_flows_and_legs_are_shown() {
         let output = ask(&stage, &desk, &[command]);
         assert!(output.status.success() && text(&output).contains(part), "{}", text(&output));
     }
-    // Moved between its two looks, so that it has a rate.
+    // The flow moves bytes between the two samples, so that it has a rate.
     let mut watched = |format: &[&str]| {
         let command = [&["top", "-n", "2", "-i", "0.5"], format].concat();
         std::thread::scope(|scope| {
@@ -110,7 +110,8 @@ fn live_flows_and_legs_are_shown() {
     assert!(errors(&gone).contains("hint: start the daemon"), "{}", errors(&gone));
 }
 
-/// Before its configuration asks for anything, and while it begins to serve, without a moment between the two.
+/// Before the configuration takes any flow, and while the daemon begins to serve, without a gap
+/// between the two.
 #[test]
 fn a_daemon_that_idles_answers_that_nothing_is_configured() {
     let Some(stage) = Stage::set() else { return };
@@ -128,7 +129,7 @@ fn a_daemon_that_idles_answers_that_nothing_is_configured() {
     let why: Why = answer(&stage, &desk, &["why", "10.0.1.2", "10.0.2.2:443"]);
     assert_eq!(why.outcome, FlowOutcome::NotIntercepted);
     assert!(why.steps[0].finding.contains("nothing is configured"), "{why:?}");
-    // Whoever speaks no HTTP is shown out, and it goes on.
+    // A client that does not speak HTTP is refused, and the daemon goes on.
     let mut stranger = UnixStream::connect(desk.socket()).expect("a connection");
     stranger.write_all(&[0x16; 100_000]).ok();
     drop(stranger);
@@ -159,7 +160,7 @@ fn a_daemon_that_idles_answers_that_nothing_is_configured() {
     assert!(!desk.socket().exists(), "the socket is left behind");
 }
 
-/// One that idles moves its socket where a reload has it, and leaves none behind.
+/// An idle daemon moves its socket when a reload changes the path, and leaves none behind.
 #[test]
 fn a_daemon_that_idles_moves_its_socket() {
     let Some(stage) = Stage::set() else { return };
@@ -179,7 +180,7 @@ fn a_daemon_that_idles_moves_its_socket() {
     assert!(!other.exists(), "the socket is left behind");
 }
 
-/// The answer about a flow that would begin is what becomes of one that begins.
+/// The answer about a hypothetical flow is what then happens to a real one.
 #[test]
 fn why_explains_live_and_hypothetical_flows() {
     let Some(stage) = Stage::set() else { return };
@@ -216,7 +217,7 @@ fn why_explains_live_and_hypothetical_flows() {
     let page = text(&ask(&stage, &desk, &["why", &from, &server.to_string()]));
     assert!(page.contains("rules.2") && page.contains("10.0.0.0/8"), "{page}");
 
-    // The live flow keeps what decided; a new one is decided on by the rules of now.
+    // The live flow keeps its decision. A new flow is decided on by the present rules.
     desk.rewrite(&CONFIG.replace("\"split\"", "\"reject\""));
     let reloaded: Reload = answer(&stage, &desk, &["reload"]);
     assert_eq!(reloaded.error, None);
@@ -228,7 +229,7 @@ fn why_explains_live_and_hypothetical_flows() {
     assert_eq!(draining.outcome, FlowOutcome::Bypass, "{draining:?}");
 }
 
-/// Answers are as their published schemas have them.
+/// Answers conform to their published schemas.
 #[test]
 fn answers_hold_to_their_schemas() {
     let Some(stage) = Stage::set() else { return };
@@ -277,7 +278,8 @@ fn a_reload_reports_its_result() {
     assert_published("reload", &serde_json::from_slice(&refused.stdout).expect("JSON"));
 }
 
-/// Only its user may connect, nobody can fill it or stop it, and what it does not understand it refuses.
+/// Only its user may connect, no client can fill it or stop it, and it refuses what it does not
+/// understand.
 #[test]
 fn the_control_socket_withstands_its_clients() {
     let Some(stage) = Stage::set() else { return };
@@ -285,7 +287,8 @@ fn the_control_socket_withstands_its_clients() {
     let _running = Running::start(&stage, &desk);
     let mode = std::fs::metadata(desk.socket()).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // More idle clients than it has places for: those go once their heads are late.
+    // More idle clients than there are places: their connections end when their request heads are
+    // late.
     let idle: Vec<_> =
         (0..40).map(|_| UnixStream::connect(desk.socket()).expect("a connection")).collect();
     for request in [

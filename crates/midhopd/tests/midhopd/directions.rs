@@ -1,5 +1,5 @@
-//! Either side opens and either side sends: with one proxy, with a pair, with a pair of which both open tunnels,
-//! and with a chain.
+//! Either side opens flows and either side sends: with one proxy, with a pair, with a pair in which
+//! both open tunnels, and with a chain.
 //!
 //! `client – gateway – ground – origin`
 
@@ -14,16 +14,18 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread::scope;
 
-/// What the opener sends, and the other end: each alone, and both.
+/// Bytes that the opener and the other end send: each end alone, and both.
 const SENT: [(usize, usize); 3] = [(200_000, 0), (0, 200_000), (200_000, 200_000)];
 const ACCEPT: [&str; 2] = ["after-connect", "early"];
 const NEAR: &str = "\"lan0\", \"wan0\"";
 const FAR: &str = "\"wan0\", \"out0\"";
 const REJECT: &str = "otherwise = \"reject\"\n";
-/// Where the near end listens if the far one opens tunnels too, and the last one of a chain.
+/// The port at which the near end listens if the far end opens tunnels too, and that of a chain's
+/// last proxy.
 const OTHER_PORT: u16 = PORT + 1;
 
-/// The proxies of a test, from the client's side, and whom each side sees of a flow that the other opens.
+/// The proxies of a test, from the client's side, and the address that each side sees of a flow
+/// that the other one opens.
 struct Course {
     proxies: Vec<DataPlane>,
     origin_sees: IpAddr,
@@ -35,7 +37,7 @@ fn intercept(interfaces: &str, accept: &str) -> String {
     format!("[intercept]\ninterfaces = [{interfaces}]\naccept = \"{accept}\"\n")
 }
 
-/// A table of a peer that is gone to, and the rule that sends it flows.
+/// The table of a peer to connect to, and the rule that sends flows to it.
 fn towards(peer: &str, at: SocketAddr, rule: &str) -> String {
     format!("[peers.{peer}]\naddress = \"{at}\"\n[[rules]]\ntunnel = \"{peer}\"\n{rule}")
 }
@@ -64,7 +66,7 @@ impl Course {
         Self::new(vec![near, far], [at(family, 3, 1), at(family, 3, 2)], authority)
     }
 
-    /// A pair of which each end sends the other all flows, and lets none go without the tunnel.
+    /// A pair in which each end sends the other all flows, and lets none pass without the tunnel.
     fn mutual(ground: &Ground, family: Family, accept: &str) -> Self {
         let authority = Authority::new(&["near", "far"]);
         let near_at = SocketAddr::new(at(family, 2, 1), OTHER_PORT);
@@ -111,7 +113,8 @@ impl Course {
         self.proxies.iter().map(sum).collect()
     }
 
-    /// Every flow comes about through the first proxy and carries its bytes, whoever opens it and whoever sends.
+    /// Every flow is opened through the first proxy and carries its bytes, whichever end opens it
+    /// and whichever sends.
     fn carries(&self, ground: &Ground, family: Family) {
         let (outside, inside) = (ground.listen(family), ground.listen_inside(family));
         let mut flows = 0;
@@ -192,7 +195,7 @@ fn chain_ipv6() {
     all_directions(Family::V6, Course::chain);
 }
 
-/// A near end that intercepts `interfaces`, whose rule `otherwise` adds to, and the far end.
+/// A near end that intercepts `interfaces`, with its rule's `otherwise`, and the far end.
 fn pair_with(ground: &Ground, family: Family, interfaces: &str, otherwise: &str) -> Course {
     let authority = Authority::new(&["near", "far"]);
     let far = start(&ground.stage.server, &far_config(family, &authority, ""));
@@ -203,8 +206,8 @@ fn pair_with(ground: &Ground, family: Family, interfaces: &str, otherwise: &str)
     Course::new(vec![near, far], [at(family, 3, 1), at(family, 3, 2)], authority)
 }
 
-/// What comes from the peer's side passes by where the other side's interface is not intercepted, or the rule asks
-/// for it.
+/// Flows from the peer's side pass by if the other side's interface is not intercepted, or if the
+/// rule says so.
 fn passes_by(family: Family) {
     let Some(ground) = Ground::set() else { return };
     let listener = ground.listen_inside(family);
@@ -228,7 +231,7 @@ fn flows_from_the_peers_side_pass_by_ipv6() {
     passes_by(Family::V6);
 }
 
-/// Where nothing may go without the tunnel, what comes without it is reset at once.
+/// If nothing may pass without the tunnel, flows that arrive without it are reset at once.
 fn is_refused(family: Family) {
     let Some(ground) = Ground::set() else { return };
     let listener = ground.listen_inside(family);
@@ -251,8 +254,8 @@ fn flows_from_the_peers_side_are_refused_ipv6() {
     is_refused(Family::V6);
 }
 
-/// A server behind the origin, which reaches the ground's tunnel by a link of its own: flows come by another
-/// interface than that towards the ground.
+/// A server behind the origin, which reaches the ground's tunnel over a link of its own: flows
+/// arrive by another interface than the one towards the ground.
 struct Beyond {
     listener: TcpListener,
     _server: Namespace,
@@ -286,8 +289,8 @@ impl Beyond {
     }
 }
 
-/// A second gateway beyond the ground sends all flows back into a tunnel to the ground, which has opened them: it
-/// is told so, and lets them go on.
+/// A second gateway beyond the ground sends all flows back into a tunnel to the ground, which has
+/// opened them: the ground reports a loop, and the gateway carries the flows on without the tunnel.
 fn comes_back(family: Family, transparent: bool) {
     let Some(ground) = Ground::set() else { return };
     let authority = Authority::new(&["near", "far", "beyond"]);

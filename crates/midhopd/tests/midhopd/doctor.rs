@@ -1,4 +1,4 @@
-//! What the doctor reports is true: where interception works it has proved it, and where it does not it
+//! The doctor's report is true: if interception works it has tried it, and if it does not work it
 //! reports that.
 
 use crate::program::{copy_program, midhopd, write_script};
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Examines; gives the exit code and the report.
+/// Runs the doctor. Returns the exit code and the report.
 fn examine(path: Option<&Path>) -> (Option<i32>, Value) {
     let mut command = midhopd();
     if let Some(path) = path {
@@ -25,7 +25,7 @@ fn examine_with(mut command: Command) -> (Option<i32>, Value) {
     (output.status.code(), report)
 }
 
-/// The verdict and detail on everything whose name begins so.
+/// The verdict and detail of every finding whose name begins with `name`.
 fn verdicts<'a>(report: &'a Value, name: &str) -> Vec<(&'a str, &'a str)> {
     let findings = report["findings"].as_array().expect("findings");
     let wanted = |found: &&Value| found["name"].as_str().is_some_and(|own| own.starts_with(name));
@@ -57,7 +57,7 @@ fn where_interception_works_it_is_proved() {
     }
 }
 
-/// In namespaces of an ordinary user's own, where nothing that takes a privilege of the host's can be had.
+/// In namespaces of an ordinary user, without any privilege of the host.
 #[test]
 fn it_is_proved_to_an_ordinary_user() {
     if Stage::set().is_none() {
@@ -98,7 +98,7 @@ fn the_table_shows_the_same() {
     assert!(stdout.ends_with("Interception works on this host.\n"), "{stdout}");
 }
 
-/// Puts another `nft` in the way, one that behaves as on a kernel without the expression.
+/// Puts another `nft` first in the path, which behaves as on a kernel without the expression.
 #[test]
 fn a_kernel_without_tproxy_is_reported() {
     if Stage::set().is_none() {
@@ -125,7 +125,7 @@ fn a_kernel_without_tproxy_is_reported() {
     );
 }
 
-/// What it reports of the firewall of the stage's gateway, with what would do.
+/// What it reports of the firewall of the stage's gateway, with the line that helps.
 fn firewall(stage: &Stage) -> Vec<(String, Option<String>)> {
     let (_, report) = stage.gateway.run(|| examine_with(midhopd())).expect("entering");
     let findings = report["findings"].as_array().expect("findings").iter();
@@ -144,7 +144,8 @@ fn shell(stage: &Stage, line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Rules of the host that are in the way are reported with the line that would do; and it does.
+/// Rules of the host that drop the daemon's packets are reported with the line that helps, and this
+/// line does help.
 #[test]
 fn rules_in_the_way_are_reported_with_the_line_that_would_do() {
     let Some(stage) = Stage::set() else { return };
@@ -163,7 +164,7 @@ fn rules_in_the_way_are_reported_with_the_line_that_would_do() {
         shell(&stage, &hint);
     }
     assert_eq!(firewall(&stage), []);
-    // A filter with connection tracking has what it takes.
+    // A filter with connection tracking lets the daemon's packets pass.
     nft(&stage.gateway, "flush ruleset");
     nft(
         &stage.gateway,

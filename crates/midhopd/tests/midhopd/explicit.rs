@@ -1,4 +1,4 @@
-//! Clients that ask for the proxy, by HTTP CONNECT and SOCKS5, end to end.
+//! Clients that request the proxy, by HTTP CONNECT and SOCKS5, end to end.
 
 use crate::flows::{self, duties};
 use crate::program::{Desk, Running, log_of};
@@ -22,7 +22,7 @@ pub fn start(stage: &Stage, more: &str) -> (Desk, Running) {
     (desk, running)
 }
 
-/// The gateway as its client knows it.
+/// The gateway's address, as its client knows it.
 pub fn gateway(family: Family) -> IpAddr {
     match family {
         Family::V4 => IpAddr::from([10, 0, 1, 1]),
@@ -30,7 +30,7 @@ pub fn gateway(family: Family) -> IpAddr {
     }
 }
 
-/// Asks by CONNECT, with `early` right behind the request; gives the answer's head.
+/// Sends a CONNECT request, with `early` directly behind it. Returns the head of the response.
 fn connect(stage: &Stage, family: Family, target: &str, early: &[u8]) -> (TcpStream, String) {
     let mut stream = stage.connect(SocketAddr::new(gateway(family), HTTP)).expect("the proxy");
     let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes();
@@ -45,7 +45,7 @@ fn connect(stage: &Stage, family: Family, target: &str, early: &[u8]) -> (TcpStr
     (stream, String::from_utf8(head).expect("text"))
 }
 
-/// Asks by SOCKS5, with `early` right behind the request; gives the reply's code.
+/// Sends a SOCKS5 request, with `early` directly behind it. Returns the code of the reply.
 fn socks(stage: &Stage, family: Family, target: SocketAddr, early: &[u8]) -> (TcpStream, u8) {
     let mut stream = stage.connect(SocketAddr::new(gateway(family), SOCKS)).expect("the proxy");
     let mut request = vec![5, 1, 0, 5, 1, 0];
@@ -72,7 +72,8 @@ fn socks(stage: &Stage, family: Family, target: SocketAddr, early: &[u8]) -> (Tc
     (stream, reply[1])
 }
 
-/// What the proxy has read of a client for itself, and answered, is none of the flow's when another process counts.
+/// The bytes that the proxy itself has exchanged with a client do not belong to the flow when
+/// another process counts the flow's bytes.
 #[test]
 fn requested_flows_outlive_the_data_plane() {
     let Some(stage) = Stage::set() else { return };
@@ -90,7 +91,7 @@ fn requested_flows_outlive_the_data_plane() {
         flows::impatient(server);
         let mut early = [0; 5];
         (&mut &*server).read_exact(&mut early).expect("what came with the request");
-        // From here on it is relayed.
+        // From here on the flow is relayed.
         flows::pass(client, server);
     }
     std::thread::scope(|scope| {
@@ -142,7 +143,8 @@ fn both_protocols_carry_every_byte_and_every_end() {
     }
 }
 
-/// What was acknowledged to a server that then resets reaches a client that reads late, and then the reset.
+/// Bytes that were acknowledged to a server that then resets reach a client that reads late, and
+/// then the reset.
 #[test]
 fn a_reset_comes_behind_what_was_acknowledged() {
     let Some(stage) = Stage::set() else { return };
@@ -179,7 +181,8 @@ fn refusals_are_answered_in_each_protocols_words() {
             Family::V4 => "127.0.0.1:9310".parse().expect("an address"),
             Family::V6 => "[::1]:9310".parse().expect("an address"),
         };
-        // Private, and in none of the prefixes that are opened; and this host, by an address that is in one.
+        // A private address in none of the permitted prefixes, and an address of this host in one
+        // of them.
         let private: SocketAddr = match family {
             Family::V4 => "192.168.7.7:80".parse().expect("an address"),
             Family::V6 => "[fc00::1]:80".parse().expect("an address"),
@@ -215,15 +218,15 @@ fn strangers_and_names_are_refused_where_that_was_asked_for() {
     let strangers = "[explicit]\nhttp_connect = \"[::]:3128\"\nclients = \"192.0.2.0/24\"\n";
     desk.rewrite(strangers);
     let _running = Running::start(&stage, &desk);
-    // Nothing of theirs is even read.
+    // Not even the client's request is read.
     let client = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP));
-    // The reset may come before connecting has returned.
+    // The reset may arrive before connecting has returned.
     let error = client.and_then(|mut client| client.read_once(&mut [0; 1])).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Those who may not come in, and those of a host that takes more than its part, keep nobody out: with places for
-/// sixteen, and nobody's time to ask over before the test is.
+/// Clients that are not admitted, and those of a host that takes more than its share, keep no other
+/// client out. There are sixteen places, and no request times out during the test.
 #[test]
 fn idle_connections_of_some_keep_no_others_out() {
     let Some(stage) = Stage::set() else { return };
@@ -232,7 +235,7 @@ fn idle_connections_of_some_keep_no_others_out() {
         let proxy = SocketAddr::new(gateway(family), HTTP);
         let listener = stage.listen(family);
         let target = listener.local_addr().expect("an address").to_string();
-        // By the other network, which is nobody's client.
+        // Through the other network, which has no permitted clients.
         let from_server = || {
             let stream = TcpStream::connect_timeout(&proxy, PATIENCE);
             stream.map(|stream| stream.set_read_timeout(Some(PATIENCE)).map(|()| stream))
@@ -247,7 +250,7 @@ fn idle_connections_of_some_keep_no_others_out() {
         let (_client, head) = connect(&stage, family, &target, b"");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     }
-    // One client holds what it may; another one of its network is served.
+    // One client holds as many places as it may; another one of its network is served.
     let own = |host: u8| SocketAddr::from(([10, 0, 1, host], 0));
     stage.client.add_address("lan0", own(3).ip(), 24).expect("a second address");
     let socket = |from: SocketAddr| {

@@ -1,8 +1,8 @@
-//! IPv6 extension headers in front of TCP that a proxy's socket might not take: routing headers of each type, with and
-//! without stops ahead, and authentication. Such flows pass by, packet for packet as their ends sent them, unless a
-//! rule rejects them.
+//! IPv6 extension headers in front of TCP that a proxy's socket might not accept: routing headers
+//! of each type, with and without segments left, and authentication. Such flows pass by, packet for
+//! packet as their ends sent them, unless a rule rejects them.
 //!
-//! Neither end has a kernel, so that no type depends on what one was built with.
+//! Both ends do without a kernel, so no header type depends on a kernel's configuration.
 
 use crate::hand::{
     AUTHENTICATION, DESTINATION, HOP_BY_HOP, Hand, Odd, Place, ROUTING, RST, SYN, address, prepare,
@@ -15,7 +15,7 @@ use std::thread;
 
 /// The common options of a SYN: MSS 1200.
 const MSS: [u8; 4] = [2, 4, 4, 0xb0];
-/// Where packets with a stop ahead go in the end.
+/// The final destination of packets with segments left.
 const BEYOND: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 7);
 
 /// Extension headers in front of TCP.
@@ -31,7 +31,7 @@ impl Front {
         Self { name, headers, beyond: None }
     }
 
-    /// A routing header (RFC 8200 §4.4) with one address, of which so many stops are ahead.
+    /// A routing header (RFC 8200 §4.4) with one address, and this many segments left.
     fn routed(name: &'static str, kind: u8, stops: u8) -> Self {
         let mut header = vec![0, 2, kind, stops, 0, 0, 0, 0];
         header.extend(BEYOND.octets());
@@ -52,9 +52,9 @@ impl Front {
 fn fronts() -> Vec<Front> {
     let padding = |kind: u8| (kind, vec![0, 0, 1, 4, 0, 0, 0, 0]);
     let routing = |kind: u8| Front::routed("", kind, 0).headers.remove(0);
-    // No addresses, nothing to do: RFC 5095 lets it pass even of type 0.
+    // Without addresses, RFC 5095 lets it pass even as type 0.
     let empty = (ROUTING, vec![0, 0, 0, 0, 0, 0, 0, 0]);
-    // An index, a number and what nobody here can verify (RFC 4302 §2).
+    // An index, a number, and a value that nobody here can verify (RFC 4302 §2).
     let authentication = (AUTHENTICATION, [&[0, 4, 0, 0][..], &[7; 20]].concat());
     vec![
         Front::new("an empty routing header", vec![empty]),
@@ -75,7 +75,7 @@ fn fronts() -> Vec<Front> {
     ]
 }
 
-/// The headers as they arrive: each names the next.
+/// The headers as they arrive: each has the number of the next.
 fn arriving(front: &Front) -> Vec<(u8, Vec<u8>)> {
     const TCP: u8 = 6;
     let kinds = front.headers.iter().skip(1).map(|(kind, _)| *kind).chain([TCP]);
@@ -146,7 +146,7 @@ fn routed_and_authenticated_flows_pass_untouched_early() {
     pass_untouched("early");
 }
 
-/// What a rule rejects does not pass because of what is in front of it.
+/// A flow that a rule rejects does not pass because of the headers in front of it.
 #[test]
 fn a_rule_that_rejects_holds_behind_all_extension_headers() {
     let Some(stage) = Stage::set() else { return };
@@ -158,7 +158,8 @@ fn a_rule_that_rejects_holds_behind_all_extension_headers() {
     );
     let seen = || counter(&stage.server, "seen", "syns");
     let padding = |kind: u8| (kind, vec![0, 0, 1, 4, 0, 0, 0, 0]);
-    // What authenticates its packets is IPsec's, whose flows no rule of the firewall or of the daemon knows.
+    // An authentication header belongs to IPsec, whose flows match no rule of the firewall or of
+    // the daemon.
     let is_ipsec = |front: &Front| front.headers.iter().any(|(kind, _)| *kind == AUTHENTICATION);
     let mut fronts: Vec<Front> = fronts().into_iter().filter(|it| !is_ipsec(it)).collect();
     fronts.extend([
@@ -169,7 +170,7 @@ fn a_rule_that_rejects_holds_behind_all_extension_headers() {
     let mut hand = Hand::new(&stage, Place::Client, Family::V6, 37_000);
     hand.other = SocketAddr::new(address(Place::Server, Family::V6), 80);
     let send = |hand: &mut Hand, front: &Front| {
-        // Another flow each time: nothing is known of it.
+        // Another flow each time, of which nothing is known.
         hand.own.set_port(hand.own.port() + 1);
         hand.send(SYN, hand.next, b"", &front.odd(&MSS));
     };
@@ -184,12 +185,12 @@ fn a_rule_that_rejects_holds_behind_all_extension_headers() {
     for front in &fronts {
         send(&mut hand, front);
     }
-    // One queue: those that it judges are judged before this one is refused.
+    // There is one queue: the packets before this one are decided on before it is refused.
     send(&mut hand, &Front::new("nothing", Vec::new()));
     let answer = hand.listen(PATIENCE).expect("a refusal");
     assert!(answer.has(RST));
     assert_eq!(seen(), before, "SYNs passed a rule that rejects them");
-    // Others pass.
+    // Other flows pass.
     hand.other.set_port(81);
     for front in &fronts {
         let before = seen();

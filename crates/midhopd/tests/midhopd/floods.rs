@@ -1,5 +1,5 @@
-//! Strangers who send SYNs by the thousand: others' flows are split all the same, each SYN brings at most one
-//! to a server, and what they take is bounded and given back.
+//! Attackers that send SYNs by the thousand. Others' flows are split all the same, each SYN causes
+//! at most one to a server, and what the attackers use is bounded and freed.
 //!
 //! `make flood` prints the figures.
 
@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// SYNs whose flows are under way at a time, of the daemon's clients.
+/// The most SYNs of the daemon's clients that are pending at a time.
 const PENDING: u64 = 1024;
 const ADMIN: ([u8; 4], u16) = ([127, 0, 0, 1], 9310);
 
@@ -42,7 +42,8 @@ fn number(status: &Value, name: &str) -> u64 {
     status["data_plane"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"))
 }
 
-/// Servers on every address of the server's host. They keep what they have accepted until it ends.
+/// Servers on every address of the server's host. They keep the connections that they accept until
+/// these end.
 fn serve(stage: &Stage, family: Family, stop: &AtomicBool, most: &AtomicU64) {
     let any: IpAddr = if family == Family::V4 {
         Ipv4Addr::UNSPECIFIED.into()
@@ -66,7 +67,7 @@ fn serve(stage: &Stage, family: Family, stop: &AtomicBool, most: &AtomicU64) {
     }
 }
 
-/// What became of ordinary flows and of the daemon during a flood.
+/// The outcome for ordinary flows and for the daemon during a flood.
 #[derive(Debug, Default)]
 struct Outcome {
     sent: u64,
@@ -82,7 +83,7 @@ struct Outcome {
     load: String,
 }
 
-/// Floods while it is its `turn`, and waits then until all is given back.
+/// Floods while it has its `turn`, and then waits until everything is freed.
 fn flood(
     family: Family,
     accept: &str,
@@ -91,7 +92,7 @@ fn flood(
     time: Duration,
     turn: &Mutex<()>,
 ) -> Option<Outcome> {
-    // Whose turn failed has reported it itself.
+    // A test that fails in its turn has reported this itself.
     let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     let stage = Stage::set()?;
     invite(&stage, family);
@@ -115,7 +116,7 @@ fn flood(
         send_all(&server, b"answer");
         assert_eq!(receive_all(&client), b"answer");
     };
-    // The client has come before, as those that are there when a flood begins.
+    // The client has connected before, like clients that exist when a flood begins.
     talk();
     until("it was split", || number(&status(&stage), "split_total") == 1);
     until("it has ended", || number(&status(&stage), "flows") == 0);
@@ -130,7 +131,7 @@ fn flood(
     let over = AtomicBool::new(false);
     scope(|scope| {
         scope.spawn(|| serve(&stage, family, &stop, &most));
-        // A test that fails stops the others as well.
+        // If a test fails, the other tests stop as well.
         let _stops = Stops(&stop);
         let flooding = scope.spawn(|| {
             let sent = stranger.flood(kind, rate, time);
@@ -140,7 +141,7 @@ fn flood(
         while !over.load(Relaxed) {
             talk();
             outcome.flows += 1;
-            // The page answers, whatever strangers do.
+            // The page responds, whatever attackers do.
             status(&stage);
             sample(&mut outcome, 1);
             sleep(Duration::from_millis(50));
@@ -164,7 +165,7 @@ fn flood(
     sample(&mut outcome, 2);
     (outcome.arrived, outcome.again) = arrived(&stage);
     outcome.at_servers = most.load(Relaxed);
-    // Nothing has broken: what comes now is split.
+    // Nothing is broken: later flows are split.
     let before = number(&status(&stage), "split_total");
     talk();
     until("it is split", || number(&status(&stage), "split_total") == before + 1);
@@ -172,7 +173,7 @@ fn flood(
     Some(outcome)
 }
 
-/// Stops those who follow a flag, however this ends.
+/// Stops the threads that check a flag, however this ends.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -181,21 +182,22 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// As long as clients that were let in and listeners that answered them may take.
+/// Time that clients that were let in, and listeners that responded to them, may take.
 const ENDED_WITHIN: Duration = Duration::from_secs(120);
 
-/// What holds whatever the machine's speed.
+/// Conditions that do not depend on the machine's speed.
 fn judge(kind: Kind, outcome: &Outcome) {
     let name = kind.name();
     assert!(outcome.flows > 0 && outcome.sent > 0, "{name}: {outcome:?}");
     assert!(outcome.arrived <= outcome.sent, "{name}: one SYN out for each SYN in: {outcome:?}");
     assert_eq!(outcome.again, 0, "{name}: no SYN is repeated that its source did not repeat");
     assert_eq!(outcome.by_watchdog, 0, "{name}: {outcome:?}");
-    // A part of the places for each target; the rest passes by, and no SYN-ACK of theirs is answered.
+    // Each target gets its share of the places. The other SYNs pass by, and their SYN-ACKs are not
+    // acknowledged.
     if matches!(kind, Kind::ToOne | Kind::Abandoned) {
         assert!(outcome.at_servers <= PENDING / 4, "{name}: {outcome:?}");
     }
-    // One socket a place, two for each ordinary flow, and what ends.
+    // One socket for each place, two for each ordinary flow, and those that are closing.
     assert!(
         outcome.sockets[1] <= outcome.sockets[0] + 2 * PENDING,
         "{name}: sockets are bounded: {outcome:?}"
@@ -206,7 +208,7 @@ fn judge(kind: Kind, outcome: &Outcome) {
     );
 }
 
-/// What strangers do in short, and how the daemon accepts meanwhile.
+/// The short floods, and how the daemon accepts clients meanwhile.
 const SHORT: [(Kind, &str); 5] = [
     (Kind::ToOne, "after-connect"),
     (Kind::ToMany, "after-connect"),
@@ -215,7 +217,8 @@ const SHORT: [(Kind, &str); 5] = [
     (Kind::BlackHoled, "early"),
 ];
 
-/// One flood after the other. That all is given back takes the kernel's time, which all of them wait for together.
+/// One flood after the other. Freeing everything takes the kernel's time, and all floods wait for
+/// that together.
 fn leave_others_split(family: Family) {
     let turn = Mutex::new(());
     scope(|scope| {
@@ -228,7 +231,7 @@ fn leave_others_split(family: Family) {
                 judge(kind, &outcome);
                 assert_eq!(outcome.split, outcome.flows, "{}: {outcome:?}", kind.name());
             };
-            // Whatever fails reports as whom.
+            // The thread's name shows which flood has failed.
             let name = format!("{}, {accept}, {family:?}", kind.name());
             std::thread::Builder::new().name(name).spawn_scoped(scope, short).expect("a thread");
         }
@@ -245,7 +248,7 @@ fn strangers_syns_leave_others_split_ipv6() {
     leave_others_split(Family::V6);
 }
 
-/// All kinds in turn, and a table of what became of them.
+/// All kinds in turn, with a table of the outcomes.
 #[test]
 #[ignore = "takes minutes: make flood"]
 fn figures() {
@@ -275,7 +278,7 @@ fn figures() {
     for kind in Kind::ALL.into_iter().take(kinds) {
         let time = Duration::from_secs(seconds);
         let of_family = |family| flood(family, "after-connect", kind, rate, time, &turn);
-        // One after the other floods; both wait together until all is given back.
+        // The floods follow each other. Both wait together until everything is freed.
         let outcomes = scope(|scope| {
             let both = [Family::V4, Family::V6]
                 .map(|family| (family, scope.spawn(move || of_family(family))));
@@ -307,7 +310,7 @@ fn figures() {
     }
 }
 
-/// A server that is silent gets as many SYNs as its client sent, and not one more.
+/// A silent server gets as many SYNs as its client sent, and not one more.
 fn one_for_one(family: Family) {
     let Some(stage) = Stage::set() else { return };
     invite(&stage, family);
@@ -332,7 +335,7 @@ fn one_for_one(family: Family) {
     until("it waits", || held() == 1);
     until("the kernel repeats it", || repeats() >= 2);
     assert_eq!(arrived(&stage), (1, 0), "one in, one out");
-    // The repeat leaves when the source has repeated its own.
+    // The retransmission leaves when the source has retransmitted its own SYN.
     stranger.send(spoofed, black).expect("a SYN");
     until("a second one is out", || arrived(&stage).0 == 2);
     until("it is given up", || held() == 0);
@@ -350,7 +353,7 @@ fn one_syn_out_for_one_syn_in_ipv6() {
     one_for_one(Family::V6);
 }
 
-/// The queue is full and nobody reads it: what the kernel repeats by itself does not pass.
+/// The queue is full and is not read: retransmissions of the kernel do not pass.
 fn none_from_a_full_queue(family: Family) {
     let Some(stage) = Stage::set() else { return };
     invite(&stage, family);
@@ -403,7 +406,8 @@ fn a_full_queue_lets_no_repeated_syn_pass_ipv6() {
     none_from_a_full_queue(Family::V6);
 }
 
-/// Servers that answer after 2 s, as across two satellites: the client has sent its SYN three times by then.
+/// Servers that respond after 2 s, as across two satellites: the client has sent its SYN three
+/// times by then.
 fn slow_server(family: Family) {
     let Some(stage) = Stage::set_over("rate = \"100 Mbit/s\"", "rate = \"100 Mbit/s\"", "2 s")
     else {

@@ -1,6 +1,6 @@
-//! What fails is reported by `/healthz`, and is replaced.
+//! Failures are reported by `/healthz`, and what failed is replaced.
 //!
-//! Sockets are made to fail by the kernel (`ss --kill`), as they are when their interface's driver gives up.
+//! The kernel makes sockets fail (`ss --kill`), as they do when their interface's driver gives up.
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::program::{Desk, Running, log_of, output_in, wording_of};
@@ -23,7 +23,7 @@ fn health(namespace: &midhop_testbed::namespace::Namespace) -> String {
     namespace.run(ask).expect("entering").unwrap_or_default()
 }
 
-/// Destroys sockets, as `ss` selects them; `None` where this kernel cannot.
+/// Destroys the sockets that `ss` selects; `None` if this kernel cannot.
 fn destroy(namespace: &midhop_testbed::namespace::Namespace, which: &[&str]) -> Option<()> {
     let mut command = Command::new("ss");
     let output = output_in(namespace, command.args(["--kill", "-H"]).args(which));
@@ -58,7 +58,7 @@ fn a_socket_that_fails_is_reported_and_opened_again(family: Family, workers: u16
     assert!(passes());
     let (host, desk) = (&stage.server, &far);
     assert!(health(host).starts_with("HTTP/1.1 200 "), "{}", health(host));
-    // Of several sockets at one address the kernel destroys one, whosesoever it is.
+    // Of several sockets at one address the kernel destroys one, whichever process owns it.
     if destroy(host, &["--udp", "--all", "sport = :4433"]).is_none() {
         return;
     }

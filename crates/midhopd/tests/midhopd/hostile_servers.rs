@@ -1,8 +1,8 @@
-//! Servers that turned: tiny windows, closed ones, resets at each stage, ends that come before what they end,
-//! silence. Whatever they do to their own flows, others go on with the right bytes, and what a flow holds is
-//! bounded and given back.
+//! Hostile servers: tiny windows, closed windows, resets at each stage, a FIN before the data,
+//! silence. Whatever they do to their own flows, other flows continue with the right bytes. What a
+//! flow holds is bounded and freed.
 //!
-//! The servers are programs of the test's own, which make each packet by hand.
+//! The servers are programs of the test, which make each packet by hand.
 
 use crate::hand::{self, ACK, FIN, Hand, Odd, PSH, Place, SYN, prepare};
 use crate::stage::{Family, PATIENCE, Stage, noise, until};
@@ -12,15 +12,15 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::scope;
 use std::time::Duration;
 
-/// What all flows may hold.
+/// The most that all flows may hold.
 const LIMIT: u64 = 8 << 20;
-/// What a flow may have read before it is counted, and the least of its window. Unit: bytes. Without a bound on the
-/// kernel's own windows 47 MB held were seen.
+/// The most that a flow may have read before it is counted, and its minimum window. Unit: bytes.
+/// Without a bound on the kernel's own windows, flows were seen to hold 47 MB.
 const SLACK: u64 = (1 << 20) + (256 << 10);
-/// Long enough for a kernel to send a SYN again.
+/// Long enough for a kernel to retransmit a SYN.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// The gateway, and a flow of somebody who means no harm.
+/// The gateway, and a well-behaved flow.
 struct Scene {
     stage: Stage,
     proxy: DataPlane,
@@ -41,8 +41,8 @@ impl Scene {
         Some(Self { stage, proxy, family, accept, sound })
     }
 
-    /// A flow from a client to somebody who acts, while the sound flow goes on. What both did is done when
-    /// this returns, and nothing is left of it.
+    /// A flow from a client to a hostile server, while the sound flow continues. When this returns,
+    /// both have finished, and nothing is left of the flow.
     fn play(
         &self,
         name: &str,
@@ -55,7 +55,7 @@ impl Scene {
         scope(|scope| {
             let acting = scope.spawn(move || {
                 server(&mut hand);
-                // It sends no more, and its kernel never knew of it.
+                // It sends no more, and its kernel has never known the connection.
                 hand
             });
             let talking = scope.spawn(|| client(self.connect(target)));
@@ -79,7 +79,7 @@ impl Scene {
         Ok(stream)
     }
 
-    /// A word there and one back.
+    /// Four bytes in one direction, and four back.
     fn pass(&self) {
         let (mut client, mut server) = (&self.sound.0, &self.sound.1);
         let mut received = [0; 4];
@@ -96,7 +96,8 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// How a flow ends that its server reset: by a reset, or a refusal where nobody had been accepted.
+/// Whether a flow was ended by its server's reset: a reset, or a refusal if the client was not
+/// accepted yet.
 fn is_reset(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -104,20 +105,20 @@ fn is_reset(error: &io::Error) -> bool {
     )
 }
 
-/// Reads to the end, whichever it is.
+/// Reads to the end, and returns what kind of end it is.
 fn receive_to_end(mut stream: &TcpStream) -> (Vec<u8>, io::Result<()>) {
     let mut received = Vec::new();
     let ended = stream.read_to_end(&mut received).map(drop);
     (received, ended)
 }
 
-/// It ends both halves in order.
+/// Ends both halves in order.
 fn part(hand: &mut Hand) {
     hand.receive_end();
     hand.end();
 }
 
-/// Windows that take a few bytes, or none for long.
+/// Windows of a few bytes, or windows that stay closed for long.
 fn windows(scene: &Scene) {
     let sent = noise(1, 3000);
     scene.play(
@@ -142,7 +143,7 @@ fn windows(scene: &Scene) {
         |hand| {
             hand.window = 0;
             hand.accept();
-            // Some probes of it are answered, and it stays closed.
+            // Some probes of the window are acknowledged, and it stays closed.
             for _ in 0..3 {
                 if let Some(segment) = hand.listen(PATIENCE) {
                     let inside = segment.sequence.wrapping_sub(hand.expected) == 0;
@@ -174,7 +175,7 @@ fn windows(scene: &Scene) {
             let client = client.expect("a connection");
             client.set_nonblocking(true).expect("a mode");
             let full = noise(3, 1 << 16);
-            // As much as anybody takes.
+            // Writes as much as is accepted.
             let (mut taken, mut refused) = (0, 0);
             while refused < 20 {
                 match (&client).write(&full) {
@@ -192,7 +193,7 @@ fn windows(scene: &Scene) {
     );
 }
 
-/// Resets and silence, in the handshake and behind it.
+/// Resets and silence, during the handshake and after it.
 fn resets(scene: &Scene) {
     let early = scene.accept == "early";
     scene.play(
@@ -251,7 +252,8 @@ fn resets(scene: &Scene) {
             let (received, ended) = receive_to_end(&client);
             assert!(received == b"that is all" && ended.is_ok(), "{ended:?}");
             (&client).write_all(b"hello").expect("writing");
-            // It has no half left in which to receive the reset, but for what it sends itself.
+            // The client has no half left in which it could receive the reset, except for what it
+            // sends itself.
             until("it is reset", || (&client).write_all(b"more").is_err());
         },
     );
@@ -267,7 +269,7 @@ fn resets(scene: &Scene) {
         |client| {
             let client = client.expect("a connection");
             (&client).write_all(b"hello").expect("writing");
-            // Nobody sends anything; the client loses its patience.
+            // Nothing is sent; the client's timeout expires.
             client.set_read_timeout(Some(MOMENT)).expect("a timeout");
             let kind = receive_to_end(&client).1.map_err(|error| error.kind());
             assert_eq!(kind, Err(ErrorKind::WouldBlock), "nothing comes, and no end");
@@ -281,7 +283,8 @@ fn resets(scene: &Scene) {
         "an answer to another SYN",
         |hand| {
             hand.wait_for_syn();
-            // It acknowledges what nobody sent: whoever sent the SYN resets that, and asks again.
+            // It acknowledges data that was never sent: the sender of the SYN resets that, and
+            // retransmits the SYN.
             hand.expected = hand.expected.wrapping_add(77);
             hand.send(SYN | ACK, hand.next, b"", &Odd::default());
             hand.accept();
@@ -295,7 +298,7 @@ fn resets(scene: &Scene) {
     );
 }
 
-/// Ends before what they end, in one half only, and data that is urgent.
+/// A FIN before the data, a FIN in one direction only, and urgent data.
 fn ends(scene: &Scene) {
     let down = noise(5, 2400);
     let half = |hand: &Hand, at: usize, flags: u8, to: usize| {

@@ -1,10 +1,11 @@
-//! The guides on a machine with a real systemd: installed, started, changed, upgraded and stopped as they say.
+//! The guides on a machine with a real systemd: midhopd is installed, started, changed, upgraded
+//! and stopped as they describe.
 
 use crate::machine::Machine;
 use crate::packages::main_process;
 use midhop_testkit::pages::{blocks, typed};
 
-/// What a guide has between fences.
+/// A configuration in a guide, with this table.
 fn configuration(guide: &str, table: &str) -> String {
     let block = blocks("toml")
         .into_iter()
@@ -17,7 +18,7 @@ pub fn commands_of(guide: &str) -> Vec<String> {
     typed.map(|(_, line)| line).collect()
 }
 
-/// What is built there is what this test was built with.
+/// Replaces the program that would be built there by the one that this test was built with.
 fn with_our_program(line: &str) -> String {
     line.replace("target/release/midhopd", env!("CARGO_BIN_EXE_midhopd"))
 }
@@ -37,7 +38,7 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
             write(&machine, "/etc/midhopd.toml", &configuration("/gateway.md", "[intercept]"));
         }
         if line.starts_with("systemctl stop") {
-            // What it is about to do then must not be cut off.
+            // What the daemon is about to do must not be interrupted.
             machine.must("systemctl reload midhopd");
         }
         match line.split_once(' ') {
@@ -49,7 +50,8 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
                 assert!(status.contains("\"upgrades_total\": 1"), "{status}");
                 upgraded = true;
             }
-            // Built already, asked elsewhere, and what the unit does.
+            // The program is built already, the doctor is tested elsewhere, and the unit runs the
+            // daemon.
             Some(("make", _) | ("midhopd", "doctor")) => continue,
             Some(("midhopd", arguments)) if arguments.starts_with("run ") => continue,
             _ => drop(machine.must(&with_our_program(&line))),
@@ -82,11 +84,11 @@ fn the_guide_of_the_gateway_holds_under_systemd() {
     assert!(upgraded, "the guide does not say how to upgrade");
     let log = machine.log();
     assert!(!log.contains("ERROR"), "{log}");
-    // The unit's own filter leaves the daemon what it confines its threads with.
+    // The unit's own filter permits the calls with which the daemon confines its threads.
     assert!(!log.contains("not confined"), "{log}");
 }
 
-/// Live flows' guide: neither the unit nor its main process notices.
+/// The guide of the upgrade: neither the unit nor its main process is affected.
 #[test]
 fn the_guide_of_the_upgrade_holds_under_systemd() {
     let Some(machine) = Machine::boot() else { return };
@@ -112,7 +114,7 @@ fn the_guide_of_the_upgrade_holds_under_systemd() {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
-/// What is done to a host is followed on one; other documents may only repeat it.
+/// Commands that administer a host are followed on a machine. Other documents may only repeat them.
 #[test]
 fn only_these_guides_administer_a_host() {
     const BY: [&str; 5] = ["apt ", "install ", "systemctl ", "useradd ", "chown "];
@@ -124,7 +126,7 @@ fn only_these_guides_administer_a_host() {
     }
 }
 
-/// The key of a pair is its owner's alone, and the unit's midhopd is not root.
+/// Only the owner may read the key of a pair, and the unit's midhopd is not root.
 #[test]
 fn the_guide_of_the_terminal_holds_under_systemd() {
     let Some(machine) = Machine::boot() else { return };
@@ -140,7 +142,7 @@ fn the_guide_of_the_terminal_holds_under_systemd() {
     }
     machine.must("cd /etc/midhopd && cp authority/ca.pem authority/ground.* .");
     write(&machine, "/etc/midhopd.toml", &configuration("/terminal.md", "[peers.terminal]"));
-    // Root's key is nothing to the unit, which reports what to do.
+    // The unit cannot read root's key, and reports what to do.
     assert!(!machine.run("systemctl start midhopd").status.success(), "{}", machine.log());
     let log = machine.log();
     assert!(log.contains("/etc/midhopd/ground.key cannot be read: Permission denied"), "{log}");
@@ -154,7 +156,7 @@ fn the_guide_of_the_terminal_holds_under_systemd() {
     assert_eq!(owned, 4, "the guide does not say any more to whom a key belongs");
     machine.must("systemctl is-active midhopd");
     assert_eq!(machine.must("stat -c '%U %a' /etc/midhopd/ground.key"), "midhopd 600\n");
-    // New certificates are read by whom they belong to, without an end to flows.
+    // The user that owns new certificates reads them, and no flow ends.
     machine.must("systemctl reload midhopd");
     machine.wait_for("configuration reloaded");
     let log = machine.log();

@@ -1,4 +1,5 @@
-//! What a router's administrator, its interfaces and strangers do while the daemon serves.
+//! Changes by a router's administrator, changes of its interfaces, and attackers, while the daemon
+//! serves.
 
 use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until};
 use midhop_pep::config::Plan;
@@ -18,7 +19,7 @@ fn splits(proxy: &DataPlane) -> u64 {
     sum(proxy, |ledger| &ledger.flows)
 }
 
-/// A flow that carries its bytes; whether it was split.
+/// Carries bytes over a flow. Returns whether the flow was split.
 fn is_split(stage: &Stage, proxy: &DataPlane, listener: &TcpListener) -> bool {
     let before = splits(proxy);
     let (client, server) = stage.flow(listener);
@@ -44,8 +45,8 @@ fn shell(namespace: &Namespace, line: &str) -> String {
 
 const NEIGHBOURS: &str = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept";
 
-/// A filter without connection tracking drops what is for the daemon's sockets: flows pass by, as
-/// without it, and are taken again once the administrator has let them in.
+/// A filter without connection tracking drops packets for the daemon's sockets. Flows then pass by,
+/// as without the daemon, and are taken again once the administrator permits these packets.
 fn dropped_here(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     let chain = format!(
@@ -75,7 +76,7 @@ fn packets_dropped_on_this_host_let_flows_pass_ipv6() {
     dropped_here(Family::V6, "after-connect");
 }
 
-/// The daemon's own packets may not leave.
+/// The daemon's own packets are dropped at the output.
 fn refused_here(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let chain = format!(
@@ -101,7 +102,7 @@ fn packets_that_may_not_leave_let_flows_pass_ipv6() {
     refused_here(Family::V6);
 }
 
-/// `flush ruleset`, as a firewall's service does when it starts again, takes the daemon's table too.
+/// `flush ruleset`, as a firewall's service runs it at a restart, removes the daemon's table too.
 #[test]
 fn a_flushed_ruleset_has_the_table_again() {
     let Some(stage) = Stage::set() else { return };
@@ -117,7 +118,7 @@ fn a_flushed_ruleset_has_the_table_again() {
     assert_eq!(receive_all(&server), b"through all of it");
 }
 
-/// Rules that come later are followed: stateful ones, and routing rules for an interface.
+/// Rules that are added later are followed: stateful ones, and routing rules for an interface.
 fn followed(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("");
@@ -154,7 +155,7 @@ fn rules_that_come_later_are_followed_ipv6() {
     followed(Family::V6);
 }
 
-/// Another link between client and gateway takes the place of the one that is there.
+/// Replaces the link between client and gateway by another one.
 fn relink(stage: &Stage, name: &str) {
     shell(&stage.gateway, "ip link del lan0");
     let [client, gateway] = veth(&stage.client, name, &stage.gateway, name, 1500).expect("a link");
@@ -166,7 +167,7 @@ fn relink(stage: &Stage, name: &str) {
     stage.gateway.add_neighbour(name, near, client.mac).expect("a neighbour");
 }
 
-/// An interface goes and comes again, as ppp0 does.
+/// An interface disappears and appears again, like ppp0.
 #[test]
 fn an_interface_that_comes_again_is_intercepted() {
     let Some(stage) = Stage::set() else { return };
@@ -177,7 +178,7 @@ fn an_interface_that_comes_again_is_intercepted() {
     assert!(is_split(&stage, &proxy, &listener));
 }
 
-/// An interface that is not there yet, as ppp0 at boot, holds up neither the others nor a reload.
+/// An interface that does not exist yet, like ppp0 at boot, delays neither the others nor a reload.
 #[test]
 fn an_interface_that_comes_late_is_intercepted_and_holds_up_no_reload() {
     let Some(stage) = Stage::set() else { return };
@@ -200,7 +201,7 @@ fn client_socket(stage: &Stage, family: Family, port: u16) -> Socket {
     socket_of(stage, SocketAddr::new(family.client(), port))
 }
 
-/// A socket of the client's.
+/// A socket on the client's host.
 fn socket_of(stage: &Stage, own: SocketAddr) -> Socket {
     let open = || Socket::new(Domain::for_address(own), Type::STREAM, Some(Protocol::TCP));
     let socket = stage.client.run(open).expect("entering").expect("a socket");
@@ -209,7 +210,7 @@ fn socket_of(stage: &Stage, own: SocketAddr) -> Socket {
     socket
 }
 
-/// Somebody on the proxy listens at the client's source port: the flow passes by, and lives.
+/// Another program on the proxy listens at the client's source port: the flow passes by, and works.
 fn taken_port(family: Family, accept: &str) {
     const PORT: u16 = 40_123;
     let Some(stage) = Stage::set() else { return };
@@ -244,11 +245,12 @@ fn a_port_that_is_taken_here_lets_the_flow_pass_ipv6() {
     taken_port(Family::V6, "after-connect");
 }
 
-/// Attempts that were never answered, from one source to many targets: others' flows are split.
+/// Connection attempts that get no response, from one source to many targets: others' flows are
+/// split.
 fn abandoned(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("[limits]\npending = 64\n");
-    // Addresses behind the server at which nobody is, and nothing reports that.
+    // Addresses behind the server at which no host is, and nothing reports that.
     nft(&stage.server, "add table inet hole");
     nft(&stage.server, "add chain inet hole i { type filter hook prerouting priority -300; }");
     nft(&stage.server, "add rule inet hole i tcp dport 9 drop");
@@ -281,7 +283,7 @@ fn abandoned(family: Family) {
     drop(attempts);
 }
 
-/// Another address of the client, of another network, and one of the server.
+/// Another address of the client, in another network, and one of the server.
 fn strangers(stage: &Stage, family: Family) -> (IpAddr, IpAddr) {
     let (client, server, length) = match family {
         Family::V4 => ("10.0.5.2", "10.0.6.2", 32),
@@ -345,15 +347,16 @@ fn fast_open_carries_its_data_ipv6() {
     fast_open(Family::V6, "after-connect");
 }
 
-/// `accept = "learned"`: the first connection waits for its server, later ones do not, and a port at
-/// which nobody listens stays refused.
+/// `accept = "learned"`: the first connection waits for its server, later ones do not. A port
+/// without a listener stays refused.
 fn learned(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("accept = \"learned\"\n");
     let listener = stage.listen(family);
     let address = listener.local_addr().expect("an address");
     assert!(is_split(&stage, &proxy, &listener));
-    // From now on the server's answers stay away: who is answered was answered here.
+    // From now on the server's responses are dropped: a client that gets a response has got it
+    // here.
     nft(&stage.server, "add table inet t");
     nft(&stage.server, "add chain inet t c { type filter hook output priority 0; }");
     nft(&stage.server, &format!("add rule inet t c tcp sport {} drop", address.port()));
@@ -377,14 +380,14 @@ fn targets_that_accepted_are_answered_early_ipv6() {
     learned(Family::V6);
 }
 
-/// Nobody gets a connection of the daemon's by coming to a listener's own port.
+/// Connecting to a listener's own port gives access to no connection of the daemon.
 #[test]
 fn a_listener_serves_no_one_who_was_not_let_in() {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("");
     let address = SocketAddr::from(([127, 0, 0, 1], 28_008));
     let local = stage.gateway.run(|| std::net::TcpStream::connect_timeout(&address, PATIENCE));
-    // The reset may come before the connection is known to be one.
+    // The reset may arrive before the connection is reported as open.
     let read = local.expect("entering").and_then(|local| {
         local.set_read_timeout(Some(PATIENCE))?;
         std::io::Read::read(&mut &local, &mut [0])
@@ -393,8 +396,8 @@ fn a_listener_serves_no_one_who_was_not_let_in() {
     assert_eq!(splits(&proxy), 0);
 }
 
-/// Where the kernel answers every SYN with a cookie, no client of a split flow would get in: flows pass by, and
-/// are taken once it no longer does.
+/// If the kernel answers every SYN with a cookie, no client of a split flow could connect. Flows
+/// pass by, and are taken again once it does not.
 fn cookies(family: Family) {
     let Some(stage) = Stage::set() else { return };
     shell(&stage.gateway, "sysctl -w net.ipv4.tcp_syncookies=2");

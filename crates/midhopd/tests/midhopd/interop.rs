@@ -1,8 +1,8 @@
-//! Tunnels with an end that others wrote.
+//! Tunnels with one end that others wrote.
 //!
-//! With a partner far: `client – gateway with midhopd – server's host with the partner, and the server`;
-//! with a partner near it is a program on the gateway whose TCP listener the client connects to.
-//! docs/interop.md has what was seen.
+//! With the partner as the far end: `client – gateway with midhopd – server's host with the
+//! partner, and the server`. With the partner as the near end, it is a program on the gateway, to
+//! whose TCP listener the client connects. The results are in docs/interop.md.
 
 use crate::ends::{Authority, Ends, PORT, near_config, start_far};
 use crate::flows::{duties, impatient, reset};
@@ -16,7 +16,8 @@ use std::time::Duration;
 const EARLY: &str = "accept = \"early\"\n";
 const AFTER_CONNECT: &str = "accept = \"after-connect\"\n";
 
-/// It announces extended CONNECT, and knows of no template: it is asked as every proxy is.
+/// It announces extended CONNECT, and no template: it gets requests in the form that every proxy
+/// serves.
 #[test]
 fn quic_go_is_a_far_end() {
     is_a_far_end(Program::QuicGo, &[EARLY, AFTER_CONNECT], &[], "");
@@ -38,7 +39,7 @@ fn quic_go_is_a_near_end_that_asks_by_templates() {
     is_a_near_end(Program::QuicGo, &["-template"]);
 }
 
-/// The far midhopd passes flows on to quic-go, which is near the source.
+/// The far midhopd passes flows on to quic-go, which is near the server.
 #[test]
 fn quic_go_is_the_last_of_a_chain() {
     let (Some(stage), Some(_)) = (Stage::set(), Program::QuicGo.words()) else { return };
@@ -79,22 +80,22 @@ fn envoy_is_a_far_end() {
     let _near = stage.start(&config);
     let listener = stage.listen(Family::V4);
     let flow: duties::Flow<'_> = &mut || stage.flow(&listener);
-    // An origin's end is to Envoy the end of all, so that each way takes a flow of its own.
+    // For Envoy the end of an origin ends the whole flow, so each direction uses a flow of its own.
     for from_server in [true, false] {
         duties::one_way(flow, from_server);
         duties::late_readers(flow, from_server, false);
     }
     duties::half_closes(flow, false);
     duties::resets(flow, true);
-    // What it makes of a client's reset is an end.
+    // It forwards a client's reset as an end.
     assert_eq!(duties::end_after_reset(flow, false).ok(), Some(0));
     let closed = SocketAddr::new(Family::V4.server(), 9);
     let refused = stage.connect(closed).and_then(|mut client| client.read_once(&mut [0; 1]));
     assert!(refused.is_err(), "{refused:?}");
 }
 
-/// A far end may stop reading once it has sent all (RFC 9114 §4.1): what it sent is read to its end,
-/// however late, and who sends more is reset.
+/// A far end may stop reading once it has sent everything (RFC 9114 §4.1). What it sent is read to
+/// the end, however late, and a client that sends more is reset.
 #[test]
 fn a_far_end_that_wants_no_more_is_read_to_its_end() {
     let (Some(stage), Some(_)) = (Stage::set(), Program::Aioquic.words()) else { return };
@@ -113,7 +114,7 @@ fn a_far_end_that_wants_no_more_is_read_to_its_end() {
     until("the client is reset", || client.write(b"and more").is_err());
 }
 
-/// `more` is given to the program, `peer` to the near midhopd.
+/// `more` are arguments of the program, `peer` adds to the near midhopd's configuration.
 fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
     let (Some(stage), Some(_)) = (Stage::set(), program.words()) else { return };
     let authority = Authority::new(&["near", "far"]);
@@ -157,7 +158,7 @@ fn is_a_near_end(program: Program, how: &[&str]) {
         impatient(&server);
         (client, server)
     });
-    // Nobody listens any more.
+    // There is no listener any more.
     stop_listening(listener);
     let kind = match stage.connect(near.address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a refusal").kind(),
@@ -171,27 +172,28 @@ fn libcurl_is_a_near_end() {
     libcurl("http3", |outcome| outcome.starts_with("code=18 ") && outcome.contains("error 0x10f"));
 }
 
-/// As where UDP does not pass.
+/// For paths on which UDP does not pass.
 #[test]
 fn libcurl_is_a_near_end_over_http2() {
     libcurl("http2", |outcome| !outcome.starts_with("code=0 "));
 }
 
-/// Asks the far end over HTTP/3 or HTTP/2; `is_broken` knows what it prints of a reset.
+/// Sends requests to the far end over HTTP/3 or HTTP/2; `is_broken` recognizes what it prints after
+/// a reset.
 fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
     let (Some(stage), Some(_)) = (Stage::set(), curl::words()) else { return };
     let authority = Authority::new(&["near", "far"]);
-    // libcurl goes without a word where it breaks off.
+    // libcurl leaves without a notice when it breaks off.
     let silence = "keepalive = \"1 s\"\ntimeout = \"3 s\"\n";
     let _far = start_far(&stage, Family::V4, &authority, silence);
     let listener = stage.listen(Family::V4);
-    // Whatever keeps libcurl from coming, the origin does not wait for ever.
+    // If libcurl does not connect, the origin does not wait for ever.
     listener.set_nonblocking(true).expect("a listener that does not block");
     let proxy = SocketAddr::new(Family::V4.server(), PORT);
     let origin = listener.local_addr().expect("an address");
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("file");
-    // What libcurl prints, and what the origin made of its connection.
+    // The output of libcurl, and the origin's result.
     let ask = |authority: &Authority, action: &str, more: &[&str]| {
         let more = [&["-over", over][..], more].concat();
         curl::exchange(&stage, authority, (proxy, origin), action, &file, &more)
@@ -240,7 +242,7 @@ fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
         assert!(std::fs::read(&file).expect("a file") == bytes, "every byte came before the end");
     }
 
-    // A reset in the middle is not taken for an end.
+    // A reset in the middle does not count as an end.
     let outcome = exchange("get", &[], &|stream| {
         respond(&stream, &whole, &bytes[..100_000]);
         sleep(Duration::from_millis(200));
@@ -262,19 +264,19 @@ fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
     });
     assert!(outcome.starts_with("code=23 "), "{outcome}");
 
-    // Nobody listens any more.
+    // There is no listener any more.
     stop_listening(listener);
     let outcome = ask(&authority, "get", &[]);
     assert!(outcome.starts_with("code=7 "), "{outcome}");
 
-    // A stranger gets nothing.
+    // An unknown client gets nothing.
     let other = Authority::new(&["near"]);
     std::fs::copy(authority.path().join("ca.pem"), other.path().join("ca.pem")).expect("a copy");
     let outcome = ask(&other, "get", &[]);
     assert!(outcome.starts_with("code=") && !outcome.starts_with("code=0 "), "{outcome}");
 }
 
-/// Reads a request's head; gives the length of what follows.
+/// Reads the head of a request. Returns the length of the body.
 fn read_head(mut stream: &TcpStream) -> Option<usize> {
     let mut head = Vec::new();
     let mut byte = [0];

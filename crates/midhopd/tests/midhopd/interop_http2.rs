@@ -1,4 +1,5 @@
-//! Tunnels over TCP with an end that others wrote: Go's net/http at either end. libcurl is in `interop.rs`.
+//! Tunnels over TCP with one end that others wrote: Go's net/http at either end. libcurl is in
+//! `interop.rs`.
 
 use crate::ends::{Authority, PORT, near_config, start_far};
 use crate::flows::duties::{self, Flow};
@@ -9,9 +10,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::scope;
 
-/// What Go can do: the client is the first to end, the server the first to go. Where the server is the first to
-/// end Go is no help at either end: a handler ends its response as it returns, and a client whose response has
-/// ended sends no more of its request.
+/// The duties that Go can fulfil: the client ends its stream first, and the server closes first. Go
+/// cannot be used at either end if the server ends its stream first. A handler ends its response
+/// when it returns, and a client whose response has ended sends no more of its request.
 fn does_what_go_can(flow: Flow<'_>) {
     let (client, server) = flow();
     exchange_until_the_client_ends(&client, &server, 20_000_000);
@@ -22,8 +23,8 @@ fn does_what_go_can(flow: Flow<'_>) {
     }
 }
 
-/// Both send much at a time, and the server ends once it has read the client's end: Go cancels a request (RST_STREAM) whose
-/// response ends first.
+/// Both send much at the same time, and the server ends once it has read the client's end: Go
+/// cancels a request (RST_STREAM) if its response ends first.
 fn exchange_until_the_client_ends(mut client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     scope(|scope| {
@@ -87,9 +88,9 @@ fn go_is_a_near_end() {
         impatient(&server);
         (client, server)
     });
-    // Nobody listens any more.
+    // There is no listener any more.
     stop_listening(listener);
-    // The reset may come before it is known that there was a connection.
+    // The reset may arrive before the connection is reported as open.
     let kind = match stage.connect(near.address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a refusal").kind(),
         Err(error) => error.kind(),

@@ -1,4 +1,4 @@
-//! The two processes: what each may do, and what becomes of the one when the other dies.
+//! The two processes: what each may do, and what happens to one when the other dies.
 
 use crate::program::{self, Desk, Running, log_of, output_in, traces, wording_of};
 use crate::stage::{self, Family, Stage, receive_all, send_all, until};
@@ -120,7 +120,8 @@ fn a_start_waits_for_the_cleaning_of_the_one_before() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// In a network namespace of its own, where root of a user namespace may do less than root of the host.
+/// In a network namespace of an ordinary user, in which root of a user namespace may do less than
+/// root of the host.
 #[test]
 fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
     let Some(stage) = Stage::set() else { return };
@@ -205,7 +206,7 @@ fn flow_from(stage: &Stage, family: Family, listener: &TcpListener, port: u16) -
 
 type Flow = (TcpStream, TcpStream);
 
-/// So many bytes of what comes.
+/// Receives this many bytes.
 fn receive_exactly(mut stream: &TcpStream, length: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).map(|()| bytes)
@@ -226,7 +227,7 @@ fn bracketed(family: Family) -> String {
     }
 }
 
-/// One that not everybody may have on this host, where there is any.
+/// A congestion control that takes a privilege on this host, if there is one.
 fn restricted() -> String {
     let read = |what: &str| {
         let file = format!("/proc/sys/net/ipv4/tcp_{what}_congestion_control");
@@ -256,8 +257,8 @@ fn what_takes_privileges_is_had_without_any() {
     let before = desk.status().log_messages_total;
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
-        // More than are made at a time, with the usual mark and with more others than are kept in stock, and from
-        // all kinds of ports.
+        // More sockets than are made at a time, with the usual mark and with more other marks than
+        // are kept in stock, and from all kinds of ports.
         let ports = (600..640).chain(1000..1006).chain(30_000..30_006);
         let flows: Vec<Flow> =
             ports.map(|port| flow_from(&stage, family, &listener, port)).collect();
@@ -283,7 +284,7 @@ fn what_takes_privileges_is_had_without_any() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// A keeper that this test asks, as a data plane would that somebody has taken over.
+/// A keeper that gets requests from this test, as from a compromised data plane.
 fn asked(stage: &Stage, requests: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut near, far) = UnixStream::pair().expect("sockets");
     let (_news, reports) = UnixStream::pair().expect("sockets");
@@ -335,7 +336,7 @@ fn nothing_is_done_out_of_turn() {
     let all = [install, close, passed, begin, other, install, end].map(str::to_owned);
     let (answers, there) = asked(&stage, &all);
     let done: Vec<bool> = answers.iter().map(|answer| answer.starts_with(r#"{"Ok""#)).collect();
-    // A configuration is taken once, and one that intercepts nothing has nothing put in place.
+    // A configuration is accepted once. If it intercepts nothing, nothing is installed.
     assert_eq!(done, [false, false, false, true, false, false, true], "{answers:?}");
     assert_eq!(there, [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! A private key that other users of the host can read is refused, wherever one is taken.
+//! A private key that other users of the host can read is refused, wherever one is used.
 
 use crate::program::{Desk, Running, errors, midhopd, output_in};
 use crate::stage::{Stage, until};
@@ -7,7 +7,7 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A daemon with a tunnel, whose key has the mode.
+/// A daemon with a tunnel, whose key file has this mode.
 fn desk(mode: u32) -> Desk {
     let desk = Desk::new("");
     authority::init(desk.path(), "test").expect("an authority");
@@ -73,7 +73,7 @@ fn an_authority_whose_key_others_can_read_issues_nothing() {
     give(&desk.path().join("ca.key"), 0o640);
     let owner = nix::unistd::geteuid();
     if owner.is_root() {
-        // Root's own group is trusted with it; all others are not.
+        // Root's own group may read it; other groups may not.
         give(&desk.path().join("ca.key"), 0o644);
     }
     let failure = authority::issue(desk.path(), "other", 7).expect_err("an exposed key");

@@ -1,5 +1,5 @@
-//! SYNs that wait in the daemon's queue when it is killed go on to their servers: nobody has to send another for them.
-//! Those of flows that were split already do not.
+//! SYNs that wait in the daemon's queue when it is killed go on to their servers: no client has to
+//! retransmit its SYN. SYNs of flows that were split already do not go on.
 
 use crate::program::{Desk, Running, traces};
 use crate::stage::{self, Family, Stage, nft, receive_all, send_all, until};
@@ -13,8 +13,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
 const CLIENTS: usize = 24;
 
-/// Counts the SYNs that clients send, and those of them that come to the server's host. What the gateway sends
-/// itself has not lost a hop by then: where it is `refused`, the server never receives it.
+/// Counts the SYNs that clients send, and those that reach the server's host. SYNs of the gateway
+/// itself have not lost a hop there: if `refused`, the server never receives them.
 fn count(stage: &Stage, family: Family, port: u16, refused: bool) {
     let syn = format!("tcp flags & (fin|syn|rst|ack) == syn tcp dport {port}");
     nft(
@@ -43,7 +43,7 @@ fn sent(stage: &Stage) -> u64 {
     counter(&stage.client, "seen", "sent")
 }
 
-/// SYNs that wait in the kernel for the gateway's daemon to decide what becomes of them.
+/// SYNs that wait in the kernel for the decision of the gateway's daemon.
 fn waiting(stage: &Stage) -> usize {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
     let text = stage.gateway.run(read).expect("entering").expect("the kernel's list of queues");
@@ -51,7 +51,7 @@ fn waiting(stage: &Stage) -> usize {
     text.lines().map(|line| of_queue(line).unwrap_or_else(|| panic!("{text}"))).sum()
 }
 
-/// Clients that have sent their SYNs and wait for an answer.
+/// Clients that have sent their SYNs and wait for a response.
 fn knock(stage: &Stage, server: SocketAddr) -> Vec<Socket> {
     let knock = || {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
@@ -64,18 +64,18 @@ fn knock(stage: &Stage, server: SocketAddr) -> Vec<Socket> {
     (0..CLIENTS).map(|_| stage.client.run(knock).expect("entering").expect("a SYN")).collect()
 }
 
-/// Whether none of a process's threads does anything any more.
+/// Whether all threads of a process are stopped.
 fn stands_still(process: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
     let mut states = tasks.map(|task| {
         let stat = task.expect("a thread").path().join("stat");
-        // The name before it may have any letter in it.
+        // The name before it may contain any character.
         std::fs::read_to_string(stat).expect("a state").rsplit(')').next().map(str::to_owned)
     });
     states.all(|state| state.is_some_and(|state| state.starts_with(" T ")))
 }
 
-/// Each client is connected with a server of its own, and with no other.
+/// Checks that each client is connected with a server of its own, and with no other.
 fn are_connected(clients: Vec<Socket>, listener: &TcpListener) {
     for client in &clients {
         until("it is connected", || match client.peer_addr() {
@@ -106,7 +106,7 @@ fn are_connected(clients: Vec<Socket>, listener: &TcpListener) {
     }
 }
 
-/// A daemon that stands still has looked at none of them: not one SYN is lost.
+/// The daemon is stopped before it has read any of them: not one SYN is lost.
 fn unseen(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
@@ -138,8 +138,8 @@ fn syns_that_nobody_has_looked_at_go_on_ipv6() {
     unseen(Family::V6);
 }
 
-/// The daemon asks the server on behalf of each and has no answer yet. A client that repeats its SYN meanwhile is
-/// known, and that SYN ends at the daemon; of all others none is lost.
+/// The daemon connects to the server for each client and has no response yet. If a client
+/// retransmits its SYN meanwhile, the daemon drops that SYN. No SYN of the others is lost.
 fn held(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
@@ -174,7 +174,8 @@ fn syns_that_are_held_go_on_ipv6() {
     held(Family::V6);
 }
 
-/// Clients that have been let in: what the daemon has still to drop goes to no server when it is gone.
+/// Clients that were let in: a SYN that the daemon has not dropped yet reaches no server when the
+/// daemon is gone.
 fn let_in(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);

@@ -1,5 +1,5 @@
-//! What becomes of segments that come when their flow is over: those of a socket that waits for them go
-//! to it, all others to the far end, whose kernel knows no such connection either.
+//! Segments that arrive when their flow is over: if a socket waits for them they are delivered to
+//! it. All others go to the far end, whose kernel does not know the connection either.
 //!
 //! The simulator's proxy does the same: `crates/sim/src/pep/tests.rs`.
 
@@ -79,13 +79,13 @@ fn late_segments_go_to_the_socket_that_waits_or_to_the_far_end() {
         (client.local_addr().expect("an address"), client.peer_addr().expect("an address"))
     };
 
-    // Reset: nobody waits at the proxy.
+    // After a reset, no socket waits at the proxy.
     let (client, server) = stage.flow(&listener);
     let (near, far) = ends(&client);
     socket2::SockRef::from(&server).set_linger(Some(std::time::Duration::ZERO)).expect("a time");
     drop(server);
     until("the reset", || (&client).write(b"x").is_err());
-    // For a second the flow has just begun, and what finds no socket of it is dropped.
+    // For a second the flow counts as new, and packets that find no socket of it are dropped.
     until("it passes to the server", || {
         send_late(&stage.client, near, far);
         counted(&stage.server) > 0
@@ -94,7 +94,8 @@ fn late_segments_go_to_the_socket_that_waits_or_to_the_far_end() {
     send_late(&stage.server, far, near);
     until("it passes to the client", || counted(&stage.client) == 1);
 
-    // In order, the client first: the proxy's socket towards the server waits for what is late.
+    // After an orderly end that the client began, the proxy's socket towards the server waits for
+    // late segments.
     let (client, server) = stage.flow(&listener);
     let (near, far) = ends(&client);
     send_all(&client, b"question");

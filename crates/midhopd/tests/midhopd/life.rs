@@ -1,4 +1,4 @@
-//! The daemon's life as a process: ready, reload, drain, the second signal, and sudden death.
+//! The daemon's life as a process: ready, reload, drain, the second signal, and being killed.
 
 use crate::program::{Desk, Running, log_of, output_in, traces, wording_of};
 use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n[legs.lan0]\n";
 
-/// Sends something from one end of a live flow and receives it at the other.
+/// Sends bytes from one end of a live flow and receives them at the other.
 fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
     from.write_all(bytes).expect("writing");
     let mut received = vec![0; bytes.len()];
@@ -17,7 +17,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
     assert_eq!(received, bytes);
 }
 
-/// What the admin server answers, asked from the gateway itself.
+/// The response of the admin server, requested on the gateway itself.
 fn status(stage: &Stage, path: &str) -> String {
     stage
         .gateway
@@ -106,13 +106,14 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
     assert!(status(&stage, "/status.json").contains("\"busiest\":[]"));
 }
 
-/// As a package installs it: it takes nothing until the administrator names interfaces, which takes no restart.
+/// The daemon as a package installs it: it takes no flows until the administrator names interfaces,
+/// which requires no restart.
 #[test]
 fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     let Some(stage) = Stage::set() else { return };
     let shipped = include_str!("../../../../packaging/midhopd.toml");
     let desk = Desk::new("");
-    // All but the control socket, which is a test's own.
+    // Only the control socket is the test's own.
     let own = format!("[control]\nsocket = {:?}", desk.socket().display().to_string());
     desk.rewrite(&shipped.replace("[control]", &own));
     let running = Running::start(&stage, &desk);
@@ -154,7 +155,7 @@ fn an_idle_one_ends_at_once() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// Neither the rules nor anything else of a configuration is followed that the firewall refuses.
+/// If the firewall refuses a configuration, neither the rules nor anything else of it is followed.
 #[test]
 fn what_the_firewall_refuses_leaves_all_as_it_was() {
     let Some(stage) = Stage::set() else { return };
@@ -177,7 +178,7 @@ fn what_the_firewall_refuses_leaves_all_as_it_was() {
     desk.rewrite(CONFIG);
     running.signal(Signal::SIGHUP);
     until("it reloads", || desk.reloads() == [1, 1]);
-    // Its log was not switched off.
+    // Its log was not turned off.
     assert!(wording_of(&desk).contains("configuration reloaded"), "{}", log_of(&desk));
 }
 
@@ -221,7 +222,7 @@ fn a_reload_touches_no_live_flow() {
     pass(&client, &server, b"past it");
     assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken against the rule");
     assert!(status(&stage, "/status.json").contains("\"congestion\":\"reno\""));
-    // The firewall let it pass on its own, and its count outlives the table that held it.
+    // The firewall let it pass without the daemon, and the count outlives the table that held it.
     let by_rule = || metric(&stage, "midhop_firewall_passed_syns_total{reason=\"rule\"}");
     assert_eq!(by_rule(), 1.0);
     running.signal(Signal::SIGHUP);

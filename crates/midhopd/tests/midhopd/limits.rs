@@ -7,7 +7,7 @@ use midhopd::snapshot::Source;
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// Two flows fill the proxy; the third passes by, and has the server's own reach.
+/// Two flows fill the proxy; the third passes by, and reaches the server itself.
 fn beyond(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy(&format!("accept = \"{accept}\"\n[limits]\nflows = 2\n"));
@@ -58,7 +58,8 @@ fn flows_beyond_limit_bypass_after_connect_ipv6() {
     beyond(Family::V6, "after-connect");
 }
 
-/// A source that has all it may lets its next flow pass by, and another source's are split all the same.
+/// If a source has reached its limit, its next flow passes by, and flows of other sources are split
+/// all the same.
 fn beyond_of_a_source(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     let (own, other) = match family {
@@ -83,7 +84,7 @@ fn beyond_of_a_source(family: Family, accept: &str) {
     assert_eq!(snapshots.take().limits_reached_total["source"], 1);
     drop(first);
     until("a place is free", || live(own) == 1);
-    // The place was given back, or is in a moment: those that come before pass by.
+    // The place is free, or will be in a moment: flows before that pass by.
     let started = || snapshots.take().source_prefixes[own].started_total;
     let mut next = Vec::new();
     until("the next is split", || {
@@ -133,7 +134,7 @@ fn stalled(family: Family) {
     let (client, server) = stage.flow(&listener);
     let bytes = noise(5, 8 << 20);
     server.set_nonblocking(true).expect("a mode");
-    // The client reads nothing. Whatever the moment, the proxy holds no more than its two legs may.
+    // The client does not read. At any moment, the proxy holds no more than its two legs may.
     let mut written = 0;
     let mut most = 0;
     let mut still = 0;
@@ -149,7 +150,7 @@ fn stalled(family: Family) {
     }
     assert!(written < bytes.len(), "the windows are closed");
     assert!(most > BUFFER / 2, "the proxy was full: it held {most} bytes");
-    // And then it reads on, as if nothing had been.
+    // Then the client reads on, and everything continues.
     server.set_nonblocking(false).expect("a mode");
     std::thread::scope(|scope| {
         scope.spawn(|| send_all(&server, &bytes[written..]));
@@ -172,7 +173,7 @@ fn waits(proxy: &DataPlane) -> u64 {
 }
 
 fn memory(family: Family) {
-    // No two flows fill it with what they may hold each: the others wait.
+    // Two flows with all that each may hold would exceed the limit: the others wait.
     const LIMIT: u64 = 1 << 20;
     const FLOWS: u64 = 12;
     let Some(stage) = Stage::set() else { return };
@@ -197,7 +198,7 @@ fn memory(family: Family) {
         // Each flow may have read a window and a stage before it was counted.
         let held = proxy.budget().held();
         assert!(held <= LIMIT + FLOWS * (1 << 20), "{held} bytes are held");
-        // Now the clients read, all at once: nobody was reset, nothing was lost.
+        // Now the clients read, all at once: no flow was reset, and nothing was lost.
         for ((client, _), bytes) in flows.iter().zip(&noises) {
             scope.spawn(move || assert!(receive_all(client) == *bytes, "every byte arrives"));
         }
@@ -208,7 +209,7 @@ fn memory(family: Family) {
     });
 }
 
-/// Lets ended flows end on both sides.
+/// Ends flows on both sides.
 fn drop_unread(flows: &[(TcpStream, TcpStream)]) {
     for (client, _) in flows {
         let _ = client.shutdown(std::net::Shutdown::Write);
@@ -229,8 +230,8 @@ fn memory_limit_closes_windows_never_resets_ipv6() {
     memory(Family::V6);
 }
 
-/// Servers that do not read, and clients that write all that they can: the kernel would open a window of up to
-/// `net.ipv4.tcp_rmem` for each.
+/// Servers that do not read, and clients that write as much as they can. The kernel would open a
+/// window of up to `net.ipv4.tcp_rmem` for each.
 fn unread(family: Family) {
     const LIMIT: u64 = 8 << 20;
     const FLOWS: u64 = 16;
@@ -261,7 +262,7 @@ fn unread(family: Family) {
     assert!(held > LIMIT / 2, "the memory was used: {held} bytes are held");
     let bounded: u64 = proxy.ledgers().iter().map(|it| it.windows_bounded.value()).sum();
     assert!(bounded > 0);
-    // The servers read after all: nobody was reset, nothing was lost.
+    // The servers read after all: no flow was reset, and nothing was lost.
     std::thread::scope(|scope| {
         for ((client, server), written) in flows.iter().zip(&written) {
             client.set_nonblocking(false).expect("a mode");

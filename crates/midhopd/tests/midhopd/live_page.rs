@@ -1,7 +1,9 @@
-//! The live page in headless Chromium, on a gateway at work: drawn with axes and units, nothing loaded from elsewhere, nothing in
-//! the console, on a desk and on a telephone, by day and by night.
+//! The live page in headless Chromium, on a busy gateway. The charts have axes and units, nothing
+//! is loaded from elsewhere, and the browser's console is empty: on a desktop and on a telephone,
+//! in light and in dark colours.
 //!
-//! The pictures stay in the build directory's `tmp` for a look; `MIDHOP_SCENE_S=120` lets the gateway work for so long before.
+//! The pictures stay in the build directory's `tmp`. With `MIDHOP_SCENE_S=120` the gateway works
+//! for so long before they are made.
 
 use crate::pages::{ADMIN, assert_published, json};
 use crate::scene::Scene;
@@ -16,11 +18,11 @@ use std::time::Duration;
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// What the browser made of the page.
+/// What the browser shows of the page.
 struct Seen {
     dom: String,
     console: Vec<String>,
-    /// Every address that was asked for.
+    /// Every address that was requested.
     requested: Vec<String>,
 }
 
@@ -38,7 +40,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Opens the page of a port in a window whose pixels are so large, beside the daemon.
+/// Opens the page at a port, in a window of this size, on the daemon's host.
 fn open(scene: &Scene, browser: &str, port: u16, size: (u32, u32), more: &[String]) -> Seen {
     let profile = tempfile::tempdir().expect("a directory for the profile");
     let log = profile.path().join("net.json");
@@ -62,7 +64,8 @@ fn open(scene: &Scene, browser: &str, port: u16, size: (u32, u32), more: &[Strin
     }
 }
 
-/// What the page asked for, by a log of the browser's network, which also has what the browser asks for on its own.
+/// What the page requested, according to a log of the browser's network, which also contains the
+/// browser's own requests.
 fn requested(log: &Path, port: u16) -> Vec<String> {
     let text = std::fs::read_to_string(log).expect("the browser's log");
     let page = format!("http://127.0.0.1:{port}\"");
@@ -74,7 +77,7 @@ fn requested(log: &Path, port: u16) -> Vec<String> {
     urls
 }
 
-/// What stands in the elements of a chart that have a class.
+/// The texts of a chart's elements with a class.
 fn texts(dom: &str, chart: &str, class: &str) -> Vec<String> {
     let figure = dom.split(&format!("id=\"chart-{chart}\"")).nth(1).unwrap_or_default();
     let figure = figure.split("</figure>").next().unwrap_or_default();
@@ -86,7 +89,7 @@ fn texts(dom: &str, chart: &str, class: &str) -> Vec<String> {
 #[test]
 fn the_live_page_shows_a_gateway_at_work() {
     let Some(browser) = browser() else { return };
-    // What a name may hold is shown as it is, and never read as markup.
+    // Whatever a name contains is shown as text, and never read as markup.
     let Some(scene) = Scene::begin("") else { return };
     let json = |path: &str| json(&scene.stage.gateway, path);
     let at_work = |status: &Value| {
@@ -157,7 +160,7 @@ fn the_live_page_shows_a_gateway_at_work() {
         assert!(seen.dom.contains(text), "the page lacks \"{text}\"");
     }
     assert!(seen.dom.contains("(near-") || seen.dom.contains("(far-"), "no condition of a flow");
-    // What is zero is not there.
+    // Values of zero are not shown.
     for text in ["ended: dead", "Multipath TCP", "TCP-MD5", "waits for memory"] {
         assert!(!seen.dom.contains(text), "\"{text}\" is zero, and shown");
     }
@@ -181,7 +184,7 @@ fn the_live_page_shows_a_gateway_at_work() {
     an_hour(&scene, browser);
 }
 
-/// The page of the daemon with the history of an hour, as its button shows it.
+/// The daemon's page with the history of an hour, as its button shows it.
 fn an_hour(scene: &Scene, browser: &str) {
     let status = json(&scene.stage.gateway, "/status.json");
     let own = json(&scene.stage.gateway, "/history.json");
@@ -196,7 +199,8 @@ fn an_hour(scene: &Scene, browser: &str) {
         let axis = ["first", "x", "last"].map(|class| texts(&seen.dom, chart, class)).concat();
         assert_eq!(axis, ["−60 min", "−48 min", "−36 min", "−24 min", "−12 min", "now"], "{chart}");
     }
-    // 18 Mbit/s at its best, drawn from the left end of the axis to its right, and broken while the link was away.
+    // The maximum is 18 Mbit/s. The line reaches from the left end of the axis to the right, with a
+    // gap where the link was away.
     let marks = texts(&seen.dom, "throughput", "y");
     assert_eq!(marks.last().map(String::as_str), Some("20.0 Mbit/s"), "{marks:?}");
     let lines = paths(&seen.dom, "throughput");
@@ -219,11 +223,11 @@ fn an_hour(scene: &Scene, browser: &str) {
     }
 }
 
-/// An hour over a link whose flows come and go, and which is away for four minutes, in the form of the daemon's `own`: the
-/// last sample is the daemon's present one.
+/// A history of one hour over a link with flows that begin and end, which was away for four
+/// minutes. It has the form of the daemon's `own`, and its last sample is the daemon's present one.
 fn recorded(status: &Value, own: &Value) -> Value {
     const SAMPLES: usize = 360;
-    // The page takes a time after the daemon's present one for that of an earlier daemon.
+    // The page takes a time later than the daemon's present one for that of an earlier daemon.
     let now = status["uptime_s"].as_f64().expect("a time");
     let age = |at: usize| (SAMPLES - 1 - at) as f64 * 10.0;
     let away = |at: usize| (200..224).contains(&at);
@@ -263,7 +267,7 @@ fn recorded(status: &Value, own: &Value) -> Value {
     serde_json::json!({ "recent": recent, "hour": hour })
 }
 
-/// Leaves the last samples of columns.
+/// Keeps the last samples of columns.
 fn last_of(columns: &mut Value, samples: usize) {
     match columns {
         Value::Array(list) => drop(list.drain(..list.len() - samples)),
@@ -280,14 +284,15 @@ fn paths(dom: &str, chart: &str) -> Vec<String> {
     marked.filter_map(|it| Some(it.split(" d=\"").nth(1)?.split('"').next()?.to_owned())).collect()
 }
 
-/// Where a line begins and ends, and of how many points it is.
+/// The position of a line's first point and last point, and the number of points.
 fn reach(line: &str) -> (f64, f64, usize) {
     let points = line.split(['M', 'L']).filter(|it| !it.is_empty());
     let across: Vec<f64> = points.filter_map(|it| it.split(' ').next()?.parse().ok()).collect();
     (across[0], across[across.len() - 1], across.len())
 }
 
-/// Serves the daemon's page with another history, on a port of its own in the gateway, and presses the button for the hour.
+/// Serves the daemon's page with another history, at a port of its own on the gateway, and presses
+/// the button for the hour.
 struct Replay(u16);
 
 impl Replay {
@@ -300,7 +305,7 @@ impl Replay {
         std::thread::spawn(move || {
             gateway.enter().expect("entering");
             for stream in listener.incoming().flatten() {
-                // A browser goes away where it likes.
+                // A browser may leave at any time.
                 let _ = answer(stream, &history);
             }
         });
@@ -308,7 +313,7 @@ impl Replay {
     }
 }
 
-/// Answers one request by what the daemon answers.
+/// Answers one request with the daemon's response.
 fn answer(mut stream: TcpStream, history: &str) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut head = String::new();

@@ -1,5 +1,5 @@
-//! What strangers and peers send reaches the log, and is nothing but text there: one line stays one line, and no
-//! terminal obeys it.
+//! What unknown clients and peers send is logged only as text: one line stays one line, and
+//! contains no control sequences for a terminal.
 
 use crate::ends::{Authority, far_config};
 use crate::program::{Desk, Running, wording_of};
@@ -8,11 +8,13 @@ use crate::visitor::{Shown, Visitor, leave_at_once};
 use midhop_tunnel::connect::{Request, Response};
 use midhop_tunnel::target::Target;
 
-/// A line of its own, in the form of the log's, and orders to a terminal: seven bits, eight bits, direction.
+/// A line break and a forged line in the log's form, and control sequences for a terminal: with
+/// seven bits, with eight bits, and for the text direction.
 const FORGED: &str =
     "no\n2026-01-01T00:00:00.000000Z  INFO midhopd: FORGED\r\u{1b}[2J\u{9b}2J\u{202e}";
 
-/// Comes as a peer, and leaves with a reason. Its last words leave as long as it is there.
+/// Connects as a peer, and closes with a reason. The caller keeps it until the last packets have
+/// left.
 fn leave_as_a_peer(stage: &Stage, authority: &Authority) -> Visitor {
     let listener = stage.listen(Family::V4);
     let target = Target::Address(listener.local_addr().expect("an address"));

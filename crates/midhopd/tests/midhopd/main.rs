@@ -1,7 +1,8 @@
 //! The daemon, as a program and in this process, between network namespaces.
 //!
-//! The first modules are what the others share. No test needs this process for itself: of what is the whole process's, the
-//! limit of open files is only ever raised, and `confinement` confines copies of the program.
+//! The first modules are shared by the others. No test needs this process for itself: of its
+//! process-wide state, the limit of open files is only ever raised, and `confinement` confines
+//! copies of the program.
 
 mod ends;
 mod flows;

@@ -1,5 +1,6 @@
-//! Many peers at one address, each with a certificate of its own: all of them come in, all of their bytes are right,
-//! the workers divide them, and one whose address changes goes on with the worker that has its keys.
+//! Many peers at one address, each with a certificate of its own. All of them connect, and all of
+//! their bytes arrive. The workers divide them. If a peer's address changes, its connection
+//! continues on the worker that has its keys.
 //!
 //! `make scale` prints the figures for 1,000.
 
@@ -22,12 +23,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 const WORKERS: u64 = 2;
-/// Handshakes at a time: more would have to prove their address first.
+/// Concurrent handshakes: beyond this number clients would have to prove their address first.
 const TOGETHER: usize = 32;
-/// Unit: bytes. What each flow carries each way.
+/// Unit: bytes. The payload of each flow in each direction.
 const SIZE: usize = 40_000;
 
-/// Peers on the gateway, and the daemon on the server's host to which they come.
+/// Peers on the gateway, and the daemon on the server's host to which they connect.
 struct Crowd {
     runtime: Runtime,
     stage: Stage,
@@ -35,11 +36,11 @@ struct Crowd {
     daemon: Running,
     shown: Vec<Shown>,
     family: Family,
-    /// Unit: KiB. What the daemon had before anybody came.
+    /// Unit: KiB. The daemon's memory before any peer connects.
     empty: u64,
 }
 
-/// One that has come.
+/// A connected peer.
 struct Guest {
     endpoint: quinn::Endpoint,
     connection: quinn::Connection,
@@ -59,7 +60,7 @@ impl Crowd {
         let listen = format!("listen = \"{address}\"\n{TARGETS}");
         let peers: String = names.iter().map(|name| format!("[peers.{name}]\n")).collect();
         let own = authority.table("far", &listen);
-        // What a host of 1 GiB would have for all flows.
+        // The limit that a host of 1 GiB would have for all flows.
         let desk = Desk::new(&format!(
             "[daemon]\nworkers = {WORKERS}\n[limits]\nmemory = \"256 MiB\"\n\
              [admin]\nlisten = \"127.0.0.1:{}\"\n{own}{peers}",
@@ -76,7 +77,7 @@ impl Crowd {
         Self { runtime, stage, desk, daemon, shown, family, empty }
     }
 
-    /// A port of the gateway's.
+    /// A socket at an unused port of the gateway.
     fn socket(&self) -> UdpSocket {
         let own: IpAddr = match self.family {
             Family::V4 => [10, 0, 2, 1].into(),
@@ -86,7 +87,7 @@ impl Crowd {
         self.stage.gateway.run(bind).expect("entering").expect("a socket")
     }
 
-    /// All of them come in, each from a port of its own, and are known to be there.
+    /// Connects all peers, each from a port of its own, and waits until the daemon knows them.
     fn come(&self) -> Vec<Guest> {
         let sockets: Vec<_> = self.shown.iter().map(|_| self.socket()).collect();
         let address = SocketAddr::new(self.family.server(), PORT);
@@ -107,7 +108,7 @@ impl Crowd {
                     let connecting = endpoint.connect_with(config, address, "far");
                     let connecting = connecting.expect("a handshake begins");
                     let connection = connecting.await.expect("a peer gets in");
-                    // What the daemon sends to a peer it sends to those that it knows.
+                    // The daemon sends this only to peers that it has admitted.
                     let control = tokio::time::timeout(PATIENCE, connection.accept_uni()).await;
                     let _ = control.expect("in time").expect("the daemon's control stream");
                     Guest { endpoint, connection }
@@ -160,7 +161,7 @@ async fn open(connection: quinn::Connection, to: SocketAddr) -> Flow {
     flow
 }
 
-/// Sends so much that nobody else sends, and receives it again.
+/// Sends bytes that are unique to this flow, and receives them again.
 async fn carry(flow: &mut Flow, seed: usize) {
     let sent = noise(seed as u64 + 1, SIZE);
     let mut framed = Vec::new();
@@ -178,7 +179,7 @@ async fn carry(flow: &mut Flow, seed: usize) {
 
 fn are_served(family: Family, count: usize) {
     let Some(stage) = Stage::set() else { return };
-    // The peers' sockets and the server's ends of their flows; the daemon's ends of them.
+    // The peers' sockets and the server's ends of their flows, and the daemon's ends of them.
     let wanted = 3 * count as u64 + 1024;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     if soft < wanted && setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
@@ -189,7 +190,7 @@ fn are_served(family: Family, count: usize) {
     let guests = crowd.come();
     let idle = resident(crowd.daemon.id()).saturating_sub(crowd.empty);
     let to = crowd.echo();
-    // Whoever lets go of its first flow ends its connection.
+    // Dropping a peer's first flow ends its connection.
     let _flows = crowd.runtime.block_on(async {
         let mut carrying = JoinSet::new();
         for (number, guest) in guests.iter().enumerate() {
@@ -219,10 +220,10 @@ fn are_served(family: Family, count: usize) {
     println!("{:<40} {:?}", "datagrams of each worker", crowd.workers("datagrams_total"));
     println!("{:<40} {p99} s or less", "99 % of loop delays");
     assert_eq!(tunnels.len() as u64, WORKERS);
-    // By chance one has fewer once in ten million times.
+    // The chance that a worker has fewer is one in ten million.
     assert!(tunnels.iter().all(|own| *own >= count as u64 / WORKERS / 2), "{tunnels:?}");
     assert_eq!(metric(&metrics, "midhop_flows_started_total{action=\"split\"}"), count as u64);
-    // Keys, windows and timers; no buffers.
+    // Keys, windows and timers, but no buffers.
     assert!(idle <= 256 * count as u64 + 16 * 1024, "{idle} KiB for {count} idle peers");
     for guest in &guests {
         guest.connection.close(quinn::VarInt::from_u32(0x100), b"");
@@ -241,7 +242,8 @@ fn a_hundred_peers_are_served_by_all_workers() {
     are_served(Family::V4, 100);
 }
 
-/// A NAT that forgets gives every peer another port; by that the kernel chooses among the daemon's sockets.
+/// A NAT that loses its state gives every peer another port, by which the kernel selects one of the
+/// daemon's sockets.
 fn a_peer_whose_address_changes_goes_on(family: Family) {
     const COUNT: usize = 40;
     let Some(stage) = Stage::set() else { return };
@@ -270,7 +272,7 @@ fn a_peer_whose_address_changes_goes_on(family: Family) {
             }
         });
     }
-    // That each finds its worker again by chance: once in 10¹² times.
+    // The chance that every datagram reaches its worker without being handed over is one in 10¹².
     assert!(crowd.workers("handed_datagrams_total").iter().sum::<u64>() > 0);
     assert_eq!(crowd.workers("tunnels"), before, "each is where it was");
     crowd.desk.assert_no_errors();

@@ -1,4 +1,5 @@
-//! A tunnel goes by what its modem reports, by DLEP or in a file, and by its configured rate when the modem is gone.
+//! A tunnel uses the rate that its modem reports, by DLEP or in a file, and its configured rate
+//! when the modem is gone.
 
 use crate::pair::Pair;
 use crate::program::Running;
@@ -18,12 +19,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a test has its modem do.
+/// What a test orders its modem to do.
 enum Order {
     Change(Rate),
     ChangeTo(Mac, Rate),
     Lose(Mac),
-    /// To end this session without a word, and wait for the next one.
+    /// Ends this session without a notice, and waits for the next one.
     HangUp,
 }
 
@@ -31,12 +32,12 @@ enum Order {
 struct Bench {
     address: SocketAddr,
     orders: Sender<Order>,
-    /// The last answer of each session that the router ended.
+    /// The last answer of each session that the router has ended.
     ended: Receiver<Option<Answer>>,
     _thread: JoinHandle<()>,
 }
 
-/// To what the router has answered, and how.
+/// The kind of message that the router has answered, and the status of the answer.
 type Answer = (Kind, Option<Status>);
 
 impl Bench {
@@ -57,7 +58,7 @@ impl Bench {
         let (ending, ended) = channel();
         let thread = std::thread::spawn(move || {
             let mut rate = rate;
-            // Ends with its test, which drops the orders.
+            // Ends with the test, which drops the orders.
             while let Ok((stream, _)) = listener.accept() {
                 match serve(stream, rate, &destinations, &taken) {
                     Left::HungUp(last) => rate = last,
@@ -78,7 +79,7 @@ impl Bench {
 
 /// How a session ended.
 enum Left {
-    /// As ordered, with this rate.
+    /// By order, with this rate.
     HungUp(Rate),
     /// By the router, with its last answer.
     Ended(Option<Answer>),
@@ -117,7 +118,7 @@ fn serve(
             Err(RecvTimeoutError::Disconnected) => return Left::Over,
         }
         modem.on_time(now());
-        // A router that has ended the session takes nothing any more.
+        // A router that has ended the session reads nothing any more.
         if stream.write_all(&modem.to_send()).is_err() {
             break;
         }
@@ -129,13 +130,13 @@ fn mbit(rate: u64) -> Rate {
     Rate::from_mbit_per_s(rate)
 }
 
-/// Unit: Mbit/s. The rate by which the tunnel goes, and the reported one.
+/// Unit: Mbit/s. The rate that the tunnel uses, and the reported one.
 fn rates(pair: &Pair) -> (Option<u64>, Option<u64>) {
     rates_of(&pair.far_seen())
 }
 
 fn rates_of(seen: &PeerStatus) -> (Option<u64>, Option<u64>) {
-    // Rounded down on the way from payload to what is sent.
+    // The rate was rounded down when it was converted between payload and what is sent.
     let whole = |bits: u64| (bits + 50_000) / 1_000_000;
     (seen.rate_bit_per_s.map(whole), seen.reported_bit_per_s.map(whole))
 }
@@ -208,10 +209,10 @@ fn a_peer_that_comes_here_has_a_modem_too() {
 fn what_a_script_writes_into_a_file_counts_for_a_while() {
     let Some(stage) = Stage::set() else { return };
     let directory = tempfile::tempdir().expect("a directory");
-    // The daemon reads it as a user without rights.
+    // The daemon reads it as a user without privileges.
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("readable");
     let file = directory.path().join("rate");
-    // Whole at once, as whoever writes it should.
+    // Replaces the file atomically, as its writer should.
     let write = |text: &str| {
         let beside = directory.path().join("beside");
         std::fs::write(&beside, text)
@@ -225,7 +226,7 @@ fn what_a_script_writes_into_a_file_counts_for_a_while() {
     write("6 Mbit/s\n");
     let pair = Pair::new(&keys, "", "");
     let _running = pair.start(&stage);
-    // Written again until it is seen, for it may be old by then.
+    // Written again until it takes effect, because it may be too old by then.
     let counts = |text: &str, rate| {
         until(text, || {
             write(text);

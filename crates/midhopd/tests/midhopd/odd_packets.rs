@@ -1,5 +1,5 @@
-//! Packets that are sound, and rare: fragments, options, extension headers, urgent data. What works without
-//! midhopd works with it.
+//! Correct but unusual packets: fragments, options, extension headers, urgent data. What works
+//! without midhopd works with it.
 //!
 //! Each exchange is tried without the daemon first, so that what fails with it fails because of it.
 
@@ -10,7 +10,7 @@ use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// What a flow's packets look like.
+/// The form of a flow's packets.
 #[derive(Debug, Clone, Default)]
 struct Shape {
     name: &'static str,
@@ -29,14 +29,14 @@ fn both(name: &'static str, odd: &Odd) -> Shape {
     shape(name, Odd { options: MSS.into(), ..odd.clone() }, odd.clone())
 }
 
-/// What both families have.
+/// Forms that both families have.
 fn segments() -> Vec<Shape> {
     let plain = Odd::default;
     let mss = || Odd { options: MSS.into(), ..Odd::default() };
     let options = |options: &[u8]| Odd { options: options.into(), ..Odd::default() };
-    // Options of experiments, of nobody, and one that claims to be longer than the header.
+    // Experimental options, unassigned ones, and one whose length exceeds the header.
     let unknown = [254, 4, 0xde, 0xad, 77, 2, 1, 1];
-    // The first fragment has to have the whole header but for its options (RFC 7112).
+    // The first fragment must contain the whole TCP header except for its options (RFC 7112).
     let long = [&MSS[..], &[1; 20]].concat();
     vec![
         shape("plain", mss(), plain()),
@@ -102,7 +102,7 @@ fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
     server
 }
 
-/// Bytes there and back in packets of some shape, ended in order by both.
+/// Exchanges bytes both ways in packets of this form, and both ends end in order.
 fn exchange(stage: &Stage, family: Family, listener: &TcpListener, port: u16, shape: &Shape) {
     let mut hand = Hand::new(stage, Place::Client, family, port);
     hand.connect(target(listener), &shape.syn);
@@ -132,7 +132,7 @@ fn settled(proxy: &DataPlane) {
     until("no buffer is held", || proxy.budget().held() == 0);
 }
 
-/// All shapes without the daemon and with it.
+/// Tries all forms without the daemon and with it.
 fn all(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     prepare(&stage);
@@ -174,14 +174,14 @@ fn odd_packets_are_carried_as_without_it_early_ipv6() {
     all(Family::V6, "early");
 }
 
-/// The same, from a server whose packets are odd.
+/// The same, from a server whose packets have this form.
 fn answer(stage: &Stage, family: Family, port: u16, shape: &Shape) {
     let mut hand = Hand::new(stage, Place::Server, family, port);
     let target = hand.own;
     let (up, down) = (noise(9, 5000), noise(u64::from(port), 900));
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
-            // ECN is what its client asked for, or not; it does not answer with it.
+            // ECN depends on the client's request; the SYN-ACK does not use it.
             hand.accept_oddly(&Odd { flags: 0, ..shape.syn.clone() });
             for piece in down.chunks(300) {
                 hand.send_data(piece, &shape.data);
@@ -232,7 +232,7 @@ fn odd_answers_are_carried_as_without_it_ipv6() {
     all_from_servers(Family::V6, "after-connect");
 }
 
-/// A SYN whose checksum is wrong opens nothing: what the next one carries counts.
+/// A SYN with a wrong checksum opens nothing: the content of the next SYN counts.
 fn broken_syn(family: Family) {
     let Some(stage) = Stage::set() else { return };
     prepare(&stage);
@@ -245,7 +245,7 @@ fn broken_syn(family: Family) {
         let odd = Odd { options: MSS.into(), bad_checksum: true, ..Odd::default() };
         hand.send(SYN, hand.next, b"", &odd);
         hand.next += 5000;
-        // `connect` looks at which SYN was answered.
+        // `connect` checks which SYN was answered.
         hand.connect(target(&listener), &Odd { bad_checksum: false, ..odd.clone() });
         let mut server = accepted(&listener, hand.own);
         hand.send(ACK | PSH, hand.next, b"evil", &Odd { options: Vec::new(), ..odd });
@@ -272,7 +272,7 @@ fn a_syn_with_a_bad_checksum_opens_nothing_ipv6() {
     broken_syn(Family::V6);
 }
 
-/// Data that comes with a SYN is taken once, and segments that lie over each other are one stream.
+/// Data in a SYN is taken once, and overlapping segments form one stream.
 fn overlapping(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     prepare(&stage);
@@ -283,14 +283,14 @@ fn overlapping(family: Family, accept: &str) {
     hand.other = target(&listener);
     let odd = Odd { options: MSS.into(), ..Odd::default() };
     let first = hand.next;
-    // Nobody has a cookie for it: it is to be sent again.
+    // There is no cookie for this data, so it has to be sent again.
     hand.send(SYN, first, &sent[..400], &odd);
     hand.connect(target(&listener), &odd);
     let mut server = accepted(&listener, hand.own);
     let begin = hand.next;
     let at = |offset: usize| begin.wrapping_add(offset as u32);
     let none = Odd::default();
-    // Out of order, twice, and over each other.
+    // Out of order, twice, and overlapping.
     for (from, to) in [(3000, 4000), (500, 1500), (1000, 2000), (500, 1200), (1900, 3100)] {
         hand.send(ACK | PSH, at(from), &sent[from..to], &none);
     }
@@ -317,7 +317,7 @@ fn overlapping_segments_are_one_stream_ipv6() {
     overlapping(Family::V6, "early");
 }
 
-/// Urgent bytes stay where they are in the stream: among a few, and in the middle of much.
+/// Urgent bytes stay in their place in the stream: with little data, and in the middle of much.
 fn urgent(family: Family, bytes: usize) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("");
@@ -382,7 +382,7 @@ fn an_urgent_byte_in_the_middle_of_much_stops_nothing_ipv6() {
     urgent(Family::V6, 20_000_000);
 }
 
-/// Both ends open at once: the SYNs cross.
+/// Both ends open the connection at the same time, and their SYNs cross.
 fn at_once(family: Family, accept: &str) {
     let Some(stage) = Stage::set() else { return };
     prepare(&stage);
@@ -396,7 +396,7 @@ fn at_once(family: Family, accept: &str) {
         let far = scope.spawn(|| {
             let odd = Odd { options: MSS.into(), ..Odd::default() };
             far.wait_for_syn();
-            // As if it had not come yet; then, as if it came behind its own.
+            // First as if the other SYN had not arrived yet, then as if it arrived after its own.
             far.send(SYN, far.next, b"", &odd);
             let first = far.next;
             loop {

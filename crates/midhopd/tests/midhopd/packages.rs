@@ -8,12 +8,12 @@ use tempfile::TempDir;
 
 const CONFIGURATION: &str = "[intercept]\ninterfaces = [\"lan0\", \"sat0\"]\n";
 
-/// As a packager sets them who is not the one of `packaging/packager`.
+/// The values of a packager other than the one of `packaging/packager`.
 const MAINTAINER: &str = "A Packager <packager@example.org>";
 const HOMEPAGE: &str = "https://example.org/midhop";
 
-/// Packages of this build's program, which a machine can see: one of each version, at the path of the name
-/// `midhopd_VERSION-1_ARCHITECTURE.deb`.
+/// Packages of this build's program in a directory that a machine can see. There is one of each
+/// version, named `midhopd_VERSION-1_ARCHITECTURE.deb`.
 fn packages(versions: &[&str]) -> Option<TempDir> {
     if Command::new("dh").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         midhop_testkit::skipped("packages are made by debhelper");
@@ -22,7 +22,7 @@ fn packages(versions: &[&str]) -> Option<TempDir> {
     let program = Path::new(env!("CARGO_BIN_EXE_midhopd"));
     let directory = tempfile::tempdir_in(program.parent()?).expect("a directory");
     let programs = directory.path().join("programs");
-    // Packing the symbols is most of the work, and this is not about them.
+    // Packing the debug symbols would take most of the time, and this test is not about them.
     std::fs::create_dir(&programs).expect("a directory");
     let stripped =
         Command::new("strip").arg("-o").arg(programs.join("midhopd")).arg(program).status();
@@ -51,7 +51,7 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// As Debian calls it.
+/// Debian's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -63,7 +63,8 @@ fn architecture() -> &'static str {
 /// A machine on which packages start what they install, as on a real one.
 fn machine() -> Option<Machine> {
     let machine = Machine::boot()?;
-    // Images for containers forbid it; and all of this host's pages need not be indexed anew.
+    // Images for containers forbid it. And the index of all manual pages of this host need not be
+    // made anew.
     machine.must("rm -f /usr/sbin/policy-rc.d /var/lib/man-db/auto-update");
     machine.must("echo 'APT::Get::Assume-Yes \"true\";' > /etc/apt/apt.conf.d/99test");
     Some(machine)
@@ -74,7 +75,7 @@ fn package(packages: &TempDir, version: &str) -> String {
     packages.path().join(name).display().to_string()
 }
 
-/// What the page about packages has an administrator type, with these packages for its own.
+/// The commands that the page about packages shows to an administrator, with these packages.
 struct Page {
     install: String,
     reload: String,
@@ -106,7 +107,8 @@ impl Page {
     }
 }
 
-/// All there is where packages and their scripts put things; the notes of dpkg and apt aside.
+/// All files in the directories that packages and their scripts write to, except for the databases
+/// of dpkg and apt.
 fn files(machine: &Machine) -> String {
     machine.must(
         "find /etc /usr /var/lib -xdev \\( -path /var/lib/dpkg -o -path /var/lib/apt \\) -prune -o -print | sort",

@@ -1,4 +1,4 @@
-//! What is shipped beside the program agrees with the program.
+//! The files that are shipped beside the program agree with the program.
 
 use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
@@ -18,7 +18,7 @@ fn read(text: &str) -> Config {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The example with its examples in force: where one stands below a default, it takes its place.
+/// The example file with its commented examples enabled. An example below a default replaces it.
 fn with_examples() -> String {
     let mut lines: Vec<&str> = Vec::new();
     for line in EXAMPLE.lines() {
@@ -64,8 +64,8 @@ fn the_examples_in_it_make_sense() {
     assert_eq!(&plan.intercept.interfaces[..], ["lan0", "sat0"]);
 }
 
-/// Every field written out: a new one does not compile here until it is given, and then it must be
-/// in the example.
+/// Every field is written out. A new field does not compile here until it is added, and then it has
+/// to be in the example.
 #[test]
 fn every_key_is_in_the_example() {
     let rate = Some(Rate::from_mbit_per_s(1));
@@ -176,14 +176,14 @@ fn every_key_is_in_the_example() {
         collect("", &value, &mut keys);
         keys
     };
-    // As written: what is read has every default.
+    // The file as written: the configuration that is read has every default.
     let example = with_examples().parse::<toml::Table>().expect("TOML");
     let whole = toml::Value::try_from(whole).expect("a table");
     let missing: Vec<_> = keys(whole).difference(&keys(example.into())).cloned().collect();
     assert!(missing.is_empty(), "not in packaging/midhopd.toml: {missing:?}");
 }
 
-/// The dotted keys below a value; legs, peers and classes are all called the same.
+/// The dotted keys below a value. The names of legs, peers and classes are replaced by one name.
 fn collect(prefix: &str, value: &toml::Value, keys: &mut BTreeSet<String>) {
     match value {
         toml::Value::Table(table) => {
@@ -219,9 +219,9 @@ fn the_unit_grants_what_the_daemon_keeps() {
     }
 }
 
-/// As `systemd-analyze security` has it: 0 is nothing exposed, 10 everything. What is left is what
-/// interception takes: the capabilities of the start, `capset` and `bpf` for giving them up and for
-/// congestion controls, the host's network with its address families, `/proc/sys/net`.
+/// The rating of `systemd-analyze security`: 0 is nothing exposed, 10 is everything. The rest is
+/// what interception requires: the capabilities of the start, `capset` and `bpf` for giving them up
+/// and for congestion controls, the host's network with its address families, and `/proc/sys/net`.
 const EXPOSURE_MAX: f64 = 1.7;
 
 #[test]
@@ -230,8 +230,8 @@ fn the_unit_leaves_little_exposed() {
     expose_at_most(unit, EXPOSURE_MAX);
 }
 
-/// The data plane's alone: systemd rates units and not processes, so what is rated is a unit that states what the
-/// data plane has of that one while it serves, as `confinement` finds it there.
+/// The rating of the data plane alone. systemd rates units and not processes, so the rated unit
+/// states what the data plane still has while it serves, as `confinement` finds it.
 const DATA_PLANE_EXPOSURE_MAX: f64 = 1.5;
 
 #[test]
@@ -239,7 +239,7 @@ fn the_data_plane_leaves_less_exposed() {
     let stated = |line: &str| match line.split_once('=') {
         Some((key @ "CapabilityBoundingSet", _)) => format!("{key}="),
         Some(("AmbientCapabilities", _)) => String::new(),
-        // Neither is among the calls that it allows itself.
+        // The daemon does not permit itself either of these calls.
         Some(("SystemCallFilter", calls)) if calls.starts_with('@') => {
             "SystemCallFilter=@system-service\nSystemCallFilter=~@privileged bpf capset execve"
                 .to_owned()

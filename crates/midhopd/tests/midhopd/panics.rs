@@ -1,8 +1,8 @@
-//! Threads that fail: a worker takes the whole daemon with it, and nothing stays behind; whoever follows the host's
-//! firewall goes on.
+//! Threads that fail. If a worker fails, the whole daemon ends, and nothing is left behind. If the
+//! thread that follows the host's firewall fails, it goes on.
 //!
-//! Nothing that anybody sends makes them fail. So they are made to: `strace` lets the call by which one waits fail as no
-//! kernel does, and a worker's event loop takes that for the end of the world.
+//! No input makes these threads fail. So `strace` makes the call in which one waits fail with an
+//! error that no kernel returns, and a worker's event loop cannot continue after that.
 
 use crate::program::{Desk, Running, log_of, traces, wording_of};
 use crate::stage::{self, Family, ReadOnce, Stage, nft, receive_all, send_all, until};
@@ -10,13 +10,13 @@ use nix::sys::signal::Signal;
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 
-/// With a keeper, and with workers that are not all that there is.
+/// With a keeper, and with more workers than the one that fails.
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
-/// What waiting fails with. Unlike a signal's arrival it is never expected.
+/// The error with which waiting fails. Unlike the interruption by a signal it is never expected.
 const WORKER_FAILS: &str = "inject=epoll_wait,epoll_pwait,epoll_pwait2:error=EBADF";
 const FOLLOWER_FAILS: &str = "inject=poll,ppoll:error=EBADF";
 
-/// The thread of a process that has a name.
+/// The thread of a process with this name.
 pub fn thread(process: u32, name: &str) -> u32 {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
     let mut numbers =
@@ -28,7 +28,8 @@ pub fn thread(process: u32, name: &str) -> u32 {
     found.unwrap_or_else(|| panic!("no thread {name}")).parse().expect("a number")
 }
 
-/// Lets each call by which a thread waits fail from now on, as `fails` has it; none where this host cannot.
+/// Makes each call in which a thread waits fail from now on, as `fails` describes; none if this
+/// host cannot do that.
 fn break_waiting(thread: u32, fails: &str) -> Option<Tracer> {
     let mut strace = Command::new("strace");
     strace.args(["--quiet=all", "-e", fails, "--output=/dev/null", "-p", &thread.to_string()]);
@@ -42,7 +43,7 @@ fn break_waiting(thread: u32, fails: &str) -> Option<Tracer> {
     }
 }
 
-/// It ends with this.
+/// Dropping this ends the tracing.
 struct Tracer(Child);
 
 impl Tracer {
@@ -63,7 +64,7 @@ fn a_worker_that_panics(family: Family) {
     let desk = Desk::new(CONFIG);
     let mut running = Running::start(&stage, &desk);
     let listener = stage.listen(family);
-    // One that is split, and lives when it happens.
+    // A flow that is split, and live when the worker fails.
     let (mut client, mut server) = stage.flow(&listener);
     stage::pass(&mut client, &mut server);
     let worker = thread(running.id(), "worker-1");
@@ -77,14 +78,14 @@ fn a_worker_that_panics(family: Family) {
     let log = wording_of(&desk);
     assert!(log.contains("worker 1 has panicked"), "{log}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {log}");
-    // Both ends of what was split receive its end.
+    // Both ends of the flow that was split receive an end.
     for (name, end) in [("client", &mut client), ("server", &mut server)] {
         match end.read_once(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             other => panic!("the {name} hears {other:?}: {log}"),
         }
     }
-    // New flows pass, and another daemon finds nothing in its way.
+    // New flows pass, and another daemon can start.
     let talk = || {
         let (client, server) = stage.flow(&listener);
         send_all(&client, b"without it");
@@ -117,7 +118,8 @@ fn following_the_firewall_goes_on_after_it_failed() {
     let Some(mut tracer) = break_waiting(thread(keeper, "follower"), FOLLOWER_FAILS) else {
         return;
     };
-    // What it waits in fails from the next time on, and so does the program that it starts to look with.
+    // The call in which it waits fails from the next time on, and so does the program that it
+    // starts to query the firewall.
     let has_failed = || wording_of(&desk).contains("following the firewall's changes");
     until("it fails", || {
         nft(&stage.gateway, "table inet another { }");

@@ -1,4 +1,5 @@
-//! What the proxy does not understand passes untouched; what it splits keeps its class of service.
+//! Traffic that the proxy does not understand passes unchanged. Flows that it splits keep their
+//! class of service.
 
 #![allow(unsafe_code, reason = "two socket options have no safe face")]
 
@@ -22,7 +23,7 @@ fn split(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
 }
 
-/// What the firewall let pass on its own, by why.
+/// The SYNs that the firewall let pass without the daemon, by reason.
 fn passed(proxy: &DataPlane) -> Vec<(String, u64)> {
     let total = proxy.passed().expect("it intercepts").total();
     total.into_iter().filter(|(_, count)| *count > 0).collect()
@@ -35,7 +36,7 @@ fn socket(inside: &Namespace, address: SocketAddr, protocol: Protocol) -> Socket
         .expect("a socket")
 }
 
-/// A connection whose sockets `prepare` has set.
+/// A connection whose sockets are configured by `prepare`.
 fn connected(
     stage: &Stage,
     family: Family,
@@ -71,7 +72,8 @@ fn mptcp(family: Family) {
         talk(&sides);
         assert_eq!(split(&proxy), 0, "Multipath TCP passed by");
         assert_eq!(passed(&proxy), [("multipath".to_owned(), 1)]);
-        // MPTCP_INFO fails on a connection that fell back to plain TCP: nobody took its options.
+        // MPTCP_INFO fails on a connection that fell back to plain TCP. So the options have arrived
+        // unchanged.
         let mut info = [0u8; 256];
         let mut info_length = u32::try_from(info.len()).expect("a length");
         // SAFETY: the kernel writes at most `info_length` bytes, all inside `info`.
@@ -102,7 +104,7 @@ fn mptcp_passes_untouched_ipv6() {
 fn sign(socket: &Socket, far: &SockAddr) {
     const KEY: &[u8] = b"a shared secret";
     let mut option = [0u8; 216];
-    // SAFETY: an address is plain bytes, of the length that it gives.
+    // SAFETY: an address is plain bytes, of the length that it states.
     let address =
         unsafe { std::slice::from_raw_parts(far.as_ptr().cast::<u8>(), far.len() as usize) };
     option[..address.len()].copy_from_slice(address);
@@ -193,7 +195,7 @@ fn icmp_passes_untouched() {
     assert_eq!(reply[count - 8..count], [0, 0, 0xff, 0xfd, 0, 1, 0, 1]);
 }
 
-/// Nothing that has passed is in the books, while the proxy takes TCP that comes after it.
+/// The proxy has counted nothing of what has passed, and takes the next TCP flow.
 fn takes_tcp_only(stage: &Stage, family: Family, proxy: &DataPlane) {
     assert_eq!(split(proxy), 0, "what passed was taken");
     assert!(passed(proxy).is_empty(), "what passed was counted: {:?}", passed(proxy));
@@ -208,13 +210,13 @@ fn esp_socket(inside: &Namespace, own: IpAddr, other: IpAddr) -> Socket {
     let open = || Socket::new(Domain::for_address(own), Type::RAW, Some(Protocol::from(ESP)));
     let socket = inside.run(open).expect("entering").expect("a raw socket");
     socket.bind(&own.into()).expect("an address");
-    // From now on it receives from nobody else.
+    // From now on it receives only from this address.
     socket.connect(&other.into()).expect("a partner");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
 }
 
-/// Packets of a security association of IPsec: their numbers and what is encrypted arrive as they left.
+/// Packets of an IPsec security association: their numbers and encrypted contents arrive unchanged.
 fn esp(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("accept = \"early\"\n");
@@ -228,7 +230,7 @@ fn esp(family: Family) {
             from.write_all(&packet).expect("sending");
             let mut received = [0; 1500];
             let count = to.read_once(&mut received).expect("a packet");
-            // A raw socket of IPv4 has the header in front, which is 20 bytes without options.
+            // A raw IPv4 socket returns the header in front, which is 20 bytes without options.
             let header = if family == Family::V4 { 20 } else { 0 };
             assert!(received[header..count] == packet, "{number}: {count} bytes");
         }
@@ -246,7 +248,7 @@ fn ipsec_passes_untouched_ipv6() {
     esp(Family::V6);
 }
 
-/// A client asks a server over QUIC, on the port where the web has it: they meet each other and nobody else.
+/// A client connects to a server over QUIC, on the web's port: each sees the other's address.
 fn quic(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("accept = \"early\"\n");
@@ -309,7 +311,7 @@ fn quic_passes_untouched_ipv6() {
     quic(Family::V6);
 }
 
-/// Counts packets with data that have a class and that have another.
+/// Counts packets with data that have a class, and those that have another.
 fn count_classes(inside: &Namespace, family: Family, from: &str, class: u8) {
     let protocol = if family == Family::V4 { "ip" } else { "ip6" };
     let rules = format!(

@@ -1,4 +1,5 @@
-//! What a peer may have at a time, over all of its connections; and how long this end waits for servers and names.
+//! The limits of a peer, over all of its connections, and how long this end waits for servers and
+//! names.
 
 use crate::ends::{Authority, PORT, TARGETS};
 use crate::program::{Desk, Running};
@@ -27,7 +28,7 @@ fn to(listener: &TcpListener) -> Request {
     request(Target::Address(listener.local_addr().expect("an address")))
 }
 
-/// A server at the gateway.
+/// A server on the gateway.
 fn listen(stage: &Stage, family: Family) -> TcpListener {
     let address = match family {
         Family::V4 => IpAddr::from([10, 0, 2, 1]),
@@ -37,7 +38,7 @@ fn listen(stage: &Stage, family: Family) -> TcpListener {
     stage.gateway.run(bind).expect("entering").expect("a listener")
 }
 
-/// Lets no SYN of a family come to the gateway's servers, and no answer go back.
+/// Drops all SYNs of a family to the gateway's servers, and their responses.
 fn swallow(stage: &Stage, family: Family) {
     let protocol = if family == Family::V4 { "ipv4" } else { "ipv6" };
     nft(&stage.gateway, "add table inet t");
@@ -60,7 +61,7 @@ fn flows_are_counted_over_all_connections_of_a_peer() {
         let (answer, flow) = visitor.ask("far", &Shown::of(&authority, peer), &to(&listener));
         (answer, visitor, flow, listener)
     };
-    // Each by a connection of its own.
+    // Each over a connection of its own.
     let mut flows: Vec<_> =
         [Family::V4, Family::V6].map(|family| ask("near", family)).into_iter().collect();
     assert!(flows.iter().all(|(answer, ..)| *answer == Response::Granted));
@@ -106,7 +107,7 @@ fn a_peer_has_so_many_connections_and_no_more() {
     until("there is room again", || !refused());
 }
 
-/// The kernel would ask for two minutes.
+/// The kernel would retransmit the SYN for two minutes.
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
     let Some(stage) = Stage::set() else { return };
@@ -124,7 +125,7 @@ fn a_server_that_does_not_answer_is_given_up() {
     }
 }
 
-/// Starts the far end as a program that reads its own `/etc/hosts` and `/etc/resolv.conf`.
+/// Starts the far end as a program with its own `/etc/hosts` and `/etc/resolv.conf`.
 fn start_with_names(stage: &Stage, desk: &Desk, hosts: &str, servers: &str) -> Running {
     let place = |name: &str, text: &str| {
         std::fs::write(desk.path().join(name), text).expect("a file");
@@ -136,7 +137,8 @@ fn start_with_names(stage: &Stage, desk: &Desk, hosts: &str, servers: &str) -> R
     Running::start_as(&stage.server, desk, command)
 }
 
-/// Neither family's silence keeps a name from being reached by the other, although each may be silent for a minute.
+/// If one family is silent, a name is reached by the other one without delay, although each may be
+/// silent for a minute.
 #[test]
 fn a_dead_family_delays_no_name() {
     let Some(stage) = Stage::set() else { return };
@@ -159,7 +161,7 @@ fn a_dead_family_delays_no_name() {
     }
 }
 
-/// Seven hundred names of one peer, of which no server answers anything.
+/// Seven hundred names that one peer requests, and no name server responds.
 #[test]
 fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
     const NAMES: usize = 700;
@@ -190,7 +192,8 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
         }
         (connection, answers, control)
     });
-    // All but the first of them are answered that there is no room: the others are being looked up then.
+    // The later ones of these are refused because there is no room: the earlier ones are being
+    // looked up then.
     let mut denied = 0;
     visitor.runtime.block_on(async {
         for (_, receive) in answers.iter_mut().rev().take(NAMES / 2) {
@@ -210,7 +213,7 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
         let (answer, _flow): (_, Flow) = other.ask("far", &shown, &request(target));
         assert_eq!(answer, Response::Granted, "{name}");
     }
-    // Those that were looked up all the while have no answer yet: nobody waited for them.
+    // Those that were looked up all the while have no response yet: nothing waited for them.
     let waiting = visitor.runtime.block_on(async {
         let mut waiting = 0;
         for (_, receive) in answers.iter_mut().take(32) {

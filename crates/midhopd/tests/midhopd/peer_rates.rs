@@ -1,4 +1,4 @@
-//! What is reported of the links to peers: it counts for its time, and is shown.
+//! Rates that are reported of the links to peers: they are used while they are valid, and shown.
 
 use crate::pages::assert_published;
 use crate::pair::Pair;
@@ -20,7 +20,7 @@ fn a_reported_rate_counts_for_its_time() {
     let _running = pair.start(&stage);
     let rates = || {
         let seen = pair.far_seen();
-        // Rounded down on the way from payload to what is sent.
+        // The rate was rounded down when it was converted between payload and what is sent.
         (seen.rate_bit_per_s.map(|bits| (bits + 50_000) / 100_000), seen.reported_bit_per_s)
     };
     until("the tunnel is open", || rates() == (Some(200), None));

@@ -1,4 +1,5 @@
-//! Peers who may not stay: their open tunnels are closed, their flows reset, and they do not come again.
+//! Peers that may not stay: their open tunnels are closed, their flows are reset, and they cannot
+//! connect again.
 
 use crate::ends::{Authority, PORT, TARGETS, near_config};
 use crate::stage::{self, Family, ReadOnce, Stage, until};
@@ -14,7 +15,7 @@ const REJECT: &str = "otherwise = \"reject\"\n";
 const EARLY: &str = "accept = \"early\"\n";
 const ONLY_TCP: &str = "fallback = \"only\"\n";
 
-/// Both ends of a tunnel, which is over QUIC or TCP.
+/// Both ends of a tunnel over QUIC or TCP.
 struct Pair {
     stage: Stage,
     authority: Authority,
@@ -23,7 +24,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// One for each family and carrier. They mostly wait, and do so side by side.
+    /// Runs the test for each family and carrier. The runs mostly wait, so they run in parallel.
     fn each(test: impl Fn(&Self) + Sync) {
         let test = &test;
         thread::scope(|scope| {
@@ -34,7 +35,7 @@ impl Pair {
                         let authority = Authority::new(&["near", "far", "second"]);
                         test(&Self { stage, authority, family, carrier });
                     };
-                    // Whatever fails reports as whom.
+                    // The thread's name shows which run has failed.
                     let name = format!("{family:?} {carrier}");
                     let pair = thread::Builder::new().name(name).spawn_scoped(scope, pair);
                     pair.expect("a thread");
@@ -68,7 +69,7 @@ impl Pair {
         assert_eq!(reload(&self.stage.server, far, &self.far_config(tunnel, peers)), [""; 0]);
     }
 
-    /// A flow by the tunnel, with a word there and one back.
+    /// A flow through the tunnel, with four bytes in each direction.
     fn flow(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let (mut client, mut server) = self.stage.flow(listener);
         client.write_all(b"ping").expect("writing");
@@ -78,7 +79,7 @@ impl Pair {
         (client, server)
     }
 
-    /// Whether a flow does not pass now; one that does ends again.
+    /// Whether a new flow fails now. A flow that works is ended again.
     fn fails(&self, listener: &TcpListener) -> bool {
         let address = listener.local_addr().expect("an address");
         let Ok(mut client) = self.stage.connect(address) else { return true };
@@ -94,16 +95,16 @@ impl Pair {
         !passed
     }
 
-    /// Nothing passes: with `otherwise = "reject"` there is no way but the tunnel.
+    /// Whether no flow passes: with `otherwise = "reject"` there is no way but the tunnel.
     fn is_shut(&self, listener: &TcpListener) -> bool {
         let address = listener.local_addr().expect("an address");
         let Ok(mut client) = self.stage.connect(address) else { return true };
-        // Early, the client is accepted, and is reset then.
+        // With early acceptance, the client is accepted and then reset.
         matches!(client.read_once(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
     }
 }
 
-/// Reloads as the daemon does; gives the keys that have to wait for a restart.
+/// Reloads as the daemon does. Returns the keys that take effect only after a restart.
 fn reload(host: &Namespace, proxy: &DataPlane, config: &str) -> Vec<String> {
     let next = Plan::read("test.toml", config).unwrap_or_else(|error| panic!("{error}"));
     let (next, kept) = proxy.plan().borrow().reloaded(next);
@@ -145,7 +146,8 @@ fn a_peer_whose_table_has_changed_begins_anew_and_others_stay() {
         let _near = pair.start_near();
         let listener = pair.stage.listen(pair.family);
         let (mut client, mut server) = pair.flow(&listener);
-        // A change of another peer's table, and one peer more, whatever follows from it for windows.
+        // A change of another peer's table, and one more peer, have no effect, whatever follows
+        // from them for windows.
         pair.reload_far(&far, "", "flows = 9\n[peers.near]\n[peers.third]\n");
         client.write_all(b"ping").expect("writing");
         server.read_exact(&mut [0; 4]).expect("reading");
@@ -166,7 +168,7 @@ fn a_revoked_certificate_closes_the_tunnel_at_either_end() {
         let near = pair.start_near();
         let listener = pair.stage.listen(pair.family);
         let (client, server) = pair.flow(&listener);
-        // The same configuration, another list.
+        // The same configuration, with another list of revoked certificates.
         pair.authority.revoke(&["second", "near"]);
         pair.reload_far(&far, &revoked, "[peers.near]\n");
         is_reset(&client);
@@ -175,7 +177,7 @@ fn a_revoked_certificate_closes_the_tunnel_at_either_end() {
         pair.authority.revoke(&["second"]);
         pair.reload_far(&far, &revoked, "[peers.near]\n");
         until("flows pass again", || !pair.fails(&listener));
-        // And the end that opens tunnels leaves one whose certificate is revoked.
+        // The end that opens tunnels closes one whose peer's certificate is revoked, too.
         let (client, server) = pair.flow(&listener);
         pair.authority.revoke(&["far"]);
         let config = pair.near_config("").replace("[peers.far]", &format!("{revoked}[peers.far]"));
@@ -205,7 +207,7 @@ fn a_tunnel_ends_with_its_peer_s_certificate() {
 fn a_tunnel_is_opened_and_given_up_by_reload() {
     Pair::each(|pair| {
         let far = pair.start_far("");
-        // A near end that knows another peer only.
+        // A near end that knows only another peer.
         let config = pair.near_config("");
         let without =
             config.replace("[peers.far]", "[peers.nobody]").replace("\"far\"", "\"nobody\"");
@@ -221,7 +223,7 @@ fn a_tunnel_is_opened_and_given_up_by_reload() {
         is_reset(&server);
         until("the tunnel is gone", || tunnels(&far, "near") == 0);
         assert!(pair.is_shut(&listener));
-        // Changed: it is opened with what its table says now.
+        // After a change of its table, the tunnel is opened with the new table.
         assert_eq!(reload(&pair.stage.gateway, &near, &config), [""; 0]);
         until("flows pass again", || !pair.fails(&listener));
         let (client, _server) = pair.flow(&listener);

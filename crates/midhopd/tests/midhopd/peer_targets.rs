@@ -1,4 +1,5 @@
-//! What peers may ask for, and in whose name: not this host, not its networks, and not for somebody else's clients.
+//! The targets that peers may request, and the clients that they may claim: not this host, not its
+//! networks, and not other peers' clients.
 
 use crate::ends::{self, Authority, PORT};
 use crate::stage::{self, Family, Stage, until};
@@ -12,7 +13,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// A far end on the server's host, and its peers at the gateway.
+/// A far end on the server's host, and its peers on the gateway.
 struct Scene {
     stage: Stage,
     authority: Authority,
@@ -23,7 +24,8 @@ impl Scene {
         Some(Self { stage: Stage::set()?, authority: Authority::new(&["near", "second", "far"]) })
     }
 
-    /// Starts the far end; `tunnel` adds to that table, `peer` to the one of its peer, and what follows there.
+    /// Starts the far end; `tunnel` adds to the table of that name, `peer` to its peer's table and
+    /// what follows it.
     fn far(&self, tunnel: &str, peer: &str) -> DataPlane {
         let address = SocketAddr::new(Family::V4.server(), PORT);
         let own = self.authority.table("far", &format!("listen = \"{address}\"\n{tunnel}"));
@@ -36,7 +38,7 @@ impl Scene {
         let visitor = Visitor::new(&self.stage.gateway);
         let shown = Shown::of(&self.authority, peer);
         let answer = visitor.ask("far", &shown, &request);
-        // Its runtime ends with it: the flow is only looked at.
+        // Its runtime would end with it: the flow is only observed.
         std::mem::forget(visitor);
         answer
     }
@@ -45,7 +47,7 @@ impl Scene {
         self.ask_as("near", Target::Address(target), None).0
     }
 
-    /// A server on another host than the far end: the gateway.
+    /// A server on a host other than the far end's: the gateway.
     fn other(&self, family: Family) -> TcpListener {
         let address = match family {
             Family::V4 => IpAddr::from([10, 0, 2, 1]),
@@ -72,7 +74,8 @@ fn this_host_and_private_networks_are_closed_unless_they_are_opened() {
     let own = "targets = [\"10.0.2.2/32\", \"fd00:0:0:2::2/128\"]\n";
     for (tunnel, peer, other_is_open, own_is_open) in [
         ("", "", false, false),
-        // However wide a prefix is, this host's own addresses are named or opened as such.
+        // However wide a prefix is, this host's own addresses have to be named or permitted
+        // explicitly.
         (networks, "", true, false),
         (own, "", false, true),
         ("local_targets = true\n", "", false, true),
@@ -125,7 +128,7 @@ fn no_spelling_of_an_address_opens_it() {
         let address = SocketAddr::new(address.parse().expect(address), port);
         assert_eq!(scene.ask(address), Response::from(Cause::NotAllowed), "{address}");
     }
-    // A name is judged by where it leads.
+    // A name is checked by its address.
     let target = Target::parse(&format!("localhost:{}", at(&any).port())).expect("a target");
     let (answer, _flow) = scene.ask_as("near", target, None);
     assert_eq!(answer, Response::from(Cause::NotAllowed));
@@ -135,7 +138,8 @@ fn no_spelling_of_an_address_opens_it() {
 fn an_address_that_comes_to_this_host_is_closed_at_once() {
     let Some(scene) = Scene::set() else { return };
     let _far = scene.far("targets = [\"10.0.0.0/8\", \"fd00::/8\"]\n", "");
-    // On the server's own network nobody answers for what is not there, not even that.
+    // On the server's own network no host responds for addresses that are not in use, not even with
+    // an error.
     for (address, bits, is_routed) in [
         ("10.0.2.77", 32, false),
         ("11.1.1.1", 32, true),
@@ -169,7 +173,7 @@ fn a_claim_is_believed_only_of_the_peer_s_own_clients() {
                 let (answer, _flow) = scene.ask_as("near", target(), client);
                 let expected = if believed { Response::Granted } else { Cause::NotAllowed.into() };
                 assert_eq!(answer, expected, "{peer}: {claim}");
-                // Another peer's clients they are in no case.
+                // For another peer they are never its own clients.
                 let (answer, _flow) = scene.ask_as("second", target(), client);
                 assert_eq!(answer, Response::from(Cause::NotAllowed), "{peer}: {claim}");
             }

@@ -1,8 +1,8 @@
-//! Paths that take smaller packets than the interfaces at their ends, on either leg.
+//! Paths with a smaller MTU than the interfaces at their ends, on either leg.
 //!
-//! The router before the narrow link reports it, by ICMP to whoever sent the packet: on the client's leg that is
-//! the server's address, which is not the proxy's own. Or it reports nothing: then only the kernel's own probing
-//! finds it out, which `midhopd doctor` asks for.
+//! The router before the narrow link reports it by ICMP to the packet's sender. On the client's leg
+//! that is the server's address, which is not the proxy's own. Or the router reports nothing: then
+//! only the kernel's own probing finds it, which `midhopd doctor` recommends.
 
 use crate::stage::{Family, PATIENCE, Stage, nft, noise, receive_all, send_all};
 use midhop_testbed::namespace::{Namespace, veth};
@@ -10,12 +10,12 @@ use midhopd::data_plane::DataPlane;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread::scope;
 
-/// What the narrow link carries. Unit: bytes.
+/// The MTU of the narrow link. Unit: bytes.
 const NARROW: &str = "1300";
 const EARLY: &str = "accept = \"early\"\n";
 const BYTES: usize = 400_000;
 
-/// Which end is behind a narrow link.
+/// The end that is behind a narrow link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deep {
     Client,
@@ -39,7 +39,7 @@ fn at(family: Family, net: u8, host: u8) -> IpAddr {
     }
 }
 
-/// Puts a host behind the client's or the server's, which becomes a router before a narrow link.
+/// Adds a host behind the client or the server, which becomes a router before a narrow link.
 fn dig(stage: &Stage, family: Family, deep: Deep) -> Namespace {
     let host = Namespace::create("deep").expect("a namespace");
     let (router, hop, device) = match deep {
@@ -49,7 +49,8 @@ fn dig(stage: &Stage, family: Family, deep: Deep) -> Namespace {
     router.set_sysctl("net.ipv4.ip_forward", "1").expect("a router");
     router.set_sysctl("net.ipv6.conf.all.forwarding", "1").expect("a router");
     let [near, far] = veth(router, "deep0", &host, "deep0", 1500).expect("a link");
-    // Only what goes down is cut: the host itself believes in 1500 bytes, and offers them.
+    // Only the direction to this host is limited: the host itself has an MTU of 1500 bytes, and
+    // announces it.
     let narrow = router.command("ip").args(["link", "set", "deep0", "mtu", NARROW]).status();
     assert!(narrow.expect("ip starts").success());
     let (prefix, any) = match family {
@@ -67,7 +68,7 @@ fn dig(stage: &Stage, family: Family, deep: Deep) -> Namespace {
     host
 }
 
-/// Connects, and has the end on the broad side send much to the one on the narrow side.
+/// Connects, and sends much from the end on the broad side to the end on the narrow side.
 fn pass(stage: &Stage, family: Family, deep: Deep, host: &Namespace, proxy: &DataPlane) {
     let server = if deep == Deep::Server { host } else { &stage.server };
     let client = if deep == Deep::Client { host } else { &stage.client };
@@ -115,7 +116,7 @@ fn packets_that_are_reported_too_big_are_sent_smaller_ipv6() {
     announced(Family::V6);
 }
 
-/// The router drops them in silence.
+/// The router drops such packets without a report.
 fn black_hole(family: Family) {
     for deep in [Deep::Client, Deep::Server] {
         let Some(stage) = Stage::set() else { return };
@@ -127,7 +128,7 @@ fn black_hole(family: Family) {
              add chain inet mute output { type filter hook output priority 0; }; \
              add rule inet mute output meta l4proto { icmp, ipv6-icmp } drop",
         );
-        // What `midhopd doctor` reports.
+        // The setting that `midhopd doctor` recommends.
         stage.gateway.set_sysctl("net.ipv4.tcp_mtu_probing", "1").expect("a parameter");
         let proxy = stage.proxy(EARLY);
         pass(&stage, family, deep, &host, &proxy);

@@ -1,7 +1,8 @@
-//! A client that uses its port again, for another connection to the same server.
+//! A client that uses its port again for another connection to the same server.
 //!
-//! Who ends a connection first keeps it for a minute. A client whose system keeps it for less, or a translator
-//! with many clients behind it, comes again before the proxy's minute is over.
+//! The end that closes a connection first keeps it for a minute. A client whose system keeps it for
+//! a shorter time, or a translator with many clients behind it, uses the port again before the
+//! proxy's minute is over.
 
 use crate::stage::{Family, PATIENCE, Stage, receive_all, send_all, until};
 use midhop_testbed::namespace::Namespace;
@@ -12,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 const PORT: u16 = 40_001;
 
-/// Connects from one and the same port.
+/// Connects from the same port each time.
 fn connect(client: &Namespace, family: Family, server: SocketAddr) -> io::Result<TcpStream> {
     let stream = client.run(|| {
         let domain = Domain::for_address(server);
@@ -26,7 +27,7 @@ fn connect(client: &Namespace, family: Family, server: SocketAddr) -> io::Result
     stream.expect("entering")
 }
 
-/// The connections that a host remembers in a state.
+/// The number of connections of a host in this state.
 fn remembered(host: &Namespace, family: Family, state: &str) -> usize {
     let table = if family == Family::V4 { "tcp" } else { "tcp6" };
     let text = host.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{table}")));
@@ -60,7 +61,7 @@ fn flows(proxy: &DataPlane) -> u64 {
 /// `timestamps`: whether the server's kernel, and so a connection to it, has them.
 fn again(family: Family, accept: &str, timestamps: &str, client_first: bool) {
     let Some(stage) = Stage::set() else { return };
-    // Ends that wait for nothing: what is refused is refused by the proxy.
+    // Both ends keep nothing in TIME-WAIT: a refusal is the proxy's.
     for host in [&stage.client, &stage.server] {
         host.set_sysctl("net.ipv4.tcp_max_tw_buckets", "0").expect("a parameter");
     }

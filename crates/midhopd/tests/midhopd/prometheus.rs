@@ -1,5 +1,5 @@
-//! Debian's Prometheus scrapes a gateway at work, evaluates the rules and alerts that are shipped, and answers every query of
-//! the dashboard that is shipped.
+//! Debian's Prometheus scrapes a busy gateway, evaluates the rules and alerts that are shipped, and
+//! answers every query of the dashboard that is shipped.
 
 use crate::scene::{Beside, Scene};
 use crate::stage::PATIENCE;
@@ -13,16 +13,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const DASHBOARD: &str = include_str!("../../../../packaging/grafana/midhopd.json");
-/// Where Prometheus is asked, in the gateway's namespace.
+/// The address of Prometheus in the gateway's namespace.
 const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 9090);
-/// Panels that may be empty where all is well.
+/// Panels that may be empty if there is no fault.
 const MAY_BE_EMPTY: [&str; 0] = [];
 
 fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prometheus")
 }
 
-/// Whether Prometheus is here; without it the test is skipped.
+/// Whether Prometheus is installed; without it the test is skipped.
 fn is_here() -> bool {
     let runs = |program| {
         Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success())
@@ -48,7 +48,7 @@ fn the_rules_are_ones_and_their_tests_pass() {
         let output = output.expect("promtool starts");
         let text =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        // It reports some faults of rules and succeeds all the same.
+        // It succeeds although it reports some faults of rules.
         assert!(output.status.success() && !text.contains("FAILED"), "{arguments:?}: {text}");
     }
 }
@@ -71,7 +71,7 @@ fn every_alert_is_tested_both_ways() {
     }
 }
 
-/// What Prometheus answers to a query.
+/// The response of Prometheus to a query.
 fn ask(namespace: &Namespace, query: &str) -> Option<Value> {
     let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let ask = || -> std::io::Result<String> {
@@ -87,14 +87,14 @@ fn ask(namespace: &Namespace, query: &str) -> Option<Value> {
     serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
 }
 
-/// How many series a query gives; an error is one of the query's.
+/// The number of series of a query's result. Fails if the query has an error.
 fn series(namespace: &Namespace, query: &str) -> Option<usize> {
     let answer = ask(namespace, query)?;
     assert_eq!(answer["status"], "success", "{query}: {answer}");
     answer["data"]["result"].as_array().map(Vec::len)
 }
 
-/// The queries of a dashboard: each with its panel, its variables in place.
+/// The queries of a dashboard, each with its panel. Variables are replaced.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
@@ -129,7 +129,7 @@ fn prometheus_scrapes_a_gateway_at_work_and_answers_the_dashboard() {
     }
     let config =
         std::fs::read_to_string(shipped().join("prometheus.yml")).expect("a configuration");
-    // As it is shipped, but faster.
+    // The shipped configuration, with shorter intervals.
     let faster = "scrape_interval: 1s\n  evaluation_interval: 1s";
     let config = config.replace("scrape_interval: 15s", faster);
     assert!(config.contains(faster));
@@ -163,7 +163,7 @@ fn prometheus_scrapes_a_gateway_at_work_and_answers_the_dashboard() {
         let least = usize::from(!MAY_BE_EMPTY.contains(&title.as_str()));
         wait(&scene, &format!("{title}: {query}"), query, least);
     }
-    // The rules as they are evaluated here: one whose source moves has a rate.
+    // The rules' results here: the rate of a source that moves bytes.
     wait(&scene, "a leg is used", "midhop:leg_utilisation:ratio{leg=\"wan0\"} > 0.01", 1);
     wait(
         &scene,
@@ -177,7 +177,7 @@ fn prometheus_scrapes_a_gateway_at_work_and_answers_the_dashboard() {
         "midhop_limits_reached_total{limit=\"source\"} > 0",
         1,
     );
-    // Only what comes after the first scrape is an increase.
+    // Only what happens after the first scrape is an increase.
     scene.pass_by();
     wait(
         &scene,
@@ -197,7 +197,7 @@ fn prometheus_scrapes_a_gateway_at_work_and_answers_the_dashboard() {
     metrics_are_known(&queries);
 }
 
-/// What queries name is what the daemon gives.
+/// Every metric in the queries is one of the daemon's.
 fn metrics_are_known(queries: &[(String, String)]) {
     let page = include_str!("../../../../docs/midhopd.md");
     let known: BTreeSet<&str> = page

@@ -27,7 +27,7 @@ fn the_book_has_every_key_of_the_configuration() {
     pages::assert_page("configuration.md", &page);
 }
 
-/// Those that `midhopd schema` prints.
+/// The schemas that `midhopd schema` prints.
 #[test]
 fn the_schemas_are_those_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
@@ -47,7 +47,7 @@ fn the_schemas_are_those_of_the_types() {
     }
 }
 
-/// The schema of what is only ever written.
+/// The schema of a type that is only written.
 fn written<T: JsonSchema>() -> Schema {
     SchemaSettings::default().for_serialize().into_generator().into_root_schema_for::<T>()
 }

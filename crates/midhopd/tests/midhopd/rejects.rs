@@ -1,4 +1,4 @@
-//! A rule that rejects is a promise: no flow that it names gets through while the daemon lives.
+//! A rule that rejects is always kept: no flow that matches it gets through while the daemon lives.
 
 use crate::hand::{Hand, Odd, Place, RST, SYN, address, prepare};
 use crate::program::{Desk, Running};
@@ -13,10 +13,10 @@ use std::thread;
 const CONFIG: &str =
     "[intercept]\ninterfaces = \"lan0\"\n[legs.lan0]\n[[rules]]\naction = \"reject\"\n";
 const RELOADS: u64 = 20;
-/// So many at a time keep a SYN under way at any moment.
+/// This many clients keep a SYN under way at any moment.
 const CLIENTS: usize = 4;
 
-/// Clients try to connect without a pause while the configuration is read again and again.
+/// Clients try to connect without a pause while the configuration is reloaded again and again.
 fn reload_under_attempts(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
@@ -26,7 +26,7 @@ fn reload_under_attempts(family: Family) {
     let (stop, refused, passed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Who gets through has its place in the backlog back at once.
+            // A client that gets through frees its place in the backlog at once.
             listener.set_nonblocking(true).expect("a mode");
             while !stop.load(Relaxed) {
                 drop(listener.accept());
@@ -52,7 +52,7 @@ fn reload_under_attempts(family: Family) {
             running.signal(Signal::SIGHUP);
             until("it has reloaded", || desk.reloads() == [number, 0]);
         }
-        // Whatever passed has done so at a reload, if none does after the last.
+        // SYNs have only passed during reloads, if none passes after the last one.
         let before = [&refused, &passed].map(|count| count.load(Relaxed));
         until("clients are refused again", || refused.load(Relaxed) > before[0] + 100);
         println!(
@@ -76,13 +76,13 @@ fn a_reload_lets_no_flow_past_a_rule_that_rejects_ipv6() {
     reload_under_attempts(Family::V6);
 }
 
-/// A port that a rule rejects, and one at which anybody may knock.
+/// A port that a rule rejects, and one that is open.
 const SHUT: u16 = 81;
 const OPEN: u16 = 80;
 const SHUT_RULE: &str = "[daemon]\nworkers = 1\n[intercept]\ninterfaces = \"lan0\"\n\
      [limits]\npending = 16\n[[rules]]\nmatch.destination_port = 81\naction = \"reject\"\n";
 
-/// SYNs from many ports, and what of them the server's host sees.
+/// SYNs from many ports, and the number of them that reach the server's host.
 struct Knocks<'a> {
     stage: &'a Stage,
     hand: Hand,
@@ -102,7 +102,7 @@ impl<'a> Knocks<'a> {
         Self { stage, hand }
     }
 
-    /// From a port that has not knocked yet.
+    /// Sends a SYN from a port that was not used before.
     fn knock(&mut self, port: u16) {
         self.hand.own.set_port(self.hand.own.port() + 1);
         self.hand.other.set_port(port);
@@ -114,8 +114,8 @@ impl<'a> Knocks<'a> {
         counter(&self.stage.server, "seen", if port == OPEN { "open" } else { "shut" })
     }
 
-    /// Both ports are knocked at until the open one is seen anew: by then a SYN passes this host, whatever the other
-    /// port's did.
+    /// Sends SYNs to both ports until a new one to the open port arrives. By then a SYN has passed
+    /// this host, whatever happened to those for the other port.
     fn insist(&mut self, what: &str) {
         let before = self.seen(OPEN);
         until(what, || {
@@ -127,7 +127,7 @@ impl<'a> Knocks<'a> {
     }
 }
 
-/// Nobody reads the queue, which fills: what may pass passes by then, and nothing else.
+/// The queue is not read and fills up: what may pass then passes, and nothing else.
 fn a_full_queue(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let mut knocks = Knocks::new(&stage, family);
@@ -141,7 +141,7 @@ fn a_full_queue(family: Family) {
     assert!(knocks.hand.listen(PATIENCE).expect("a refusal").has(RST));
     assert_eq!(knocks.seen(SHUT), 1, "it is refused here");
     running.signal_data_plane(Signal::SIGSTOP);
-    // More than the queue has room for, before those that must find it full.
+    // More than the queue has room for, before the SYNs that must find it full.
     for _ in 0..2000 {
         knocks.knock(OPEN);
     }
@@ -164,7 +164,7 @@ fn a_full_queue_lets_no_flow_past_a_rule_that_rejects_ipv6() {
     a_full_queue(Family::V6);
 }
 
-/// All processes of the daemon are killed. Its table is left, and stops what a rule rejects.
+/// All processes of the daemon are killed. The table remains, and stops flows that a rule rejects.
 fn all_are_killed(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let mut knocks = Knocks::new(&stage, family);

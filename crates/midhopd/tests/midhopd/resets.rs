@@ -1,4 +1,4 @@
-//! What an end had sent before it broke reaches the other end, and the reset comes after it.
+//! What an end sent before it broke reaches the other end, and the reset follows.
 
 use crate::ends::Ends;
 use crate::flows::{self, duties, read_until_error, reset};
@@ -36,9 +36,9 @@ fn what_was_acknowledged_is_delivered_before_the_reset_ipv6() {
     full(Family::V6);
 }
 
-/// As load balancers do it to slow readers: an answer, all of it acknowledged, then a reset.
+/// Load balancers treat slow readers so: a response, all of it acknowledged, then a reset.
 ///
-/// `client lan0 – gateway – 2 Mbit/s – server`: the one who asks is on the slow side.
+/// `client lan0 – gateway – 2 Mbit/s – server`: the client is on the slow side.
 fn answer_and_reset(family: Family, config: &str) {
     const ANSWER: usize = 300_000;
     let slow = "rate = \"2 Mbit/s\"\n";
@@ -71,7 +71,7 @@ fn an_answer_outlives_the_server_that_resets_on_a_slow_leg_ipv6() {
     answer_and_reset(Family::V6, "accept = \"after-connect\"\n");
 }
 
-/// An end that writes all it has to send before it reads is given what it is owed, too.
+/// An end that writes everything before it reads still receives what is to be delivered to it.
 #[test]
 fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     let Some(stage) = Stage::set() else { return };
@@ -81,7 +81,7 @@ fn who_writes_on_to_an_end_that_broke_still_gets_what_that_sent() {
     let written = flows::fill(&server);
     let acknowledged = written - queued::unacknowledged(&server);
     reset(server);
-    // More than any two kernels hold.
+    // More than the buffers of any two kernels.
     let bytes = noise(3, 1 << 20);
     for _ in 0..64 {
         client.write_all(&bytes).expect("somebody takes it");
@@ -95,7 +95,7 @@ fn held(proxy: &DataPlane) -> u64 {
     proxy.admission().flows()
 }
 
-/// Nobody waits for ever for an end that takes nothing.
+/// An end that takes nothing is not waited for without limit.
 fn nobody_reads(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy(&format!("{EARLY}[limits]\nlinger = \"500 ms\"\n"));
@@ -146,7 +146,8 @@ fn what_was_acknowledged_passes_a_tunnel_before_the_reset_ipv6() {
     tunnel(Family::V6, "request = \"template\"\n", false);
 }
 
-/// As other proxies ask for flows: the reset cannot stand behind the bytes, and waits for them.
+/// Other proxies use this form of requests: the reset cannot follow the bytes in order, and waits
+/// for them.
 #[test]
 fn what_was_acknowledged_passes_a_tunnel_in_the_classic_form_before_the_reset_ipv4() {
     tunnel(Family::V4, "request = \"classic\"\n", false);
@@ -167,7 +168,7 @@ fn what_was_acknowledged_passes_a_tunnel_over_tcp_before_the_reset_ipv6() {
     tunnel(Family::V6, "rtt = \"20 ms\"\n", true);
 }
 
-/// A tunnel's stalled flow, too, is given up after a while.
+/// A stalled flow of a tunnel is given up after a while, too.
 #[test]
 fn who_reads_nothing_through_a_tunnel_is_reset_in_the_end() {
     let Some(stage) = Stage::set() else { return };
@@ -191,7 +192,8 @@ fn who_reads_nothing_through_a_tunnel_is_reset_in_the_end() {
     until("no place is kept", || [&ends.near, &ends.far].map(held) == [0, 0]);
 }
 
-/// A reset that finds the other end's answer under way in the same direction as its own bytes.
+/// A reset, while the other end's response is on its way in the same direction as the reset's own
+/// bytes.
 #[test]
 fn both_ends_may_break() {
     let Some(stage) = Stage::set() else { return };

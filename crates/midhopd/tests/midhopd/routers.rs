@@ -1,11 +1,11 @@
-//! The daemon on routers as people have them: with it, every connection fares as it does without, but
-//! is split, or assisted where a rule requires it.
+//! The daemon on routers as people have them: with it, every connection has the same outcome as
+//! without it, but is split, or assisted if a rule requires it.
 //!
-//! `make routers` tries every set-up and prints a table; the tests here try some, and the odd packets.
+//! `make routers` tries every set-up and prints a table. The tests here try some of them.
 
 use crate::matrix::{cases, judge};
 
-/// Set-ups that differ most from each other: what `make test` has time for.
+/// Set-ups that differ most from each other, few enough for `make test`.
 const SOME: [&str; 6] = [
     "home-router",
     "invalid-dropped-everywhere",
@@ -18,7 +18,7 @@ const SOME: [&str; 6] = [
 #[test]
 fn some_routers_are_as_without_it() {
     let some: Vec<_> = cases::all().into_iter().filter(|case| SOME.contains(&case.name)).collect();
-    // They wait more than they compute, and nobody looks at how long a handshake took.
+    // They wait more than they compute, and the duration of handshakes is not checked.
     judge::run(&some, 4);
 }
 

@@ -1,4 +1,4 @@
-//! Many flows that are idle: what each takes of memory, and that whoever asks about them holds up no worker.
+//! Many idle flows: the memory of each, and that queries of their state delay no worker.
 //!
 //! `make scale` prints the figures for 100,000.
 
@@ -11,12 +11,12 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-/// Listeners of each family: clients have some 28,000 ports towards each.
+/// Listeners of each family: clients have some 28,000 ports for each of them.
 const LISTENERS: usize = 4;
-/// Flows that begin, and that end, before the next do.
+/// Flows that begin, or end, at a time.
 const TOGETHER: usize = 64;
 
-/// Unit: KiB. What the kernel has given to sockets' buffers and to their own structures.
+/// Unit: KiB. The kernel's memory for sockets, for their buffers and their own structures.
 fn kernel_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/slabinfo").unwrap_or_default();
     let tcp = text.lines().filter(|line| {
@@ -40,9 +40,9 @@ fn kernel_kib() -> u64 {
     bytes.sum::<u64>() / 1024
 }
 
-/// Of how many ends the kernels of both sides gave up telling the other side: on a host whose packets are lost for
-/// want of room, one with many sockets that nobody holds any more does so within seconds, and then the flow is
-/// the proxy's until its keepalive.
+/// Number of ends that the kernels of both sides gave up reporting to the other side. A host that
+/// loses packets for lack of memory, with many orphaned sockets, does so within seconds. The proxy
+/// then keeps the flow until its keep-alive expires.
 fn given_up(stage: &Stage) -> String {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
     let counted = [("client", &stage.client), ("server", &stage.server)].map(|(name, host)| {
@@ -57,7 +57,7 @@ fn given_up(stage: &Stage) -> String {
     format!("{counted:?}; packets of each processor, and how many of them were lost:\n{lost}")
 }
 
-/// Ends all flows, few enough at once that a small and busy host loses no end.
+/// Ends all flows, few enough at a time that a small and busy host loses no end.
 fn end(stage: &Stage, mut kept: Vec<(TcpStream, TcpStream)>) {
     while !kept.is_empty() {
         kept.truncate(kept.len().saturating_sub(TOGETHER));
@@ -76,10 +76,10 @@ fn end(stage: &Stage, mut kept: Vec<(TcpStream, TcpStream)>) {
 
 fn idle(flows: usize) {
     let Some(stage) = Stage::set() else { return };
-    // Both ends of each flow are this process's.
+    // Both ends of each flow belong to this process.
     let wanted = 2 * flows as u64 + 1024;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
-    // It is the whole process's: other tests may need what there is.
+    // It is the limit of the whole process: other tests may need what is available.
     if soft < wanted && setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
         midhop_testkit::skipped(format!("{wanted} open files"));
         return;
@@ -101,7 +101,7 @@ fn idle(flows: usize) {
         let listener = &listeners[kept.len() / TOGETHER % listeners.len()];
         let address = listener.local_addr().expect("an address");
         scope(|scope| {
-            // Named by one thread inside, as entering takes one.
+            // One thread inside the namespace connects them all, because entering takes a thread.
             let clients = scope.spawn(|| {
                 stage.client.run(|| {
                     let connect = |_| TcpStream::connect_timeout(&address, PATIENCE);
@@ -119,14 +119,14 @@ fn idle(flows: usize) {
     });
     let grown =
         (resident(daemon.id()).saturating_sub(before.0), kernel_kib().saturating_sub(before.1));
-    // Whoever asks again and again holds nobody up: new flows are served meanwhile.
+    // Repeated queries delay nothing: new flows are served meanwhile.
     for _ in 0..10 {
         let status = page(&stage.gateway, "/status.json");
         assert!(status.contains("\"busiest\""), "{status}");
         let (client, server) = stage.flow(&listeners[0]);
         drop((client, server));
     }
-    // The workers' beats, late or not.
+    // The workers' heartbeats, in time or late.
     sleep(Duration::from_secs(1));
     let metrics = page(&stage.gateway, "/metrics");
     let per_flow = |kib: u64| kib as f64 / flows as f64;

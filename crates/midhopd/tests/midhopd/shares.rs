@@ -19,7 +19,7 @@ fn counted(family: Family) {
         for ((_, server), bytes) in flows.iter().zip(&noises) {
             scope.spawn(|| send_all(server, bytes));
         }
-        // Nobody reads: what is more than the clients' windows waits in the proxy.
+        // The clients do not read: what exceeds their windows waits in the proxy.
         until("four have a backlog", || senders() == Some(4));
         for ((client, _), bytes) in flows[..2].iter().zip(&noises) {
             assert!(receive_all(client) == *bytes, "every byte arrives");

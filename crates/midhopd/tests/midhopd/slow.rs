@@ -20,7 +20,7 @@ impl Dice {
         self.0 % below
     }
 
-    /// Mostly small, sometimes large.
+    /// A size that is mostly small, and sometimes large.
     fn size(&mut self) -> usize {
         let sizes = [1, 100, 4_000, 60_000, 300_000, 800_000];
         let most = sizes[usize::try_from(self.roll(6)).expect("small")];
@@ -111,7 +111,8 @@ fn slow_readers_and_writers_get_every_byte_ipv6() {
     many(Family::V6, "after-connect");
 }
 
-/// The server ends its stream and goes; the client, whose window is shut, reads only much later.
+/// The server ends its stream and closes. The client, whose window is closed, reads only much
+/// later.
 fn late_reader(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("accept = \"early\"\n");
@@ -144,7 +145,7 @@ fn a_late_reader_gets_every_byte_ipv6() {
     late_reader(Family::V6);
 }
 
-/// The client's host vanishes without a word.
+/// The client's host disappears without a notice.
 fn dead_end(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy =
@@ -160,7 +161,7 @@ fn dead_end(family: Family) {
     until("it was the keep-alive that found it", || dead() == 1);
 }
 
-/// Drops whatever reaches the client.
+/// Drops all packets to the client.
 fn silence(stage: &Stage) {
     let rules = "add table inet dead; \
                  add chain inet dead input { type filter hook input priority 0; policy drop; }";
@@ -177,7 +178,7 @@ fn keepalive_finds_dead_end_ipv6() {
     dead_end(Family::V6);
 }
 
-/// Open connections of the proxy's.
+/// Open connections of the proxy.
 fn connections(stage: &Stage, family: Family) -> usize {
     let table = if family == Family::V4 { "tcp" } else { "tcp6" };
     let path = format!("/proc/thread-self/net/{table}");
@@ -186,8 +187,8 @@ fn connections(stage: &Stage, family: Family) -> usize {
     text.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()
 }
 
-/// The client's host vanishes while it is owed data, and while what it sent is still on its way: that arrives, and
-/// then the server learns of it.
+/// The client's host disappears while data for it is waiting, and while what it sent is still on
+/// its way. That arrives, and then the server is informed.
 fn dead_in_flight(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy("accept = \"early\"\n[legs.lan0]\nuser_timeout = \"1 s\"\n");
@@ -220,8 +221,8 @@ fn data_segments(stream: &TcpStream) -> u32 {
     TcpInfo::of(stream).expect("the kernel's figures").data_segments_received
 }
 
-/// Each of many small messages travels at once, in a segment of its own: were one kept back to be
-/// sent with the next, there would be no next, as each is an answer.
+/// Each of many small messages is sent at once, in a segment of its own. If one were held back to
+/// be sent with the next, there would be no next one, as each is a response.
 fn ping_pong(family: Family) {
     const ROUNDS: u32 = 500;
     let Some(stage) = Stage::set() else { return };
@@ -232,7 +233,7 @@ fn ping_pong(family: Family) {
     server.set_nodelay(true).expect("an option");
     let mut message = [7; 100];
     for _ in 0..ROUNDS {
-        // In two parts: a sender that waits for more, or for an acknowledgement, shows here.
+        // In two parts: this detects a sender that waits for more, or for an acknowledgement.
         client.write_all(&message[..1]).expect("writing");
         server.read_exact(&mut message[..1]).expect("the first byte, alone");
         client.write_all(&message[1..]).expect("writing");
@@ -240,7 +241,7 @@ fn ping_pong(family: Family) {
         server.write_all(&message).expect("writing");
         client.read_exact(&mut message).expect("the answer");
     }
-    // More, where a busy machine let the kernel think that one was lost.
+    // There are more if the kernel of a busy machine assumed that one was lost.
     assert!(data_segments(&server) >= 2 * ROUNDS);
     assert!(data_segments(&client) >= ROUNDS);
 }

@@ -1,4 +1,4 @@
-//! How far the sources of a tunnel's flows are is measured and reported.
+//! The distance of the sources of a tunnel's flows is measured and reported.
 //!
 //! `gateway with a source – link – server's host with the far end of a tunnel, its near end, and a source`
 
@@ -48,7 +48,8 @@ fn a_near_source_is_distinguished_from_a_far_one() {
         sources.iter().zip(&mut flows).zip([("near-idle", false), ("far-idle", true)])
     {
         let address = listener.local_addr().expect("an address");
-        // What a busy host delays looks like a queue, until round trips have been as usual for a while.
+        // Delays of a busy host look like a queue, until round-trip times have been normal for a
+        // while.
         until("a source is measured, and the leg is idle", || {
             ask(&visitor, flow, server);
             of(address).is_some_and(|source| !source.condition.name().ends_with("congested"))
@@ -65,7 +66,7 @@ fn a_near_source_is_distinguished_from_a_far_one() {
     assert_eq!(peer.conditions["far-congested"].flows, 0, "{peer:?}");
 }
 
-/// Sends a question by a flow, and waits until it is at its server.
+/// Sends a request over a flow, and waits until it has reached the server.
 fn ask(visitor: &Visitor, flow: &mut Flow, server: &mut TcpStream) {
     visitor.runtime.block_on(async {
         let mut sent = Vec::new();

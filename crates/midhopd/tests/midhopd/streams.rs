@@ -1,4 +1,4 @@
-//! What a flow's ends send reaches the other end, and so does how they end.
+//! Bytes of a flow's ends reach the other end, and so do their FIN and their reset.
 
 use crate::stage::{Family, ReadOnce, Stage, noise, receive_all, send_all, stop_listening};
 use std::io::{ErrorKind, Read, Write};
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 const EARLY: &str = "accept = \"early\"\n";
 
-/// Both ends talk at once, then end one after the other.
+/// Both ends send at the same time, then end one after the other.
 fn talk(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let proxy = stage.proxy(EARLY);
@@ -45,7 +45,7 @@ fn half_close(family: Family) {
     let exchange = |first: &TcpStream, second: &TcpStream| {
         send_all(first, b"that is all");
         assert_eq!(receive_all(second), b"that is all");
-        // Only after the end has been received does the answer begin.
+        // The response begins only after the end has been received.
         std::thread::scope(|scope| {
             scope.spawn(|| send_all(second, &reply));
             assert!(receive_all(first) == reply, "the whole answer after the half-close");
@@ -107,7 +107,7 @@ fn rst_while_full(family: Family) {
     let _proxy = stage.proxy(EARLY);
     let listener = stage.listen(family);
     let (client, mut server) = stage.flow(&listener);
-    // The client reads nothing; the server writes until nothing fits anywhere.
+    // The client does not read; the server writes until nothing is accepted any more.
     server.set_nonblocking(true).expect("a mode");
     let chunk = noise(4, 1 << 16);
     let mut quiet = 0;
@@ -122,7 +122,7 @@ fn rst_while_full(family: Family) {
         }
     }
     reset(server);
-    // What is in the client's own queue may still be read; then comes the reset.
+    // Bytes in the client's own queue may still be read; then the reset follows.
     let mut client = client;
     let error = loop {
         match client.read_once(&mut [0; 1 << 16]) {
@@ -150,7 +150,8 @@ fn refused_early(family: Family) {
     let listener = stage.listen(family);
     let address = listener.local_addr().expect("an address");
     stop_listening(listener);
-    // The kernel may report the reset at once or at the first read: both mean that nobody is there.
+    // The kernel may report the reset at once or at the first read: both mean that there is no
+    // listener.
     let error = match stage.connect(address) {
         Ok(mut client) => client.read_once(&mut [0; 1]).expect_err("a reset, not an end"),
         Err(error) => error,

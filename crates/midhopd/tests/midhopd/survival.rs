@@ -30,14 +30,14 @@ pub fn kill_data_plane(running: &Running) {
     until("there is another data plane", || running.data_plane() != before);
 }
 
-/// A flow that is relayed. One that is only being opened does not outlive a data plane.
+/// A flow that is relayed. A flow that is still being opened does not outlive a data plane.
 pub fn relayed(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let (mut client, mut server) = stage.flow(listener);
     stage::pass(&mut client, &mut server);
     (client, server)
 }
 
-/// Waits until the data plane that there is takes new flows.
+/// Waits until the present data plane takes new flows.
 pub fn wait_until_it_serves(stage: &Stage) {
     wait_until_served(&stage.gateway);
 }
@@ -62,7 +62,7 @@ fn no_byte_is_lost(family: Family, mode: &str) {
         }
     });
     stage::pass(&mut idle.0, &mut idle.1);
-    // An end that was passed on before stays one, and is not passed on again.
+    // An end that was passed on before is not passed on again.
     answering.write_all(b"the answer").expect("writing");
     answering.shutdown(Shutdown::Write).expect("ending");
     assert_eq!(receive_all(&asking), b"the answer");
@@ -86,11 +86,11 @@ fn no_byte_is_lost_ipv6() {
     no_byte_is_lost(Family::V6, "");
 }
 
-/// A thread of another process, which stops at each of its system calls.
+/// A thread of another process, which is stopped at each of its system calls.
 pub struct Traced(Pid);
 
 impl Traced {
-    /// None where no process may be traced.
+    /// None where processes may not be traced.
     pub fn new(thread: Pid) -> Option<Self> {
         ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACESYSGOOD).ok()?;
         ptrace::interrupt(thread).expect("it is traced");
@@ -99,7 +99,7 @@ impl Traced {
         Some(this)
     }
 
-    /// Waits until it stops, or what is waited for is `over`. Returns whether it has stopped.
+    /// Waits until it is stopped, or until `over` holds. Returns whether it is stopped.
     fn wait(&self, over: impl Fn() -> bool) -> bool {
         loop {
             match waitpid(self.0, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
@@ -111,7 +111,7 @@ impl Traced {
         }
     }
 
-    /// Lets it go on to where its next system call begins or ends.
+    /// Lets it run until its next system call begins or ends.
     pub fn step(&self, over: impl Fn() -> bool) -> bool {
         ptrace::syscall(self.0, None).expect("it is stopped");
         self.wait(over)
@@ -123,12 +123,12 @@ impl Traced {
         stopped.split(' ').next()?.parse().ok()
     }
 
-    /// Takes note of its end, so that its parent is informed.
+    /// Collects its end, so that its parent is informed.
     pub fn reap(&self) {
         while waitpid(self.0, Some(WaitPidFlag::__WALL)).is_ok() {}
     }
 
-    /// Lets it go on for good.
+    /// Lets it continue for good.
     pub fn release(self) {
         ptrace::interrupt(self.0).expect("it is traced");
         self.wait(|| false);
@@ -136,7 +136,7 @@ impl Traced {
     }
 }
 
-/// A word, and an answer that is large enough to be spliced; then both ends end.
+/// A request, and a response that is large enough to be spliced; then both ends end.
 fn conversation(mut client: &TcpStream, mut server: &TcpStream, answer: &[u8]) {
     client.write_all(b"how many?").expect("asking");
     let mut asked = [0; 9];
@@ -150,7 +150,7 @@ fn conversation(mut client: &TcpStream, mut server: &TcpStream, answer: &[u8]) {
     assert_eq!(receive_all(server), b"", "nothing behind the question");
 }
 
-/// Deaths after which a daemon is started anew: it gives up at one more, as it would in the field.
+/// Number of deaths after which a daemon is started anew: at one more it would end, as it should.
 pub const DEATHS: u32 = 4;
 
 #[test]
@@ -201,7 +201,8 @@ fn it_may_die_before_and_after_each_system_call() {
     assert!(deaths > 20, "{deaths} deaths: the relay is elsewhere");
 }
 
-/// What an end had sent before it broke, or ended, is delivered by the next data plane; then comes its end, as it was.
+/// What an end sent before it broke, or ended, is delivered by the next data plane. Then its reset
+/// or FIN follows.
 fn ends_are_passed_on(from_server: bool) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
@@ -223,7 +224,7 @@ fn ends_are_passed_on(from_server: bool) {
             drop(ending);
             all_written.store(true, Relaxed);
         });
-        // One that has all of its bytes in some kernel, and is gone.
+        // An end that has all of its bytes in some kernel, and has closed.
         send_all(&leaving, b"all that there is");
         drop(leaving);
         until("bytes wait at the reader", || queued::unread(&late) > 0);
@@ -257,7 +258,8 @@ fn ends_of_clients_are_passed_on() {
     ends_are_passed_on(false);
 }
 
-/// A server that has sent all and is done with its connection, and a client that has not read all of it yet.
+/// A server has sent everything and closed its connection, and the client has not read all of it
+/// yet.
 fn what_a_server_left_is_read_after_a_death(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
@@ -271,7 +273,7 @@ fn what_a_server_left_is_read_after_a_death(family: Family) {
     assert_eq!(receive_all(&server), b"");
     send_all(&server, &answer);
     until("its connection is over", || TcpInfo::of(&server).expect("information").is_closed());
-    // As long as the gateway may take to find that out.
+    // As long as the gateway may take to detect that.
     sleep(Duration::from_millis(1500));
     let unread = queued::unread(&client);
     assert!(unread < answer.len(), "all {unread} bytes have arrived, and nothing is at stake");
@@ -294,7 +296,8 @@ fn what_a_server_left_is_read_after_a_death_ipv6() {
     what_a_server_left_is_read_after_a_death(Family::V6);
 }
 
-/// What kills one data plane after the other kills the next one too: new flows are better off without.
+/// If one data plane after the other is killed, the next one would be killed as well: new flows are
+/// better off without the daemon.
 #[test]
 fn a_daemon_whose_data_planes_die_one_after_the_other_ends() {
     let Some(stage) = Stage::set() else { return };
@@ -314,7 +317,7 @@ fn a_daemon_whose_data_planes_die_one_after_the_other_ends() {
     exchange(&client, &server, 100_000);
 }
 
-/// The next data plane finds a congestion control of ours where the kernel has it already.
+/// The next data plane finds that the kernel already has our congestion control.
 #[test]
 fn flows_keep_a_congestion_control_of_ours() {
     let Some(stage) = Stage::set() else { return };
@@ -340,7 +343,8 @@ fn flows_keep_a_congestion_control_of_ours() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// What starting another data plane does not take, the first process gives up, and none that follows misses it.
+/// The first process gives up what the start of another data plane does not need, and each data
+/// plane that follows can start.
 #[test]
 fn the_first_process_has_what_a_start_of_a_data_plane_takes() {
     let Some(stage) = Stage::set() else { return };
@@ -368,7 +372,7 @@ fn the_first_process_has_what_a_start_of_a_data_plane_takes() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// Three times a fault: somebody may be looking for a way in.
+/// Three faults: they may be an attack.
 #[test]
 fn a_daemon_that_fails_by_faults_ends_sooner() {
     let Some(stage) = Stage::set() else { return };
@@ -384,7 +388,8 @@ fn a_daemon_that_fails_by_faults_ends_sooner() {
     until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
 }
 
-/// What a reload has changed holds after a death: the keeper has the text, whatever the file holds by then.
+/// What a reload has changed still applies after a death: the keeper has the text, whatever the
+/// file contains by then.
 #[test]
 fn the_next_data_plane_follows_what_was_reloaded() {
     let Some(stage) = Stage::set() else { return };
@@ -401,14 +406,14 @@ fn the_next_data_plane_follows_what_was_reloaded() {
     kill_data_plane(&running);
     wait_until_it_serves(&stage);
     assert!(is_shut(), "{}", log_of(&desk));
-    // With it go the flows that nobody accepted.
+    // The flows that were not accepted end with the listener.
     drop(listener);
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// What `make bench-survival` prints: flows that never rest, and deaths at moments that nobody chose.
+/// The figures of `make bench-survival`: flows that never rest, and deaths at arbitrary moments.
 #[test]
 #[ignore = "takes minutes: make bench-survival"]
 fn figures() {
@@ -422,7 +427,7 @@ fn figures() {
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| relayed(&stage, &listener)).collect();
     let (mut pinging, mut ponging) = relayed(&stage, &listener);
-    // Two processors that are full: a turn may take long, and nothing stands still for ever.
+    // Both processors are busy: a turn may take long, but nothing stands still for ever.
     for end in
         flows.iter().flat_map(|(client, server)| [client, server]).chain([&pinging, &ponging])
     {
@@ -458,7 +463,7 @@ fn figures() {
         }
         let mut dice = noise(u64::from(std::process::id()), 8 * deaths as usize).into_iter();
         for _ in 0..deaths {
-            // Seldom enough for the daemon to go on, and at no particular moment.
+            // Seldom enough for the daemon to go on, and at arbitrary moments.
             let rest = u64::from(dice.next().expect("a die")) * 4;
             let begun = Instant::now();
             let mut longest = |from: Instant, time: Duration| {

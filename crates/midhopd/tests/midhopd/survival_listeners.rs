@@ -1,4 +1,4 @@
-//! Listeners, and flows that are being opened, outlive the process that would have served them.
+//! Listeners, and flows that are being opened, outlive the process that was to serve them.
 
 use crate::explicit::{self, HTTP, gateway};
 use crate::flows::exchange;
@@ -18,7 +18,7 @@ use std::thread::scope;
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
 
-/// Connects to an explicit listener that nobody serves, and asks.
+/// Connects to an explicit listener that is not served, and sends a request.
 fn ask(stage: &Stage, family: Family, target: SocketAddr) -> TcpStream {
     let mut stream = stage.connect(SocketAddr::new(gateway(family), HTTP)).expect("the listener");
     let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\nearly");
@@ -26,7 +26,7 @@ fn ask(stage: &Stage, family: Family, target: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Whether no thread of a process runs.
+/// Whether all threads of a process are stopped.
 fn is_stopped(process: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
     threads.flatten().all(|thread| {
@@ -35,7 +35,7 @@ fn is_stopped(process: Pid) -> bool {
     })
 }
 
-/// Its answer, and the far side of its flow.
+/// The response, and the far side of its flow.
 fn answered(client: &mut TcpStream, listener: &TcpListener) -> TcpStream {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -61,7 +61,7 @@ fn clients_that_wait_are_served(family: Family) {
     for is_upgrade in [false, true, false] {
         wait_until_it_serves(&stage);
         let before = running.data_plane();
-        // From here on nobody accepts: the kernel lets clients in.
+        // From here on no process accepts: the kernel completes the handshakes of clients.
         kill(before, Signal::SIGSTOP).expect("a signal");
         until("all of it stands still", || is_stopped(before));
         let clients: Vec<_> = (0..5).map(|_| ask(&stage, family, target)).collect();
@@ -89,7 +89,7 @@ fn clients_that_wait_at_an_explicit_listener_are_served_ipv6() {
     clients_that_wait_are_served(Family::V6);
 }
 
-/// The addresses at which somebody listens on the gateway, each as often as there is a listener.
+/// The addresses of listeners on the gateway, each as often as there is a listener.
 fn listeners(stage: &Stage) -> Vec<String> {
     let output = output_in(&stage.gateway, Command::new("ss").args(["-H", "-l", "-t", "-n"]));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -102,8 +102,8 @@ fn listeners(stage: &Stage) -> Vec<String> {
     found
 }
 
-/// No death and no upgrade adds a listener or leaves one out; those that the configuration has no leg for any more are
-/// closed.
+/// No death and no upgrade adds or loses a listener. Listeners without a leg in the new
+/// configuration are closed.
 #[test]
 fn listeners_are_those_of_the_configuration() {
     let Some(stage) = Stage::set() else { return };
@@ -134,7 +134,7 @@ fn listeners_are_those_of_the_configuration() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// What became of a connection that was opened when its data plane died.
+/// The outcome of a connection that was being opened when its data plane died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opened {
     Served,
@@ -142,7 +142,7 @@ enum Opened {
     Silence,
 }
 
-/// Opens a connection, and sends a word there and one back.
+/// Opens a connection, and sends four bytes in each direction.
 fn open(stage: &Stage, listener: &TcpListener) -> Opened {
     let word = || {
         let mut client = stage.connect(listener.local_addr().expect("an address"))?;
@@ -162,7 +162,7 @@ fn open(stage: &Stage, listener: &TcpListener) -> Opened {
     }
 }
 
-/// A server that answers each word, until it is over.
+/// A server that answers each request, until the test is over.
 fn answer_all(listener: &TcpListener, over: &AtomicBool) {
     listener.set_nonblocking(true).expect("a mode");
     scope(|scope| {
@@ -174,7 +174,7 @@ fn answer_all(listener: &TcpListener, over: &AtomicBool) {
             scope.spawn(move || {
                 crate::flows::impatient(&server);
                 let mut word = [0; 4];
-                // A far side of one that died has no word.
+                // The far side of a connection that died has sent no request.
                 if server.read_exact(&mut word).is_ok() {
                     let _ = server.write_all(b"pong");
                 }
@@ -184,19 +184,21 @@ fn answer_all(listener: &TcpListener, over: &AtomicBool) {
     listener.set_nonblocking(false).expect("a mode");
 }
 
-/// Within so many starts and ends of system calls after a client is accepted, it is noted: its ends are asked for, and the
-/// kernel's name of it.
+/// After a client is accepted, the calls that query its addresses and its cookie follow. So many
+/// starts and ends of system calls later it is recorded.
 const NOTED: u32 = 10;
 
-/// A connection is opened, and its data plane dies before and after the system calls that this takes: it is served,
-/// by the next one or directly, but for the moment in which the dead one had its client and had not noted it.
+/// A connection is opened, and its data plane dies before and after the system calls that this
+/// takes. The next data plane serves it, or it passes directly. One moment is excepted: when the
+/// dead one had accepted the client and had not recorded it.
 fn connections_are_served(family: Family, first: u32) {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
     let mut running = Running::start(&stage, &desk);
     let listener = stage.listen(family);
     let (mut deaths, mut reset) = (0, Vec::new());
-    // A SYN that is dropped comes again after a second: not each of them in each family.
+    // A SYN that is dropped is retransmitted after a second, so not every system call is tried in
+    // each family.
     for number in (first..).step_by(3) {
         running.data_plane();
         wait_until_it_serves(&stage);

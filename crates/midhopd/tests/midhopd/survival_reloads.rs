@@ -1,5 +1,5 @@
-//! Orders to read the configuration again, and changes of the firewall that are under way, when a data plane dies or another
-//! program takes over.
+//! Orders to reload, and changes of the firewall that are under way, when a data plane dies or
+//! another program takes over.
 
 use crate::flows::exchange;
 use crate::program::{Desk, Running, log_of, output_in, traces, write_script};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
 
-/// The same, and a rule that rejects the flows to a listener.
+/// The same, with a rule that rejects the flows to a listener.
 fn shutting(listener: &TcpListener) -> String {
     let shut = listener.local_addr().expect("an address").port();
     let rule = format!("[[rules]]\nmatch = {{ destination_port = {shut} }}\naction = \"reject\"\n");
@@ -26,7 +26,7 @@ fn is_shut(stage: &Stage, listener: &TcpListener) -> bool {
     stage.connect(listener.local_addr().expect("an address")).is_err()
 }
 
-/// The signal has arrived, and nobody has read the file yet.
+/// The signal has arrived, and the file has not been read yet.
 #[test]
 fn an_order_to_reload_outlives_the_data_plane_that_had_it() {
     let Some(stage) = Stage::set() else { return };
@@ -38,13 +38,13 @@ fn an_order_to_reload_outlives_the_data_plane_that_had_it() {
     kill(before, Signal::SIGSTOP).expect("a signal");
     desk.rewrite(&shutting(&shut));
     running.signal(Signal::SIGHUP);
-    // It waits at the one that is stopped, or is still the holder's: both have to do.
+    // The signal may wait at the stopped process, or still at the holder: both must work.
     kill(before, Signal::SIGKILL).expect("a signal");
     until("the rule holds", || is_shut(&stage, &shut));
     assert_ne!(running.data_plane(), before);
     exchange(&client, &server, 1_000_000);
     assert_eq!(desk.reloads(), [1, 0], "{}", log_of(&desk));
-    // It is owed no more.
+    // No reload is due any more.
     kill_data_plane(&running);
     until("it has come up", || desk.try_status().is_ok());
     assert_eq!(desk.reloads(), [0, 0], "{}", log_of(&desk));
@@ -55,7 +55,7 @@ fn an_order_to_reload_outlives_the_data_plane_that_had_it() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// Has `nft` wait as long as there is a file, if this keeper starts it.
+/// Makes `nft` wait as long as a file exists, if this keeper starts it.
 struct SlowNft(PathBuf);
 
 impl SlowNft {
@@ -75,7 +75,7 @@ impl SlowNft {
         Self(path)
     }
 
-    /// Waits until one waits.
+    /// Waits until an `nft` waits.
     fn wait(&self, running: &Running) {
         let keeper = running.keeper().as_raw().cast_unsigned();
         until("nft waits", || has_nft(keeper));
@@ -86,7 +86,7 @@ impl SlowNft {
     }
 }
 
-/// Whether a process, or any thread of it, has started an `nft` that has not ended.
+/// Whether a process, in any of its threads, has started an `nft` that has not ended.
 fn has_nft(process: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
     threads.flatten().any(|thread| {
@@ -98,7 +98,7 @@ fn has_nft(process: u32) -> bool {
     })
 }
 
-/// The keeper is changing the firewall for a data plane that is gone before it has an answer.
+/// The keeper is changing the firewall for a data plane that dies before the response.
 #[test]
 fn a_change_of_the_firewall_outlives_the_data_plane_that_asked() {
     let Some(stage) = Stage::set() else { return };
@@ -126,8 +126,8 @@ fn a_change_of_the_firewall_outlives_the_data_plane_that_asked() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// Somebody has removed the table, and the keeper is putting it there again, when another program takes over: the table of
-/// the one before does not come after the next one's.
+/// The table was removed, and the keeper is installing it again, when another program takes over.
+/// The old table must not replace the next program's table.
 #[test]
 fn a_change_of_the_firewall_is_over_when_another_program_takes_over() {
     let Some(stage) = Stage::set() else { return };
@@ -143,7 +143,8 @@ fn a_change_of_the_firewall_is_over_when_another_program_takes_over() {
     let program = another(&desk, "next");
     scope(|scope| {
         let upgraded = scope.spawn(|| upgrade(&stage, &desk, &program));
-        // As long as the one is under way the other waits; where it did not wait, it would be done first.
+        // The takeover waits while the change is under way. If it did not wait, it would be
+        // finished first.
         let begun = Instant::now();
         while !upgraded.is_finished() && begun.elapsed() < Duration::from_secs(2) {
             sleep(Duration::from_millis(10));
@@ -151,7 +152,8 @@ fn a_change_of_the_firewall_is_over_when_another_program_takes_over() {
         slow.end();
         assert_done(&upgraded.join().expect("it ends"), &desk);
     });
-    // Nothing comes after it: the table has the rule, as the firewall holds to it where no process does.
+    // Nothing replaces this table: it has the rule, which the firewall enforces even without a
+    // process.
     let port = shut.local_addr().expect("an address").port().to_string();
     for _ in 0..20 {
         let mut list = Command::new("nft");

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-/// A tunnel over QUIC that is soon taken for broken, and that nothing replaces.
+/// A tunnel over QUIC that is given up soon, without a fallback.
 pub const QUIC: &str = "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"off\"\n";
 /// The same over TCP.
 pub const TCP: &str = "keepalive = \"1 s\"\ntimeout = \"3 s\"\nfallback = \"only\"\n";
@@ -31,7 +31,7 @@ use End::{Far, Near};
 
 pub const BOTH: [End; 2] = [Near, Far];
 
-/// Both ends at work.
+/// Both ends, running.
 pub struct Place {
     /// They end before the namespaces do.
     running: [Option<Running>; 2],
@@ -41,15 +41,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// Both ends with these keys of their peers, and a link between them.
+    /// Both ends with these keys for their peers, and a link between them.
     fn set(family: Family, carrier: &str) -> Option<Self> {
         let stage = Stage::set_over(LINK, LINK, "10 ms")?;
-        // What one end knows to be over, and the other one does not know any more, is kept for so long.
+        // A flow that one end has finished, and of which the other end has not learned, is kept for
+        // so long.
         let carrier = format!("{carrier}resume = \"15 s\"\n");
         Some(Self::on(stage, family, [&carrier; 2], ""))
     }
 
-    /// `peers` are keys of each one's peer, `daemon` adds to the configuration of both.
+    /// `peers` are keys for each end's peer, `daemon` adds to the configuration of both.
     pub fn on(stage: Stage, family: Family, peers: [&str; 2], daemon: &str) -> Self {
         let [near, far] = peers;
         let far = format!("{far}{daemon}");
@@ -80,18 +81,18 @@ impl Place {
         kill_data_plane(self.running(end));
     }
 
-    /// Has another program take the place of an end.
+    /// Lets another program take the place of an end.
     fn upgrade(&self, end: End, name: &str) {
         let desk = self.desk(end);
         let program = another(desk, name);
         assert_done(&upgrade(&self.stage, desk, &program), desk);
     }
 
-    /// Kills an end's data plane and lets none follow, until [`Place::revive`].
+    /// Kills an end's data plane and lets no other one start, until [`Place::revive`].
     fn hold_dead(&self, end: End) {
         let running = self.running(end);
         let before = running.data_plane();
-        // It is the first process that starts another one.
+        // The first process starts another data plane, so it is stopped.
         running.signal(Signal::SIGSTOP);
         until("it stands still", || state(running.first()) == Some('T'));
         running.signal_data_plane(Signal::SIGKILL);
@@ -105,7 +106,7 @@ impl Place {
         self.running(end).signal(Signal::SIGCONT);
     }
 
-    /// Waits until both ends serve, and there is a tunnel that both know.
+    /// Waits until both ends serve, and both report an open tunnel.
     pub fn wait_for_a_tunnel(&self) {
         for end in BOTH {
             wait_until_served(self.host(end));
@@ -123,7 +124,7 @@ impl Place {
         flow
     }
 
-    /// The end of a flow at this end of the tunnel, and the other one.
+    /// The end of a flow on this side of the tunnel, and the other one.
     fn sides(end: End, (client, server): (TcpStream, TcpStream)) -> [TcpStream; 2] {
         match end {
             Near => [client, server],
@@ -147,7 +148,7 @@ impl Place {
         self.running[end as usize] = Some(running);
     }
 
-    /// What nobody had to break was not broken, and both ends are as any other.
+    /// No flow was broken without need, and both ends work as usual.
     fn close(mut self) {
         self.wait_for_a_tunnel();
         for end in BOTH {
@@ -162,13 +163,13 @@ impl Place {
     }
 }
 
-/// What a process does, as the system reports it.
+/// The state of a process, as the system reports it.
 fn state(process: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The data planes of these ends are killed one after the other, in the middle of flows.
+/// The data planes of these ends are killed one after the other, while flows are in progress.
 fn deaths_are_outlived(family: Family, carrier: &str, deaths: &[End]) {
     let Some(place) = Place::set(family, carrier) else { return };
     let kills: Vec<_> = deaths.iter().map(|end| || place.kill(*end)).collect();
@@ -244,7 +245,7 @@ fn flows_outlive_deaths_of_both_ends_in_turn_over_tcp() {
     deaths_are_outlived(Family::V6, TCP, &[Far, Near, Far, Near]);
 }
 
-/// Neither end remembers anything at the same time: all that there is lies in what outlives them.
+/// Both ends lose their memory at the same time: everything is in what outlives them.
 #[test]
 #[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_the_death_of_both_ends_at_once() {
@@ -257,7 +258,7 @@ fn flows_outlive_the_death_of_both_ends_at_once() {
     place.close();
 }
 
-/// Another program takes the place of these ends one after the other, in the middle of flows.
+/// Another program takes the place of these ends one after the other, while flows are in progress.
 fn upgrades_are_outlived(family: Family, carrier: &str, upgrades: &[End]) {
     let Some(place) = Place::set(family, carrier) else { return };
     let programs: Vec<_> = (0..upgrades.len()).map(|n| format!("program{n}")).collect();
@@ -298,7 +299,7 @@ fn flows_outlive_upgrades_of_the_far_end_over_tcp() {
     upgrades_are_outlived(Family::V4, TCP, &[Far; 2]);
 }
 
-/// A death in between: what another program was handed is what the next data plane has.
+/// A death follows an upgrade: the next data plane has what the new program was handed.
 #[test]
 #[ignore = "others have its parts; all of them: make bench-survival"]
 fn flows_outlive_an_upgrade_and_a_death_of_each_end() {
@@ -317,8 +318,9 @@ fn flows_outlive_an_upgrade_and_a_death_of_each_end() {
     place.close();
 }
 
-/// While an end of the tunnel is dead, an end of a flow breaks, behind words of which its kernel knows that they have
-/// arrived: the other end gets these, and is reset. A flow that ends in order meanwhile ends so.
+/// While one end of the tunnel is dead, an end of a flow breaks, after it has sent bytes that were
+/// acknowledged. The other end receives these bytes, and then a reset. A flow that ends in order
+/// meanwhile does so at both ends.
 fn breaks_are_passed_on(carrier: &str, dead: End, breaking: End) {
     let Some(place) = Place::set(Family::V4, carrier) else { return };
     let [mut broken, mut left] = [place.lasting_flow(), place.lasting_flow()]
@@ -365,19 +367,19 @@ fn a_server_that_breaks_while_the_far_end_is_dead_breaks_the_flow_over_tcp() {
     breaks_are_passed_on(TCP, Far, Far);
 }
 
-/// How an end comes to follow another configuration.
+/// How an end changes to another configuration.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     /// Another program takes over, and follows the file.
     Upgrade,
-    /// Its data plane dies with an order to read the file that it has not seen to.
+    /// Its data plane dies with an order to reload that it has not followed yet.
     DeathAndReload,
 }
 
-/// An end follows another configuration from now on, in which a flow of before has no place: it breaks at both ends, and
-/// ends in order at neither.
+/// An end changes to another configuration, in which an existing flow has no place. The flow breaks
+/// at both ends, and ends in order at neither.
 fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
-    // The other end is not informed, and keeps the flow for its time.
+    // The other end is not informed, and keeps the flow until its timeout.
     let short = format!("{QUIC}resume = \"5 s\"\n");
     let Some(stage) = Stage::set() else { return };
     let place = Place::on(stage, Family::V4, [&short; 2], "");
@@ -403,7 +405,7 @@ fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
     none_is_left(&place.stage);
 }
 
-/// The peer has another name, under which nobody is known.
+/// The peer gets another name, for which no peer is known.
 fn renamed(text: &str) -> String {
     text.replace("[peers.far]", "[peers.stranger]")
         .replace("tunnel = \"far\"", "tunnel = \"stranger\"")
@@ -444,7 +446,7 @@ fn a_flow_that_the_next_program_keeps_no_more_breaks_at_the_far_end() {
     breaks_by(Far, Turn::Upgrade, kept_no_more);
 }
 
-/// Where one end keeps no flows, none outlives the death of either.
+/// If one end keeps no flows, none outlives the death of either end.
 #[test]
 fn where_one_end_keeps_no_flows_they_break_with_a_data_plane() {
     let none = format!("{QUIC}resume = \"0 s\"\n");

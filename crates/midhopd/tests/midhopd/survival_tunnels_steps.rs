@@ -15,28 +15,28 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// What each end of the flow sends.
+/// Unit: bytes. Sent by each end of the flow.
 const BYTES: usize = 300_000;
 
-/// When the flow is opened whose data plane dies.
+/// When the flow of a step is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opened {
-    /// Before its data plane is counted: it has to go on.
+    /// Before the system calls of the data plane are counted: the flow has to go on.
     Before,
-    /// While it is: until a first byte has come back it may be reset.
+    /// While they are counted: until a first byte has returned it may be reset.
     Meanwhile,
 }
 
-/// What became of a flow.
+/// The outcome of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// All of it arrived, once.
+    /// All of it arrived, exactly once.
     Whole,
-    /// It was reset before anything had come back to the client.
+    /// It was reset before anything had returned to the client.
     Reset,
 }
 
-/// A server's connection, and what has come on it.
+/// A server's connection, and what it has received.
 struct Orphan {
     server: TcpStream,
     received: Vec<u8>,
@@ -49,7 +49,8 @@ struct Dying {
     opened: Opened,
     listener: TcpListener,
     deaths: u32,
-    /// Connections of flows that were reset before they were granted: whatever becomes of them, it is no end in order.
+    /// Connections of flows that were reset before they were granted. None of them may end in
+    /// order.
     orphans: Vec<Orphan>,
     resets: Vec<u32>,
 }
@@ -57,8 +58,8 @@ struct Dying {
 impl Dying {
     fn set(family: Family, end: End, opened: Opened) -> Option<Self> {
         let stage = Stage::set()?;
-        // The far end's death is noticed soon over TCP. What one end has opened and the other one does not know is kept
-        // for so long.
+        // Over TCP the far end's death is noticed soon. A flow that one end has opened and that the
+        // other end does not know is kept for so long.
         let carrier = if end == Near { QUIC } else { TCP };
         let peer = &format!("{carrier}resume = \"8 s\"\n");
         let place = Place::on(stage, family, [peer; 2], "[daemon]\nworkers = 1\n");
@@ -68,8 +69,9 @@ impl Dying {
         Some(Self { place, end, opened, listener, deaths: 0, orphans, resets })
     }
 
-    /// A flow; its data plane dies where a system call of its worker begins or ends, if there are so many. Gives how many
-    /// there were until the flow had ended; none where no process may be traced.
+    /// Opens or carries a flow. The data plane dies at this start or end of a system call of its
+    /// worker, if there are so many. Returns their number until the flow ended; none where
+    /// processes may not be traced.
     fn step(&mut self, number: u32) -> Option<u32> {
         self.place.wait_for_a_tunnel();
         // So both ends know that they resume flows.
@@ -124,12 +126,13 @@ impl Dying {
         Some(steps)
     }
 
-    /// No connection of a flow that was reset ends in order behind a part of what there was.
+    /// No connection of a flow that was reset may end in order after a part of the bytes.
     fn close(mut self) {
         self.place.end(Near);
         self.place.end(Far);
         let all = self.orphans.len();
-        // What nobody knew any more is closed before a word has been passed on, or after it is reset.
+        // A connection that neither end knows any more is closed without having received anything,
+        // or is reset.
         let broken = self.orphans.into_iter().filter(is_broken).count();
         eprintln!(
             "{} deaths of {:?}, flow opened {:?}: reset before they were granted at {:?}, with {all} connections, {broken} of them reset",
@@ -138,7 +141,7 @@ impl Dying {
     }
 }
 
-/// Whether a connection is reset, or else has had no word.
+/// Whether a connection is reset. Otherwise it must have received nothing.
 fn is_broken(orphan: &Orphan) -> bool {
     let mut stream = &orphan.server;
     match stream.read_once(&mut [0; 8]) {
@@ -157,7 +160,7 @@ fn is_broken(orphan: &Orphan) -> bool {
     }
 }
 
-/// Raised when it goes, also where a test fails.
+/// A flag that is set when this is dropped, also if a test fails.
 struct Raised<'a>(&'a AtomicBool);
 
 impl Drop for Raised<'_> {
@@ -166,7 +169,8 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// Opens a flow, has it answered, and sends much both ways. Gives also the connections of servers that got nothing.
+/// Opens a flow, waits for a response, and sends much both ways. Also returns the connections of
+/// servers that received nothing.
 fn opening(place: &Place, listener: &TcpListener) -> (Outcome, Vec<Orphan>) {
     let refused = AtomicBool::new(false);
     scope(|scope| {
@@ -192,7 +196,7 @@ fn opening(place: &Place, listener: &TcpListener) -> (Outcome, Vec<Orphan>) {
     })
 }
 
-/// A client that has received an answer.
+/// A client that has received a response.
 fn ask(place: &Place, listener: &TcpListener) -> std::io::Result<TcpStream> {
     let mut client = place.stage.connect(listener.local_addr().expect("an address"))?;
     client.write_all(b"ping")?;
@@ -201,12 +205,13 @@ fn ask(place: &Place, listener: &TcpListener) -> std::io::Result<TcpStream> {
     if received != *b"pong" { Err(std::io::Error::other("another answer")) } else { Ok(client) }
 }
 
-/// The connection on which a question came, which is answered, and those on which nothing did. A client that asks again
-/// from the beginning, because what it had asked died, may be another connection.
+/// The connection on which a request arrived, which is answered, and those without one. A client
+/// that repeats its request from the beginning, because the first attempt died, may use another
+/// connection.
 fn answer(listener: &TcpListener, refused: &AtomicBool) -> (Option<TcpStream>, Vec<Orphan>) {
     let mut waiting: Vec<Orphan> = Vec::new();
     loop {
-        // It is asked once more after it is known that nobody will come.
+        // Checked once more after it is known that no further connection will arrive.
         let is_last = refused.load(Relaxed);
         while let Ok((server, _)) = listener.accept() {
             server.set_nonblocking(true).expect("a mode");
@@ -242,7 +247,7 @@ fn answer(listener: &TcpListener, refused: &AtomicBool) -> (Option<TcpStream>, V
     }
 }
 
-/// So many deaths, spread over all system calls that a flow takes.
+/// This many deaths, spread over all system calls that a flow takes.
 fn it_may_die(family: Family, end: End, opened: Opened, deaths: u32) {
     let Some(mut dying) = Dying::set(family, end, opened) else { return };
     let Some(all) = dying.step(u32::MAX) else {
@@ -255,7 +260,7 @@ fn it_may_die(family: Family, end: End, opened: Opened, deaths: u32) {
         dying.step(u32::try_from(number).expect("one of them"));
     }
     eprintln!("{all} starts and ends of system calls in {family:?}");
-    // Over QUIC a flow takes now more of them, and now fewer.
+    // Over QUIC the number of system calls varies.
     assert!(dying.deaths * 4 > deaths, "{} deaths of {deaths}", dying.deaths);
     dying.close();
 }
@@ -280,7 +285,7 @@ fn the_far_end_may_die_while_a_flow_is_opened() {
     it_may_die(Family::V4, Far, Opened::Meanwhile, 8);
 }
 
-/// What `make bench-survival` prints: deaths at all system calls, or so many.
+/// The figures of `make bench-survival`: deaths at all system calls, or at a given number.
 #[test]
 #[ignore = "takes long: make bench-survival"]
 fn figures() {

@@ -1,5 +1,6 @@
-//! A SYN between ends that have a flow: one that was sent twice, or that of a client which has forgotten its flow.
-//! RFC 9293 §3.10.7.4 and RFC 5961 §4 define what a server answers; through midhopd it is the same.
+//! A SYN with the addresses and ports of an existing flow: one that was sent twice, or that of a
+//! client which has lost its state. RFC 9293 §3.10.7.4 and RFC 5961 §4 define the server's
+//! response; through midhopd it is the same.
 
 use crate::hand::{ACK, Hand, Odd, Place, RST, SYN, Segment, prepare};
 use crate::pair::{Pair, REJECT};
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// The common options of a SYN: MSS 1200.
 const MSS: [u8; 4] = [2, 4, 4, 0xb0];
 const PORT: u16 = 33_000;
-/// Flows whose SYN comes so often at once.
+/// Number of flows whose SYN is sent many times at once.
 const FLOWS: u16 = 8;
 const SYNS: u32 = 30;
 
@@ -20,7 +21,7 @@ fn syn() -> Odd {
     Odd { options: MSS.into(), ..Odd::default() }
 }
 
-/// Both sides of the gateway, with rules that need a sound connection.
+/// Both sides of the gateway, with rules that require a valid connection.
 fn set() -> Option<Stage> {
     let stage = Stage::set()?;
     prepare(&stage);
@@ -48,7 +49,7 @@ fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
     server
 }
 
-/// Bytes there and back.
+/// Bytes in both directions.
 fn exchange(hand: &mut Hand, server: &mut TcpStream) {
     let before = hand.received.len();
     hand.send_data(b"ping", &Odd::default());
@@ -60,7 +61,7 @@ fn exchange(hand: &mut Hand, server: &mut TcpStream) {
     assert_eq!(&hand.received[before..], b"pong");
 }
 
-/// What comes in answer to a SYN that is not the first.
+/// The response to a SYN that is not the first.
 fn answer(hand: &Hand) -> Segment {
     let mut found = None;
     until("the SYN is answered", || {
@@ -77,7 +78,7 @@ fn settled(proxy: &DataPlane, flows: u64) {
     assert_eq!(split, flows);
 }
 
-/// Its SYN comes once more, late.
+/// Its SYN arrives once more, late.
 fn twice(family: Family, accept: Option<&str>) {
     let Some(stage) = set() else { return };
     let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
@@ -105,7 +106,7 @@ fn twice(family: Family, accept: Option<&str>) {
     }
 }
 
-/// How many packets wait for somebody to look at them.
+/// Number of packets that wait in the queues.
 fn queued(stage: &Stage) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
     let queues = stage.gateway.run(read).expect("entering").expect("a kernel with queues");
@@ -113,8 +114,9 @@ fn queued(stage: &Stage) -> u64 {
     queues.lines().map(|queue| waiting(queue).unwrap_or_else(|| panic!("{queue}"))).sum()
 }
 
-/// Flows whose SYN comes many times at once: some of them are seen when its flow has begun. None is seen when it has
-/// ended: that would ask for another flow, which keeps its place until nobody has answered for long.
+/// Flows whose SYN is sent many times at once: some of these SYNs are processed when the flow has
+/// begun. None may be processed when it has ended: it would open another flow, which keeps its
+/// place until a long timeout.
 fn flows_of_many_syns(stage: &Stage, listener: &TcpListener, accept: impl Fn(&Hand) -> TcpStream) {
     let family = if target(listener).is_ipv4() { Family::V4 } else { Family::V6 };
     for flow in 0..FLOWS {
@@ -144,7 +146,7 @@ fn often(family: Family, accept: Option<&str>) {
     }
 }
 
-/// A client that starts again knows nothing of its flow, and opens another from the same port.
+/// A client that starts again has lost its flow, and opens another one from the same port.
 fn anew(family: Family, accept: Option<&str>) {
     let Some(stage) = set() else { return };
     let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
@@ -160,7 +162,7 @@ fn anew(family: Family, accept: Option<&str>) {
     let segment = answer(&again);
     assert!(!segment.has(SYN) && !segment.has(RST), "{segment:?}");
     assert_eq!(segment.acknowledged, hand.next, "where the old one stands");
-    // What it does not know of it resets.
+    // It resets the connection that it does not know.
     again.send(RST, segment.acknowledged, b"", &Odd::default());
     let ended = server.read_once(&mut [0]).expect_err("it is reset");
     assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
@@ -213,7 +215,7 @@ fn a_client_that_forgot_its_flow_opens_another_ipv6() {
     all(anew, Family::V6);
 }
 
-/// The far side of the flow is in a tunnel: what keeps its SYNs to itself is the near end.
+/// The far side of the flow is in a tunnel: the near end handles the repeated SYNs.
 #[test]
 fn a_syn_of_a_flow_in_a_tunnel_opens_one_flow_however_often_it_comes() {
     let Some(stage) = set() else { return };

@@ -10,7 +10,7 @@ use midhopd::snapshot::Source;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// What both ends send arrives, and so does how they end.
+/// What both ends send arrives, and so do their ends.
 fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
     let (up, down) = (noise(1, bytes), noise(2, bytes));
     std::thread::scope(|scope| {
@@ -58,7 +58,8 @@ fn twenty_megabytes_pass_both_ways_early_ipv6() {
     whole(Family::V6, "early");
 }
 
-/// What a tunnel knows of a geostationary leg: its near end, and its far end, which sends at this rate.
+/// The keys that describe a geostationary leg: for the near end, and for the far end, which sends
+/// at this rate.
 fn geostationary(rate: &str) -> [String; 2] {
     [
         format!("rtt = \"600 ms\"\nrate = \"10 Mbit/s\"\nrate_in = \"{rate}\"\n"),
@@ -66,7 +67,8 @@ fn geostationary(rate: &str) -> [String; 2] {
     ]
 }
 
-/// A server sends so much over a link, while another flow of the tunnel is silent; both are whole.
+/// A server sends this many bytes over a link, while another flow of the tunnel is silent. Both
+/// flows arrive complete.
 fn bulk_over(down: &str, rate: &str, bytes: usize) {
     let up = "rate = \"10 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"1 %\"\n";
     let Some(stage) = Stage::set_over(down, up, "600 ms") else { return };
@@ -80,7 +82,7 @@ fn bulk_over(down: &str, rate: &str, bytes: usize) {
         scope.spawn(|| send_all(&bulk.1, &sent));
         assert!(receive_all(&bulk.0) == sent, "what the server sent");
     });
-    // The tunnel is the same, or this flow would be dead.
+    // The tunnel is still the same one: otherwise this flow would be dead.
     exchange(&silent.0, &silent.1, 1000);
     send_all(&bulk.0, b"");
     assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [bytes as u64 + 1000; 2]);
@@ -93,14 +95,14 @@ fn a_long_lossy_link_is_crossed() {
     bulk_over(down, "140 Mbit/s", 60_000_000);
 }
 
-/// Every second datagram is dropped at first: more gaps in one stream than quinn would bear.
+/// Every second datagram is dropped at first: more gaps in one stream than quinn would accept.
 #[test]
 fn a_link_that_carries_half_of_the_configured_rate_breaks_no_tunnel() {
     let down = "rate = \"60 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"200 KB\"\n";
     bulk_over(down, "120 Mbit/s", 40_000_000);
 }
 
-/// A client asks the near proxy by HTTP CONNECT, both proxies being programs of their own.
+/// A client uses the near proxy by HTTP CONNECT. Both proxies are separate programs.
 #[test]
 fn a_client_that_asks_goes_through_the_tunnel() {
     let Some(stage) = Stage::set() else { return };

@@ -1,5 +1,5 @@
-//! Flows that are asked for by a template, whose bytes and end are in capsules: what a far end makes of
-//! whatever a peer sends there.
+//! Flows that are requested by a template, whose bytes and end are in capsules. The tests check how
+//! a far end handles everything that a peer may send there.
 
 use crate::ends::{Authority, Ends, far_config, near_config};
 use crate::program::{Desk, Running, wording_of};
@@ -25,7 +25,7 @@ pub(crate) fn capsule(kind: u64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The place of a peer at a far end's door.
+/// A hostile peer's view of a far end.
 pub(crate) struct Place {
     pub(crate) visitor: Visitor,
     pub(crate) shown: Shown,
@@ -48,7 +48,7 @@ impl Place {
         Target::Address(self.listener.local_addr().expect("an address"))
     }
 
-    /// A flow that was granted, and its server.
+    /// A flow that was granted, and its server's connection.
     fn flow(&self) -> (Flow, TcpStream) {
         let request = Request { target: self.target(), client: None, class: None, hops: 0 };
         let (answer, flow) = self.visitor.ask_with("far", &self.shown, &request.fields(TEMPLATE));
@@ -60,7 +60,8 @@ impl Place {
         (flow, server)
     }
 
-    /// Sends some capsules, each byte in a frame of its own where they are few, and ends the stream or not.
+    /// Sends capsules; if they are few, each byte is in a frame of its own. Ends the stream if
+    /// `ends`.
     pub(crate) fn send_all(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
         let size = if capsules.len() < 100 { 1 } else { 16_000 };
         let mut stream = Vec::new();
@@ -73,7 +74,7 @@ impl Place {
         });
     }
 
-    /// What the far end sends up to the end of its stream.
+    /// Everything that the far end sends, up to the end of its stream.
     pub(crate) fn receive_all(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
         let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         while let Some(frame) = self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
@@ -85,7 +86,7 @@ impl Place {
         (bytes, reader.close().expect("between two capsules"))
     }
 
-    /// The code with which the far end breaks off, whatever comes before.
+    /// The code of the far end's reset, whatever precedes it.
     pub(crate) fn receive_reset(&self, flow: &mut Flow) -> Code {
         loop {
             match self.visitor.runtime.block_on(flow.frame()) {
@@ -97,14 +98,15 @@ impl Place {
     }
 }
 
-/// What a server receives: all of it, or that it was broken off.
+/// What a server receives: everything, or a part and an error.
 fn outcome(mut server: &TcpStream) -> (Vec<u8>, Result<(), ErrorKind>) {
     let mut received = Vec::new();
     let end = server.read_to_end(&mut received).map(drop).map_err(|error| error.kind());
     (received, end)
 }
 
-/// Wherever a peer's stream is cut, in order by its carrier's measure: only what is whole ends as a whole.
+/// A peer's stream may be cut anywhere, and still end in order for its carrier: only a complete
+/// flow ends in order.
 #[test]
 fn a_stream_that_ends_anywhere_but_after_its_last_capsule_is_a_reset() {
     let Some(place) = Place::set() else { return };
@@ -125,12 +127,13 @@ fn a_stream_that_ends_anywhere_but_after_its_last_capsule_is_a_reset() {
             assert_eq!(place.receive_all(&mut flow), (b"an answer".to_vec(), true));
             continue;
         }
-        // Within the capsule behind the last one the server may have received the flow's end already.
+        // If the stream is cut within the capsule after the last one, the server may have received
+        // the flow's end already.
         let (received, end) = outcome(&server);
         let ended = cut > whole && end == Ok(());
         assert!(b"so far!".starts_with(&received[..]), "cut at {cut}: {received:?}");
         assert!(ended || end == Err(ErrorKind::ConnectionReset), "cut at {cut}: {end:?}");
-        // Nothing is wrong with a stream between two capsules: the flow's end is not there, that is all.
+        // A stream that is cut between two capsules is valid: only the flow's end is missing.
         let between = [0, capsule(DATA, b"so far").len(), whole - capsule(FINAL_DATA, b"!").len()];
         let code = if between.contains(&cut) { Code::CONNECT_ERROR } else { Code::MESSAGE_ERROR };
         assert_eq!(place.receive_reset(&mut flow), code, "cut at {cut}");
@@ -145,12 +148,12 @@ fn more_of_a_flow_after_its_end_is_refused() {
         let stream = [capsule(FINAL_DATA, b"the end"), capsule(kind, b"")].concat();
         place.send_all(&mut flow, &stream, false);
         assert_eq!(place.receive_reset(&mut flow), Code::MESSAGE_ERROR);
-        // It concerns that flow alone.
+        // The fault concerns that flow alone.
         assert!(flow.connection.close_reason().is_none());
     }
 }
 
-/// The draft has the stream end only once the TCP connection is closed; the flow ends before.
+/// In the draft the stream ends only once the TCP connection is closed; the flow ends before.
 #[test]
 fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     let Some(place) = Place::set() else { return };
@@ -162,7 +165,7 @@ fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     assert_eq!(place.receive_all(&mut flow), (b"an answer".to_vec(), true));
     place.send_all(&mut flow, b"", true);
     until("it is booked as ended in order", || place.ends.sums(|it| &it.ended)[1] == 1);
-    // Until its stream has ended, what breaks is reported.
+    // Until the stream has ended, a break is reported.
     let (mut flow, server) = place.flow();
     place.send_all(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
     assert_eq!(receive_all(&server), b"a question");
@@ -172,7 +175,7 @@ fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     });
 }
 
-/// A reset is sent in the order of the flow: the stream ends, and the flow has not.
+/// A reset is sent in the order of the flow: the stream ends before the flow has.
 #[test]
 fn a_reset_of_the_server_is_a_stream_that_ends_before_its_flow() {
     let Some(place) = Place::set() else { return };
@@ -187,7 +190,8 @@ fn a_reset_of_the_server_is_a_stream_that_ends_before_its_flow() {
     assert_eq!(stopped, Some(code), "and it takes no more");
 }
 
-/// A capsule of any size is passed on as it comes: its size is no reason to keep it, or to refuse it.
+/// A capsule of any size is passed on as it arrives. Its size is no reason to keep it, or to refuse
+/// it.
 #[test]
 fn a_capsule_larger_than_anything_is_passed_on_as_it_comes() {
     let Some(place) = Place::set() else { return };
@@ -207,7 +211,8 @@ fn a_capsule_larger_than_anything_is_passed_on_as_it_comes() {
     assert_eq!(outcome(&server), (Vec::new(), Err(ErrorKind::ConnectionReset)));
 }
 
-/// Any bytes at all: the flow may break, but nothing else does, and none that were not sent are received.
+/// Random bytes: the flow may break, but nothing else does, and no bytes are received that were not
+/// sent.
 #[test]
 fn garbage_in_capsules_harms_nobody() {
     let Some(place) = Place::set() else { return };
@@ -284,7 +289,7 @@ fn requests_by_templates_are_answered_as_the_standard_wants() {
     }
 }
 
-/// What the daemon itself asks with.
+/// The protocol in the daemon's own requests.
 fn protocol() -> String {
     let target = Target::parse("10.0.2.2:80").expect("a target");
     let fields = Request { target, client: None, class: None, hops: 0 }.fields(TEMPLATE);
@@ -305,7 +310,8 @@ fn a_target_of_ipv6_is_reached_by_its_template() {
     assert_eq!(receive_all(&server), b"hello");
 }
 
-/// Nobody has to configure it: once the far end has announced what it serves, flows are asked for by templates.
+/// No configuration is needed: once the far end has announced what it serves, flows are requested
+/// by templates.
 #[test]
 fn two_of_ours_find_it_by_themselves() {
     let Some(stage) = Stage::set() else { return };

@@ -1,4 +1,5 @@
-//! How flows through a tunnel end: what either end does to its connection, the other end sees.
+//! How flows through a tunnel end: what happens to the connection at one end is seen at the other
+//! end.
 //!
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
@@ -13,14 +14,14 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 
 const BOTH: [&str; 2] = ["early", "after-connect"];
-/// Forms of a request, and so ways in which a flow's bytes and its end are carried.
+/// Forms of a request, each with its own way to carry a flow's bytes and its end.
 const FORMS: [&str; 2] = ["classic", "template"];
 
 fn accepting(mode: &str) -> String {
     format!("accept = \"{mode}\"\n")
 }
 
-/// Two proxies with a tunnel between them whose flows are asked for in a form.
+/// Two proxies with a tunnel between them whose flows are requested in this form.
 fn pair(stage: &Stage, family: Family, mode: &str, form: &str) -> Ends {
     Ends::start_with(stage, family, &accepting(mode), [&format!("request = \"{form}\"\n"), ""])
 }
@@ -33,7 +34,7 @@ fn sum(end: &DataPlane, count: fn(&Ledger) -> &Counter) -> u64 {
     end.ledgers().iter().map(|ledger| count(ledger).value()).sum()
 }
 
-/// Holds a tunnel to a duty, whichever end acts first.
+/// Checks a duty of a tunnel, for both ends as the one that acts first.
 fn both_ways(stage: &Stage, family: Family, duty: fn(Flow<'_>, bool)) {
     let listener = stage.listen(family);
     for from_server in [false, true] {
@@ -189,7 +190,7 @@ fn silence_stays_silence() {
     }
 }
 
-/// A client that asked is answered in the words of its protocol.
+/// A client that requested the proxy gets the reason in its own protocol.
 #[test]
 fn clients_that_ask_are_answered_why_not() {
     let Some(stage) = Stage::set() else { return };
@@ -211,7 +212,7 @@ fn clients_that_ask_are_answered_why_not() {
         ("10.0.2.2:10", "502", "destination_unavailable", 4),
         ("10.0.2.2:99", "403", "destination_ip_prohibited", 2),
         ("192.0.2.1:80", "502", "destination_ip_unroutable", 3),
-        // The far end's own host is not for others.
+        // The far end's own host is no permitted target.
         ("127.0.0.1:9310", "403", "destination_ip_prohibited", 2),
     ] {
         let mut client = stage.connect("10.0.1.1:3128".parse().expect("an address")).expect("it");

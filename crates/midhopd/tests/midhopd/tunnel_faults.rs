@@ -1,4 +1,5 @@
-//! What survives when a daemon dies, goes or comes again, and when the link between two is cut.
+//! What survives when a daemon dies, leaves or starts again, and when the link between two daemons
+//! is cut.
 
 use crate::ends;
 use crate::flows::{pass, read_until_error};
@@ -11,7 +12,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// A tunnel that is soon taken for broken.
+/// A tunnel that is given up soon.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
 
 /// Whether a flow reached the server through the tunnel.
@@ -19,14 +20,15 @@ fn is_tunnelled(server: &TcpStream) -> bool {
     server.peer_addr().expect("a peer").ip() == Family::V4.server()
 }
 
-/// A new flow, of which each end has received from the other; whether it went through the tunnel.
+/// A new flow that has carried bytes in both directions. Returns whether it went through the
+/// tunnel.
 fn try_flow(stage: &Stage, listener: &TcpListener) -> bool {
     let (client, server) = stage.flow(listener);
     pass(&client, &server);
     is_tunnelled(&server)
 }
 
-/// Cuts the tunnel and nothing else, until [`mend`].
+/// Drops the tunnel's packets and nothing else, until [`mend`].
 fn cut(stage: &Stage) {
     nft(&stage.server, "add table inet cut");
     for (hook, port) in [("input", "dport"), ("output", "sport")] {
@@ -44,7 +46,8 @@ fn mend(stage: &Stage) {
 #[test]
 fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
     let Some(stage) = Stage::set() else { return };
-    // The tunnel is not taken for broken within this test: its flows learn of it from the successor.
+    // The tunnel does not time out within this test: its flows end because of the daemon's
+    // successor.
     let pair = Pair::new("keepalive = \"1 s\"\n", "", REJECT);
     let far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
@@ -73,7 +76,8 @@ fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     assert_ne!(near.end(), Some(0));
     let _near = pair.start_near(&stage);
     assert!(try_flow(&stage, &listener));
-    // Nobody sends anything for it any more, and that is found out: its connection would live for a minute.
+    // The dead end sends nothing on it any more, and this is detected: otherwise its connection
+    // would last for a minute.
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
@@ -90,7 +94,7 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
     far.signal(Signal::SIGTERM);
     until("the near end knows", || pair.far_seen().closing_tunnels == 1);
     assert!(!try_flow(&stage, &listener), "new flows go without it");
-    // Longer than the near end looks at its tunnels.
+    // Longer than the near end's interval of checks.
     sleep(Duration::from_millis(2500));
     let bytes = noise(3, 2_000_000);
     scope(|scope| {
@@ -117,7 +121,7 @@ fn an_end_that_goes_at_once_announces_it() {
     let mut far = pair.start_far(&stage);
     let mut near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
-    // Neither end would take the tunnel for broken within this test.
+    // The tunnel would time out at neither end within this test.
     for far_goes in [true, false] {
         let (client, server) = stage.flow(&listener);
         pass(&client, &server);
@@ -138,7 +142,7 @@ fn an_end_that_goes_at_once_announces_it() {
     }
 }
 
-/// A download goes on after a cut, a flow that begins meanwhile waits, and an idle one is kept.
+/// A download continues after a cut, a flow that begins meanwhile waits, and an idle one is kept.
 fn outlive(seconds: u64) {
     let Some(stage) = Stage::set() else { return };
     let patient = format!("patience = \"{} s\"\n", seconds + 10);
@@ -164,7 +168,7 @@ fn outlive(seconds: u64) {
         assert!(receive_all(&client) == bytes[head.len()..], "every byte arrives");
     });
     pass(&idle.0, &idle.1);
-    // TCP may have been tried beside it.
+    // TCP may have been tried as well.
     let seen = pair.far_seen();
     assert_eq!(seen.opened_total - seen.tcp_opened_total, 1, "{}", log_of(&pair.near));
 }
@@ -174,13 +178,13 @@ fn flows_outlive_a_cut_of_a_second() {
     outlive(1);
 }
 
-/// Longer than a beam change takes, shorter than the tunnel's patience.
+/// Longer than a beam change, and shorter than the tunnel's timeout.
 #[test]
 fn flows_outlive_a_cut_of_fifteen_seconds() {
     outlive(15);
 }
 
-/// A peer that answers at once, and always no, is not asked for ever as often.
+/// If a peer refuses at once, each time, the pauses between attempts grow.
 #[test]
 fn attempts_come_at_growing_intervals() {
     let Some(stage) = Stage::set() else { return };
@@ -221,7 +225,7 @@ fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back()
     });
 }
 
-/// The near end gets another address, as a terminal does that is moved to another beam.
+/// The near end gets another address, like a terminal that is moved to another beam.
 #[test]
 fn flows_outlive_a_change_of_the_near_end_s_address() {
     let Some(stage) = Stage::set() else { return };
@@ -247,7 +251,7 @@ fn flows_outlive_a_change_of_the_near_end_s_address() {
     assert_eq!(pair.far_seen().opened_total, 1, "{}", log_of(&pair.near));
 }
 
-/// A flow that is good after more silence than a [quick](QUICK) tunnel takes.
+/// A flow that still works after a silence longer than the timeout of a [quick](QUICK) tunnel.
 fn idle_flow(stage: &Stage) -> (TcpStream, TcpStream) {
     let (client, server) = stage.flow(&stage.listen(Family::V4));
     pass(&client, &server);
@@ -266,7 +270,7 @@ fn an_idle_flow_is_kept() {
     assert_eq!(pair.far_seen().opened_total, 1, "{}", log_of(&pair.near));
 }
 
-/// QUIC settles how long a silence may be before it is known who has come.
+/// QUIC settles the permitted silence before the peer is identified.
 #[test]
 fn a_peer_is_asked_and_given_up_by_its_own_table() {
     let Some(stage) = Stage::set() else { return };
@@ -275,7 +279,7 @@ fn a_peer_is_asked_and_given_up_by_its_own_table() {
     let _near = pair.start_near(&stage);
     let (_client, server) = idle_flow(&stage);
     cut(&stage);
-    // By the other's table after a minute, for which nobody waits here.
+    // With the other peer's table this would take a minute.
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
@@ -290,7 +294,8 @@ fn without_a_far_end_flows_go_by_their_rule() {
             assert!(!try_flow(&stage, &listener));
         } else {
             let address = listener.local_addr().expect("an address");
-            // It is accepted early; on a busy machine the reset comes before its client has noticed.
+            // It is accepted early; on a busy machine the reset arrives before connecting has
+            // returned.
             let broken = stage
                 .connect(address)
                 .map_or_else(|error| error.kind(), |it| read_until_error(&it));

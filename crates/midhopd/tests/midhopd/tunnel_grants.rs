@@ -1,4 +1,5 @@
-//! A peer that asks for flows through a chain and lets no answer be sent: what its flows held is given back.
+//! A peer requests flows through a chain and does not let the responses be sent: what its flows
+//! held is freed.
 //!
 //! `gateway with the peer – server's host with the second proxy, the last, and the server`
 
@@ -11,9 +12,9 @@ use midhop_tunnel::target::Target;
 use std::net::SocketAddr;
 
 const FLOWS: usize = 60;
-/// Enough for what the second proxy announces of itself, and for a few answers. Unit: bytes.
+/// Enough for the second proxy's announcements, and for a few responses. Unit: bytes.
 const WINDOW: u32 = 100;
-/// What a flow sends behind its request. Unit: bytes.
+/// Early data of a flow. Unit: bytes.
 const FIRST: usize = 9_700;
 
 fn nothing_is_kept_of_grants_that_could_not_be_sent(family: Family) {
@@ -38,9 +39,9 @@ fn nothing_is_kept_of_grants_that_could_not_be_sent(family: Family) {
     let asked = Request { target, client: None, class: None, hops: 0 };
     let first = noise(1, FIRST);
     let flows: Vec<_> = (0..FLOWS).map(|_| peer.begin(&asked, &first)).collect();
-    // All are connected, and what they send goes on to the server, though nobody can be answered.
+    // All are connected, and their data goes on to the server, though no response can be sent.
     let servers: Vec<_> = (0..FLOWS).map(|_| listener.accept().expect("a flow").0).collect();
-    // Of some it is counted before their answer comes.
+    // Some of it is counted before the response arrives.
     until("what they hold is counted", || middle.budget().held() > 2 * FIRST as u64);
     for mut flow in flows {
         flow.send.reset(0x10f_u32.into()).expect("a reset");

@@ -1,4 +1,4 @@
-//! Peers that turned: they are let in, and then send what no sound proxy would.
+//! Hostile peers: they are admitted, and then send what no correct proxy would.
 
 use crate::ends::{Authority, start_far};
 use crate::hostile::{Flow, Hostile};
@@ -12,9 +12,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 const LIMIT: u64 = 64 << 20;
-/// What all streams of the only peer may hold, of that.
+/// The part of that limit for all streams of the only peer.
 const ROOM: u64 = LIMIT / 2;
-/// One datagram's worth of each stream, and what was counted late.
+/// One datagram of each stream, and what was counted late.
 const SLACK: u64 = 1 << 20;
 
 struct Scene {
@@ -57,7 +57,7 @@ impl Scene {
     }
 }
 
-/// A sound flow of a sound peer, by which a test sees that the far end goes on.
+/// A flow of a well-behaved peer, by which a test sees that the far end still works.
 struct Sound {
     peer: Hostile,
     flow: Flow,
@@ -82,8 +82,9 @@ impl Sound {
     }
 }
 
-/// Sends what fits into each flow up to `each` bytes, until `enough` holds and a sound flow has gone on for some
-/// rounds after that, or the connection is gone. Returns how much was sent.
+/// Sends into each flow what is accepted, up to `each` bytes. Stops when `enough` holds and a sound
+/// flow has continued for some rounds after that, or the connection is gone. Returns how much was
+/// sent.
 fn pour(
     scene: &Scene,
     peer: &Hostile,
@@ -109,21 +110,21 @@ fn pour(
     sent
 }
 
-/// One byte of a stream never comes, and whatever is behind it does.
+/// One byte of a stream is never sent, and everything after it is.
 fn a_gap(family: Family) {
     let Some(scene) = Scene::set(family) else { return };
     let mut sound = Sound::new(&scene);
     let peer = scene.enter(false);
     let (flow, mut server) = scene.ask(&peer);
     peer.withhold_next(&flow);
-    // Whoever lets go of a flow ends it.
+    // Dropping a flow ends it.
     let mut flows = [flow];
     let sent = pour(&scene, &peer, &mut flows, 200_000_000, &mut sound, |held| held > 1 << 20);
     assert!(peer.has_withheld());
-    // What QUIC's window has beside what is held.
+    // The flow control window exceeds what is held by at most this.
     assert!(sent <= ROOM + SLACK, "{sent} bytes were taken of one stream");
     peer.connection.close(0_u32.into(), b"");
-    // It was not for want of a server that reads.
+    // The server does read.
     let error = server.read_once(&mut [0; 1]).expect_err("a reset, and no byte before it");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     until("all is given back", || scene.far.budget().held() == 0);
@@ -140,7 +141,7 @@ fn a_byte_withheld_costs_no_more_than_was_granted_ipv6() {
     a_gap(Family::V6);
 }
 
-/// Each stream has no more than it was granted, but there are many.
+/// Each stream stays within its credit, but there are many.
 #[test]
 fn bytes_withheld_of_many_streams_cost_no_more_than_their_peer_s_room() {
     let Some(scene) = Scene::set(Family::V4) else { return };
@@ -159,12 +160,12 @@ fn bytes_withheld_of_many_streams_cost_no_more_than_their_peer_s_room() {
     sound.pass();
 }
 
-/// A peer that announces that it heeds credit, knows of it, and does not.
+/// A peer that announces that it heeds credit, knows its credit, and exceeds it.
 fn beyond(family: Family) {
     let Some(scene) = Scene::set(family) else { return };
     let mut sound = Sound::new(&scene);
     let peer = scene.enter(true);
-    // By the time that this has an answer, the far end has learned that the peer knows.
+    // By the time of this response, the far end knows that the peer knows its credit.
     let _first = scene.ask(&peer);
     (0..10).for_each(|_| sound.pass());
     let (flow, _server) = scene.ask(&peer);

@@ -1,10 +1,11 @@
-//! A peer that turned, whose QUIC others wrote: `crates/testbed/peers/aioquic/hostile.py`.
+//! A hostile peer with a QUIC implementation of others: `crates/testbed/peers/aioquic/hostile.py`.
 //!
-//! It comes again and again for some seconds: bytes withheld, headers without an end, resets, stalls, floods of
-//! streams, settings that lie, capsules cut anywhere. Beside it a sound peer's flow goes on; what all of that
-//! holds is bounded, and when it has gone nothing of it is left.
+//! It connects again and again for some seconds, with withheld bytes, endless headers, resets,
+//! stalls, floods of streams, false settings, and capsules cut anywhere. Meanwhile a well-behaved
+//! peer's flow continues. What the attacks hold is bounded, and nothing of it is left when they
+//! end.
 //!
-//! `MIDHOP_ATTACK_SEED` changes its dice, `MIDHOP_ATTACK_SECONDS` how long it goes on.
+//! `MIDHOP_ATTACK_SEED` sets the random seed, `MIDHOP_ATTACK_SECONDS` the duration.
 
 use crate::ends::{Ends, PORT};
 use crate::partners::{Program, identity, sources};
@@ -17,9 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// What all flows of the far end may hold.
+/// The most that all flows of the far end may hold.
 const LIMIT: u64 = 64 << 20;
-/// What was counted late. Unit: bytes.
+/// Bytes that were counted late. Unit: bytes.
 const SLACK: u64 = 2 << 20;
 
 fn pass(client: &mut TcpStream, server: &mut TcpStream) {
@@ -31,8 +32,8 @@ fn pass(client: &mut TcpStream, server: &mut TcpStream) {
     assert_eq!(&received, b"pong");
 }
 
-/// Serves whatever the far end opens for the hostile peer, until the end: some is sent back, and much to those
-/// who do not read.
+/// Serves everything that the far end opens for the hostile peer, until the end: some bytes are
+/// sent back, and many to peers that do not read.
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
     listener.set_nonblocking(true).expect("a mode");
     thread::scope(|scope| {
@@ -71,7 +72,7 @@ fn a_peer_of_others_that_turned_harms_nobody_and_leaves_nothing() {
     let seed = number_of("MIDHOP_ATTACK_SEED", 1);
     let seconds = number_of("MIDHOP_ATTACK_SECONDS", 5);
     println!("again: MIDHOP_ATTACK_SEED={seed}");
-    // Who goes without a word is given up in a moment.
+    // A peer that leaves without a notice is given up soon.
     let silence =
         "[peers.rogue]\nkeepalive = \"1 s\"\ntimeout = \"3 s\"\n[limits]\nmemory = \"64 MiB\"\n";
     let ends = Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", ["", silence]);
@@ -108,7 +109,7 @@ fn a_peer_of_others_that_turned_harms_nobody_and_leaves_nothing() {
     println!("{printed}{errors}");
     assert!(output.status.success(), "{}", output.status);
     assert!(printed.starts_with("sessions ") && printed.contains(" failed 0 "), "{printed}");
-    // It was not kept out of everything.
+    // Not all of its requests were refused.
     let [_, granted] = ends.sums(|ledger| &ledger.flows);
     assert!(granted > 10, "{granted} flows were granted");
     let (mut another, mut its_server) = stage.flow(&listener);

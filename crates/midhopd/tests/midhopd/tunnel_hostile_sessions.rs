@@ -1,10 +1,10 @@
-//! A peer that turned: it has a certificate, and sends what dice choose, over whole sessions.
+//! A hostile peer: it has a certificate, and sends random input over whole sessions.
 //!
-//! Streams of all kinds, requests and frames that are changed, cut, sent twice or never ended; resets,
-//! stops and silence; connections that are closed at any moment with any words. Beside it a peer's flow
-//! goes on, and when the hostile one is gone, nothing of it is left.
+//! Streams of all kinds, with requests and frames that are changed, cut, sent twice or never ended;
+//! resets, stops and silence; connections that are closed at any moment with any reason. Meanwhile
+//! a well-behaved peer's flow continues, and when the hostile peer is gone, nothing of it is left.
 //!
-//! `MIDHOP_ATTACK_SEED` changes the dice, which a failure names.
+//! `MIDHOP_ATTACK_SEED` sets the random seed, which a failure reports.
 
 use crate::ends::Ends;
 use crate::stage::{self, Family, ReadOnce, Stage, pass, until};
@@ -24,9 +24,9 @@ use std::thread;
 use std::time::Duration;
 
 const SESSIONS: u64 = 40;
-/// What happens in a session at most.
+/// The most actions in a session.
 const ACTS: usize = 24;
-/// How long the hostile peer listens, so that the daemon's answer can make a difference to what follows.
+/// How long the hostile peer waits for responses, so that they can affect the following actions.
 const LISTENS: Duration = Duration::from_millis(5);
 
 /// Marsaglia's xorshift.
@@ -48,7 +48,7 @@ impl Dice {
         (0..self.below(limit)).map(|_| self.below(256) as u8).collect()
     }
 
-    /// Bytes with some of them others, gone, or there twice; mostly as they were.
+    /// Changes, removes or duplicates some of the bytes; mostly leaves them unchanged.
     fn changed(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         while !bytes.is_empty() && self.one_in(4) {
             let at = self.below(bytes.len());
@@ -69,7 +69,7 @@ impl Dice {
     }
 }
 
-/// What a control stream, or another of one direction, carries.
+/// The content of a control stream, or of another unidirectional stream.
 fn announcement(dice: &mut Dice) -> Vec<u8> {
     let kinds = [StreamKind::CONTROL, 1, 2, 3, 0x21, 0x21, 0x54, dice.below(1 << 20) as u64];
     let mut bytes = Vec::new();
@@ -85,7 +85,7 @@ fn announcement(dice: &mut Dice) -> Vec<u8> {
     dice.changed(bytes)
 }
 
-/// What a stream of two directions carries: a request, or something like it, and some of a flow.
+/// The content of a bidirectional stream: a request, or something like it, and some of a flow.
 fn request(dice: &mut Dice, open: SocketAddr) -> Vec<u8> {
     let targets = [
         Target::Address(open),
@@ -110,7 +110,7 @@ fn request(dice: &mut Dice, open: SocketAddr) -> Vec<u8> {
             _ => frame::write(frame::DATA, &dice.bytes(2000), &mut bytes),
         }
     }
-    // A frame that is longer than all that comes.
+    // A frame that is longer than what is sent.
     if dice.one_in(4) {
         frame::write_head(frame::DATA, dice.below(1 << 30), &mut bytes);
         bytes.extend(dice.bytes(1000));
@@ -122,7 +122,7 @@ fn request(dice: &mut Dice, open: SocketAddr) -> Vec<u8> {
 async fn session(connecting: quinn::Connecting, dice: &mut Dice, open: SocketAddr) {
     let connection = connecting.await.expect("a peer gets in");
     let (mut one_way, mut both_ways) = (Vec::new(), Vec::new());
-    // Mostly it begins as it should: who breaks the first rule gets no further.
+    // Mostly it begins correctly: a peer that breaks the first rule gets no further.
     if !dice.one_in(4)
         && let Ok(mut control) = connection.open_uni().await
     {
@@ -172,14 +172,14 @@ async fn session(connecting: quinn::Connecting, dice: &mut Dice, open: SocketAdd
         }
     }
     match dice.below(3) {
-        // In order, with words that look like a line of a log.
+        // In order, with a reason that looks like a line of a log.
         0 => connection.close(dice.code(), b"\n\x1b[31mERROR midhopd: forged"),
         1 => both_ways.into_iter().for_each(|(mut send, _)| drop(send.finish())),
         _ => {}
     }
 }
 
-/// Takes whatever the far end opens for the hostile peer, until it is to stop.
+/// Accepts everything that the far end opens for the hostile peer, until it is stopped.
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
     listener.set_nonblocking(true).expect("a mode");
     thread::scope(|scope| {
@@ -224,14 +224,15 @@ fn a_peer_that_turned_harms_nobody_and_leaves_nothing() {
     thread::scope(|scope| {
         scope.spawn(|| serve(&prey, &stop));
         for number in 0.. {
-            // It is not kept out of everything for want of trying: some dice find few requests that are granted.
+            // Enough of its requests have to be granted: some seeds produce few of them.
             let [_, granted] = ends.sums(|ledger| &ledger.flows);
             if number >= SESSIONS && granted > SESSIONS / 4 {
                 break;
             }
             assert!(number < 20 * SESSIONS, "{granted} flows were granted in {number} sessions");
             let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) << 8 | 0x5a);
-            // With its endpoint goes the connection of a peer that did not announce its leaving.
+            // The visitor's endpoint is dropped, and so the connection of a peer that left without
+            // a notice.
             let visitor = Visitor::new(&stage.gateway);
             let (connecting, _) = visitor.knock("far", Some(&shown));
             visitor.runtime.block_on(session(connecting, &mut dice, open));

@@ -1,5 +1,5 @@
-//! A peer that comes by several connections has its windows once, not once for each: what it sends and withholds the
-//! first byte of costs no more memory than that.
+//! A peer with several connections has its windows once, and not once for each. If it withholds the
+//! first byte of its streams, what it sends costs no more memory than that.
 
 use crate::ends::{Authority, far_config};
 use crate::hostile::{Flow, Hostile};
@@ -13,25 +13,26 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 
 const CONNECTIONS: usize = 8;
-/// Of each connection: one stream may have a part of its window only.
+/// Streams of each connection: one stream may use only a part of its connection's window.
 const STREAMS: usize = 12;
-/// What all flows may hold.
+/// The most that all flows may hold.
 const MEMORY: u64 = 16 << 20;
-/// What the only peer may have sent that was not passed on.
+/// The most that the only peer may have sent and that was not passed on.
 const WINDOW: u64 = MEMORY / 2;
-/// What each connection has, however many there are.
+/// The minimum of each connection, however many there are.
 const LEAST: u64 = 64 << 10;
-/// What the first connection has, with the halves behind it, and what waits outside of QUIC.
+/// The windows of the first connection and of those behind it, each with half of the previous
+/// one's, and what waits outside of QUIC.
 const GRANTED: u64 = 2 * WINDOW + CONNECTIONS as u64 * LEAST + WINDOW;
-/// What is sent before what is withheld, which is read: requests, and as much of each stream as one datagram has.
+/// What is sent and read before the withheld bytes: requests, and one datagram of each stream.
 const SLACK: u64 = (CONNECTIONS * STREAMS) as u64 * 2048;
-/// Rounds in which nothing more is taken, until it is believed that nothing more will be.
+/// Number of rounds without progress after which no more is expected to be accepted.
 const STILL: u32 = 200;
 
-/// A peer that came by several connections, with streams of which the first byte of payload never comes.
+/// A peer with several connections, with streams of which the first byte of payload is never sent.
 struct Crowd {
     connections: Vec<(Hostile, Vec<Flow>)>,
-    /// They end with these.
+    /// Their flows would end without these.
     _servers: Vec<TcpStream>,
 }
 
@@ -55,7 +56,7 @@ impl Crowd {
         Self { connections, _servers: servers }
     }
 
-    /// Sends what is taken; how much that was. Unit: bytes.
+    /// Sends what is accepted. Returns how much that was. Unit: bytes.
     fn send(&mut self, piece: &[u8]) -> u64 {
         let mut more = 0;
         for (peer, flows) in &mut self.connections {
@@ -68,7 +69,7 @@ impl Crowd {
     }
 }
 
-/// A sound flow of the same peer, by a connection that came last.
+/// A sound flow of the same peer, over the last connection.
 struct Sound {
     peer: Hostile,
     flow: Flow,
@@ -117,7 +118,7 @@ fn several_connections(family: Family) {
     let grown = resident(running.id()).saturating_sub(before) << 10;
     println!("{sent} bytes of {GRANTED} were taken, and {grown} of memory");
     assert!(sent > 2 * WINDOW, "{sent} bytes: not all of it was asked for");
-    // With as many windows as connections it would be more.
+    // With full windows for each connection it would be more.
     assert!(grown <= 2 * GRANTED, "memory grew by {grown} bytes for {sent}");
     for (peer, _) in &crowd.connections {
         peer.connection.close(0_u32.into(), b"");

@@ -1,4 +1,4 @@
-//! What flows of a tunnel hold is counted and bounded, and nobody is reset for it.
+//! The memory of a tunnel's flows is counted and bounded, and no flow is reset for it.
 
 use crate::ends::{Authority, Ends, far_config, near_config, start_far};
 use crate::stage::{self, Family, Stage, noise, receive_all, send_all, until};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 const FLOWS: u64 = 12;
 
-/// A pair whose near end has room for all that a test's clients do not read.
+/// A pair whose near end has room for everything that a test's clients do not read.
 fn pair(stage: &Stage) -> (DataPlane, DataPlane, Authority) {
     pair_with(stage, "")
 }
 
-/// The same with keys of the near end's peer.
+/// The same with keys for the near end's peer.
 fn pair_with(stage: &Stage, keys: &str) -> (DataPlane, DataPlane, Authority) {
     let authority = Authority::new(&["near", "far"]);
     let far = start_far(stage, Family::V4, &authority, "");
@@ -28,7 +28,8 @@ fn waits(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.memory_waits.value()).sum()
 }
 
-/// Waits until what is held stays the same for longer than a flow is not looked at.
+/// Waits until what is held stays the same for longer than the interval between two counts of a
+/// flow.
 fn until_unmoved(held: impl Fn() -> u64) {
     let (mut last, mut since) = (held(), Instant::now());
     until("nothing moves any more", || {
@@ -42,13 +43,15 @@ fn until_unmoved(held: impl Fn() -> u64) {
 #[test]
 fn clients_that_do_not_read_fill_the_memory_and_no_more() {
     const LIMIT: u64 = 256 << 10;
-    // What moves until a flow is counted again: some 30 to 190 kB were seen, and 900 kB where nobody waits.
+    // Bytes that are moved until a flow is counted again: some 30 to 190 kB were seen, and 900 kB
+    // if flows do not wait.
     const UNCOUNTED: u64 = 512 << 10;
-    // What the far end may send of a flow beyond what its client took, up to three times over.
+    // What the far end may send of a flow beyond what its client took; up to three times this.
     const WINDOW: u64 = 1 << 20;
     let Some(stage) = Stage::set() else { return };
     let (near, _far, _authority) = pair_with(&stage, &format!("window = \"{WINDOW} B\"\n"));
-    // From now on: a tunnel whose windows are cut out of so little stands still once two of its readers do.
+    // The limit is set only now: with windows cut out of so little memory, a tunnel would stand
+    // still once two of its readers do.
     near.budget().set_limit(LIMIT);
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
@@ -87,7 +90,7 @@ fn what_nobody_acknowledges_is_counted() {
     until("everything is given back", || near.budget().held() + far.budget().held() == 0);
 }
 
-/// Writes without an end until nothing has fitted for a while.
+/// Writes without end until nothing has been accepted for a while.
 fn fill(mut stream: &TcpStream) -> usize {
     stream.set_nonblocking(true).expect("a mode");
     let (piece, mut written, mut fitted) = (noise(1, 64 << 10), 0, Instant::now());
@@ -104,7 +107,7 @@ fn fill(mut stream: &TcpStream) -> usize {
     written
 }
 
-/// More of them than fit into a few windows, as videos are that somebody has paused.
+/// More flows than fit into a few windows, like videos that were paused.
 #[test]
 fn twenty_readers_that_stand_still_hold_up_nobody_else() {
     let Some(stage) = Stage::set() else { return };
@@ -131,7 +134,8 @@ fn twenty_readers_that_stand_still_hold_up_nobody_else() {
     });
 }
 
-/// As videos are that people watch and then pause, a few at a time: each leaves a part of the room to the next.
+/// Like videos that people watch and then pause, a few at a time: each leaves a part of the room
+/// for the next.
 #[test]
 fn readers_that_pause_one_after_another_leave_room_for_others() {
     const TOGETHER: u64 = 8;
@@ -141,7 +145,7 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
     let authority = Authority::new(&["near", "far"]);
     let _far = start_far(&stage, Family::V4, &authority, leg);
     let near = near_config(Family::V4, &authority, "", leg, "");
-    // What is read out of the tunnel for those that pause counts as well.
+    // What is read out of the tunnel for paused flows counts as well.
     let near = stage.start(&format!("[limits]\nmemory = \"128 MiB\"\n{near}"));
     let listener = stage.listen(Family::V4);
     let watched = noise(3, 1_000_000);
@@ -168,7 +172,8 @@ fn readers_that_pause_one_after_another_leave_room_for_others() {
     assert_eq!(waits(&near), 0, "the memory was not what held anybody up");
 }
 
-/// Ten times as many flows as the far end takes: the others go without the tunnel, and nobody is reset.
+/// Ten times as many flows as the far end accepts: the others pass without the tunnel, and none is
+/// reset.
 #[test]
 fn a_flood_of_flows_goes_beside_a_tunnel_that_is_full() {
     const PLACES: usize = 20;

@@ -1,4 +1,5 @@
-//! What a tunnel repairs of its link's losses before anybody asks again, and with whom.
+//! The losses of its link that a tunnel repairs before they are retransmitted, and with which
+//! peers.
 
 use crate::ends::Ends;
 use crate::stage::{Family, PATIENCE, Stage, noise, receive_all, send_all, until};
@@ -8,16 +9,18 @@ use std::time::Instant;
 
 const LOSSY: &str = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"2 %\"\n";
 const CLEAN: &str = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\n";
-/// What both ends know of it.
+/// The keys with which both ends describe it.
 const LEG: &str = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
 
 const AUTO: &str = "repair = \"auto\"\n";
 
-/// What each end reports of the other, the near end's first, once bytes have come whole both ways and the reports are
-/// `enough`. `keys` are those of each end's table of its peer.
+/// What each end reports of the other, first the near end. It is returned once bytes have arrived
+/// completely in both directions and the reports are `enough`. `keys` are those of each end's table
+/// of its peer.
 ///
-/// Reports come some time after the losses. And a busy machine lets a queue grow, which counts as congestion: for ten
-/// seconds an end that repairs by itself does not. So there is traffic until it is enough.
+/// Reports arrive some time after the losses. A busy machine lets a queue grow, which counts as
+/// congestion: for ten seconds after that an end does not repair automatically. So traffic is sent
+/// until the reports are enough.
 fn reported_after(
     link: &str,
     keys: [&str; 2],
@@ -61,7 +64,7 @@ fn losses_are_repaired_by_two_ends_that_agree() {
         assert!(peer.repairs_sent_total > 0 && peer.repaired_total > 0, "{peer:?}");
         assert!(peer.loss.is_some_and(|loss| loss > 0.0), "{peer:?}");
         let overhead = peer.repair_overhead();
-        // A set part, ends of bursts and reports apart.
+        // A fixed part, apart from the ends of bursts and reports.
         assert!(overhead.is_some_and(|part| part > 0.0 && part < 0.4), "{overhead:?} of {peer:?}");
     }
 }
@@ -70,7 +73,7 @@ fn losses_are_repaired_by_two_ends_that_agree() {
 fn without_loss_nothing_is_repaired() {
     let Some(reported) = reported_after(CLEAN, [AUTO, AUTO], |_| true) else { return };
     for peer in reported {
-        // The path's queue is long enough for whatever a busy machine does.
+        // The path's queue is long enough for the delays of a busy machine.
         assert_eq!((peer.repairs_sent_total, peer.repaired_total), (0, 0), "{peer:?}");
         assert_eq!(peer.loss.unwrap_or(0.0), 0.0, "{peer:?}");
     }

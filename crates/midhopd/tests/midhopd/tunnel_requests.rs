@@ -1,5 +1,5 @@
-//! Requests of a peer that ask for no flow: each gets its response and is over. None keeps a place or a byte, whatever
-//! comes behind it, and all are counted.
+//! Requests of a peer that are not for a flow: each gets its response and ends. None keeps a place
+//! or a byte, whatever follows it, and all are counted.
 
 use crate::ends::{Authority, PORT, start_far};
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage, until};
@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 /// Flows that the peer may have.
 const PLACES: usize = 4;
-/// Unit: bytes. What comes behind a request that wants something put there.
+/// Unit: bytes. The body of a request that is to store something.
 const BODY: usize = 20_000;
 
-/// A peer that asks for whatever it likes.
+/// A peer that sends any request.
 struct Client {
     runtime: Runtime,
     connection: quinn::Connection,
@@ -28,14 +28,14 @@ struct Client {
     _control: quinn::SendStream,
 }
 
-/// A request's stream, and what came on it.
+/// A request's stream, with both halves.
 struct Asked {
     send: quinn::SendStream,
     receive: quinn::RecvStream,
 }
 
 impl Client {
-    /// One that takes so much of each response at first.
+    /// A client whose initial window for each response has this size.
     fn new(stage: &Stage, shown: &Shown, window: u32) -> Self {
         let bind = || UdpSocket::bind("0.0.0.0:0");
         let socket = stage.gateway.run(bind).expect("entering").expect("a socket");
@@ -75,14 +75,14 @@ impl Client {
         self.runtime.block_on(async {
             let opened = timeout(PATIENCE, self.connection.open_bi()).await;
             let (mut send, receive) = opened.expect("a stream in time").expect("a stream");
-            // It may be stopped before all of it has left.
+            // The stream may be stopped before all of it is sent.
             let _ = send.write_all(&bytes).await;
             Asked { send, receive }
         })
     }
 
-    /// The status of the response, behind which the stream ends in order, and with which code the rest of the
-    /// request is stopped.
+    /// The status of the response, after which the stream has to end in order, and the code with
+    /// which the rest of the request is stopped.
     fn outcome(&self, asked: &mut Asked) -> (String, u64) {
         let (mut reader, mut status) = (FrameReader::default(), None);
         self.runtime.block_on(async {
@@ -136,7 +136,7 @@ fn ordinary(method: &'static str, path: &'static str) -> Vec<Field> {
     ])
 }
 
-/// What asks for no flow, and the status that it gets.
+/// Requests that are not for a flow, and the status of their responses.
 fn requests() -> Vec<(Vec<Field>, &'static str)> {
     let mut extended = ordinary("CONNECT", "/chat");
     extended.insert(1, Field::new(":protocol", "websocket"));
@@ -185,7 +185,7 @@ fn what_asks_for_no_flow_is_answered_and_over() {
     let client = Client::new(&scene.stage, &scene.shown, 1 << 20);
     let listener = scene.stage.listen(Family::V4);
     let mut count = 0;
-    // Many more than there are places, one after another, each with a body that does not end.
+    // Many more than there are places, one after the other, each with a body that does not end.
     for body in [0, BODY] {
         for (fields, status) in requests() {
             let mut asked = client.ask(&fields, body);
@@ -196,7 +196,7 @@ fn what_asks_for_no_flow_is_answered_and_over() {
         until("all are counted", || unserved(&scene.far) == count);
         client.flow(&listener);
     }
-    // As many at a time as there are places, while nobody reads the responses.
+    // As many at a time as there are places, while the responses are not read.
     for _ in 0..3 {
         let get = ordinary("POST", "/");
         let mut asked: Vec<_> = (0..PLACES).map(|_| client.ask(&get, BODY)).collect();
@@ -209,7 +209,7 @@ fn what_asks_for_no_flow_is_answered_and_over() {
     assert_eq!(client.connection.close_reason(), None);
 }
 
-/// A peer that takes no response has its places again all the same.
+/// A peer that takes no response gets its places back all the same.
 #[test]
 fn who_takes_no_response_keeps_no_place() {
     let Some(scene) = Scene::set() else { return };

@@ -1,4 +1,5 @@
-//! Flows that outlive their tunnel: carriers that die, change, and are cut for longer than a tunnel is patient.
+//! Flows that outlive their tunnel: carriers that die, that change, and that are cut for longer
+//! than the tunnel's timeout.
 //!
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
@@ -19,16 +20,16 @@ use std::net::{Shutdown, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-/// A tunnel that is soon taken for broken.
+/// A tunnel that is given up soon.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nrtt = \"20 ms\"\n";
 const LINK: &str = "rate = \"40 Mbit/s\"\ndelay = \"5 ms\"\n";
-/// The same, which nothing replaces.
+/// The same without a fallback.
 const ALONE: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nfallback = \"off\"\n";
 
 /// Longer than three attempts to return to UDP take.
 const RETURN: Duration = Duration::from_secs(100);
 
-/// Unit: bytes. What the gateway has relayed.
+/// Unit: bytes. Relayed by the gateway.
 fn stalled(stage: &Stage) -> [u64; 2] {
     let page = page(&stage.gateway, "/metrics");
     ["up", "down"]
@@ -64,14 +65,14 @@ fn flows_outlive_a_tunnel_that_both_ends_have_given_up() {
     assert!(pair.far_seen().opened_total >= 2);
 }
 
-/// Again and again, in the middle of the same flows.
+/// Again and again, while the same flows are in progress.
 #[test]
 fn flows_outlive_one_tunnel_after_the_other() {
     let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
     let pair = Pair::over(Family::V6, ALONE, ALONE, REJECT);
     let _running = pair.start(&stage);
     let breaks = Cell::new(0);
-    // Those without bytes may go on later than others.
+    // Flows without bytes may continue later than others.
     let all_go_on = || outcomes(&stage.server, "resumed") >= SURELY * breaks.get();
     let give_up = || {
         until("all flows go on after the break before", all_go_on);
@@ -114,7 +115,7 @@ fn flows_that_nobody_reads_hold_up_no_others() {
     });
 }
 
-/// Flows go on over TCP while UDP is blocked, and return to QUIC when it passes again.
+/// Flows continue over TCP while UDP is blocked, and return to QUIC when it passes again.
 #[test]
 fn flows_move_to_tcp_when_udp_is_blocked_and_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
@@ -180,7 +181,7 @@ fn flows_outlive_a_change_of_address_over_tcp() {
     let only = format!("{QUICK}fallback = \"only\"\n");
     let pair = Pair::new(&only, &only, REJECT);
     let _running = pair.start(&stage);
-    // What is sent in full before the change has nothing to resume; the flows that are idle have.
+    // A flow that has sent everything before the change has nothing to resume. The idle flows have.
     outlive(
         &stage,
         &pair,
@@ -255,14 +256,14 @@ fn a_complete_flow_is_left_though_the_far_end_s_confirmation_is_lost_over_tcp() 
     a_complete_flow_is_left_by_both_ends(&format!("{QUICK}fallback = \"only\"\n"), Lost::OfFar);
 }
 
-/// How much a proxy has accepted of a flow, and nobody has passed on yet, is shown.
+/// The bytes of a flow that a proxy has accepted, and that were not passed on yet, are shown.
 #[test]
 fn what_is_accepted_and_not_delivered_is_shown() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(ALONE, ALONE, REJECT);
     let _running = pair.start(&stage);
     let (client, server) = lasting_flow(&stage, Family::V4);
-    // Of the flow before, which may live on for a moment, all was.
+    // The previous flow may live for a moment longer: all of its bytes are delivered.
     let undelivered = |desk: &Desk| -> u64 {
         let of = |flow: &LiveFlow| {
             let bytes = flow.up_undelivered_bytes?;
@@ -311,7 +312,8 @@ fn a_flow_that_is_not_resumed_in_time_breaks() {
     }
 }
 
-/// A far end that has started again knows nothing of the flows before: they break at once, and do not wait.
+/// A far end that was started again does not know earlier flows: they break at once, and do not
+/// wait.
 #[test]
 fn a_far_end_that_knows_no_flow_reports_it() {
     let Some(stage) = Stage::set() else { return };
@@ -326,7 +328,8 @@ fn a_far_end_that_knows_no_flow_reports_it() {
     until("it is counted", || outcomes(&stage.server, "refused") >= 1);
 }
 
-/// A client that resets while its flow has no tunnel: the server is reset, behind what the client had sent.
+/// A client resets while its flow has no tunnel: the server is reset, after what the client had
+/// sent.
 #[test]
 fn a_client_that_breaks_meanwhile_breaks_the_flow_when_it_goes_on() {
     let Some(stage) = Stage::set() else { return };
@@ -361,7 +364,8 @@ fn where_one_end_keeps_no_flows_they_end_with_their_tunnel() {
     }
 }
 
-/// A client that closes in the middle of a download, and one that resets: neither leaves a flow behind.
+/// A client that closes in the middle of a download, and one that resets: neither leaves a flow
+/// behind.
 #[test]
 fn who_leaves_in_the_middle_leaves_no_flow() {
     let Some(stage) = Stage::set() else { return };

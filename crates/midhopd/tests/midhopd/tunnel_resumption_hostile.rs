@@ -1,4 +1,4 @@
-//! Peers that resume what is not theirs, or from where nobody stopped: nothing breaks but the flow that they name.
+//! Peers that resume flows of others, or from a wrong offset: only the flow that they name breaks.
 
 use crate::flows::read_until_error;
 use crate::stage::{PATIENCE, noise, receive_all, send_all, until};
@@ -16,7 +16,7 @@ use std::net::TcpStream;
 const ID: FlowId = FlowId::new(*b"a flow of a peer");
 
 impl Place {
-    /// Requests something, and gives the fields of the response.
+    /// Sends a request. Returns the fields of the response.
     fn request(&self, asked: Resumption) -> (Vec<Field>, Flow) {
         let request = Request { target: self.target(), client: None, class: None, hops: 0 };
         let mut fields = request.fields(TEMPLATE);
@@ -33,7 +33,8 @@ impl Place {
         (flow, server)
     }
 
-    /// Goes on with a flow of which so much was received: the new stream, and how much the far end has received.
+    /// Continues a flow of which this many bytes were received. Returns the new stream, and how
+    /// much the far end has received.
     fn go_on(&self, id: FlowId, received: u64) -> (Flow, u64) {
         let (answer, flow) = self.request(Resumption::Requested { id, received });
         let granted = Response::decode(&answer, Payload::Capsules);
@@ -47,7 +48,7 @@ impl Place {
         answer[0].value.to_string()
     }
 
-    /// Reads so many bytes of a flow.
+    /// Reads this many bytes of a flow.
     fn read(&self, flow: &mut Flow, bytes: usize) -> Vec<u8> {
         let (mut reader, mut received) = (PayloadReader::new(Payload::Capsules), Vec::new());
         while received.len() < bytes {
@@ -79,7 +80,7 @@ fn what_nobody_knows_is_not_resumed_and_opens_nothing() {
     place.listener.set_nonblocking(true).expect("a mode");
     let opened = place.listener.accept().map(drop).map_err(|error| error.kind());
     assert_eq!(opened, Err(ErrorKind::WouldBlock), "a server was connected");
-    // The flow beside them knows nothing of it.
+    // Another flow is not affected.
     place.send_all(&mut flow, &capsule(DATA, b"ping"), false);
     let mut received = [0; 4];
     server.read_exact(&mut received).expect("reading");
@@ -87,7 +88,7 @@ fn what_nobody_knows_is_not_resumed_and_opens_nothing() {
     assert_eq!(place.read(&mut flow, 4), b"pong");
 }
 
-/// More was received than was sent, or less than was confirmed.
+/// An offset beyond what was sent, or below what was confirmed.
 #[test]
 fn a_false_offset_breaks_the_flow_and_no_other() {
     let Some(place) = Place::set() else { return };
@@ -98,7 +99,7 @@ fn a_false_offset_breaks_the_flow_and_no_other() {
         assert_eq!(place.read(&mut flow, sent.len()), sent.as_bytes());
         if offset < sent.len() as u64 {
             place.send_all(&mut flow, &confirmation(sent.len() as u64), false);
-            // What was sent behind it arrives: it has been read.
+            // What was sent after it arrives: it has been read.
             place.send_all(&mut flow, &capsule(DATA, b"ping"), false);
             server.read_exact(&mut [0; 4]).expect("reading");
         }
@@ -122,8 +123,9 @@ fn who_confirms_what_was_never_sent_breaks_a_rule() {
     }
 }
 
-/// A peer that goes on again and again, from wherever it likes: each byte comes once, whatever it sends on streams that were
-/// replaced, and the daemon holds nothing for those.
+/// A peer continues a flow again and again, from any permitted offset. Each byte arrives once,
+/// whatever the peer sends on streams that were replaced, and the daemon holds nothing for these
+/// streams.
 #[test]
 fn the_last_one_to_go_on_counts() {
     let Some(place) = Place::set() else { return };
@@ -133,7 +135,7 @@ fn the_last_one_to_go_on_counts() {
     send_all(&server, &down);
     for turn in 0..30_usize {
         read.extend(place.read(&mut flow, 1));
-        // It names what it received, which is all of it or any part that was not confirmed.
+        // It names what it has received: everything, or any part that was not confirmed.
         read.truncate(read.len() - read.len().min(turn * 7));
         let (next, received) = place.go_on(ID, read.len() as u64);
         assert_eq!(received, turn as u64);

@@ -1,4 +1,5 @@
-//! A flow that nobody reads holds up no other, and comes whole at last, on a link that loses much.
+//! A flow that is not read holds up no other, and arrives completely in the end, on a link with
+//! many losses.
 
 use crate::ends::Ends;
 use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
@@ -8,12 +9,12 @@ use std::net::TcpStream;
 use std::thread::scope;
 
 const LINK: &str = "rate = \"50 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"20 %\"\n";
-/// What both ends know of it. Nothing repairs its losses but QUIC.
+/// The keys with which both ends describe it. Only QUIC repairs its losses.
 const LEG: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known-rate\"\nrepair = \"off\"\n\
                     window = \"1 MiB\"\n";
 
-/// One end of a flow sends more than the other's windows hold, and that one does not read until another flow
-/// has come and gone.
+/// One end of a flow sends more than the other's windows hold, and the other one does not read
+/// until another flow has begun and ended.
 fn stall(request: &str, downwards: bool) {
     let Some(stage) = Stage::set_over(LINK, LINK, "100 ms") else { return };
     let near = format!("{LEG}{request}");
@@ -29,7 +30,7 @@ fn stall(request: &str, downwards: bool) {
         let other = turned(stage.flow(&listener));
         scope.spawn(move || send_all(&other.0, &short));
         assert!(receive_all(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
-        // The end that the sender is at has what the tunnel does not take yet.
+        // The proxy on the sender's side has the bytes that the tunnel does not take yet.
         let sender = if downwards { &ends.far } else { &ends.near };
         until("it is reported to wait for the tunnel", || {
             let snapshot = Source::of(sender).take();

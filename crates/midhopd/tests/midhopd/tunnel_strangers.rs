@@ -1,5 +1,5 @@
-//! Who may come to a tunnel and who may not, and what becomes of those who are in meanwhile; and how
-//! certificates are replaced.
+//! Which clients may use a tunnel and which may not, the peers that are connected meanwhile, and
+//! the replacement of certificates.
 
 use crate::ends::{self, Authority, Ends, PORT, far_config, near_config};
 use crate::program::{Desk, Running, errors, log_of, midhopd, wording_of};
@@ -44,7 +44,7 @@ fn strangers_get_nothing_and_learn_nothing() {
         let seen = visitor.visit("far", shown.as_ref(), &asked);
         assert!(!seen.received && seen.ended.is_some(), "{who}: {seen:?}");
         assert!(listener.accept().is_err(), "{who}: a flow was opened");
-        // Who does not even know whom it looks for does not learn whom it found.
+        // A client that does not know the name of the far end does not learn it.
         for name in ["other.example", "near"] {
             let seen = Visitor::new(&stage.gateway).visit(name, shown.as_ref(), &asked);
             assert!(!seen.received && seen.ended.is_some(), "{who}: {seen:?}");
@@ -52,9 +52,9 @@ fn strangers_get_nothing_and_learn_nothing() {
         }
         pass(&mut client, &mut server);
     }
-    // The same visit by a peer is granted: it was not for want of trying.
+    // The same request by a peer is granted: the request itself is valid.
     let visitor = Visitor::new(&stage.gateway);
-    // It stays: whoever leaves at once takes its request with it.
+    // The client stays connected: leaving at once would cancel its request.
     let (answer, _flow) = visitor.ask("far", &own("near"), &asked);
     assert_eq!(answer, Response::Granted);
     until("the peer's flow is there", || listener.accept().is_ok());
@@ -78,7 +78,8 @@ fn an_expired_name_that_is_known_is_a_stranger_s() {
     }
 }
 
-/// Proxies of one name may stand beside each other: whoever comes takes nothing from those that are alive.
+/// Several proxies may have the same name: a new connection takes nothing from those that are
+/// alive.
 #[test]
 fn a_second_peer_of_a_name_takes_nothing_from_the_first() {
     let Some(stage) = Stage::set() else { return };
@@ -92,7 +93,7 @@ fn a_second_peer_of_a_name_takes_nothing_from_the_first() {
         assert_eq!(answer, Response::Granted);
         (flow, listener.accept().expect("the peer's flow").0)
     });
-    // Longer than a sign of life may take.
+    // Longer than the timeout of a sign of life.
     std::thread::sleep(std::time::Duration::from_secs(7));
     for (visitor, (mut flow, mut server)) in visitors.iter().zip(flows) {
         server.write_all(b"still").expect("writing");
@@ -104,7 +105,7 @@ fn a_second_peer_of_a_name_takes_nothing_from_the_first() {
     }
 }
 
-/// What a peer that is no midhopd sees of refusals, names and broken connections.
+/// What a peer that is not midhopd sees of refusals, names and broken connections.
 #[test]
 fn a_peer_is_answered_in_http_s_words() {
     let Some(stage) = Stage::set() else { return };
@@ -139,7 +140,7 @@ fn a_peer_is_answered_in_http_s_words() {
         }
         other => panic!("{other:?}"),
     }
-    // And the other way round.
+    // And in the other direction.
     let (response, mut flow) = visitor.ask("far", &shown, &request(&listener));
     assert_eq!(response, Response::Granted);
     let (mut server, _) = listener.accept().expect("the far side");
@@ -161,7 +162,8 @@ fn garbage_is_answered_by_less_and_harms_nobody() {
     let (mut sent, mut answered, mut buffer) = (0, 0, [0; 2048]);
     for seed in 0..20_000_u64 {
         let mut datagram = noise(seed + 1, (seed * 37 % 1400) as usize + 1);
-        // By turns: anything; a long header of version 1, 2 and of none; a short header.
+        // In turn: random bytes; a long header of version 1, of version 2 and of an unknown
+        // version; a short header.
         let head: &[u8] = match seed % 5 {
             0 => &[],
             1 => &[0xc3, 0, 0, 0, 1, 8],
@@ -195,7 +197,7 @@ fn a_flood_of_handshakes_keeps_no_peer_out() {
     let authority = Authority::new(&["near", "far"]);
     let far = Desk::new(&far_config(Family::V4, &authority, ""));
     let _far = Running::start_in(&stage.server, &far);
-    // Its answers go nowhere, so none of these handshakes ends.
+    // The responses are dropped, so none of these handshakes ends.
     stage::nft(&stage.client, "add table inet t");
     stage::nft(&stage.client, "add chain inet t c { type filter hook input priority 0; }");
     stage::nft(&stage.client, "add rule inet t c meta l4proto udp drop");
@@ -213,7 +215,7 @@ fn a_flood_of_handshakes_keeps_no_peer_out() {
     drop(knocking);
 }
 
-/// What may be replayed would open flows once more: nobody is offered to send anything early.
+/// Early data could be replayed, and would open flows again: no client is offered to send any.
 #[test]
 fn nothing_is_taken_that_might_be_replayed() {
     let Some(stage) = Stage::set() else { return };
@@ -222,7 +224,7 @@ fn nothing_is_taken_that_might_be_replayed() {
     assert!(!Visitor::new(&stage.gateway).may_speak_early("far", &shown));
 }
 
-/// New certificates are used from the next handshake on; whoever is in stays.
+/// New certificates are used from the next handshake on; existing connections stay.
 #[test]
 fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     let Some(stage) = Stage::set() else { return };
@@ -238,7 +240,7 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     let asked = request(&of_others);
     let shown = Shown::of(&authority, "near");
     let before = Visitor::new(&stage.gateway).visit("far", Some(&shown), &asked).certificate;
-    // Another authority altogether.
+    // Certificates of another authority.
     let others = Authority::new(&["near", "far"]);
     for file in ["ca.pem", "near.pem", "near.key", "far.pem", "far.key"] {
         std::fs::copy(others.path().join(file), authority.path().join(file)).expect("a copy");
@@ -256,7 +258,7 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     assert!(after.received && after.certificate != before, "{after:?}");
     let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &asked);
     assert!(!seen.received, "who was known by the old authority is a stranger now");
-    // A file that is broken changes nothing, and nothing else of the same configuration is followed.
+    // A broken file changes nothing, and nothing else of the same configuration is followed.
     std::fs::write(authority.path().join("far.pem"), "nonsense").expect("writing");
     far.rewrite(&far_config(Family::V4, &authority, "[log]\nlevel = \"off\"\n"));
     running_far.signal(Signal::SIGHUP);

@@ -1,4 +1,5 @@
-//! Tunnels where UDP does not pass, or passes only later: over HTTP/2 on TCP, and away from it again.
+//! Tunnels over HTTP/2 on TCP, on paths where UDP does not pass, or passes only later, and their
+//! return to QUIC.
 //!
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
@@ -12,7 +13,7 @@ use midhopd::snapshot::Source;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// What an end reports of its tunnels.
+/// The state of an end's tunnels.
 fn reported(end: &midhopd::data_plane::DataPlane, peer: &str) -> PeerSnapshot {
     Source::of(end).take().peers[peer].clone()
 }
@@ -47,7 +48,7 @@ fn twenty_megabytes_pass_both_ways_where_udp_is_blocked_after_connect_ipv6() {
     whole(Family::V6, "after-connect");
 }
 
-/// What of the tunnel's the server's host has dropped.
+/// Number of the tunnel's packets that the server's host has dropped.
 fn dropped(stage: &Stage) -> u64 {
     let list = stage.server.command("nft").args(["list", "table", "inet", "early"]).output();
     let list = String::from_utf8(list.expect("nft starts").stdout).expect("a text");
@@ -55,10 +56,10 @@ fn dropped(stage: &Stage) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("a counter")
 }
 
-/// A tunnel that is soon taken for broken.
+/// A tunnel that is given up soon.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
 
-/// A new flow through the tunnel, of which each end has received from the other.
+/// A new flow through the tunnel that has carried bytes in both directions.
 fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let (client, server) = stage.flow(listener);
     assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.server(), "by the tunnel");
@@ -66,7 +67,8 @@ fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// New flows go by QUIC once UDP passes; those on TCP go on there, and its connection ends with the last.
+/// New flows use QUIC once UDP passes. Those on TCP continue there, and the connection ends with
+/// the last of them.
 #[test]
 fn tcp_is_left_again_when_udp_passes() {
     let Some(stage) = Stage::set() else { return };
@@ -81,14 +83,14 @@ fn tcp_is_left_again_when_udp_passes() {
     let new = flow(&stage, &listener);
     pass(&old.0, &old.1);
     until("both are open at the far end", || pair.tunnels_of_far(&stage) == [2, 1]);
-    // What is on TCP needs no UDP, and the other way round.
+    // Flows on TCP do not need UDP, and the reverse.
     exchange(&old.0, &old.1, 1_000_000);
     until("TCP is closed", || pair.tunnels_of_near(&stage) == [1, 0]);
     until("at the far end too", || pair.tunnels_of_far(&stage) == [1, 0]);
     exchange(&new.0, &new.1, 1_000_000);
 }
 
-/// An open tunnel whose datagrams pass no more is left for TCP while they do not.
+/// An open tunnel whose datagrams do not pass any more is left for TCP, as long as they do not.
 #[test]
 fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
     let Some(stage) = Stage::set() else { return };
@@ -97,7 +99,7 @@ fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
     let listener = stage.listen(Family::V4);
     let old = flow(&stage, &listener);
     block(&stage);
-    // Something has to be asked for the silence to be one.
+    // There must be a pending request, so that the silence counts.
     (&old.0).write_all(b"ping").expect("writing");
     until("QUIC is doubted", || pair.goes_by(&stage, "tcp-silent"));
     let new = flow(&stage, &listener);
@@ -113,7 +115,7 @@ fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
     exchange(&old.0, &old.1, 1_000_000);
 }
 
-/// Where UDP passes nobody tries TCP.
+/// TCP is not tried if UDP passes.
 #[test]
 fn tcp_is_not_tried_where_udp_passes() {
     let Some(stage) = Stage::set() else { return };
@@ -125,8 +127,8 @@ fn tcp_is_not_tried_where_udp_passes() {
     assert_eq!((snapshot.tunnels, snapshot.tcp_tunnels), (1, 0));
 }
 
-/// Who comes before the far end is there is on QUIC as soon as it is, not on TCP: QUIC would send again what it sent
-/// to nobody only after TCP's turn has come.
+/// A near end that starts before the far end uses QUIC as soon as the far end is there, and not
+/// TCP. QUIC retransmits what it sent before only after TCP's turn has come.
 #[test]
 fn what_was_sent_before_the_far_end_was_there_is_sent_anew() {
     let Some(stage) = Stage::set() else { return };
@@ -149,7 +151,7 @@ fn what_was_sent_before_the_far_end_was_there_is_sent_anew() {
     exchange(&client, &server, 1_000_000);
 }
 
-/// Either end may want no TCP.
+/// Either end may turn TCP off.
 #[test]
 fn an_end_that_wants_no_tcp_has_none() {
     let Some(stage) = Stage::set() else { return };
@@ -170,7 +172,7 @@ fn an_end_that_wants_no_tcp_has_none() {
     }
 }
 
-/// The TCP connection is gone with its daemon: what its flows had of it is no whole.
+/// The TCP connection ends with its daemon: what its flows have received must not seem complete.
 #[test]
 fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
     let Some(stage) = Stage::set() else { return };
@@ -193,7 +195,8 @@ fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
     });
 }
 
-/// A link that is cut for longer than the tunnel bears: both ends reset, and find each other again.
+/// A link is cut for longer than the tunnel's timeout: both ends reset their flows, and connect
+/// again.
 #[test]
 fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
     let Some(stage) = Stage::set() else { return };
@@ -211,7 +214,7 @@ fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
     flow(&stage, &listener);
 }
 
-/// GOAWAY: the tunnel's flows go on to their ends, new ones go another way.
+/// GOAWAY: the tunnel's flows continue to their ends, and new ones are carried in another way.
 #[test]
 fn a_far_end_that_is_asked_to_go_serves_its_flows_over_tcp_to_their_ends() {
     let Some(stage) = Stage::set() else { return };
@@ -222,7 +225,7 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_over_tcp_to_their_ends() {
     let (client, server) = flow(&stage, &listener);
     far.signal(nix::sys::signal::Signal::SIGTERM);
     until("the near end knows", || pair.far_seen().closing_tunnels == 1);
-    // Longer than the near end looks at its tunnels.
+    // Longer than the near end's interval of checks.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     exchange(&client, &server, 2_000_000);
     assert_eq!(far.end(), Some(0), "{}", log_of(&pair.far));

@@ -1,4 +1,4 @@
-//! How flows end that go through a tunnel over TCP: as they do over QUIC.
+//! How flows through a tunnel over TCP end: as they do over QUIC.
 //!
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
@@ -18,13 +18,13 @@ fn set() -> Option<Stage> {
     Some(stage)
 }
 
-/// Two ends whose tunnel is over TCP as soon as there is a flow.
+/// Two ends whose tunnel uses TCP as soon as there is a flow.
 fn start(stage: &Stage, mode: &str) -> Ends {
     let quick = "rtt = \"20 ms\"\n";
     Ends::start_with(stage, Family::V4, mode, [quick, quick])
 }
 
-/// Holds a tunnel to a duty, whichever end acts first.
+/// Checks a duty of a tunnel, for both ends as the one that acts first.
 fn both_ways(stage: &Stage, duty: fn(Flow<'_>, bool)) {
     let listener = stage.listen(Family::V4);
     for from_server in [false, true] {
@@ -112,7 +112,7 @@ fn what_the_server_answered_is_what_the_client_sees() {
     }
 }
 
-/// Many flows that break at once are no reason to break the others.
+/// Many flows that break at once do not break the others.
 #[test]
 fn a_hundred_flows_that_break_at_once_harm_no_other() {
     let Some(stage) = set() else { return };

@@ -1,4 +1,4 @@
-//! What becomes of the flows of a near end that dies while its tunnel is over TCP.
+//! The flows of a near end that dies while its tunnel uses TCP.
 
 use crate::ends::PORT;
 use crate::flows::{block, pass, read_until_error};
@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// Neither end takes the tunnel for broken within a test.
+/// The tunnel times out at neither end within a test.
 const PATIENT: &str = "rtt = \"20 ms\"\ntimeout = \"300 s\"\nkeepalive = \"100 s\"\n";
 
-/// The host of a process that was killed reports its end.
+/// The host of a killed process reports its end.
 #[test]
 fn a_near_end_that_is_killed_is_gone_at_once() {
     let Some(stage) = Stage::set() else { return };
@@ -27,8 +27,8 @@ fn a_near_end_that_is_killed_is_gone_at_once() {
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
 }
 
-/// The far end's host learns nothing of the near end's death, as when that one's host loses its power. Once it
-/// has come again the flows of its earlier life end.
+/// The far end's host is not informed of the near end's death, as if the near end's host had lost
+/// its power. Once the near end connects again, the flows of its earlier process end.
 #[test]
 fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
     let Some(stage) = Stage::set() else { return };
@@ -42,7 +42,7 @@ fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
     sockets.args(["-Htn", &format!("dport = :{PORT}")]);
     let sockets = output_in(&stage.gateway, &mut sockets).stdout;
     let sockets = String::from_utf8(sockets).expect("text");
-    // The fourth word is its own end of the connection.
+    // The fourth word is the local address of the connection.
     let from = sockets.split_whitespace().nth(3).expect("a connection");
     let port = from.rsplit(':').next().expect("a port");
     nft(&stage.server, "add table inet vanished");
@@ -58,6 +58,6 @@ fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
     let (client, others_server) = stage.flow(&listener);
     pass(&client, &others_server);
     assert_eq!(read_until_error(&server), ErrorKind::ConnectionReset);
-    // Those of its new life live.
+    // The flows of the new process continue.
     pass(&client, &others_server);
 }

@@ -1,4 +1,4 @@
-//! Requests on a tunnel over TCP that is full of other flows, and how soon they are answered.
+//! Requests on a tunnel over TCP that is full of other flows, and the time until their responses.
 
 use crate::flows::{await_bytes, block, pass, with_bulk};
 use crate::pair::Pair;
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long requests of 100 bytes take on flows that have rested: the median. Unit: milliseconds.
+/// The median duration of requests of 100 bytes on flows that were idle. Unit: milliseconds.
 fn requests(flows: &[(TcpStream, TcpStream)]) -> f64 {
     let mut times = Vec::new();
     for _ in 0..3 {
@@ -21,7 +21,7 @@ fn requests(flows: &[(TcpStream, TcpStream)]) -> f64 {
             client.read_exact(&mut answer).expect("an answer");
             assert_eq!((asked, answer), ([1; 100], [2; 100]));
             times.push(begun.elapsed().as_secs_f64() * 1e3);
-            // It is nobody's turn because of what it asked before.
+            // The pause ends any advantage from the previous request.
             sleep(Duration::from_millis(100));
         }
     }
@@ -29,8 +29,8 @@ fn requests(flows: &[(TcpStream, TcpStream)]) -> f64 {
     times[times.len() / 2]
 }
 
-/// Requests go ahead of what waits at this end; in the queue of the link they cannot, and TCP's congestion control
-/// decides how long that is.
+/// Requests overtake what waits at this end. In the queue of the link they cannot, and TCP's
+/// congestion control decides how long that queue is.
 #[test]
 fn requests_are_answered_on_a_tunnel_over_tcp_that_is_full() {
     let link = "rate = \"20 Mbit/s\"\ndelay = \"150 ms\"\n";

@@ -1,4 +1,5 @@
-//! How the flows of a tunnel over TCP share it, how it fills a long link, and what it has beside QUIC.
+//! How the flows of a tunnel over TCP share it, how it fills a long link, and its share beside
+//! QUIC.
 
 use crate::ends::Ends;
 use crate::flows::{await_bytes, block, count_on, jain, send_endlessly, unblock, with_bulk};
@@ -25,7 +26,7 @@ fn bulk_flows_get_equal_parts_of_a_tunnel_over_tcp() {
     });
 }
 
-/// A server sends much over a long link that loses little; every byte arrives.
+/// A server sends much over a long link with few losses; every byte arrives.
 #[test]
 fn a_long_link_is_crossed_over_tcp() {
     let down = "rate = \"20 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"0.01 %\"\n";
@@ -46,7 +47,8 @@ fn a_long_link_is_crossed_over_tcp() {
     println!("{:.1} Mbit/s", sent.len() as f64 * 8e-6 / start.elapsed().as_secs_f64());
 }
 
-/// A flow on TCP goes on while a new one is on QUIC: both together send no faster than the link is configured to carry.
+/// A flow on TCP continues while a new one uses QUIC: both together send no faster than the
+/// configured rate of the link.
 #[test]
 fn both_carriers_of_a_tunnel_divide_its_rate() {
     let link = "rate = \"80 Mbit/s\"\ndelay = \"10 ms\"\n";
@@ -68,7 +70,8 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
             scope.spawn(|| send_endlessly(server));
             scope.spawn(|| count_on(client, count));
         }
-        // Each had all of it while the other was silent: two seconds of it pass first, then five are looked at.
+        // Each had the whole rate while the other was silent: the first two seconds are skipped,
+        // and the next five are measured.
         await_bytes(&counts, 5_000_000);
         let (start, before) = (std::time::Instant::now(), come());
         await_bytes(&counts, 12_500_000);
@@ -79,7 +82,7 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
         }
         let parts = [0, 1].map(|at| (after[at] - before[at]) as f64 * 8e-6 / passed);
         println!("TCP and QUIC: {parts:.1?} Mbit/s");
-        // What was in buffers comes on top of it.
+        // Bytes that were in buffers come in addition.
         assert!(parts[0] + parts[1] <= 22.0, "{parts:.1?} Mbit/s");
         assert!(parts.iter().all(|part| *part > 0.2 * (parts[0] + parts[1])), "{parts:.1?} Mbit/s");
     });

@@ -1,4 +1,5 @@
-//! Who may come to a tunnel over TCP and who may not, and what becomes of those who are in meanwhile.
+//! Which clients may use a tunnel over TCP and which may not, and the peers that are connected
+//! meanwhile.
 
 use crate::ends::{Authority, Ends, PORT, far_config, near_config};
 use crate::flows::block;
@@ -12,17 +13,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 const EARLY: &str = "accept = \"early\"\n";
-/// A tunnel that is soon on TCP.
+/// A tunnel that soon uses TCP.
 const QUICK: &str = "rtt = \"20 ms\"\n";
 
-/// What came of a visit.
+/// The result of a visit.
 #[derive(Debug)]
 struct Seen {
-    /// The certificate that was shown.
+    /// The certificate of the far end.
     certificate: Option<Vec<u8>>,
-    /// What was received within TLS.
+    /// Bytes received within TLS.
     received: Vec<u8>,
-    /// Unit: bytes. What came over the wire.
+    /// Unit: bytes. Received over the wire.
     answered: usize,
 }
 
@@ -33,7 +34,7 @@ fn connect(place: &Namespace) -> TcpStream {
     stream
 }
 
-/// What was read is counted.
+/// A stream that counts the bytes that are read.
 struct Counted<'a>(&'a TcpStream, usize);
 
 impl Read for Counted<'_> {
@@ -54,10 +55,10 @@ impl Write for Counted<'_> {
     }
 }
 
-/// HTTP/2's preface and empty settings.
+/// HTTP/2's connection preface and an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Comes in, sends `sent` at once, and reads until the other end goes, or sends something.
+/// Connects, sends `sent` at once, and reads until the other end closes, or sends something.
 fn visit(place: &Namespace, name: &str, shown: Option<&Shown>, sent: &[u8]) -> Seen {
     let (config, certificates) = visitor::tls(shown, b"h2");
     let name = rustls::pki_types::ServerName::try_from(name.to_owned()).expect("a name");
@@ -66,7 +67,8 @@ fn visit(place: &Namespace, name: &str, shown: Option<&Shown>, sent: &[u8]) -> S
     let mut counted = Counted(&stream, 0);
     let mut received = Vec::new();
     let mut buffer = [0; 4096];
-    // To itself it looks as if it were in before the other end has looked at its certificate.
+    // For the client the handshake is complete before the other end has checked the client's
+    // certificate.
     let mut tls = rustls::Stream::new(&mut tls, &mut counted);
     if tls.write_all(sent).is_ok() {
         match tls.read(&mut buffer) {
@@ -95,7 +97,7 @@ fn strangers_get_nothing_over_tcp_and_learn_nothing() {
     ] {
         let seen = visit(&stage.gateway, "far", shown.as_ref(), PREFACE);
         assert!(seen.received.is_empty(), "{who}: {seen:?}");
-        // Who does not even know whom it looks for does not learn whom it found.
+        // A client that does not know the name of the far end does not learn it.
         for name in ["other.example", "near"] {
             let seen = visit(&stage.gateway, name, shown.as_ref(), PREFACE);
             assert!(seen.received.is_empty() && seen.certificate.is_none(), "{who}: {seen:?}");
@@ -103,7 +105,7 @@ fn strangers_get_nothing_over_tcp_and_learn_nothing() {
         }
         pass(&mut client, &mut server);
     }
-    // The same visit by a peer is answered: it was not for want of trying.
+    // The same visit by a peer gets a response: the request itself is valid.
     let seen = visit(&stage.gateway, "far", Some(&own("near")), PREFACE);
     assert!(!seen.received.is_empty() && seen.certificate.is_some(), "{seen:?}");
 }
@@ -133,7 +135,7 @@ fn garbage_over_tcp_harms_nobody() {
     let (mut client, mut server) = stage.flow(&listener);
     for seed in 0..200 {
         let mut sent = noise(seed + 1, (seed * 37 % 1400) as usize + 1);
-        // By turns: anything; a handshake of TLS that begins well.
+        // In turn: random bytes; a TLS handshake that begins correctly.
         if seed % 2 == 0 {
             let head = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
             let length = head.len().min(sent.len());
@@ -146,7 +148,7 @@ fn garbage_over_tcp_harms_nobody() {
         let _ = stream.read_to_end(&mut received);
         assert!(received.len() <= sent.len().max(7), "{} for {}", received.len(), sent.len());
     }
-    // A peer that goes mad ends its own tunnel and no other.
+    // A peer that sends random bytes ends its own tunnel and no other.
     let shown = Shown::of(&ends.authority, "near");
     for seed in 0..50 {
         let mut sent = PREFACE.to_vec();
@@ -159,7 +161,8 @@ fn garbage_over_tcp_harms_nobody() {
     pass(&mut client, &mut server);
 }
 
-/// Those who come and send nothing take their network's part of the places, and no peer's.
+/// Clients that connect and send nothing take their network's share of the places, and no peer's
+/// place.
 #[test]
 fn a_flood_of_connections_keeps_no_peer_out() {
     let Some(stage) = Stage::set() else { return };
@@ -167,7 +170,7 @@ fn a_flood_of_connections_keeps_no_peer_out() {
     let authority = Authority::new(&["near", "far"]);
     let far = Desk::new(&far_config(Family::V4, &authority, ""));
     let _far = Running::start_in(&stage.server, &far);
-    // Those beyond the bound are reset, some before they know that they were accepted.
+    // Connections beyond the bound are reset, some before connecting has returned.
     let attempt =
         || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| connect(&stage.client)));
     let flood: Vec<_> = (0..500).filter_map(|_| attempt().ok()).collect();
@@ -181,7 +184,7 @@ fn a_flood_of_connections_keeps_no_peer_out() {
     drop(flood);
 }
 
-/// New certificates are used from the next handshake on; whoever is in stays.
+/// New certificates are used from the next handshake on; existing connections stay.
 #[test]
 fn a_reload_takes_new_certificates_and_drops_no_tunnel_over_tcp() {
     let Some(stage) = Stage::set() else { return };

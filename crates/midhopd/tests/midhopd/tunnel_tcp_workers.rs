@@ -1,5 +1,5 @@
-//! Tunnels over TCP at a far end with several workers: the kernel divides them among all, and the bounds of a peer hold
-//! over all together.
+//! Tunnels over TCP at a far end with several workers: the kernel divides them among all workers,
+//! and the limits of a peer apply to all workers together.
 
 use crate::ends::{Authority, PORT, far_config};
 use crate::flows::exchange;
@@ -11,10 +11,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread::scope;
 
 const WORKERS: usize = 2;
-/// That one of two workers has fewer than [`FEWEST`] of so many happens by chance once in 300,000 times.
+/// The chance that one of two workers has fewer than [`FEWEST`] of this many is one in 300,000.
 const CARRIERS: usize = 32;
 const FEWEST: u64 = 4;
-/// Unit: bytes. What each flow carries each way.
+/// Unit: bytes. The payload of each flow in each direction.
 const SIZE: usize = 300_000;
 
 struct Scene {
@@ -56,7 +56,7 @@ impl Scene {
         self.stage.start(&config)
     }
 
-    /// The far end's tunnels, of each worker.
+    /// The number of the far end's tunnels, by worker.
     fn tunnels(&self) -> Vec<u64> {
         of_workers(&page(&self.stage.server, "/metrics"), "midhop_worker_tunnels")
     }
@@ -90,7 +90,7 @@ fn carriers_over_tcp_are_divided_among_all_workers_ipv6() {
     are_divided(Family::V6);
 }
 
-/// A peer has as many connections as it may, on whichever workers they are.
+/// The limit of a peer's connections holds, on whichever workers they are.
 #[test]
 fn a_peer_s_connections_over_tcp_are_counted_over_all_workers() {
     const MAY: u64 = 6;

@@ -1,4 +1,5 @@
-//! Tunnels whose datagrams pass, and carry little: they go to TCP if that carries more, and back.
+//! Tunnels whose datagrams pass but carry little: they change to TCP if that carries more, and
+//! back.
 //!
 //! `client – gateway with one proxy – link – server's host with the other, and the server`
 
@@ -16,24 +17,26 @@ use std::time::{Duration, Instant};
 
 const LINK: &str = "rate = \"20 Mbit/s\"\ndelay = \"20 ms\"\n";
 const LEG: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
-/// Longer than a suspicion and a trial take together, on a machine with so much else to do that a suspicion lapses at times.
+/// Longer than a suspicion and a trial take together, on a machine so busy that a suspicion lapses
+/// at times.
 const PATIENCE: Duration = Duration::from_secs(540);
 
-/// What the near end has booked of its carriers.
+/// A condition on the near end's report of its carriers.
 type Holds = fn(&PeerStatus) -> bool;
 
 const GONE: Holds = |seen| seen.carrier.as_deref() == Some("tcp-throttled");
 const KEPT: Holds = |seen| seen.vain_tcp_trials_total > 0;
 const BACK: Holds = |seen| seen.carrier.as_deref() == Some("quic");
 
-/// Who sends without an end.
+/// The end that sends without limit.
 #[derive(Clone, Copy, PartialEq)]
 enum Talker {
     Client,
     Server,
 }
 
-/// New flows come, of which one end sends without an end, until something holds of the near proxy's carriers.
+/// Opens new flows, of which one end sends without limit, until a condition on the near proxy's
+/// carriers holds.
 fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker, holds: Holds) {
     let start = Instant::now();
     scope(|scope| {
@@ -45,7 +48,8 @@ fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker
             let (from, to) = if talker == Talker::Client { (own, other) } else { (other, own) };
             scope.spawn(move || send_endlessly(&from));
             scope.spawn(move || count_on(&to, &AtomicU64::new(0)));
-            // No more than a handful at a time: each of them has two threads here. A trial, whenever it begins, has new ones.
+            // Only a few at a time, because each has two threads here. A trial gets new ones,
+            // whenever it begins.
             if flows.len() > 20 {
                 flows.pop_front();
             }
@@ -56,14 +60,14 @@ fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker
     assert!(holds(&seen), "waited in vain: {seen:?}\n{}", log_of(&pair.near));
 }
 
-/// Fails if TCP was as much as tried.
+/// Fails if TCP was tried at all.
 fn assert_untried(pair: &Pair) {
     let seen = pair.far_seen();
     let counts = (seen.tcp_trials_total, seen.tcp_opened_total, seen.carrier_changes_total);
     assert_eq!(counts, (0, 0, 0), "{seen:?}\n{}", log_of(&pair.near));
 }
 
-/// Datagrams beyond a tenth of the link's rate are dropped on their way from the talker, TCP passes.
+/// Datagrams from the talker beyond a tenth of the link's rate are dropped; TCP passes.
 fn police(stage: &Stage, talker: Talker) {
     let (hook, port) =
         if talker == Talker::Client { ("input", "dport") } else { ("output", "sport") };
@@ -74,7 +78,7 @@ fn police(stage: &Stage, talker: Talker) {
     nft(&stage.server, &format!("add rule inet police way udp {port} {PORT} {limit}"));
 }
 
-/// All flows of the time before have ended when the policer goes: new ones have to find that out.
+/// All earlier flows have ended when the policer is removed: new ones have to detect that.
 #[test]
 fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
@@ -88,7 +92,7 @@ fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
     come_until(&stage, &listener, &pair, Talker::Server, BACK);
 }
 
-/// No new flow is needed where one of the time before goes on.
+/// No new flow is needed if an earlier one continues.
 #[test]
 fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
@@ -103,7 +107,7 @@ fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
     });
 }
 
-/// The link loses much, and is full: nobody suspects anything.
+/// The link loses much, and is full: this is no suspicion.
 #[test]
 fn a_full_link_that_loses_much_is_not_suspected() {
     let lossy = format!("{LINK}loss = \"5 %\"\n");
@@ -111,12 +115,12 @@ fn a_full_link_that_loses_much_is_not_suspected() {
     let pair = Pair::new(LEG, LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
-    // More than the link carries while a suspicion grows, twice.
+    // More than the link carries during two suspicion times.
     with_bulk(&stage, &listener, 4, false, |counts| await_bytes(counts, 45_000_000));
     assert_untried(&pair);
 }
 
-/// It carries far less than was configured, and loses much: TCP is tried, and carries no more.
+/// The link carries far less than configured, and loses much: TCP is tried, and carries no more.
 #[test]
 fn a_lossy_link_that_is_slower_than_configured_stays_on_quic() {
     let lossy = format!("{}loss = \"5 %\"\n", LINK.replace("20 Mbit/s", "5 Mbit/s"));
@@ -133,7 +137,7 @@ fn a_lossy_link_that_is_slower_than_configured_stays_on_quic() {
     assert_eq!(seen.carrier_changes_total, 0, "{seen:?}");
 }
 
-/// Nobody who wants no TCP has it tried.
+/// A tunnel with TCP turned off does not try it.
 #[test]
 fn a_tunnel_that_wants_no_tcp_tries_none() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
@@ -141,12 +145,12 @@ fn a_tunnel_that_wants_no_tcp_tries_none() {
     let pair = Pair::new(&format!("{LEG}fallback = \"off\"\n"), LEG, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
-    // More than the policer lets pass while a suspicion grows.
+    // More than the policer lets pass during a suspicion time.
     with_bulk(&stage, &listener, 2, false, |counts| await_bytes(counts, 3_500_000));
     assert_untried(&pair);
 }
 
-/// Where throttling is known, UDP is not even tried.
+/// If throttling is known, UDP is not even tried.
 #[test]
 fn a_tunnel_that_wants_tcp_only_has_it_at_once() {
     let Some(stage) = Stage::set() else { return };

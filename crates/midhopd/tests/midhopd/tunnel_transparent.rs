@@ -1,6 +1,7 @@
-//! Servers that see the client's own address though its flow came by a tunnel.
+//! Servers that see the client's own address though its flow uses a tunnel.
 //!
-//! `client – gateway with one proxy – ground with the other – origin`, whose way back is by the ground.
+//! `client – gateway with one proxy – ground with the other – origin`, whose route back leads
+//! through the ground.
 
 use crate::ends::{Authority, far_config, near_config};
 use crate::flows::{duties, exchange};
@@ -37,7 +38,7 @@ fn client_is_seen(family: Family) {
         far.flows().iter().any(|flow| flow.client == own)
     });
     exchange(&client, &server, 3_000_000);
-    // It went by the tunnel, and a reset passes as ever.
+    // It used the tunnel, and a reset passes as usual.
     let flows = || near.ledgers().iter().map(|it| it.ended.value()).sum::<u64>();
     until("the flow is booked", || flows() == 1);
     let mut flow = || {
@@ -45,7 +46,7 @@ fn client_is_seen(family: Family) {
         (client, server)
     };
     duties::resets(&mut flow, true);
-    // Nothing is left of it in the system.
+    // Nothing of it is left in the system.
     drop((client, near));
     assert!(!traces(&ground.stage.server).is_empty());
     running.signal(nix::sys::signal::Signal::SIGTERM);
@@ -63,7 +64,7 @@ fn the_server_sees_the_client_ipv6() {
     client_is_seen(Family::V6);
 }
 
-/// What a refusing or silent server does is reported as if its client had asked itself.
+/// The refusal or silence of a server is reported as if its client had connected itself.
 #[test]
 fn refusals_pass_as_ever() {
     let Some(ground) = Ground::set() else { return };
@@ -74,7 +75,7 @@ fn refusals_pass_as_ever() {
     let near = near_config(Family::V4, &authority, mode, "", REJECT);
     let _near = ground.stage.start(&near);
     let closed = SocketAddr::new(at(Family::V4, 3, 2), 9);
-    // Until there is a tunnel a flow is rejected, which looks the same.
+    // Until the tunnel is open a flow is rejected, which looks the same.
     until("the far end has been asked", || {
         let error = ground.stage.connect(closed).expect_err("nobody listens");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
@@ -83,7 +84,8 @@ fn refusals_pass_as_ever() {
     assert!(wording_of(&far).contains("client=10.0.1.2:"), "{}", log_of(&far));
 }
 
-/// A peer stands for its own clients, and for nobody else's: their flows are the ground's own.
+/// A peer may use its own clients' addresses, and no others: flows of other clients have the
+/// ground's own address.
 #[test]
 fn a_peer_cannot_claim_what_is_not_its_own() {
     let Some(ground) = Ground::set() else { return };
@@ -100,7 +102,7 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
         assert_eq!(receive_all(&server), b"a question");
         let page = page(&ground.stage.server, "/metrics");
         assert_eq!(metric(&page, "midhop_claims_ignored_total{of=\"client\"}"), 1, "{allowed}");
-        // Whose it is, is known all the same.
+        // The claimed address is logged all the same.
         let own = client.local_addr().expect("an address");
         assert!(wording_of(&far).contains(&format!("claims={own} ")), "{}", log_of(&far));
     }

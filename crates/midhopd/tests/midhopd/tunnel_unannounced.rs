@@ -1,6 +1,6 @@
-//! A far end that announces nothing of itself, to a near end that waits for that.
+//! A far end that announces nothing, and a near end that waits for the announcement.
 //!
-//! `client – gateway with the near end – server's host with a proxy of our own making`
+//! `client – gateway with the near end – server's host with a proxy that is part of the test`
 
 use crate::ends::{Authority, PORT, near_config};
 use crate::flows::read_until_error;
@@ -11,7 +11,7 @@ use midhop_tunnel::http3::Settings;
 use std::io::ErrorKind;
 use std::thread::scope;
 
-/// Flows wait for what a peer serves no longer than for the peer itself.
+/// Flows wait for a peer's announcement no longer than for the peer itself.
 #[test]
 fn a_peer_that_does_not_announce_what_it_serves_holds_no_flow_for_ever() {
     let Some(stage) = Stage::set() else { return };
@@ -34,7 +34,7 @@ fn a_peer_that_does_not_announce_what_it_serves_holds_no_flow_for_ever() {
     });
     let listener = stage.listen(Family::V4);
     for _ in 0..2 {
-        // The second is reset as soon as it is there, and may learn of that while it connects.
+        // The second flow is reset as soon as it exists, perhaps while the client still connects.
         let kind = match stage.connect(listener.local_addr().expect("an address")) {
             Ok(client) => read_until_error(&client),
             Err(error) => error.kind(),

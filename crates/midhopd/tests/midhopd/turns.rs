@@ -1,4 +1,5 @@
-//! How the flows of a tunnel share it: in equal parts, or as their classes weigh, and who goes ahead.
+//! How the flows of a tunnel share it: in equal parts, or by the weights of their classes, and
+//! which flows go ahead.
 //!
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
@@ -10,13 +11,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Sends without an end until the other end is gone.
+/// Sends until the other end is gone.
 fn send_on(mut stream: &TcpStream) {
     let piece = noise(4, 64 << 10);
     while stream.write_all(&piece).is_ok() {}
 }
 
-/// Counts what comes until the stream breaks.
+/// Counts received bytes until the stream breaks.
 fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = stream.read_once(&mut buffer)
@@ -26,10 +27,10 @@ fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     }
 }
 
-/// What of each flow has come to its client, and to its server.
+/// The bytes that each flow's client, and its server, have received.
 type Counts = [Vec<AtomicU64>; 2];
 
-/// Flows of which the server sends without an end where `down`, and the client where `up`.
+/// Flows on which the server sends without end if `down`, and the client if `up`.
 fn with_bulk(flows: &[(TcpStream, TcpStream)], [down, up]: [bool; 2], what: impl FnOnce(&Counts)) {
     let counts: Counts = [(); 2].map(|()| flows.iter().map(|_| AtomicU64::new(0)).collect());
     std::thread::scope(|scope| {
@@ -49,7 +50,7 @@ fn with_bulk(flows: &[(TcpStream, TcpStream)], [down, up]: [bool; 2], what: impl
     });
 }
 
-/// Ends flows when it goes, so that a test that fails ends as well.
+/// Ends flows when it is dropped, so that a test that fails ends as well.
 struct Ending<'a>(&'a [(TcpStream, TcpStream)]);
 
 impl Drop for Ending<'_> {
@@ -64,7 +65,7 @@ fn sum(counts: &[AtomicU64]) -> u64 {
     counts.iter().map(|count| count.load(Relaxed)).sum()
 }
 
-/// Waits for bytes, which come as fast as the link lets them.
+/// Waits for this many bytes, which arrive at the link's rate.
 fn await_bytes(counts: &[AtomicU64], bytes: u64) {
     let start = sum(counts);
     while sum(counts) < start + bytes {
@@ -72,7 +73,7 @@ fn await_bytes(counts: &[AtomicU64], bytes: u64) {
     }
 }
 
-/// What each flow got of so many bytes, once so many have gone before.
+/// Each flow's part of `bytes` bytes, after the first `before` bytes.
 fn parts(counts: &[AtomicU64], before: u64, bytes: u64) -> Vec<f64> {
     await_bytes(counts, before);
     let start: Vec<_> = counts.iter().map(|count| count.load(Relaxed)).collect();
@@ -104,7 +105,7 @@ fn bulk_flows_get_equal_parts_of_a_tunnel() {
     });
 }
 
-/// Both ends of a tunnel over a link of 40 Mbit/s; flows to one port are of class "own".
+/// Both ends of a tunnel over a link of 20 Mbit/s; flows to one port are of class "own".
 fn with_class(stage: &Stage, port: u16, class: &str) -> [DataPlane; 2] {
     let leg = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
     let authority = Authority::new(&["near", "far"]);
@@ -145,7 +146,7 @@ fn parts_of_a_tunnel_follow_the_weights_of_classes_up() {
     weighed([false, true]);
 }
 
-/// One that sends without an end what is to go ahead of all others leaves them their part.
+/// A flow of a class that goes ahead sends without end, and leaves the other flows their part.
 #[test]
 fn a_class_that_goes_ahead_starves_nobody() {
     let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\n";
@@ -164,7 +165,7 @@ fn a_class_that_goes_ahead_starves_nobody() {
     });
 }
 
-/// What a request of a hundred bytes and its answer take.
+/// The duration of a request of a hundred bytes and its response.
 fn asked(client: &mut TcpStream, server: &mut TcpStream) -> Duration {
     let start = Instant::now();
     let mut buffer = [0; 100];
@@ -175,11 +176,11 @@ fn asked(client: &mut TcpStream, server: &mut TcpStream) -> Duration {
     start.elapsed()
 }
 
-/// How often a request is tried: a busy machine is late with most of them, a queue with all.
+/// Number of attempts of a request: a busy machine delays most of them, a queue delays all.
 const TRIES: usize = 8;
 
-/// It waits behind nothing that was written before: neither a new flow's nor that of one that has rested. The link is
-/// slow, so that the queue is long beside the lateness of a busy machine.
+/// A request waits behind nothing that was written before, on a new flow and on one that was idle.
+/// The link is slow, so that the queue's delay is long compared with that of a busy machine.
 #[test]
 fn a_request_overtakes_the_bulk_of_its_tunnel() {
     let link = "rate = \"2 Mbit/s\"\ndelay = \"300 ms\"\n";
@@ -192,7 +193,8 @@ fn a_request_overtakes_the_bulk_of_its_tunnel() {
     with_bulk(&flows(&stage, &listener, 8), [true, true], |counts| {
         await_bytes(&counts[0], 600_000);
         let overtakes = |flow: &str, ask: &mut dyn FnMut() -> Duration| {
-            // Without going ahead 1.7 to 3.7 times as long as when idle was seen, with it and 24 busy others 1.3.
+            // Without going ahead, 1.7 to 3.7 times the idle duration was seen; with it, and 24
+            // other busy processes, 1.3 times.
             let limit = idle.mul_f64(1.4);
             let mut took = Vec::new();
             while took.len() < TRIES && took.iter().all(|one| *one >= limit) {

@@ -1,4 +1,4 @@
-//! Another program takes the place of the one that runs, with its flows.
+//! Another program takes the place of the running one, with its flows.
 
 use crate::flows::exchange;
 use crate::program::{Desk, Running, copy_program, errors, log_of, midhopd, output_in, traces};
@@ -45,7 +45,7 @@ pub fn assert_done(output: &Output, desk: &Desk) {
     assert!(output.status.success(), "{}\n{}", errors(output), log_of(desk));
 }
 
-/// The program that a daemon is.
+/// The program that a daemon runs.
 pub fn program_of(running: &Running) -> PathBuf {
     std::fs::read_link(format!("/proc/{}/exe", running.first())).expect("a program")
 }
@@ -69,7 +69,7 @@ fn every_byte_passes(family: Family) {
             assert_eq!(program_of(&running), *program);
             assert_ne!(running.data_plane(), std::mem::replace(&mut before, running.data_plane()));
         }
-        // It is a daemon like any other.
+        // It is a normal daemon.
         kill_data_plane(&running);
     });
     stage::pass(&mut idle.0, &mut idle.1);
@@ -78,7 +78,7 @@ fn every_byte_passes(family: Family) {
     until("it has come up", || desk.try_status().is_ok());
     let status = desk.status();
     assert_eq!((status.upgrades_total, status.data_planes_killed_total), (2, 1));
-    // All that they hold is the flow's two sockets: no process keeps another one open.
+    // The flow's two sockets are held by no other process.
     drop((client, idle.0));
     assert_eq!(idle.1.read_once(&mut [0]).expect("the end"), 0);
     drop((server, idle.1, flows));
@@ -98,7 +98,7 @@ fn every_byte_passes_an_upgrade_ipv6() {
     every_byte_passes(Family::V6);
 }
 
-/// The next program follows what the file holds by then, as a reload would.
+/// The next program follows the configuration file as it is then, as a reload would.
 #[test]
 fn the_next_program_follows_another_configuration() {
     let Some(stage) = Stage::set() else { return };
@@ -108,7 +108,7 @@ fn the_next_program_follows_another_configuration() {
     let (mut client, mut server) = relayed(&stage, &listener);
     let shut = listener.local_addr().expect("an address").port();
     let rule = format!("[[rules]]\nmatch = {{ destination_port = {shut} }}\naction = \"reject\"\n");
-    // What stays until a restart is in force for the flows that go on.
+    // Keys that require a restart keep their values for the flows that continue.
     let moved = CONFIG.replace("[daemon]", "port = 7000\ntable = 7001\n[daemon]");
     desk.rewrite(&format!("{moved}{rule}"));
     let program = another(&desk, "next");
@@ -124,7 +124,8 @@ fn the_next_program_follows_another_configuration() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// A program that cannot take over is found before anything has ended, or gives the process back.
+/// A program that cannot take over is detected before anything has ended, or gives the process
+/// back.
 #[test]
 fn programs_that_cannot_take_over_harm_no_flow() {
     let Some(stage) = Stage::set() else { return };
@@ -142,7 +143,7 @@ fn programs_that_cannot_take_over_harm_no_flow() {
     desk.rewrite("this is no configuration");
     assert!(!upgrade(&stage, &desk, &program).status.success());
     assert_eq!(running.data_plane(), before, "nothing has ended");
-    // No file shows that this kernel has no such congestion control: the start does.
+    // No file shows that this kernel has no such congestion control: only the start finds that.
     desk.rewrite(&CONFIG.replace("[legs.wan0]\n", "[legs.wan0]\ncongestion = \"nosuch\"\n"));
     for _ in 0..2 {
         let output = upgrade(&stage, &desk, &program);
@@ -161,7 +162,8 @@ fn programs_that_cannot_take_over_harm_no_flow() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// A program that has other bytes in the place of some, wherever they are. None: it has no such bytes.
+/// A program in which some bytes are replaced, wherever they are. None: it does not contain these
+/// bytes.
 fn altered(desk: &Desk, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
     assert_eq!(from.len(), to.len());
     let mut bytes = std::fs::read(midhopd().get_program()).expect("a program");
@@ -178,7 +180,8 @@ fn altered(desk: &Desk, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
     (!found.is_empty()).then_some(path)
 }
 
-/// What a program cannot read it finds out when it has taken the place of the one before, which has it back as it was.
+/// A program finds only after taking over that it cannot read what it was handed. The previous
+/// program then gets it back unchanged.
 #[test]
 fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
     let Some(stage) = Stage::set() else { return };
@@ -188,7 +191,8 @@ fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
     let flows: Vec<_> = (0..4).map(|_| relayed(&stage, &listener)).collect();
     let (mut client, mut server) = relayed(&stage, &listener);
     let own = program_of(&running);
-    // What a register begins with, in the order of this machine's bytes; and a key of what comes with it.
+    // The first bytes of a register, in this machine's byte order, and a key of what is handed over
+    // with it.
     let magic = u64::from_be_bytes(*b"midhopd\n").to_ne_bytes();
     let other = u64::from_be_bytes(*b"midhopx\n").to_ne_bytes();
     let unable = [
@@ -223,7 +227,7 @@ fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
-/// Whoever may choose the program may use its privileges.
+/// A user who may choose the program may use its privileges.
 #[test]
 fn strangers_choose_no_program() {
     const NOBODY: u32 = 65534;
@@ -236,7 +240,7 @@ fn strangers_choose_no_program() {
     let door = desk.socket().with_extension("upgrade");
     let mode = |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
     assert_eq!(mode(&door), 0o600);
-    // Though the file should let everybody in.
+    // The file's permissions would let every user connect.
     for path in [desk.path(), desk.socket().parent().expect("a directory"), &door] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).expect("a mode");
     }
@@ -246,7 +250,7 @@ fn strangers_choose_no_program() {
     assert!(errors(&refused).contains("it refuses"), "{}", errors(&refused));
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"p", b"\0", b""] {
         let mut stream = UnixStream::connect(&door).expect("a connection");
-        // It may be closed already.
+        // The connection may be closed already.
         let _ = stream.write_all(garbage);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = String::new();
@@ -256,7 +260,7 @@ fn strangers_choose_no_program() {
         }
     }
     assert_eq!(running.data_plane(), before, "nothing has ended");
-    // Root's, without a program: the data plane ends, and its flows go on.
+    // A request of root without a program: the data plane ends, and its flows continue.
     let mut stream = UnixStream::connect(&door).expect("a connection");
     stream.write_all(b"!").expect("asking");
     stream.shutdown(Shutdown::Write).expect("ending");
@@ -271,7 +275,7 @@ fn strangers_choose_no_program() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// The longest that a word waited there and back in the second around each upgrade.
+/// The longest delay of a round trip in the second around each upgrade.
 fn longest_waits(flows: &mut [(TcpStream, TcpStream)], upgrade: impl Fn()) -> Vec<Duration> {
     const PAUSE: Duration = Duration::from_millis(50);
     let (upgrades, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -308,7 +312,8 @@ fn longest_waits(flows: &mut [(TcpStream, TcpStream)], upgrade: impl Fn()) -> Ve
     waits
 }
 
-/// What `make bench-survival` prints of upgrades: of many flows half are busy with words.
+/// The figures of `make bench-survival` on upgrades: half of many flows are busy with short
+/// messages.
 #[test]
 #[ignore = "takes a minute: make bench-survival"]
 fn figures() {
@@ -334,7 +339,7 @@ fn figures() {
             pause.replace(outcome.pause_s);
         }));
         pauses.push(Duration::from_secs_f64(pause.into_inner()));
-        // The ends of one second do not reach into the next.
+        // The seconds around two upgrades do not overlap.
         until("it answers", || desk.try_status().is_ok());
     }
     let quantiles = |times: &mut Vec<Duration>| {

@@ -3,7 +3,7 @@
 use super::*;
 use midhop_pep::config::Plan;
 
-/// A connection's one end, registered; nothing is sent over it.
+/// One end of a connection, registered. Nothing is sent over it.
 struct Ends {
     to: TcpStream,
     _far: std::net::TcpStream,
@@ -18,7 +18,7 @@ fn ends() -> Ends {
     Ends { to: TcpStream::from_std(to).expect("a registration"), _far: far }
 }
 
-/// A socket that still has to send, and has sent so much.
+/// A socket that still has to send, and has sent this many bytes.
 fn backlog(sent: u64) -> Option<SendBacklog> {
     Some(SendBacklog { unsent: 1, sent })
 }

@@ -1,4 +1,4 @@
-//! Goes on with flows of which one side was a tunnel, which is gone: each is resumed by another one.
+//! Continues flows of which one side was a tunnel, which is gone: another tunnel resumes each.
 
 use super::{NotAdopted, leg_of, socket_of};
 use crate::ends::{Ends, Side};
@@ -21,10 +21,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Goes on with a flow that another process carried until it was killed.
+/// Continues a flow that another process carried until it was killed.
 ///
 /// # Errors
-/// When it does not go on. Its socket is reset then.
+/// When it cannot be continued. Its socket is reset then.
 pub fn adopt(
     worker: &Rc<Worker>,
     (entry, record, stream): (FlowEntry, Record, StreamRecord),
@@ -108,7 +108,7 @@ fn left_of(worker: &Worker, socket: &OwnedFd, record: &Record) -> Result<LeftFlo
     let cookie = record.cookies[side as usize];
     let writer = worker.store.writer(cookie).ok_or(NotAdopted::NoStore)?;
     let read = position.read.wrapping_sub(record.ahead[0]);
-    // The FIN of a connection that is over was counted with what was written.
+    // The FIN of a connection that is over is counted with the written bytes.
     let fin = u64::from(position.closed && position.shut);
     let delivered = position.written.wrapping_sub(record.ahead[1]).wrapping_sub(fin);
     let has_all = position.ended && sockopt::unread(socket)? == 0;
@@ -121,7 +121,7 @@ fn left_of(worker: &Worker, socket: &OwnedFd, record: &Record) -> Result<LeftFlo
     })
 }
 
-/// A flow that does not go on breaks, and never ends.
+/// Resets a flow that cannot be continued, since it must not seem to have ended in order.
 fn reset(socket: impl AsFd, why: NotAdopted) -> NotAdopted {
     let socket = socket2::SockRef::from(&socket);
     let _ = socket.set_linger(Some(Duration::ZERO));

@@ -1,6 +1,7 @@
-//! The flows that are being opened: their far sides are open, and their clients are to come.
+//! The flows that are being opened: their far sides are open, and their clients are not served yet.
 //!
-//! Any worker may accept the client, so these have no worker's region but one that all share.
+//! Any worker may accept the client, so these flows are not in a worker's region, but in one that
+//! all workers share.
 
 use super::{NO_SOCKET, Record, Register, at, pair, write};
 use std::collections::BTreeSet;
@@ -8,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where they are entered.
+/// The region of these flows.
 #[derive(Debug)]
 pub struct Openings {
     register: Register,
@@ -17,15 +18,15 @@ pub struct Openings {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Places that were used before and are free.
+    /// Places that were used before and are free now.
     places: Vec<usize>,
-    /// How many places were ever used.
+    /// Number of places that were ever used.
     used: usize,
 }
 
 impl Openings {
-    /// Those of a register, with what a process before this one has left there. It stays until it is
-    /// [forgotten](Self::forget).
+    /// The region of a register, with the flows that the previous process has left there. They stay
+    /// until they are [forgotten](Self::forget).
     pub fn of(register: &Register) -> (Arc<Self>, Vec<(usize, Record)>) {
         let left = register.openings();
         let used = left.last().map_or(0, |(place, _)| place + 1);
@@ -34,7 +35,8 @@ impl Openings {
         let free = Mutex::new(Free { places, used });
         let this = Arc::new(Self { register: register.clone(), free });
         this.note_used(used);
-        // What has become a flow is that, even if its process had no time to take it out here.
+        // A flow that is relayed already is not opened any more, even if its process had no time to
+        // remove it here.
         let regions = (0..register.regions).flat_map(|region| register.records(region));
         let flows: BTreeSet<_> =
             regions.map(|(_, flow)| (flow.sockets[1], flow.cookies[1])).collect();
@@ -44,7 +46,8 @@ impl Openings {
         (this, left)
     }
 
-    /// Enters a flow whose far side is open. None where there is no place: it ends with this process then.
+    /// Enters a flow whose far side is open. None if there is no place: then the flow ends with
+    /// this process.
     pub fn enter(self: &Arc<Self>, record: &Record) -> Option<OpeningEntry> {
         let place = {
             let mut free = self.free();
@@ -62,7 +65,7 @@ impl Openings {
         Some(OpeningEntry { openings: self.clone(), place })
     }
 
-    /// Frees places of those that were left.
+    /// Frees the places of flows that were left.
     pub fn forget(&self, places: impl IntoIterator<Item = usize>) {
         for place in places {
             self.words(place)[at::LIVE].store(0, Release);
@@ -70,7 +73,7 @@ impl Openings {
         }
     }
 
-    /// None in a register of the format that had no such places.
+    /// None if the register's format has no such places.
     fn places(&self) -> usize {
         if self.register.doors == 0 { 0 } else { self.register.places }
     }
@@ -90,7 +93,7 @@ impl Openings {
     }
 }
 
-/// The entry of a flow that is being opened; dropping it takes it out.
+/// The entry of a flow that is being opened; dropping it removes the flow.
 #[derive(Debug)]
 pub struct OpeningEntry {
     openings: Arc<Openings>,
@@ -98,7 +101,7 @@ pub struct OpeningEntry {
 }
 
 impl OpeningEntry {
-    /// Notes its client, which has been accepted.
+    /// Records its client, which was accepted.
     pub fn note_client(&self, client: RawFd, cookie: u64) {
         let words = self.openings.words(self.place);
         let [_, server] = super::both(words[at::SOCKETS].load(Relaxed)).into();
@@ -114,7 +117,7 @@ impl Drop for OpeningEntry {
 }
 
 impl Record {
-    /// Whether its client has been accepted.
+    /// Whether its client was accepted.
     pub fn has_client(&self) -> bool {
         self.sockets[0] != NO_SOCKET
     }
@@ -143,7 +146,7 @@ mod tests {
         entries[1].note_client(55, 66);
         assert_eq!(register.descriptors(), BTreeSet::from([11, 55, 21, 31]));
         assert_eq!(register.flows(), 0, "none of them is relayed");
-        // The first one is relayed, and the process dies before it says that it is opened no more.
+        // The first flow is relayed, and the process dies before it removes the entry here.
         let (region, _) = Region::of(&register, 1);
         let flow = region.enter(&Record { sockets: [10, 11], ..record(10) });
         std::mem::forget((flow, region, entries));

@@ -1,6 +1,6 @@
-//! The flows of which one side is a tunnel: how each is resumed.
+//! Records of flows of which one side is a tunnel, and how each is resumed.
 //!
-//! It is in the words that a flow between two sockets has for the socket and the pipes which this one lacks.
+//! A record uses the words for the socket and the pipes that such a flow does not have.
 
 use super::{NO_SOCKET, Record, at};
 use crate::ends::Side;
@@ -8,22 +8,23 @@ use midhop_tunnel::resumption::FlowId;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the first word of such a flow's place is.
+/// The first word of such a flow's place.
 pub const LIVE: u64 = 2;
 
-/// How a flow is resumed whose other side is a tunnel.
+/// How a flow is resumed if its other side is a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamRecord {
     /// Its identity.
     pub id: FlowId,
     /// The [name](super::name_of) of the peer at the other end of the tunnel.
     pub peer: u64,
-    /// That of its class.
+    /// The name of its class.
     pub class: u64,
 }
 
 impl StreamRecord {
-    /// Writes it over the words of what the flow lacks. Returns what the place's first word is then.
+    /// Writes it to the words that the flow does not need otherwise. Returns the first word of the
+    /// place.
     pub(super) fn write(&self, record: &Record, words: &[AtomicU64]) -> u64 {
         let lacks = side_without(record.sockets) as usize;
         let (high, low) = self.id.words();
@@ -50,7 +51,7 @@ impl StreamRecord {
 }
 
 impl Record {
-    /// The side on which it has a socket; that of the client, if it has both.
+    /// The side on which it has a socket; the client's if both sides have one.
     pub fn side(&self) -> Side {
         side_without(self.sockets).other()
     }

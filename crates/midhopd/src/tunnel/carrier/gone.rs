@@ -1,4 +1,4 @@
-//! A half of a stream whose process is gone: whatever is asked of it, the carrier is lost.
+//! A half of a stream of a process that is gone: every call reports that the carrier is lost.
 
 use crate::tunnel::stream::StreamError;
 use bytes::Bytes;

@@ -112,7 +112,7 @@ impl Http2Sender {
         self.share.join(class);
     }
 
-    /// Takes header fields. They wait for nothing.
+    /// Takes header fields. They are sent at once.
     ///
     /// # Errors
     /// When they are no response, or the stream is gone.
@@ -126,18 +126,18 @@ impl Http2Sender {
         Ok(())
     }
 
-    /// Takes some payload. Nothing may be waiting.
+    /// Takes payload. Nothing may be waiting.
     pub fn put(&mut self, head: &[u8], bytes: Bytes) {
         self.share.begin(&mut self.half);
         self.waiting = [Bytes::copy_from_slice(head), bytes];
     }
 
-    /// There is nothing more to send for now: other flows may send.
+    /// To be called when there is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         self.share.leave();
     }
 
-    /// Unit: bytes. What waits to be taken.
+    /// Unit: bytes. Waiting to be taken.
     pub fn waiting(&self) -> usize {
         self.waiting.iter().map(Bytes::len).sum()
     }
@@ -185,7 +185,7 @@ impl Http2Sender {
         lock(&self.half.handle).reset(code);
     }
 
-    /// Waits until the peer wants no more of it, or all of it has been sent.
+    /// Waits until the peer wants no more bytes of it, or all have been sent.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if let Poll::Ready(fault) = lock(&self.half.handle).poll_reset(cx) {
             return Poll::Ready(Err(fault));
@@ -280,15 +280,16 @@ pub struct Http2Receiver {
     stream: Option<RecvStream>,
     /// Credit for the payload that has arrived.
     credit: Option<FlowControl>,
-    /// Data taken out of h2 to find out what follows it.
+    /// Data taken out of h2 in order to find what follows it.
     arrived: VecDeque<Bytes>,
-    /// The last pieces of that data, where they are so small that each would cost more than its bytes.
+    /// The last pieces of that data, joined because each is so small that it would cost more than
+    /// its bytes.
     small: BytesMut,
     /// The fault that follows it.
     fault: Option<StreamError>,
     /// Whether all of it has arrived.
     complete: bool,
-    /// Unit: bytes. What was handed out without granting new credit for it.
+    /// Unit: bytes. Handed out, without new credit for it yet.
     given: usize,
     ended: bool,
 }
@@ -347,22 +348,24 @@ impl Http2Receiver {
         Poll::Ready(Ok(Some(bytes)))
     }
 
-    /// All that was handed out has been passed on: the peer may send as much again.
+    /// To be called when everything that was handed out has been passed on: the peer may send as
+    /// much again.
     pub fn grant(&mut self) {
         let given = std::mem::take(&mut self.given);
         if let Some(credit) = self.credit.as_mut().filter(|_| given > 0) {
-            // It is not more than has arrived.
+            // This cannot fail: no more is released than has arrived.
             let _ = credit.release_capacity(given);
         }
     }
 
-    /// Unit: bytes. What has arrived and was not handed out.
+    /// Unit: bytes. Arrived, and not handed out.
     pub fn held(&self) -> usize {
         let come = self.credit.as_ref().map_or(0, FlowControl::used_capacity);
         come.saturating_sub(self.given)
     }
 
-    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
+    /// Waits until the other end resets the stream, even while it is not read. Waits for ever if
+    /// there is no reset.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         // At most the peer's credit is taken out of h2 here.
         while !self.complete && self.stream.is_some() && self.fault.is_none() {

@@ -1,4 +1,5 @@
-//! Keeps the TLS alert by which a peer ends a connection: HTTP/2's library keeps only its text.
+//! Keeps the TLS alert with which a peer ends a connection. The library for HTTP/2 keeps only its
+//! text.
 
 use rustls::AlertDescription;
 use std::io::{self, IoSlice};
@@ -26,7 +27,7 @@ impl<S> Alerted<S> {
     fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
         let inner = outcome.as_ref().err().and_then(io::Error::get_ref);
         if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|it| it.downcast_ref()) {
-            // The first one counts.
+            // Only the first alert is kept.
             let _ = self.alert.set(*alert);
         }
         outcome

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// Timeout of a handshake: longer than any satellite needs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a refused peer may take to receive why.
+/// How long a refused peer may take to receive the reason.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Pause before the next attempt when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub async fn listen(
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // Somebody has closed it: no pause brings it back.
+            // The listener was closed from outside: a pause does not help.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "somebody cannot come in");

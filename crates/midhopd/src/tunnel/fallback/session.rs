@@ -69,13 +69,13 @@ type NearStream = Alerted<Near>;
 /// TLS to a peer that connected to this end.
 pub type AcceptedTls = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// One tunnel over TCP, open.
+/// An open tunnel over TCP.
 #[derive(Debug)]
 pub struct TcpSession {
     /// Its number in this process.
     number: u64,
     remote: SocketAddr,
-    /// For the kernel's statistics.
+    /// A handle for the kernel's statistics.
     socket: socket2::Socket,
     /// Sends the requests of the near end.
     requests: RefCell<Option<client::SendRequest<Piece>>>,
@@ -95,7 +95,7 @@ pub struct TcpSession {
     seats: Arc<SessionSeat>,
     scheduler: Arc<SharedScheduler>,
     room: Arc<Http2Room>,
-    /// Whether flows are kept when their carrier is gone, and how much of one at most. Unit: bytes.
+    /// The most bytes that are kept of flows whose carrier is gone; none: nothing is kept.
     resumes: Option<u64>,
     /// The configured rate of the link, if any.
     rate: Option<Rate>,
@@ -170,7 +170,8 @@ impl TcpSession {
             .max_send_buffer_size(STREAM_BYTES)
             .reset_stream_duration(RESET)
             .max_concurrent_reset_streams(peer.flows as usize)
-            // Both limits are against strangers, who do not get this far. A peer's flows may all break at once.
+            // Both limits protect against unknown clients, which are not admitted. All flows of a
+            // peer may break at once.
             .max_pending_accept_reset_streams(peer.flows as usize)
             .max_local_error_reset_streams(None);
         let connection = builder.handshake(far).await.map_err(http2::io_error)?;
@@ -196,7 +197,7 @@ impl TcpSession {
         !*self.leaving.borrow() && self.gone.borrow().is_none()
     }
 
-    /// Whether it has no flow.
+    /// Whether it has no flows.
     pub fn is_idle(&self) -> bool {
         Arc::strong_count(&self.seats) == 1
     }
@@ -233,12 +234,12 @@ impl TcpSession {
         ((self.room.held() + in_kernel) as u64).max(self.seats.kept())
     }
 
-    /// The probe by which it is asked whether its peer is alive.
+    /// The probe that requests a sign of life of its peer.
     pub fn doubt(&self) -> Weak<LivenessProbe> {
         Arc::downgrade(&self.doubt)
     }
 
-    /// Timeout of a sign of life of the peer, and the counters of what has arrived until now.
+    /// Timeout of a sign of life of the peer, and the counters of what has arrived so far.
     fn signs(&self) -> (Duration, Option<[u64; 2]>) {
         let sample = self.sample();
         let rtt = sample.as_ref().map_or(0, |sample| sample.rtt_us);
@@ -264,7 +265,7 @@ impl TcpSession {
     /// Waits until the peer has accepted this end's certificate.
     ///
     /// # Errors
-    /// Why the connection is gone, and the peer's alert, if there was one.
+    /// The reason why the connection is gone, and the peer's alert, if there was one.
     pub async fn accepted(&self) -> Result<(), (io::Error, Option<AlertDescription>)> {
         let mut accepted = self.accepted.subscribe();
         tokio::select! {
@@ -314,7 +315,7 @@ impl TcpSession {
         Ok(stream)
     }
 
-    /// Requests that a flow goes on here, of which this end has received so much.
+    /// Requests that a flow continues here. `again` has how much of it this end has received.
     ///
     /// # Errors
     /// When the tunnel is gone, or the peer takes no more.
@@ -402,7 +403,7 @@ fn keep(receiver: http2::Http2Receiver) -> Receiver {
 
 /// Closes sessions. Those whose flows have all ended are closed once their last bytes have arrived.
 pub async fn close(sessions: &[Rc<TcpSession>]) {
-    /// How long that may take: longer than any round trip.
+    /// Time limit for this: longer than any round trip.
     const ARRIVAL: Duration = Duration::from_secs(3);
     const LOOK: Duration = Duration::from_millis(5);
     let is_done = |session: &Rc<TcpSession>| {
@@ -425,7 +426,7 @@ pub async fn close(sessions: &[Rc<TcpSession>]) {
     let _ = time::timeout(LAST_WORDS, gone).await;
 }
 
-/// When the peer is asked whether it is alive, and when it counts as gone.
+/// When the peer is sent a ping, and when it counts as gone.
 #[derive(Debug, Clone, Copy)]
 struct Heart {
     pause: Duration,
@@ -477,7 +478,7 @@ impl Heart {
 pub struct LivenessProbe(Notify);
 
 impl LivenessProbe {
-    /// Requests it.
+    /// Requests the sign of life.
     pub fn raise(&self) {
         self.0.notify_one();
     }
@@ -534,7 +535,7 @@ async fn drive_far(
         let ended = loop {
             tokio::select! {
                 next = connection.accept() => match next {
-                    // If nobody serves any more, the stream is reset as it is dropped.
+                    // If requests are not served any more, the stream is dropped, and so reset.
                     Some(Ok(next)) => drop(asked.send(session.take(next))),
                     Some(Err(error)) => break Some(Err(error)),
                     None => break Some(Ok(())),
@@ -559,7 +560,7 @@ async fn drive_far(
     session.gone.send_replace(Some(why));
 }
 
-/// A connection that its peer has ended in order took its flows with it.
+/// If the peer has ended the connection in order, its flows have ended with it.
 fn close_if_in_order(session: &TcpSession, ended: Option<&Result<(), h2::Error>>) {
     if matches!(ended, Some(Ok(()))) {
         session.seats.close();

@@ -17,19 +17,19 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 256;
-/// How long the kernel has something to send while the next bytes are selected.
+/// Time for which the kernel has data to send while the next bytes are selected.
 const AHEAD: Duration = Duration::from_ms(10);
-/// Its minimum and maximum, and its value where the rate is not known.
+/// The least and the most bytes for that, and the number if the rate is not known.
 const AHEAD_LEAST: Bytes = Bytes::new(32 << 10);
 const AHEAD_MOST: Bytes = Bytes::new(256 << 10);
 const AHEAD_UNMEASURED: Bytes = Bytes::new(128 << 10);
 /// Products of rate and round-trip time that the kernel may buffer, each way. One is in flight, as much waits behind
 /// a lost segment, and the kernel counts its own overhead.
 const BUFFER_BDPS: f64 = 4.0;
-/// What that is at least.
+/// The minimum of these buffers.
 const BUFFER_LEAST: Bytes = Bytes::new(1 << 20);
 
-/// The bytes that may be enqueued in front of the link. Unit: bytes.
+/// Unit: bytes. The most bytes that may be queued in front of the link.
 pub fn ahead(peer: &PeerPlan) -> Bytes {
     let known = peer.rate.map(|rate| rate.bytes_in(AHEAD));
     known.map_or(AHEAD_UNMEASURED, |bytes| bytes.max(AHEAD_LEAST).min(AHEAD_MOST))
@@ -67,7 +67,8 @@ pub fn listen(
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Accepted connections inherit the buffer, which decides the window that may be offered: enough for any of them.
+    // Accepted connections inherit the buffer, which limits the window that may be offered. It
+    // suffices for each of the peers.
     let product =
         |peer: &&PeerPlan| peer.rate_in.zip(peer.rtt).map(|(rate, rtt)| rate.bytes_in(rtt));
     if let Some(widest) = peers.iter().max_by_key(product) {
@@ -88,7 +89,7 @@ pub fn listen(
 /// Connects to a peer.
 ///
 /// # Errors
-/// When there is no answer, or none that helps.
+/// When there is no connection.
 pub async fn dial(address: SocketAddr, peer: &PeerPlan) -> io::Result<TcpStream> {
     let socket = open(address)?;
     equip(&socket, peer)?;
@@ -103,7 +104,7 @@ pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
     let handle = socket2::SockRef::from(&socket);
     handle.set_tcp_nodelay(true)?;
     if let Some(name) = &peer.kernel_congestion {
-        // The algorithm was there when the daemon started. TCP works without it as well.
+        // The algorithm was available when the daemon started. TCP works without it as well.
         if let Err(error) = leg::congestion(&handle, name) {
             tracing::warn!(peer = peer.name, name, %error, "TCP has no such congestion control");
         }
@@ -151,7 +152,7 @@ mod tests {
                 let refused = listen_shards(address, &[], count).map_err(|error| error.kind());
                 assert_eq!(refused.err(), Some(io::ErrorKind::AddrInUse), "{count}");
             }
-            // A failed one is replaced.
+            // One that failed is replaced.
             shards.truncate(2);
             listen(address, &[], Sharing::Others).expect("its place");
             drop(shards);

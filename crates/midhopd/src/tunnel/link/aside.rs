@@ -3,7 +3,7 @@
 use super::OpenTunnel;
 use std::cell::{Cell, RefCell};
 
-/// The second carrier, where there is one. One for each link.
+/// The second carrier, if there is one. Each link has one such value.
 #[derive(Debug, Default)]
 pub struct Aside {
     way: RefCell<Option<OpenTunnel>>,

@@ -1,19 +1,20 @@
-//! Whether a QUIC connection has more to send than its path carries.
+//! Detects whether a QUIC connection has more to send than its path carries.
 
 use midhop_tunnel::control::{Pace, Progress};
 use midhop_units::Bytes;
 
-/// At most one of this many acknowledgements may find nothing to send: a writer is late at times.
+/// Of this many acknowledgements, one may find nothing to send: a writer is late at times.
 const IDLE_PARTS: u64 = 10;
 
-/// The counters of a connection at the last look.
+/// The counters of a connection at the last check.
 #[derive(Debug, Default)]
 pub struct Backlog {
     last: Progress,
 }
 
 impl Backlog {
-    /// Returns what has arrived since the last look, and whether there was more to send all the time.
+    /// Returns the bytes that have arrived since the last check, and whether there was more to send
+    /// all the time.
     pub fn look(&mut self, pace: &Pace) -> (Bytes, bool) {
         let now = pace.progress();
         let last = std::mem::replace(&mut self.last, now);

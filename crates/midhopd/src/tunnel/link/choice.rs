@@ -1,14 +1,16 @@
 //! Selects QUIC or TCP for a tunnel.
 //!
-//! QUIC is tried first. If it gets no answer within a head start, it is tried anew, then TCP is tried beside it, and
-//! the first to open is used. While the tunnel is on TCP, QUIC is tried again at growing intervals. Once QUIC is
-//! open, new flows use it, and the flows on TCP continue there to their ends. The reverse also holds: when the peer
-//! of an open QUIC tunnel sends nothing though it was asked, the tunnel is doubted, and left for TCP if TCP can be
-//! opened. It is used again as soon as its peer sends something.
+//! QUIC is tried first. If there is no response within a head start, QUIC is tried anew, then TCP
+//! beside it, and the first to open is used. While the tunnel is on TCP, QUIC is tried again at
+//! growing intervals. Once QUIC is open, new flows use it, and the flows on TCP continue there to
+//! their ends. The reverse also holds: if the peer of an open QUIC tunnel sends nothing though a
+//! response is due, the tunnel is doubted. It is left for TCP if TCP can be opened, and is used
+//! again as soon as its peer sends something.
 //!
-//! The same applies where UDP passes but carries little: that is [weighed](weigh), because it cannot be observed.
+//! The same applies if UDP passes but carries little. This is [weighed](weigh), because it cannot
+//! be observed.
 //!
-//! Invariant: a refusal by QUIC's peer never causes a fallback to TCP, because it is an answer.
+//! Invariant: a refusal by QUIC's peer never causes a fallback to TCP, because it is a response.
 
 mod judge;
 mod weigh;
@@ -40,7 +42,7 @@ use tokio_rustls::TlsConnector;
 
 /// Timeout of an attempt: three times a handshake over two satellites, or two lost packets.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// QUIC's head start over TCP where the round trip is not known.
+/// QUIC's head start over TCP if the round-trip time is not known.
 const HEAD_START: Duration = Duration::from_secs(1);
 /// The head start in round trips: a handshake, and as much again. Then its minimum.
 const HEAD_START_TRIPS: u32 = 2;
@@ -50,11 +52,12 @@ const ANEW_PART: u32 = 4;
 /// Interval between two attempts to leave TCP again: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_secs(10);
 const RETURN_MOST: Duration = Duration::from_secs(300);
-/// After how much silence of a peer that was asked something QUIC is doubted, where the round trip is not
-/// known; that in round trips: what was lost is asked a third time. At least so long in any case.
+/// Silence of a peer that has to respond, after which QUIC is doubted. It is the minimum, and the
+/// value if the round-trip time is not known. Below it in round trips, in which a lost packet is
+/// sent a third time.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENCE_TRIPS: u32 = 8;
-/// Interval at which an open tunnel is looked at.
+/// Interval at which an open tunnel is checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Selects the carrier for one peer.
@@ -66,9 +69,9 @@ pub struct Choice<'a> {
     doubted: RefCell<Option<Watched>>,
     /// A QUIC tunnel that is not used because UDP is throttled.
     kept: RefCell<Option<Watched>>,
-    /// What is followed.
+    /// The tunnel that is followed.
     followed: RefCell<Option<Followed>>,
-    /// Whether UDP is throttled.
+    /// Judges whether UDP is throttled.
     judge: RefCell<Judge>,
     /// The carrier that some flows are sent over to measure its throughput.
     aside: Rc<Aside>,
@@ -92,7 +95,7 @@ struct Watched {
     gone: Ending,
 }
 
-/// The tunnel that is followed: its end, and all that is known of it where it is a QUIC tunnel.
+/// The tunnel that is followed: its end, and more if it is a QUIC tunnel.
 #[derive(Clone)]
 enum Followed {
     Quic(Watched),
@@ -116,7 +119,7 @@ impl Followed {
 }
 
 impl<'a> Choice<'a> {
-    /// For the peer that `keeper` keeps a tunnel to.
+    /// Creates it for the peer that `keeper` keeps a tunnel to.
     pub fn new(
         keeper: &'a LinkKeeper,
         worker: &'a Rc<Worker>,
@@ -131,7 +134,7 @@ impl<'a> Choice<'a> {
             doubted: RefCell::default(),
             kept: RefCell::default(),
             followed: RefCell::default(),
-            // Where others share the link, only the committed rate can be expected.
+            // If others share the link, only the committed rate can be expected.
             judge: Judge::new([peer.committed.or(peer.rate), peer.rate_in], peer.rtt).into(),
             aside,
         }
@@ -151,7 +154,7 @@ impl<'a> Choice<'a> {
         let mut anew = pin!(async {
             time::sleep(self.head_start()).await;
             match self.greet_quic().await {
-                // The first attempt times out as well, or has an answer.
+                // The first attempt times out as well, or gets a response.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => pending().await,
                 opened => opened,
             }
@@ -239,7 +242,8 @@ impl<'a> Choice<'a> {
         tracing::info!(peer = peer.name, %address, "{what}");
     }
 
-    /// Waits until the peer of an open QUIC tunnel is silent though it was asked, and TCP can be opened.
+    /// Waits until the peer of an open QUIC tunnel is silent though a response is due, and TCP can
+    /// be opened.
     async fn doubt(&self, session: &Rc<QuicSession>) -> OpenTunnel {
         if self.keeper.peer.fallback != Fallback::Tcp {
             return pending().await;
@@ -398,8 +402,8 @@ impl<'a> Choice<'a> {
         Ok(greeted)
     }
 
-    /// The session with a peer, once it has accepted this end's certificate: its verdict arrives a round trip after
-    /// the handshake is complete here.
+    /// The session with a peer, once it has accepted this end's certificate. Its decision arrives a
+    /// round trip after the handshake is complete here.
     async fn admitted(&self, greeted: io::Result<Greeted>) -> io::Result<Rc<QuicSession>> {
         let greeted = greeted?;
         self.within(&greeted, greeted.connection.confirmed()).await?;
@@ -454,7 +458,7 @@ impl<'a> Choice<'a> {
         Ok(session)
     }
 
-    /// What the peer's staying depends on, given what it has shown.
+    /// The conditions under which the peer may stay, given its certificates.
     fn standing(&self, chain: &[CertificateDer<'_>]) -> Standing {
         let LinkKeeper { peer, identity, .. } = self.keeper;
         let standing = Standing::new(peer, chain, self.worker.plans(), identity.clone());
@@ -476,7 +480,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Waits until it is true; for ever, where there is nothing to wait for.
+/// Waits until it is true. Waits for ever if there is none.
 async fn is_true(ending: Option<Ending>) {
     match ending {
         Some(mut ending) => drop(ending.wait_for(|gone| *gone).await),
@@ -484,13 +488,14 @@ async fn is_true(ending: Option<Ending>) {
     }
 }
 
-/// Whether a peer that is asked answers.
+/// Detects whether a peer that has to respond does so.
 #[derive(Debug, Clone, Copy)]
 struct Silence {
-    /// Datagrams received, and frames sent that want an answer, when the last one was received.
+    /// Datagrams received, and frames sent that require a response, at the time of the last
+    /// received datagram.
     received: u64,
     asked: u64,
-    /// Since when it has been asked in vain.
+    /// Since when a response has been due.
     since: Option<Instant>,
 }
 
@@ -500,17 +505,17 @@ impl Silence {
         Self { received, asked, since: None }
     }
 
-    /// Datagrams that have come, and frames sent that want an answer.
+    /// Datagrams received, and frames sent that require a response.
     fn counts(session: &QuicSession) -> (u64, u64) {
         let stats = session.connection().stats();
         let sent = &stats.frame_tx;
-        // With the last kind it asks again for what was lost.
+        // With the last kind, QUIC probes after a loss.
         let asked =
             sent.stream + sent.ping + sent.reset_stream + sent.stop_sending + sent.immediate_ack;
         (stats.udp_rx.datagrams, asked)
     }
 
-    /// Waits until the peer has been silent for so long.
+    /// Waits until the peer has been silent for `long`.
     async fn last(&mut self, session: &QuicSession, long: Duration) {
         while self.since.is_none_or(|since| since.elapsed() < long) {
             time::sleep(LOOK).await;

@@ -1,7 +1,8 @@
-//! A tunnel to a peer that we go to is opened, held open, measured, opened again.
+//! Opens the tunnel to a peer that this daemon connects to, measures it, and opens it again when it
+//! is gone.
 //!
-//! Invariant: while a tunnel can be had there is one; attempts come at growing intervals, the first at
-//! once. Which of QUIC and TCP it is on says `choice`.
+//! Invariant: a tunnel is open whenever it can be. Attempts follow at growing intervals, the first
+//! at once. `choice` selects QUIC or TCP.
 
 use super::aside::Aside;
 use super::backlog::Backlog;
@@ -33,34 +34,34 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
 
-/// Between two attempts: at first, and at most.
+/// Pause between two attempts: the first, and the maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MOST: Duration = Duration::from_secs(30);
 const UNREADABLE: &str = "it cannot be read any more";
-/// How long the last words to a peer that is not gone to any more may take to leave.
+/// How long the last packets to a peer may take to leave, when its tunnel is not kept any more.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How often the kernel's and QUIC's numbers are booked.
+/// Interval at which the measurements of the kernel and of QUIC are booked.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the carriers of a tunnel divide its rate.
+/// Interval at which the carriers of a tunnel divide its rate.
 const DIVIDE: Duration = Duration::from_millis(250);
-/// What the path carries of a segment at most, with its headers. Unit: bytes.
+/// The largest segment that the path carries, headers included. Unit: bytes.
 const SEGMENT: u64 = 1500;
 
-/// What keeps a link, before it runs.
+/// The parameters of a link, before it runs.
 #[derive(Debug)]
 pub struct LinkKeeper {
-    /// Whom it goes to.
+    /// The peer that it connects to.
     pub peer: PeerPlan,
-    /// Where.
+    /// The peer's address.
     pub address: SocketAddr,
-    /// A socket for it; none: it is bound as the link begins.
+    /// Its socket; none: it is bound when the link begins.
     pub socket: Option<UdpSocket>,
-    /// Who we are, now and after a reload.
+    /// This daemon's identity, now and after a reload.
     pub identity: watch::Receiver<Arc<Identity>>,
 }
 
 impl LinkKeeper {
-    /// The link, and what keeps it until `end`.
+    /// Creates the link, and the task that keeps it until `end`.
     pub fn begin(
         self,
         worker: Rc<Worker>,
@@ -88,7 +89,8 @@ impl LinkKeeper {
         }
         link.send_replace(State::Gone(Instant::now()));
         let Some(endpoint): Option<QuicEndpoint> = current.take() else { return };
-        // Its tunnels are closed by whoever looks whether the peer may stay; their last words leave first.
+        // The check whether the peer may stay closes its tunnels. The last packets leave before the
+        // socket is closed.
         let _ = time::timeout(LAST_WORDS, endpoint.wait_idle()).await;
         reopen::forget(&worker, Some(endpoint.local_addr()));
         endpoint.fail();
@@ -116,7 +118,7 @@ impl LinkKeeper {
                         () = &mut keep => {}
                         () = endpoint.failed() => {
                             failed.report(worker, &UNREADABLE);
-                            // A tunnel over TCP is sound without it, and is kept to its end.
+                            // A tunnel over TCP does not need the socket, and is kept to its end.
                             keep.await;
                         }
                     }
@@ -141,7 +143,7 @@ impl LinkKeeper {
         Ok(endpoint)
     }
 
-    /// Keeps a tunnel as long as the socket is good.
+    /// Keeps a tunnel as long as the socket works.
     async fn keep_by(
         &self,
         worker: &Worker,
@@ -150,7 +152,7 @@ impl LinkKeeper {
         link: &watch::Sender<State>,
     ) {
         let mut pause = PAUSE_FIRST;
-        // Before anything else is tried: TCP is for where UDP does not pass.
+        // Before anything else is tried: TCP is for paths on which UDP does not pass.
         while !endpoint.has_failed() {
             match choice.open().await {
                 Ok(way) => {
@@ -181,7 +183,7 @@ impl LinkKeeper {
     }
 }
 
-/// Books what a session measures until it is gone; gives why it went.
+/// Books what a session measures until it is gone. Returns the reason.
 pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
@@ -210,7 +212,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                 held.set(session.held(pace.in_flight().get()));
                 repaired = connection.repaired().map_or(repaired, Repaired::from);
                 let before = std::mem::replace(&mut waited, worker.waited());
-                // Where this thread waits for a processor most of the time, the path could take more.
+                // If this thread waits for a processor most of the time, the path could carry more.
                 let is_held_up = waited.saturating_sub(before) > LOOK / 2;
                 if backlog.look(pace).1 && !is_held_up {
                     connection.report_backlog(LOOK);
@@ -218,7 +220,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
                 worker.ledger.measured(peer, number, measured(session, repaired, &link_rate));
                 link_rate.look(peer, pace);
                 if !session.is_open() && session.is_idle() {
-                    // It takes nothing new, and its last flow has ended.
+                    // It accepts no new flows, and its last flow has ended.
                     session.close(Code::NO_ERROR);
                 }
             }
@@ -294,7 +296,7 @@ fn configured(worker: &Worker, peer: &str) -> Option<Rate> {
     worker.plan().peers.iter().find(|it| it.name == peer)?.rate
 }
 
-/// A carrier's part in the pace of its tunnel, where the rate is known.
+/// A carrier's part in the pace of its tunnel, if the rate is known.
 fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<PacePart> {
     let rate = configured(worker, peer)?;
     Some(worker.tunnels.paces.join(peer, remote.ip(), rate))

@@ -1,5 +1,5 @@
-//! The rate that a tunnel takes its link for: what the modem reports, else what is configured. Says so where the link
-//! contradicts it.
+//! The rate that a tunnel assumes for its link: the modem's reported one, else the configured one.
+//! Logs when the link contradicts it.
 
 use midhop_tunnel::control::Pace;
 use midhop_units::Rate;
@@ -7,26 +7,26 @@ use midhop_units::Rate;
 /// What one tunnel knows of the rate of its link.
 #[derive(Debug)]
 pub struct LinkRate {
-    /// What its plan has, which an open tunnel keeps.
+    /// The plan's rate, which an open tunnel keeps.
     configured: Option<Rate>,
     reported: Option<Rate>,
     is_wrong: bool,
 }
 
 impl LinkRate {
-    /// A tunnel that begins with the configured rate.
+    /// Creates it for a tunnel with this configured rate.
     pub fn new(configured: Option<Rate>) -> Self {
         Self { configured, reported: None, is_wrong: false }
     }
 
-    /// What was reported last, and still counts.
+    /// The last report, while it is valid.
     pub fn reported(&self) -> Option<Rate> {
         self.reported
     }
 
-    /// Has the controller go by what is reported now, and by what is configured once nothing is any more. Saying the same
-    /// again changes nothing, but for a controller that was made for another path since, which knows only what is
-    /// configured.
+    /// Passes the reported rate to the controller, or the configured one when no report is valid
+    /// any more. The same rate again changes nothing, with one exception: a controller that was
+    /// made for another path in the meantime only knows the configured rate.
     pub fn take(&mut self, reported: Option<Rate>, pace: &Pace) {
         let had = std::mem::replace(&mut self.reported, reported);
         if let Some(rate) = reported.or(self.configured.filter(|_| had.is_some())) {
@@ -34,7 +34,7 @@ impl LinkRate {
         }
     }
 
-    /// Logs where the link begins to contradict the rate, and where that ends.
+    /// Logs when the link begins to contradict the rate, and when it agrees again.
     pub fn look(&mut self, peer: &str, pace: &Pace) {
         let Some(rate) = self.reported.or(self.configured) else { return };
         let carried = pace.carried();

@@ -1,4 +1,4 @@
-//! Explains why a peer that this end connects to is not come to: whose certificate was refused, and why.
+//! Explains why a tunnel to a peer cannot be opened: whose certificate was refused, and why.
 
 use super::keeper::LinkKeeper;
 use midhop_pki::handshake::TlsHandshake;
@@ -28,7 +28,7 @@ pub(super) fn alert_in(error: &io::Error) -> Option<AlertDescription> {
     }
 }
 
-/// The failure that kept a tunnel from being opened, where it concerns a certificate.
+/// The failure that kept a tunnel from opening, if it concerns a certificate.
 pub(super) fn trouble_in(error: &io::Error) -> Option<&PeerTrouble> {
     error.get_ref()?.downcast_ref()
 }
@@ -42,7 +42,7 @@ pub(super) struct OpeningAttempt<'a> {
 }
 
 impl OpeningAttempt<'_> {
-    /// The error, or in its place whose certificate was refused and why.
+    /// The error, or the certificate's failure in its place.
     pub(super) fn explain(self, error: io::Error, alert: Option<AlertDescription>) -> io::Error {
         match self.trouble(alert) {
             Some(trouble) => io::Error::new(io::ErrorKind::PermissionDenied, trouble),

@@ -1,7 +1,7 @@
 //! Sessions with modems, by DLEP (RFC 8175).
 //!
-//! Each modem has one session, whose destinations are the links to its peers. What it reports counts for as long as the
-//! session lasts, and a moment longer.
+//! Each modem has one session, whose destinations are the links to its peers. Its reports are valid
+//! as long as the session lasts, and a moment longer.
 
 use super::Reported;
 use crate::tunnel::directory::Tunnels;
@@ -20,11 +20,11 @@ use std::time;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// How long it may take until a modem takes a connection, or what is sent to it.
+/// How long a modem may take to accept a connection, or bytes that are sent to it.
 const TAKES_WITHIN: time::Duration = time::Duration::from_secs(5);
-/// Until a modem that was lost is asked again.
+/// Pause before the next attempt, when a modem was lost.
 const AGAIN_AFTER: time::Duration = time::Duration::from_secs(5);
-/// What a modem sets, and accepts, as the number of hops left: it is one hop away (RFC 8175 §7.2, RFC 5082).
+/// The hop limit that a modem sets, and accepts: it is one hop away (RFC 8175 §7.2, RFC 5082).
 const HOPS: i32 = 255;
 const READ_BYTES: usize = 4096;
 
@@ -41,7 +41,8 @@ enum Lost {
     Session(#[from] SessionError),
 }
 
-/// Has a session with a modem, again and again. What goes wrong is logged once until a session has been open.
+/// Keeps a session with a modem, and opens it again when it is lost. A failure is logged once until
+/// a session has been open.
 pub(super) async fn keep(
     address: SocketAddr,
     links: BTreeMap<String, (Option<Mac>, ModemPlan)>,
@@ -64,9 +65,9 @@ pub(super) async fn keep(
     }
 }
 
-/// What one session reports.
+/// The reports of one session.
 struct Reports<'a> {
-    /// The destination that is each peer's link.
+    /// The destination that represents each peer's link.
     links: Vec<(Option<Mac>, Reported<'a>)>,
     was_open: bool,
 }
@@ -79,7 +80,7 @@ impl<'a> Reports<'a> {
         Self { links: links.iter().map(reported).collect(), was_open: false }
     }
 
-    /// Has a session, and tunnels go by it, until it is lost.
+    /// Runs a session until it is lost. Its reports are applied to tunnels.
     async fn follow(&mut self, address: SocketAddr) -> Result<Infallible, Lost> {
         let mut session = Session::open(address).await?;
         loop {
@@ -105,7 +106,7 @@ impl<'a> Reports<'a> {
     }
 }
 
-/// A session over its connection. Dropped, it tells the modem that this end stops.
+/// A session over its connection. Dropping it announces to the modem that this end stops.
 struct Session {
     router: Router,
     stream: TcpStream,
@@ -127,7 +128,7 @@ impl Session {
         Instant::START + Duration::from(self.began.elapsed())
     }
 
-    /// Waits until something has arrived or is due, and answers.
+    /// Waits until something has arrived or is due, and responds.
     async fn go_on(&mut self) -> Result<(), Lost> {
         let next = self.router.next_time().saturating_since(self.now());
         tokio::select! {
@@ -157,12 +158,12 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.router.stop(self.now());
-        // Nobody waits for a modem that takes nothing now.
+        // A modem that does not accept this now is not waited for.
         let _ = self.stream.try_write(&self.router.to_send());
     }
 }
 
-/// A connection to a modem that is one hop away, and from no farther.
+/// Connects to a modem, which must be one hop away.
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let (socket, options) = if address.is_ipv4() {
         let level = libc::IPPROTO_IP;
@@ -174,7 +175,8 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     for (level, name) in options {
         sockopt::set_int(&socket, level, name, HOPS)?;
     }
-    // A modem that never says anything may be gone: it acknowledges heartbeats, or is taken for lost.
+    // A modem that sends nothing may be gone: if it does not acknowledge heartbeats, it counts as
+    // lost.
     let patience = i32::try_from(TAKES_WITHIN.as_millis()).unwrap_or(i32::MAX);
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, patience)?;
     socket.set_nodelay(true)?;

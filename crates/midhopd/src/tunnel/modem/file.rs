@@ -1,4 +1,5 @@
-//! Files that scripts write: the rate stands in the first line, and counts for a time after the file was written.
+//! Reads files that scripts write. The rate is in the first line, and is valid for a time after the
+//! file was written.
 
 use super::Reported;
 use crate::tunnel::directory::Tunnels;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What is read of a file. Unit: bytes.
+/// The most that is read of a file. Unit: bytes.
 const READ_MAX: u64 = 64;
 
 /// Why nothing is reported.
@@ -43,8 +44,8 @@ impl Unread {
     }
 }
 
-/// Looks at the file at `path`, what is in which counts for `valid`, and has the tunnel to `peer` go by it. What goes wrong
-/// is logged once until there is a rate again.
+/// Reads the file at `path` at intervals, and applies its rate to the tunnel to `peer`. The rate is
+/// valid for `valid`. A failure is logged once until there is a rate again.
 pub(super) async fn follow(
     peer: String,
     (path, valid): (PathBuf, Duration),
@@ -54,7 +55,7 @@ pub(super) async fn follow(
     let began = tokio::time::Instant::now();
     let mut reported = Reported::new(&peer, &plan, &tunnels);
     let mut written = Written::default();
-    // Nothing is known yet: what is found first is logged.
+    // Nothing is known yet, so the first result is logged.
     let mut was_read = None;
     let mut ticks = tokio::time::interval(LOOK_EVERY.into());
     loop {
@@ -86,7 +87,7 @@ pub(super) async fn follow(
 
 /// When the file was written, and the rate in its first line.
 fn read(path: &Path) -> Result<(SystemTime, Rate), Unread> {
-    // What is no file, such as a pipe, must not stop this thread.
+    // A path that is not a file, such as a pipe, must not block this thread.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -100,21 +101,21 @@ fn read(path: &Path) -> Result<(SystemTime, Rate), Unread> {
     Ok((metadata.modified()?, rate))
 }
 
-/// When a file was written last, on a clock that nobody sets.
+/// When a file was last written, by a clock that nobody sets.
 #[derive(Debug, Default)]
 struct Written {
-    /// As the file has it.
+    /// The file's modification time.
     at: Option<SystemTime>,
-    /// Its age when it was seen first, and when that was.
+    /// The file's age when it was first seen, and the time of that.
     seen: (Duration, Duration),
 }
 
 impl Written {
-    /// How long ago a file was written that says `at`. Only when a new one is seen the host's clock is asked, `clock`, of
-    /// which `now` is independent.
+    /// The age of a file with the modification time `at`. The host's `clock` is used only when a
+    /// new time is seen; `now` is independent of it.
     fn age(&mut self, at: SystemTime, clock: SystemTime, now: Duration) -> Duration {
         if self.at.replace(at) != Some(at) {
-            // One from the future has just been written, by somebody with another clock.
+            // A time in the future means that the file has just been written, with another clock.
             self.seen = (clock.duration_since(at).unwrap_or_default(), now);
         }
         let (age, since) = self.seen;

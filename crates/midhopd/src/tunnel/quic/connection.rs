@@ -29,7 +29,7 @@ pub struct ConnectionShared {
     pub number: u64,
     /// Whether its handshake is over.
     connected: watch::Sender<bool>,
-    /// Whether the peer has accepted this end's certificates, at the end that began the handshake.
+    /// Whether the peer has accepted this end's certificates, if this end began the handshake.
     confirmed: watch::Sender<bool>,
     /// The peer's settings, once they have arrived.
     settings: watch::Sender<Option<Settings>>,
@@ -64,7 +64,8 @@ impl ConnectionShared {
         }
     }
 
-    /// The connection is gone, perhaps because its peer, at that address, broke a rule.
+    /// To be called when the connection is gone, perhaps because its peer, at that address, broke a
+    /// rule.
     pub fn on_lost(&self, why: ConnectionError, rule: Option<(SocketAddr, Code)>) {
         if let Some((peer, code)) = rule
             && !self.is_broken.swap(true, Relaxed)
@@ -88,13 +89,14 @@ impl ConnectionShared {
 
 impl Drop for ConnectionShared {
     fn drop(&mut self) {
-        // The lock may be held: by the task that has just woken the last user.
+        // The task that has just woken the last user may hold the state's lock, so the lock is not
+        // taken here.
         self.shared.drop_connection(self.number);
     }
 }
 
 impl QuicConnection {
-    /// The connection of this handle.
+    /// Creates the connection of this handle.
     pub(super) fn new(
         shared: &Arc<EndpointShared>,
         state: &mut EndpointState,
@@ -143,10 +145,10 @@ impl QuicConnection {
         self.is_true(&self.0.connected).await
     }
 
-    /// Waits until the peer has accepted this end's certificates, at the end that began the handshake.
+    /// Waits until the peer has accepted this end's certificates, if this end began the handshake.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub async fn confirmed(&self) -> Result<(), ConnectionError> {
         self.is_true(&self.0.confirmed).await
     }
@@ -170,7 +172,7 @@ impl QuicConnection {
         shown.and_then(|it| it.downcast().ok()).map_or_else(Vec::new, |shown| *shown)
     }
 
-    /// The peer that has connected is identified: the session with it begins.
+    /// To be called when the peer is identified: the session with it begins.
     pub fn begin(&self, peer: &PeerPlan, opening: Opening) {
         self.ask(|now, carrier| carrier.begin(now, peer, opening));
     }
@@ -183,7 +185,7 @@ impl QuicConnection {
     /// Applies a peer's settings, except the windows, to a connection that this peer has opened.
     ///
     /// # Errors
-    /// When the congestion control cannot be had.
+    /// When the congestion control is not available.
     pub fn adapt(&self, steering: &Steering, peer: &PeerPlan) -> Result<(), BuildError> {
         self.ask(|now, carrier| carrier.adapt(now, peer, steering)).unwrap_or(Ok(()))
     }
@@ -214,7 +216,8 @@ impl QuicConnection {
         self.stats().path.rtt
     }
 
-    /// Costs and gains of repairs, and which part of its datagrams the peer has missed before them.
+    /// Costs and gains of repairs, and the part of sent datagrams that the peer has not received
+    /// before repairs.
     pub fn repaired(&self) -> Option<(Stats, f64)> {
         self.look(|carrier| (carrier.stats().repairs, carrier.loss()))
     }

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::time::{self, Sleep};
 
-/// The most that one call receives, where the kernel joins datagrams of one size. Unit: bytes.
+/// The most that one call receives into a buffer, if the kernel joins datagrams of one size. Unit:
+/// bytes.
 const RECEIVED_BYTES: usize = 64 << 10;
-/// So few datagrams are acknowledged with what the tasks send that they wake.
+/// Up to this many datagrams are acknowledged together with what the woken tasks send.
 const FEW: u64 = 16;
 /// The number of source addresses whose shard is remembered.
 const MOVED_MAX: usize = 4096;
@@ -42,13 +43,14 @@ pub struct Driver {
     moved: BTreeMap<SocketAddr, usize>,
     /// Datagrams that may leave and have not yet.
     batch: DatagramBatch,
-    /// Whether nothing was sent when it ran last, so that those whom datagrams woke could act first.
+    /// Whether it sent nothing when it ran last, so that the tasks woken by datagrams could act
+    /// first.
     has_held: bool,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Driver {
-    /// One for an endpoint on `socket`.
+    /// Creates it for an endpoint on `socket`.
     ///
     /// # Errors
     /// When the runtime cannot watch the socket.
@@ -96,7 +98,7 @@ impl Driver {
         self.has_held = !self.has_held && (1..=FEW).contains(&received);
         if self.has_held {
             state.settle();
-            // Behind the tasks that were woken.
+            // The driver runs again after the tasks that were woken.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -109,7 +111,7 @@ impl Driver {
             }
             state.settle();
             if !self.batch.is_empty() {
-                // Once the kernel has room.
+                // The driver continues when the kernel has room.
                 break;
             }
             let Some(wake) = state.endpoint.poll_timeout() else { break };
@@ -134,7 +136,8 @@ impl Driver {
     /// # Errors
     /// When the socket cannot be used any more.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        // Buffers are laid out only for something: the flows call more often than datagrams arrive.
+        // The buffers are prepared only if datagrams can be read: flows call the driver more often
+        // than datagrams arrive.
         ready!(self.socket.poll_readable(cx))?;
         RECEIVED.with_borrow_mut(|room| {
             let mut metas = [RecvMeta::default(); BATCH_SIZE];
@@ -172,7 +175,8 @@ impl Driver {
         for (shard, datagram) in others {
             match self.shard.hand_over(shard, datagram) {
                 Ok(()) => self.ledger.handed_datagrams.add(1),
-                // That shard's connections are gone, and this one can respond to their peers as well.
+                // That shard has no connections any more, and this one can respond to their peers
+                // as well.
                 Err((bytes, label)) => {
                     let size = bytes.len();
                     let mut state = shared.lock();
@@ -250,7 +254,8 @@ impl Driver {
     }
 }
 
-/// However the task ends, all that wait for its connections are informed, and another endpoint is opened.
+/// When the task ends, for any reason, all tasks that wait for its connections are woken, and
+/// another endpoint is opened.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.shared.fail();

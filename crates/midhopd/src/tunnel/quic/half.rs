@@ -86,11 +86,11 @@ pub fn halves(connection: &QuicConnection, id: StreamId) -> (QuicSender, QuicRec
 #[derive(Debug)]
 pub struct QuicSender {
     stream: Arc<StreamHandle>,
-    /// Unit: bytes. Bytes that were not taken, at the last look.
+    /// Unit: bytes. Bytes that were not taken yet when this was last read.
     waiting: usize,
     ended: bool,
     was_reset: bool,
-    /// The reset that waits until what was put before has arrived.
+    /// The reset that waits until the bytes put before it have arrived.
     late: Option<LateReset>,
 }
 
@@ -106,7 +106,7 @@ impl QuicSender {
         self.put_by(|now, id, carrier| carrier.put_fields(now, id, fields));
     }
 
-    /// Makes a frame of some payload: `head`, and what follows it. Nothing may be waiting.
+    /// Makes a frame of payload: `head`, and the bytes after it. Nothing may be waiting.
     pub fn put(&mut self, head: &[u8], bytes: Bytes) {
         self.put_by(|now, id, carrier| carrier.put_data(now, id, head, bytes));
     }
@@ -120,7 +120,7 @@ impl QuicSender {
         self.waiting = waiting.flatten().unwrap_or(0);
     }
 
-    /// There is nothing more to send for now: other flows may send.
+    /// To be called when there is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         let id = self.stream.id;
         if self.stream.ask(|_, carrier, _| carrier.rest(id)) == Some(true) {
@@ -128,7 +128,7 @@ impl QuicSender {
         }
     }
 
-    /// Unit: bytes. What waits to be taken.
+    /// Unit: bytes. Waiting to be taken.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
@@ -168,7 +168,7 @@ impl QuicSender {
     pub fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             let id = self.stream.id;
-            // The flow's own end was put before, where it has one.
+            // The flow's own end was put before, if the form of the bytes has one.
             self.stream.ask_and_send(|_, carrier| carrier.cut(id));
         }
     }
@@ -181,8 +181,9 @@ impl QuicSender {
         self.stream.ask_and_send(|_, carrier| carrier.reset(id, code));
     }
 
-    /// Ends this half abruptly once the peer has all that was put: [`QuicSender::poll_stopped`] waits for that, and is
-    /// to be called until then. Nothing may be waiting.
+    /// Ends this half abruptly once the peer has all bytes that were put.
+    /// [`QuicSender::poll_stopped`] waits for that, and is to be called until then. Nothing may be
+    /// waiting.
     pub fn cut(&mut self) {
         if !self.ended && self.late.is_none() {
             let written = self.stream.ask(|_, carrier, _| carrier.written()).unwrap_or(0);
@@ -190,7 +191,8 @@ impl QuicSender {
         }
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
+    /// Waits until the peer wants no more bytes of it, or has all of them. Not to be called again
+    /// after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         let was_reset = self.was_reset;
         let known = self.stream.ask(|_, _, waiting| {
@@ -232,9 +234,9 @@ pub struct QuicReceiver {
     stream: Arc<StreamHandle>,
     /// Frames that were fetched and not handed out.
     fetched: VecDeque<Frame>,
-    /// What follows these frames, if it is known that no frame does: an end, or a fault.
+    /// What follows these frames, if no further frame does: an end, or a fault.
     last: Option<Result<(), FlowFault>>,
-    /// Unit: bytes. What had arrived in order and was not fetched, at the last look.
+    /// Unit: bytes. Arrived in order and not fetched, when this was last read.
     unread: usize,
     /// Whether something was handed out since credit was granted.
     is_given: bool,
@@ -261,8 +263,7 @@ impl QuicReceiver {
         })
     }
 
-    /// Unit: bytes. What has arrived in order and was not handed out. Data that waits behind it is counted
-    /// separately.
+    /// Unit: bytes. Arrived in order, and not handed out. Data behind a gap is counted separately.
     pub fn held(&self) -> usize {
         let fetched = self.fetched.iter().map(|frame| match frame {
             Frame::Data(bytes) => bytes.len(),
@@ -271,7 +272,8 @@ impl QuicReceiver {
         self.unread + fetched.sum::<usize>()
     }
 
-    /// All that was handed out has been passed on: the peer may send as much again.
+    /// To be called when everything that was handed out has been passed on: the peer may send as
+    /// much again.
     pub fn grant(&mut self) {
         if self.fetched.is_empty() && std::mem::take(&mut self.is_given) {
             let id = self.stream.id;
@@ -279,7 +281,8 @@ impl QuicReceiver {
         }
     }
 
-    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
+    /// Waits until the other end resets the stream, even while it is not read. Waits for ever if
+    /// there is no reset.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         if self.ended || self.last == Some(Ok(())) {
             return Poll::Pending;
@@ -344,7 +347,7 @@ impl QuicReceiver {
         }
     }
 
-    /// Fetches the frames that have arrived. Where there are none, the task is woken when some arrive.
+    /// Fetches the frames that have arrived. If there are none, the task is woken when some arrive.
     fn fetch(&mut self, cx: &Context<'_>) {
         let Self { stream, fetched, last, unread, .. } = self;
         let id = stream.id;

@@ -1,8 +1,9 @@
-//! The reset of a stream behind the bytes that were put before it.
+//! Sends the reset of a stream behind the bytes that were put before it.
 //!
-//! RESET_STREAM overtakes what is under way (RFC 9000 §19.4), and a peer may drop what it has not read by then. So the
-//! reset waits until QUIC has acknowledged as much as had been written, and then for a while: for what was lost and is
-//! sent again, and for a peer that has it and has yet to read it.
+//! RESET_STREAM overtakes data that is on its way (RFC 9000 §19.4), and a peer may drop what it has
+//! not read by then. So the reset waits until QUIC has acknowledged as much as had been written.
+//! Then it waits for a while longer: for lost data that is sent again, and for a peer that still
+//! has to read its data.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,25 +11,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Between two looks at what was acknowledged, in parts of a round trip, within these bounds.
+/// Interval between two checks of what was acknowledged, in parts of a round trip, with its bounds.
 const LOOKS_PER_TRIP: u32 = 8;
 const LOOK_LEAST: Duration = Duration::from_millis(5);
 const LOOK_MOST: Duration = Duration::from_millis(100);
-/// How long the peer has to read after that, and round trips for what is sent again meanwhile.
+/// How long the peer has to read after that, and round trips for data that is sent again meanwhile.
 const GRACE: Duration = Duration::from_millis(250);
 const TRIPS: u32 = 3;
 
 /// A reset that waits.
 #[derive(Debug)]
 pub struct LateReset {
-    /// Unit: bytes. What had been written on the connection before it.
+    /// Unit: bytes. Written on the connection before it.
     written: u64,
     has_arrived: bool,
     pause: Pin<Box<Sleep>>,
 }
 
 impl LateReset {
-    /// A reset behind what was written on its connection so far.
+    /// Creates a reset behind what was written on its connection so far.
     pub fn behind(written: u64) -> Self {
         Self { written, has_arrived: false, pause: Box::pin(sleep(Duration::ZERO)) }
     }

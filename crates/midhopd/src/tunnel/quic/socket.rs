@@ -1,7 +1,8 @@
 //! The socket of an endpoint.
 //!
-//! The kernel reports each datagram that has left as room for another one, whether or not somebody waits for room: a
-//! wake-up per datagram. So room is watched only while there is none.
+//! The kernel reports each datagram that has left as room for another one, whether or not a task
+//! waits for room. This would be a wake-up per datagram. So room is watched only while there is
+//! none.
 
 use crate::watched::watch;
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -24,7 +25,7 @@ pub struct QuicSocket {
 }
 
 impl QuicSocket {
-    /// Takes a socket that does not block.
+    /// Creates it from a non-blocking socket.
     ///
     /// # Errors
     /// When the runtime cannot watch it.
@@ -47,7 +48,8 @@ impl QuicSocket {
         self.io.poll_read_ready(cx).map_ok(drop)
     }
 
-    /// Waits for datagrams and receives those that are there, by one call. Returns how many buffers have some.
+    /// Waits for datagrams and receives those that are there, by one call. Returns the number of
+    /// buffers that are used.
     ///
     /// # Errors
     /// When the socket cannot be used any more.
@@ -63,7 +65,7 @@ impl QuicSocket {
             let mut count = 0;
             let received = self.io.try_io(Interest::READABLE, |socket| {
                 count = self.udp.recv(socket.into(), buffers, metas)?;
-                // There are no more, and the kernel reports the next one.
+                // No more datagrams are left, and the kernel reports the next one.
                 if count < buffers.len() { empty() } else { Ok(()) }
             });
             match received {
@@ -84,7 +86,7 @@ impl QuicSocket {
         self.udp.try_send(self.io.get_ref().into(), transmit)
     }
 
-    /// Waits for room, where there was none.
+    /// Waits for room, if there was none.
     ///
     /// # Errors
     /// When the runtime cannot watch it.
@@ -100,8 +102,8 @@ impl QuicSocket {
         Poll::Ready(found)
     }
 
-    /// Waits until the socket was destroyed. That wakes no reader of datagrams, so without any datagram it would not be
-    /// noticed.
+    /// Waits until the socket was destroyed. This event wakes no reader of datagrams, so without
+    /// datagrams it would not be noticed.
     pub fn destroyed(&self) -> impl Future<Output = io::Error> + use<> {
         let io = self.io.clone();
         async move {
@@ -115,7 +117,7 @@ impl QuicSocket {
                 {
                     return error;
                 }
-                // Until the next one.
+                // The loop waits for the next event.
                 ready.clear_ready_matching(Ready::ERROR);
             }
         }
@@ -144,7 +146,7 @@ mod tests {
         (QuicSocket::new(socket).expect("it is watched"), address)
     }
 
-    /// Receives into so many buffers.
+    /// Receives into this many buffers.
     async fn receive(socket: &QuicSocket, buffers: usize) -> usize {
         let mut room = vec![0; buffers << 16];
         let mut metas = vec![RecvMeta::default(); buffers];
@@ -160,7 +162,7 @@ mod tests {
         let (socket, address) = opened();
         let peer = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         for round in 0..50 {
-            // As many as there are buffers, fewer, and more.
+            // As many datagrams as there are buffers, fewer, and more.
             for _ in 0..=round % 5 {
                 peer.send_to(b"some", address).expect("room");
             }

@@ -92,7 +92,7 @@ pub struct StreamWaiters {
     pub fault: Option<FlowFault>,
 }
 
-/// Wakes the task that waits there.
+/// Wakes the waiting task, if there is one.
 pub fn wake(place: &mut Option<Waker>) {
     if let Some(waker) = place.take() {
         waker.wake();
@@ -159,7 +159,7 @@ impl EndpointShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The socket cannot be used any more, or is not used any more.
+    /// To be called when the socket cannot be used any more, or is not used any more.
     pub fn fail(&self) {
         self.failed.send_replace(true);
         let mut state = self.lock();
@@ -206,7 +206,7 @@ impl EndpointShared {
         std::mem::take(&mut called.dropped)
     }
 
-    /// A connection has no users any more.
+    /// To be called when a connection has no users any more.
     pub fn drop_connection(&self, number: u64) {
         self.called().dropped.push(number);
         self.call();
@@ -234,7 +234,7 @@ impl EndpointState {
         entry.gone.as_deref().or_else(|| self.endpoint.carrier(entry.handle))
     }
 
-    /// A connection, to act on it. Then the endpoint must be [called](EndpointShared::call).
+    /// A connection, to act on it. Afterwards the endpoint must be [called](EndpointShared::call).
     pub fn carrier_mut(&mut self, number: u64) -> Option<&mut Carrier> {
         let Self { endpoint, connections, .. } = self;
         let entry = connections.get_mut(&number)?;
@@ -264,7 +264,7 @@ impl EndpointState {
         self.connections.get_mut(&number)?.opened.pop_front()
     }
 
-    /// A stream has no users any more.
+    /// To be called when a stream has no users any more.
     pub fn forget_stream(&mut self, number: u64, id: StreamId, code: Code) {
         if let Some(carrier) = self.carrier_mut(number) {
             carrier.forget(id, code);
@@ -275,7 +275,8 @@ impl EndpointState {
         self.recount(number);
     }
 
-    /// A connection has no users any more: it is closed, and removed once none of its packets is on its way.
+    /// To be called when a connection has no users any more. It is closed, and removed once none of
+    /// its packets is on its way.
     pub fn forget(&mut self, number: u64, now: Instant) {
         if let Some(carrier) = self.carrier_mut(number) {
             carrier.close(now, Code::NO_ERROR);
@@ -309,7 +310,7 @@ impl EndpointState {
         }
     }
 
-    /// The connections are not driven any more.
+    /// To be called when the connections are not driven any more.
     pub fn lose_all(&mut self) {
         for entry in self.connections.values_mut() {
             if let Some(connection) = entry.inner.upgrade() {

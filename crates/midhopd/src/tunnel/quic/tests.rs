@@ -1,4 +1,4 @@
-//! Endpoints on loopback, and what comes to one of them for another.
+//! Endpoints on the loopback, and datagrams that one of them receives for another.
 
 use super::driver::send;
 use super::state::HANDED_MAX;
@@ -16,7 +16,7 @@ use tokio::time;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One of an address's endpoints, with a socket of its own here.
+/// One of an address's endpoints. In these tests each has a socket of its own.
 struct One {
     shard: Shard,
     endpoint: QuicEndpoint,
@@ -28,7 +28,7 @@ impl One {
         self.endpoint.local_addr()
     }
 
-    /// Waits until so many datagrams have come to it, and so many of them were for others.
+    /// Waits until it has received this many datagrams, of which this many were for others.
     async fn expect(&self, came: u64, handed: u64) {
         let counts = || (self.ledger.datagrams.value(), self.ledger.handed_datagrams.value());
         let reached = async {
@@ -81,7 +81,7 @@ async fn what_is_another_shard_s_is_handed_to_it_and_repairs_go_along() {
         let all = endpoints(3);
         let peer = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let send = |bytes: &[u8]| peer.send_to(bytes, all[0].address()).expect("room");
-        // A repair of which nothing is known stays where it came.
+        // A repair packet of an unknown address stays with its receiver.
         let repair = [&[0xa0, 0, 0, 3, 0][..], &[7; 40]].concat();
         send(&repair);
         all[0].expect(1, 0).await;
@@ -92,7 +92,7 @@ async fn what_is_another_shard_s_is_handed_to_it_and_repairs_go_along() {
         send(&short(&all[0].shard.ids().generate_cid()));
         all[0].expect(4, 2).await;
         assert_eq!(all[2].ledger.datagrams.value(), 0, "nothing came by its own socket");
-        // Nothing is handed to one whose socket is gone.
+        // Nothing is handed to an endpoint whose socket is gone.
         all[2].endpoint.fail();
         send(&short(&all[2].shard.ids().generate_cid()));
         all[0].expect(5, 2).await;
@@ -100,7 +100,7 @@ async fn what_is_another_shard_s_is_handed_to_it_and_repairs_go_along() {
     LocalSet::new().run_until(test).await;
 }
 
-/// Whatever ends what drives an endpoint, a panic as well: others learn of it, and open another one.
+/// Whatever ends the driver of an endpoint, also a panic: its users notice, and open another one.
 #[tokio::test]
 async fn an_endpoint_that_nobody_drives_has_failed() {
     let tasks = LocalSet::new();
@@ -113,7 +113,7 @@ async fn an_endpoint_that_nobody_drives_has_failed() {
     time::timeout(PATIENCE, endpoint.wait_idle()).await.expect("nothing is there");
 }
 
-/// What is received for an endpoint that is not driven is bounded.
+/// The datagrams that wait for an endpoint which is not driven are bounded.
 #[tokio::test]
 async fn one_that_does_not_read_is_handed_no_more_than_it_has_room_for() {
     let epoch = time::Instant::now();

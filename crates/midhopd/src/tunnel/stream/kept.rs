@@ -1,10 +1,11 @@
-//! What a stream keeps of a flow, so that the flow outlives the stream.
+//! The bytes of a flow that a stream keeps, so that the flow outlives the stream.
 //!
-//! A flow that can be resumed keeps what it has sent until the other end has passed it on. Each end confirms that, with
-//! bytes or the end of its own direction where it sends some, and otherwise after a pause.
+//! A flow that can be resumed keeps what it has sent until the other end has passed it on. Each end
+//! confirms that: together with bytes or the end of its own direction, or otherwise after a pause.
 //!
-//! Invariant: a half ends only after the other end's has, and after this end has confirmed that: until then it has
-//! something to confirm. A near end leaves a flow only when it knows that the far end has this confirmation: QUIC
+//! Invariant: a half ends only after the other end's half, and after this end has confirmed that
+//! end. Until then it still has something to confirm.
+//! A near end leaves a flow only when it knows that the far end has this confirmation: QUIC
 //! acknowledges it; over TCP the far end's half ends after it.
 
 use super::{Input, Output, StreamError};
@@ -25,10 +26,10 @@ use tokio::time::{Sleep, sleep};
 
 /// How long a few bytes that were passed on wait for others, before they are confirmed alone.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Unit: bytes. What each flow may keep, whatever the others do.
+/// Unit: bytes. What each flow may keep in any case.
 const KEPT_LEAST: u64 = 16 << 10;
 
-/// Under which identity a flow can be resumed, and how it is then requested.
+/// The identity of a flow that can be resumed, and the request for that.
 #[derive(Debug)]
 pub struct Offer {
     /// Its identity.
@@ -43,26 +44,26 @@ pub struct Offer {
 #[derive(Debug)]
 pub struct KeptBytes {
     sent: SentBytes,
-    /// Where they are kept; none: where no other process finds them.
+    /// The memory in which they are kept; none: another process does not find them.
     writer: Option<PoolWriter>,
-    /// Unit: bytes. How much all flows of the session may keep.
+    /// Unit: bytes. The most that all flows of the session may keep.
     most: u64,
-    /// Whether the flow can be resumed still.
+    /// Whether the flow can still be resumed.
     lasts: bool,
-    /// What has to be sent again over the present carrier, before anything else.
+    /// Bytes that have to be sent again over the present carrier, before anything else.
     again: VecDeque<Bytes>,
     end_again: bool,
     /// The offset to confirm with the next bytes.
     to_confirm: Option<u64>,
-    /// When that is done without any.
+    /// The timer after which it is confirmed without any bytes.
     pause: Option<Pin<Box<Sleep>>>,
     /// Whether a confirmation waits in the carrier.
     confirming: bool,
-    /// Whether this half has come to its end.
+    /// Whether this half has reached its end.
     ends: bool,
-    /// Whether the stream has, too.
+    /// Whether the stream's half has ended.
     ended: bool,
-    /// What is kept, among all of its session.
+    /// The kept bytes, counted for the session.
     count: KeptCount,
 }
 
@@ -74,12 +75,12 @@ pub struct KeptCount {
 }
 
 impl KeptCount {
-    /// A part of `all`. Unit: bytes.
+    /// Creates it as a part of `all`. Unit: bytes.
     pub fn of(all: &Arc<AtomicU64>) -> Self {
         Self { all: all.clone(), own: 0 }
     }
 
-    /// Unit: bytes. What the others leave of so much.
+    /// Unit: bytes. What the others leave of `most`.
     fn left_of(&self, most: u64) -> u64 {
         most.saturating_sub(self.all.load(Relaxed).saturating_sub(self.own))
     }
@@ -99,7 +100,7 @@ impl Drop for KeptCount {
 }
 
 impl KeptBytes {
-    /// Keeps at most so many bytes with the others of its session.
+    /// Creates it to keep at most this many bytes together with the others of its session.
     pub fn new(most: u64, count: KeptCount) -> Self {
         Self {
             sent: SentBytes::default(),
@@ -117,29 +118,29 @@ impl KeptBytes {
         }
     }
 
-    /// What another process has sent.
+    /// Creates it from what another process has sent.
     pub fn left(sent: SentBytes, most: u64, writer: PoolWriter) -> Self {
         Self { sent, writer: Some(writer), ..Self::new(most, KeptCount::default()) }
     }
 
-    /// What is kept is kept there from now on, where the next process finds it. Unchanged if there is no memory for what
-    /// is kept already.
+    /// Keeps the bytes in the memory of `writer` from now on, in which the next process finds them.
+    /// Nothing changes if there is no room for those that are kept already.
     pub fn keep_in(&mut self, mut writer: PoolWriter) {
         if self.sent.move_to(|offset, bytes| writer.write(offset, bytes)) {
             self.writer = Some(writer);
         }
     }
 
-    /// Whose bytes the next process finds, and how many have been sent.
+    /// The owner of the bytes, by which the next process finds them, and the number of sent bytes.
     pub fn found_as(&self) -> Option<(u64, u64)> {
         Some((self.writer.as_ref()?.owner(), self.sent.sent()))
     }
 
-    /// A copy of the bytes that are sent next, which is where they are kept.
+    /// Copies the bytes that are sent next into the memory in which they are kept.
     pub fn copy(&mut self, bytes: &[u8]) -> Option<Bytes> {
         let copy = self.writer.as_mut()?.write(self.sent.sent(), bytes);
         if copy.is_none() {
-            // There is no memory left. From here on the flow is one that ends with this process.
+            // The memory is full. From here on the flow ends with this process.
             self.writer = None;
         }
         copy
@@ -160,17 +161,17 @@ impl KeptBytes {
         self.sent.kept()
     }
 
-    /// Unit: bytes. What the other end has not confirmed as passed on; none where it confirms nothing.
+    /// Unit: bytes. Not confirmed by the other end as passed on; none: it confirms nothing.
     pub fn unconfirmed(&self) -> Option<u64> {
         self.lasts.then(|| self.sent.unconfirmed())
     }
 
-    /// Unit: bytes. What waits to be sent again.
+    /// Unit: bytes. Waiting to be sent again.
     pub fn waiting(&self) -> usize {
         self.again.iter().map(Bytes::len).sum()
     }
 
-    /// These bytes are sent. Returns what is sent before them.
+    /// To be called when these bytes are sent. Returns what has to be sent before them.
     pub fn put(&mut self, bytes: &Bytes, payload: Payload) -> Vec<u8> {
         if self.lasts {
             self.sent.put(bytes.clone(), self.count.left_of(self.most).max(KEPT_LEAST));
@@ -179,29 +180,30 @@ impl KeptBytes {
         self.to_confirm.take().map_or_else(Vec::new, |offset| payload.confirmation(offset))
     }
 
-    /// The flow's end is sent.
+    /// To be called when the flow's end is sent.
     pub fn put_end(&mut self) {
         self.sent.put_end();
     }
 
-    /// This half has come to its end. Whether that is to be done later.
+    /// To be called when this half has reached its end. Returns whether the stream ends later.
     pub fn end(&mut self) -> bool {
         self.ends = true;
         self.lasts
     }
 
-    /// Whether its stream has still to end.
+    /// Whether its stream still has to end.
     pub fn has_to_end(&self) -> bool {
         self.lasts && !self.ended
     }
 
-    /// What is to be sent again next; none: nothing. An empty piece is the flow's end.
+    /// The next piece to be sent again; none: there is none. An empty piece is the flow's end.
     pub fn next_again(&mut self) -> Option<Bytes> {
         let piece = self.again.pop_front();
         piece.or_else(|| std::mem::take(&mut self.end_again).then(Bytes::new))
     }
 
-    /// The flow will not be resumed. Whether this half had come to its end before.
+    /// To be called when the flow will not be resumed. Returns whether this half had reached its
+    /// end before.
     pub fn let_go(&mut self) -> bool {
         (self.sent, self.writer) = (SentBytes::default(), None);
         self.count.set(0);
@@ -209,23 +211,23 @@ impl KeptBytes {
         std::mem::replace(&mut self.lasts, false) && self.ends
     }
 
-    /// Whether the other end has passed on all, and the end.
+    /// Whether the other end has passed on all bytes, and the end.
     pub fn is_confirmed(&self) -> bool {
         self.sent.is_confirmed()
     }
 
-    /// Whether an end that has received up to `offset` can go on.
+    /// Whether the flow can continue with an end that has received up to `offset`.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub fn can_go_on_after(&self, offset: u64) -> Result<(), NotResumable> {
         self.sent.after(offset).map(drop)
     }
 
-    /// Another carrier takes the place of the one before: what the other end lacks is sent again.
+    /// Continues over another carrier: what the other end lacks is sent again.
     ///
     /// # Errors
-    /// When that is not kept.
+    /// When that is not kept any more.
     pub fn go_on_after(&mut self, offset: u64, count: KeptCount) -> Result<(), NotResumable> {
         (self.again, self.end_again) = self.sent.after(offset)?;
         self.count = count;
@@ -235,8 +237,8 @@ impl KeptBytes {
     }
 }
 
-/// Exchanges confirmations with the other end of a flow that can be resumed: this end has passed on what it has received
-/// up to the offset `delivered`.
+/// Exchanges confirmations with the other end of a flow that can be resumed. This end has passed on
+/// what it has received up to the offset `delivered`.
 ///
 /// # Errors
 /// When the stream breaks, or the other end confirms what was never sent.
@@ -248,7 +250,7 @@ pub fn confirm(
 ) -> Result<(), StreamError> {
     let Some(kept) = output.kept.as_deref_mut().filter(|kept| kept.lasts) else { return Ok(()) };
     let Some(received) = &mut input.received else {
-        // The other end has not granted it.
+        // The other end has not granted that the flow can be resumed.
         output.give_up();
         return Ok(());
     };
@@ -295,7 +297,7 @@ pub fn confirm(
         kept.confirming = false;
         kept.ended |= is_ending;
     }
-    // Whatever its other bytes do, they begin again.
+    // The flow leaves the queue. Its other bytes enter it again.
     output.carrier.rest();
     if is_ending {
         output.carrier.end();
@@ -303,7 +305,8 @@ pub fn confirm(
     Ok(())
 }
 
-/// Whether the other end has this half's last confirmation, once the stream has ended; otherwise whether the stream broke.
+/// Whether the other end has this half's last confirmation, once the stream has ended; an error
+/// if the stream broke.
 /// Over TCP the other end's half has ended then.
 pub fn poll_confirmation_arrived(
     output: &mut Output,
@@ -319,7 +322,7 @@ pub fn poll_confirmation_arrived(
     }
 }
 
-/// Whether the other end has passed on all of the flow; otherwise whether the stream broke.
+/// Whether the other end has passed on all of the flow; an error if the stream broke.
 pub(super) fn poll_confirmed(
     output: &mut Output,
     cx: &mut Context<'_>,
@@ -328,7 +331,8 @@ pub(super) fn poll_confirmed(
     if kept.is_confirmed() {
         return Some(Poll::Ready(Ok(())));
     }
-    // All was acknowledged by the carrier's other end: its confirmation follows, or has been lost with the carrier.
+    // The carrier's other end has acknowledged everything. Its confirmation follows, or has been
+    // lost with the carrier.
     Some(match output.carrier.poll_stopped(cx) {
         Poll::Ready(Err(fault)) => Poll::Ready(Err(fault)),
         Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,

@@ -1,4 +1,4 @@
-//! A stream whose flow can be resumed, and what takes its place.
+//! Streams whose flows can be resumed, and how they are replaced.
 
 use super::kept::{KeptBytes, KeptCount, Offer};
 use super::{AwaitedGrant, Output, Stream, StreamError};
@@ -16,22 +16,22 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// How often it is confirmed what was passed on, in parts of what may be kept; after so many bytes at least. A thin
-/// return link carries a few such datagrams a second.
+/// Interval of the confirmations, as a fraction of the bytes that may be kept, and its minimum. A
+/// slow return link carries a few such datagrams a second.
 const CONFIRMATIONS: u64 = 16;
 const CONFIRMED_LEAST: u64 = 256 << 10;
 
-/// Unit: bytes. After so many it is confirmed what was passed on, where so many may be kept.
+/// Unit: bytes. Interval of the confirmations, if `most` may be kept.
 fn confirmed_each(most: u64) -> u64 {
     (most / CONFIRMATIONS).max(CONFIRMED_LEAST)
 }
 
-/// What the streams of a session share. Each holds it.
+/// State that the streams of a session share. Each stream holds it.
 #[derive(Debug, Default)]
 pub struct SessionSeat {
-    /// Unit: bytes. What they keep of flows that can be resumed.
+    /// Unit: bytes. The kept bytes of flows that can be resumed.
     kept: Arc<AtomicU64>,
-    /// Unit: seconds. How long the other end keeps flows, where it has announced that in a response.
+    /// Unit: seconds. How long the other end keeps flows, if it has announced that in a response.
     resumes: Arc<AtomicU64>,
     /// Whether the session was closed on purpose, and its flows with it.
     closed: AtomicBool,
@@ -48,34 +48,35 @@ impl SessionSeat {
         self.resumes.load(Relaxed) > 0
     }
 
-    /// The session is closed on purpose: no flow outlives it.
+    /// Records that the session is closed on purpose: no flow outlives it.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
     }
 }
 
-/// How far another process had come with a flow.
+/// The position of a flow that another process has left.
 #[derive(Debug)]
 pub struct LeftFlow {
-    /// What it had sent, and keeps.
+    /// Bytes that the process had sent, and keeps.
     pub sent: SentBytes,
-    /// Unit: bytes. What it had received and passed on.
+    /// Unit: bytes. Received and passed on.
     pub delivered: u64,
-    /// Whether it had passed on the end, too.
+    /// Whether the end was passed on as well.
     pub delivered_end: bool,
-    /// Where it is kept what is sent.
+    /// The memory in which sent bytes are kept.
     pub writer: PoolWriter,
 }
 
 impl Output {
-    /// Unit: bytes. What was sent, and the other end has not confirmed as passed on; none where it confirms nothing.
+    /// Unit: bytes. Sent, and not confirmed by the other end as passed on; none: it confirms
+    /// nothing.
     pub fn unconfirmed(&self) -> Option<u64> {
         self.kept.as_ref()?.unconfirmed()
     }
 }
 
 impl Stream {
-    /// The stream of a flow that another process has left. Its carrier is gone.
+    /// Creates the stream of a flow that another process has left. Its carrier is gone.
     pub fn left(flow: LeftFlow, offer: Offer, most: u64) -> Self {
         let LeftFlow { sent, delivered, delivered_end, writer } = flow;
         let mut this = Self::new(Connection::Gone, Sender::gone(), Receiver::gone(), false);
@@ -90,26 +91,26 @@ impl Stream {
         this
     }
 
-    /// The next process finds there what is kept.
+    /// Keeps the bytes in memory in which the next process finds them.
     pub fn keep_in(&mut self, writer: PoolWriter) {
         if let Some(kept) = &mut self.output.kept {
             kept.keep_in(writer);
         }
     }
 
-    /// From now on the flow can be resumed: at most so many bytes are kept for that. At the end that requests it, only if
-    /// the response grants it. To be called before any of the flow's bytes.
+    /// Makes the flow resumable: at most this many bytes are kept for that. At the requesting end
+    /// this applies only if the response grants it. To be called before any of the flow's bytes.
     pub fn keep(&mut self, offer: Offer, most: u64) {
         let count = self.kept_count();
         self.output.kept = Some(Box::new(KeptBytes::new(most, count)));
-        // What was read and put back before is read once more.
+        // Bytes that were read and put back are read once more.
         let returned = self.input.returned.iter().map(|piece| piece.len() as u64).sum();
         self.input.received = Some(Box::new(ReceivedBytes::of(returned, confirmed_each(most))));
         self.input.awaited = self.input.awaits_answer.then(|| Box::new(AwaitedGrant::Of(offer.id)));
         self.offer = Some(Box::new(offer));
     }
 
-    /// The announcements of responses on this stream are noted for its session.
+    /// Stores the announcements in responses on this stream for its session.
     pub fn note_announcements(&mut self) {
         let seconds = self.seat.as_ref().map(|seat| seat.resumes.clone());
         self.input.awaited = seconds.map(|it| Box::new(AwaitedGrant::Announcement(it)));
@@ -119,14 +120,15 @@ impl Stream {
         self.seat.as_ref().map_or_else(KeptCount::default, |seat| KeptCount::of(&seat.kept))
     }
 
-    /// Whether the flow can be resumed: the other end has granted that.
+    /// Whether the flow can be resumed, as the other end has granted.
     pub fn lasts(&self) -> bool {
         self.output.kept.as_ref().is_some_and(|kept| kept.lasts())
             && self.input.received.is_some()
             && !self.input.awaits_answer
     }
 
-    /// Whether the flow outlives this error of its stream: its carrier is gone, and nobody has ended it.
+    /// Whether the flow outlives this error of its stream: its carrier is gone, and it was not
+    /// ended on purpose.
     pub fn outlives(&self, error: &io::Error) -> bool {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
         let Some(StreamError::Lost(why)) = fault else { return false };
@@ -146,12 +148,12 @@ impl Stream {
         self.seat.as_ref().is_some_and(|seat| seat.closed.load(Relaxed))
     }
 
-    /// Unit: bytes. What is kept, so that the flow can be resumed.
+    /// Unit: bytes. Kept, so that the flow can be resumed.
     pub fn kept(&self) -> u64 {
         self.output.kept.as_ref().map_or(0, |kept| kept.bytes())
     }
 
-    /// Whether both ends have passed on all of the flow, and know it.
+    /// Whether both ends have passed on all of the flow, and have confirmed that.
     pub fn is_complete(&self) -> bool {
         self.output.kept.as_ref().is_some_and(|kept| kept.is_confirmed())
             && self.input.received.as_ref().is_some_and(|received| received.is_end_confirmed())
@@ -187,19 +189,19 @@ impl Stream {
         self.input.received.as_ref().map_or(0, |received| received.offset())
     }
 
-    /// Whether an end that has received the flow up to `offset` can go on from there.
+    /// Whether the flow can continue with an end that has received it up to `offset`.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub fn can_go_on_after(&self, offset: u64) -> Result<(), NotResumable> {
         let kept = self.output.kept.as_ref().filter(|kept| kept.lasts());
         kept.map_or(Err(NotResumable::Forgotten), |kept| kept.can_go_on_after(offset))
     }
 
-    /// The flow goes on by another stream, whose other end has received it up to `offset`.
+    /// Continues the flow on another stream, whose other end has received it up to `offset`.
     ///
     /// # Errors
-    /// When it cannot go on from there. Then nothing has changed.
+    /// When it cannot continue from there. Then nothing has changed.
     pub fn succeed(&mut self, by: Self, offset: u64) -> Result<(), NotResumable> {
         self.can_go_on_after(offset)?;
         let count = by.kept_count();
@@ -224,7 +226,8 @@ impl Stream {
             match Response::decode(&fields, self.input.payload) {
                 Ok(None) => {}
                 Ok(Some(Response::Granted)) => {
-                    // Otherwise it has opened another flow, which is reset as the stream is dropped.
+                    // Otherwise it has opened another flow, which is reset when the stream is
+                    // dropped.
                     let offset = resumption::resumed_at(&fields);
                     return offset.ok_or(StreamError::Wrong(Code::MESSAGE_ERROR));
                 }

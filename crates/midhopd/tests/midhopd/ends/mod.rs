@@ -1,5 +1,5 @@
 //! Both ends of a tunnel: a proxy on the gateway, which takes flows from the wire, and one on the
-//! server's host, to which it goes.
+//! server's host, to which the tunnel leads.
 use crate::stage::{Family, Stage};
 use midhop_pki::authority;
 use midhopd::data_plane::DataPlane;
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 /// The UDP port of the far end.
 pub const PORT: u16 = 4433;
 
-/// What the far end's peers may ask for: the stage's networks are private, a documentation prefix leads nowhere, and
-/// the servers are on the far end's own host.
+/// The targets that the far end's peers may request: the stage's networks are private, a
+/// documentation prefix leads nowhere, and the servers are on the far end's own host.
 pub const TARGETS: &str = "targets = [\"10.0.0.0/8\", \"fd00::/8\", \"192.0.2.0/24\", \
                            \"10.0.2.2/32\", \"fd00:0:0:2::2/128\"]\n";
 
@@ -32,17 +32,18 @@ impl Authority {
         self.0.path()
     }
 
-    /// Issues one for `name` that is valid from so many days from now to so many.
+    /// Issues a certificate for `name`. Its validity begins and ends this many days from now.
     pub fn issue(&self, name: &str, from: i64, to: i64) {
         self.issue_within(name, time::Duration::days(from), time::Duration::days(to));
     }
 
-    /// Issues one for `name` that is valid for so long from now.
+    /// Issues a certificate for `name` that is valid for this time from now.
     pub fn issue_for(&self, name: &str, lifetime: time::Duration) {
         self.issue_within(name, -time::Duration::DAY, lifetime);
     }
 
-    /// Makes a list of revoked certificates, `crl.pem`, on which are those that these names have now.
+    /// Makes a list of revoked certificates, `crl.pem`, with the present certificates of these
+    /// names.
     pub fn revoke(&self, names: &[&str]) {
         let serial = |name: &&str| {
             let pem = std::fs::read(self.path().join(format!("{name}.pem"))).expect("a file");
@@ -75,7 +76,7 @@ impl Authority {
         rcgen::Issuer::from_ca_cert_pem(&read("ca.pem"), key).expect("an authority")
     }
 
-    /// Issues one for `name` that has all of these names.
+    /// Issues a certificate for `name` with all of these names.
     pub fn issue_as(&self, name: &str, names: Vec<String>) {
         self.issue_to(name, names, -time::Duration::DAY, time::Duration::DAY);
     }
@@ -103,7 +104,7 @@ impl Authority {
         std::fs::set_permissions(key, mode).expect("its mode");
     }
 
-    /// The table of the daemon whose certificate is `name`'s.
+    /// The table of the daemon that has the certificate of `name`.
     pub fn table(&self, name: &str, more: &str) -> String {
         let at = self.path().display();
         format!(
@@ -121,7 +122,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Starts them; `intercept` adds to the near one's table of that name.
+    /// Starts them; `intercept` adds to the near end's table of that name.
     pub fn start(stage: &Stage, family: Family, intercept: &str) -> Self {
         Self::start_with(stage, family, intercept, ["", ""])
     }
@@ -134,7 +135,7 @@ impl Ends {
         Self { near, far, authority }
     }
 
-    /// A count of both ends' ledgers: the near end's, the far end's.
+    /// A count of both ends' ledgers: first the near end's, then the far end's.
     pub fn sums(&self, count: fn(&Ledger) -> &Counter) -> [u64; 2] {
         [&self.near, &self.far].map(|end| end.ledgers().iter().map(|it| count(it).value()).sum())
     }
@@ -152,7 +153,8 @@ pub fn near_config(
     format!("[intercept]\ninterfaces = \"lan0\"\n{intercept}{tables}")
 }
 
-/// The near end's tunnel, and the rule that sends all flows by it; `peer` and `rule` add to these.
+/// The near end's tunnel, and the rule that sends all flows through it; `peer` and `rule` add to
+/// these.
 pub fn near_tables(family: Family, authority: &Authority, peer: &str, rule: &str) -> String {
     let own = authority.table("near", "");
     let address = std::net::SocketAddr::new(family.server(), PORT);

@@ -1,4 +1,4 @@
-//! What a tunnel owes its flows, whatever carries it and whoever wrote its other end.
+//! What a tunnel must do for its flows, whatever carries it and whoever wrote its other end.
 
 use super::{exchange, fill, read_until_error, reset};
 use crate::stage::{ReadOnce, noise, queued, receive_all, send_all, until};
@@ -7,10 +7,10 @@ use std::net::{Shutdown, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// Opens a flow to the server through whatever there is: the client's end and the server's.
+/// Opens a flow to the server through the tunnel: the client's end and the server's.
 pub type Flow<'a> = &'a mut dyn FnMut() -> (TcpStream, TcpStream);
 
-/// What every partner is held to.
+/// The duties that every partner must fulfil.
 pub fn all(flow: Flow<'_>) {
     let (client, server) = flow();
     exchange(&client, &server, 20_000_000);
@@ -31,7 +31,7 @@ pub fn one_way(flow: Flow<'_>, from_server: bool) {
     });
 }
 
-/// One end is the first to end; the other answers after it has received that end.
+/// One end ends its stream first; the other one responds after it has received that end.
 pub fn half_closes(flow: Flow<'_>, from_server: bool) {
     let reply = noise(3, 4_000_000);
     let (first, second) = in_order(flow, from_server);
@@ -43,10 +43,11 @@ pub fn half_closes(flow: Flow<'_>, from_server: bool) {
     });
 }
 
-/// One end sends all it has and goes for good; the other, whose window is shut, reads only much later. It may
-/// have ended its own half before, and the one that goes have received that end.
+/// One end sends everything and closes. The other one, whose window is closed, reads only much
+/// later. It may have ended its own half before, and the closing end may have received that.
 pub fn late_readers(flow: Flow<'_>, from_server: bool, half_closed: bool) {
-    /// Long enough for an end to overtake bytes, or for a proxy to give up on who does not read.
+    /// Long enough for an end to overtake bytes, or for a proxy to give up an end that does not
+    /// read.
     const LATE: Duration = Duration::from_millis(300);
     let bytes = noise(8, 12 << 20);
     let (first, late) = in_order(flow, from_server);
@@ -67,13 +68,13 @@ pub fn late_readers(flow: Flow<'_>, from_server: bool, half_closed: bool) {
     });
 }
 
-/// A reset of one end is the other's.
+/// If one end resets, the other end receives a reset.
 pub fn resets(flow: Flow<'_>, from_server: bool) {
     let error = end_after_reset(flow, from_server).expect_err("a reset, not an end");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// What the other end receives of a reset.
+/// What the other end receives after a reset.
 pub fn end_after_reset(flow: Flow<'_>, from_server: bool) -> io::Result<usize> {
     let (mut resetting, mut other) = in_order(flow, from_server);
     resetting.write_all(b"so far").expect("writing");
@@ -83,16 +84,17 @@ pub fn end_after_reset(flow: Flow<'_>, from_server: bool) -> io::Result<usize> {
     other.read_once(&mut received)
 }
 
-/// A reset passes where all buffers are full, half-closed or not, once the other end reads.
+/// A reset arrives although all buffers are full, once the other end reads, half-closed or not.
 pub fn resets_of_full_flows(flow: Flow<'_>, from_server: bool, half_closed: bool) {
     let (_, kind) = reset_when_full(flow, from_server, half_closed);
     assert_eq!(kind, ErrorKind::ConnectionReset);
 }
 
-/// The same, and the other end gets all that was acknowledged first.
+/// The same, and the other end receives everything that was acknowledged first.
 pub fn late_resets(flow: Flow<'_>, from_server: bool, half_closed: bool) {
     let ((received, acknowledged), kind) = reset_when_full(flow, from_server, half_closed);
-    // First how it ended: a reader that waited in vain has received less as well, and lost nothing.
+    // The kind of end is checked first: a reader that timed out has received less as well, without
+    // a loss.
     assert_eq!(kind, ErrorKind::ConnectionReset, "after {received} of {acknowledged} bytes");
     assert!(received >= acknowledged, "{received} of {acknowledged} bytes came before the reset");
 }
@@ -118,7 +120,7 @@ fn reset_when_full(
     ((received, acknowledged), kind)
 }
 
-/// Reads up to what is no end, and counts.
+/// Counts the bytes until an error, which must not be an orderly end.
 pub fn count_until_error(mut stream: &TcpStream) -> (usize, ErrorKind) {
     let (mut received, mut buffer) = (0, vec![0; 1 << 16]);
     loop {
@@ -130,7 +132,7 @@ pub fn count_until_error(mut stream: &TcpStream) -> (usize, ErrorKind) {
     }
 }
 
-/// The end that has ended its half receives the reset, too, when the other breaks off.
+/// If the other end resets, an end that has ended its half receives the reset, too.
 pub fn resets_after_half_closes(flow: Flow<'_>, from_server: bool) {
     let (mut ended, mut resetting) = in_order(flow, from_server);
     send_all(&ended, b"a question");
@@ -142,7 +144,7 @@ pub fn resets_after_half_closes(flow: Flow<'_>, from_server: bool) {
     assert_eq!(read_until_error(&ended), ErrorKind::ConnectionReset);
 }
 
-/// A flow whose reader stands still holds up no other, and loses nothing.
+/// A flow whose reader does not read holds up no other flow, and loses nothing.
 pub fn readers_that_stand_still(flow: Flow<'_>, from_server: bool) {
     let (writer, reader) = in_order(flow, from_server);
     let written = fill(&writer);
@@ -151,8 +153,8 @@ pub fn readers_that_stand_still(flow: Flow<'_>, from_server: bool) {
     assert_eq!(receive_all(&reader).len(), written);
 }
 
-/// A proxy is killed in the middle of a download and of an upload: what their readers have had of them is
-/// no whole.
+/// A proxy is killed in the middle of a download and of an upload: their readers must not take what
+/// they received for the whole.
 pub fn no_end_that_looks_whole(flow: Flow<'_>, kill: impl FnOnce()) {
     let (down, up) = (flow(), flow());
     let bytes = noise(9, 1 << 20);

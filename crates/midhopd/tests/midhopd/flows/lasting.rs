@@ -1,4 +1,4 @@
-//! Flows through a tunnel that outlive what befalls it, or the processes that relay them.
+//! Flows through a tunnel that outlive faults of the tunnel, or the processes that relay them.
 
 use super::pass;
 use crate::ends::PORT;
@@ -12,11 +12,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::scope;
 use std::time::Duration;
 
-/// Bounds a flow that stands still: what befalls it may take a while on a busy machine.
+/// Bounds a flow that stands still: a fault may last a while on a busy machine.
 const LONG: Duration = PATIENCE.saturating_mul(6);
 
-/// How many of the flows of [`outlive`] surely go on: three without bytes, and two whose ends let little wait. The rest of
-/// the other two may wait in the kernel of whom it is for: then the tunnel has no more to do with them.
+/// The number of flows of [`outlive`] that are certainly resumed: three without bytes, and two
+/// whose ends leave little unread. The rest of the other two may wait in the receiver's kernel, and
+/// then the tunnel has finished with them.
 pub const SURELY: u64 = 5;
 
 /// Drops all packets of the tunnel, until [`mend`].
@@ -34,13 +35,14 @@ pub fn mend(stage: &Stage) {
     nft(&stage.server, "delete table inet cut");
 }
 
-/// How many flows were resumed with this outcome, as an end counts.
+/// Number of flows that were resumed with this outcome, as one end counts them.
 pub fn outcomes(host: &Namespace, outcome: &str) -> u64 {
     let name = format!("midhop_resumptions_total{{outcome=\"{outcome}\"}}");
     metric(&page(host, "/metrics"), &name)
 }
 
-/// A flow that can be resumed: the first one of a tunnel may be requested before both ends know that they resume flows.
+/// A flow that can be resumed. The first flow of a tunnel may be requested before both ends know
+/// that they resume flows, so another one precedes it.
 pub fn lasting_flow(stage: &Stage, family: Family) -> (TcpStream, TcpStream) {
     let listener = stage.listen(family);
     let (client, server) = stage.flow(&listener);
@@ -59,7 +61,7 @@ pub fn patient(flow: &(TcpStream, TcpStream)) {
     }
 }
 
-/// Waits until no end has a flow.
+/// Waits until neither end has a flow.
 pub fn none_is_left(stage: &Stage) {
     for host in [&stage.gateway, &stage.server] {
         wait_until_served(host);
@@ -67,7 +69,7 @@ pub fn none_is_left(stage: &Stage) {
     }
 }
 
-/// Both have ended in order, and nothing came behind that.
+/// Both have ended in order, and nothing followed.
 pub fn assert_ended(flow: &(TcpStream, TcpStream)) {
     for mut end in [&flow.0, &flow.1] {
         assert_eq!(end.read_once(&mut [0]).expect("an end is one for good"), 0);
@@ -75,7 +77,7 @@ pub fn assert_ended(flow: &(TcpStream, TcpStream)) {
     }
 }
 
-/// How far everybody has read, and may read.
+/// How far every reader has read, and may read.
 struct Gate {
     state: Mutex<GateState>,
     moved: Condvar,
@@ -98,7 +100,7 @@ impl Gate {
         self.moved.notify_all();
     }
 
-    /// Waits as long as `waits` says, and while nobody fails. Gives how far it is open.
+    /// Waits as long as `waits` holds and no thread has failed. Returns how far it is open.
     fn wait(&self, waits: impl Fn(&GateState) -> bool) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = |state: &mut GateState| waits(state) && !state.is_broken;
@@ -116,7 +118,7 @@ impl Gate {
     }
 }
 
-/// Lets all others fail at once where whoever has this does.
+/// Makes all other threads fail at once if the owner of this does.
 struct Failing<'a>(&'a Gate);
 
 impl Drop for Failing<'_> {
@@ -127,7 +129,7 @@ impl Drop for Failing<'_> {
     }
 }
 
-/// Reads up to the end what has to be `bytes`.
+/// Reads up to the end, and checks that this is `bytes`.
 fn receive_exactly(mut stream: &TcpStream, bytes: &[u8], gate: &Gate, reader: usize) {
     let _failing = Failing(gate);
     let (mut at, mut buffer) = (0, vec![0; 32 << 10]);
@@ -144,16 +146,16 @@ fn receive_exactly(mut stream: &TcpStream, bytes: &[u8], gate: &Gate, reader: us
     }
 }
 
-/// Both ends of several flows send much, something befalls them again and again in the middle of it, and all of it arrives.
-/// A flow that is idle, and such as have one end that has sent all, are among them. `events` befall them one after the
-/// other: the first one while everybody has read a part and nobody has read much more, each next one when everybody has got
-/// further since.
+/// Both ends of several flows send much, faults occur again and again in the middle, and everything
+/// arrives. Among the flows are an idle one, and flows with one end that has sent everything. The
+/// `events` occur one after the other: the first one when every reader has read a part and none
+/// much more, each later one when every reader has read more since.
 pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()]) {
     const BYTES: usize = 4_000_000;
-    /// What readers let wait in the kernel, of half of the flows: the more waits in the proxies.
+    /// What readers leave in the kernel, for half of the flows: so more waits in the proxies.
     const FEW: usize = 64 << 10;
     let listener = stage.listen(family);
-    // The first flows may be requested before it is known that they can be resumed.
+    // The first flow may be requested before it is known that flows can be resumed.
     let first = stage.flow(&listener);
     pass(&first.0, &first.1);
     let by = first.1.peer_addr().expect("a peer").ip();
@@ -211,7 +213,8 @@ pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()])
     }
     for (host, desk) in [(&stage.gateway, &pair.near), (&stage.server, &pair.far)] {
         let status = desk.status();
-        // One that was killed or replaced may have lost the word that a flow is complete, and then waits in vain.
+        // An end that was killed or replaced may have lost the confirmation that a flow is
+        // complete, and then waits in vain.
         if status.data_planes_killed_total + status.upgrades_total == 0 {
             assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(desk));
         }

@@ -1,4 +1,4 @@
-//! What is done to flows through a tunnel, and to the datagrams that it is made of.
+//! Operations on flows through a tunnel, and on the tunnel's datagrams.
 pub mod duties;
 pub mod lasting;
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// From now on no datagram reaches the far end of the tunnel, or comes from it.
+/// From now on no datagram reaches the far end of the tunnel, or leaves it.
 pub fn block(stage: &Stage) {
     nft(&stage.server, "add table inet block");
     for (hook, port) in [("input", "dport"), ("output", "sport")] {
@@ -39,7 +39,7 @@ pub fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
     });
 }
 
-/// A word there and one back.
+/// Four bytes in one direction, and four back.
 pub fn pass(mut from: &TcpStream, mut to: &TcpStream) {
     let mut received = [0; 4];
     from.write_all(b"ping").expect("writing");
@@ -55,17 +55,17 @@ pub fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// Bounds a test that hangs.
+/// Sets timeouts that bound a test that hangs.
 pub fn impatient(stream: &TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
 }
 
-/// Keys of a peer whose link is known, for tests that fill what a flow may hold: that follows the link, and is far more where
-/// none is configured.
+/// Keys of a peer whose link is known, for tests that fill what a flow may hold. This depends on
+/// the link, and is far more if none is configured.
 pub const KNOWN_LINK: &str = "rate = \"1 Gbit/s\"\nrate_in = \"1 Gbit/s\"\nrtt = \"10 ms\"\n";
 
-/// Reads up to what is no end.
+/// Reads until an error, which must not be an orderly end.
 pub fn read_until_error(mut stream: &TcpStream) -> ErrorKind {
     loop {
         match stream.read_once(&mut [0; 1 << 16]) {
@@ -76,7 +76,7 @@ pub fn read_until_error(mut stream: &TcpStream) -> ErrorKind {
     }
 }
 
-/// Writes until nothing fits anywhere.
+/// Writes until nothing is accepted any more.
 pub fn fill(mut stream: &TcpStream) -> usize {
     stream.set_nonblocking(true).expect("a mode");
     let (chunk, mut quiet, mut written) = (noise(4, 1 << 16), 0, 0);
@@ -94,13 +94,13 @@ pub fn fill(mut stream: &TcpStream) -> usize {
     written
 }
 
-/// Sends without an end until the other end is gone.
+/// Sends until the other end is gone.
 pub fn send_endlessly(mut stream: &TcpStream) {
     let piece = noise(4, 64 << 10);
     while stream.write_all(&piece).is_ok() {}
 }
 
-/// Counts what comes until the stream breaks.
+/// Counts received bytes until the stream breaks.
 pub fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = stream.read_once(&mut buffer)
@@ -110,8 +110,8 @@ pub fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
     }
 }
 
-/// Flows on which the server sends without an end, and so does the client where `both`. What has come
-/// of each to the client.
+/// Flows on which the server sends without end, and if `both`, so does the client. Counts what each
+/// client has received.
 pub fn with_bulk(
     stage: &Stage,
     listener: &TcpListener,
@@ -136,7 +136,8 @@ pub fn with_bulk(
     });
 }
 
-/// Ends a flow when it goes, also where a test fails: who writes or reads without an end would never end else.
+/// Ends a flow when it is dropped, also if a test fails: otherwise a thread that writes or reads
+/// without end would never end.
 pub struct EndedFlow<F: Borrow<(TcpStream, TcpStream)>>(pub F);
 
 impl<F: Borrow<(TcpStream, TcpStream)>> Drop for EndedFlow<F> {
@@ -151,7 +152,7 @@ pub fn sum(counts: &[AtomicU64]) -> u64 {
     counts.iter().map(|count| count.load(Relaxed)).sum()
 }
 
-/// Waits for bytes, which come as fast as the link lets them.
+/// Waits for this many bytes, which arrive at the link's rate.
 pub fn await_bytes(counts: &[AtomicU64], bytes: u64) {
     let start = sum(counts);
     while sum(counts) < start + bytes {

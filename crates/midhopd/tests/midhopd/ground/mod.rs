@@ -1,6 +1,6 @@
-//! The stage with one more host behind its server's, which is the ground here.
+//! The stage with one more host behind the server's host, which is the ground here.
 //!
-//! `client – gateway – ground – origin`, whose route back is by the ground.
+//! `client – gateway – ground – origin`, whose route back leads through the ground.
 use crate::stage::{Family, PATIENCE, Stage};
 use midhop_testbed::namespace::{Namespace, veth};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,12 +20,12 @@ pub fn at(family: Family, net: u8, host: u8) -> IpAddr {
 }
 
 impl Ground {
-    /// Sets it; `None` where the host lets this user make no namespaces.
+    /// Sets it up; `None` if this user may create no namespaces on the host.
     pub fn set() -> Option<Self> {
         Some(Self::behind(Stage::set()?))
     }
 
-    /// The same behind a stage whose link is another.
+    /// The same behind a stage with another link.
     pub fn behind(stage: Stage) -> Self {
         let origin = Namespace::create("origin").expect("a namespace for the origin");
         let macs = veth(&stage.server, "out0", &origin, "out0", 1500).expect("the origin's link");
@@ -52,7 +52,7 @@ impl Ground {
         self.origin.run(|| TcpListener::bind(address)).expect("entering").expect("a listener")
     }
 
-    /// A flow to the origin, and whom that sees.
+    /// A flow to the origin, and the address that the origin sees.
     pub fn flow(&self, listener: &TcpListener) -> (TcpStream, TcpStream, SocketAddr) {
         let (client, server) = self.stage.flow(listener);
         let seen = server.peer_addr().expect("a peer");
@@ -66,7 +66,8 @@ impl Ground {
         self.stage.client.run(bind).expect("entering").expect("a listener")
     }
 
-    /// A flow that the origin opens to the client: the origin's end, the client's, and whom that sees.
+    /// A flow that the origin opens to the client: the origin's end, the client's end, and the
+    /// address that the client sees.
     pub fn flow_inwards(&self, listener: &TcpListener) -> (TcpStream, TcpStream, SocketAddr) {
         let address = listener.local_addr().expect("an address");
         let connect = || TcpStream::connect_timeout(&address, PATIENCE);

@@ -1,4 +1,5 @@
-//! TCP by hand: somebody without a kernel, who sends packets as a test wants them and receives what comes.
+//! TCP by hand: an end without a kernel that sends the packets that a test wants, and receives what
+//! arrives.
 use crate::stage::{Family, PATIENCE, Stage, nft};
 use midhop_testbed::namespace::Namespace;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -24,34 +25,36 @@ pub const HOP_BY_HOP: u8 = 0;
 pub const ROUTING: u8 = 43;
 pub const AUTHENTICATION: u8 = 51;
 pub const DESTINATION: u8 = 60;
-/// When whoever has no answer sends again.
+/// Interval of retransmissions while there is no response.
 const AGAIN: Duration = Duration::from_millis(1000);
-/// All packets that come to a host, whatever they are: `ETH_P_ALL` in network order.
+/// All packets that arrive at a host: `ETH_P_ALL` in network order.
 const ALL: i32 = 0x0300;
 
-/// How a packet differs from what everybody sends.
+/// How a packet differs from the usual ones.
 #[derive(Debug, Clone, Default)]
 pub struct Odd {
     /// IPv4: options, a multiple of four bytes.
     pub ip_options: Vec<u8>,
-    /// IPv6: extension headers, each its kind and its bytes, of which the first is left open.
+    /// IPv6: extension headers, each with its kind and its bytes. The first byte, the next header,
+    /// is filled in later.
     pub headers: Vec<(u8, Vec<u8>)>,
-    /// It comes in fragments of so many bytes behind the IP header, a multiple of eight; 0 or none: whole.
+    /// It is sent in fragments with this many bytes behind the IP header, a multiple of eight; 0 or
+    /// none: whole.
     pub fragments: Option<usize>,
-    /// The class of service, with the bits of ECN.
+    /// The class of service, including the ECN bits.
     pub class: u8,
-    /// Options of TCP, a multiple of four bytes.
+    /// TCP options, a multiple of four bytes.
     pub options: Vec<u8>,
-    /// More flags.
+    /// Additional flags.
     pub flags: u8,
     /// The urgent pointer.
     pub urgent: u16,
     pub bad_checksum: bool,
-    /// IPv6: where it goes in the end, behind the stops of its routing header.
+    /// IPv6: the final destination, behind the addresses of its routing header.
     pub beyond: Option<IpAddr>,
 }
 
-/// A segment that came.
+/// A received segment.
 #[derive(Debug, Clone)]
 pub struct Segment {
     pub from: SocketAddr,
@@ -69,7 +72,7 @@ impl Segment {
     }
 }
 
-/// On which side of the gateway somebody is.
+/// The side of the gateway on which an end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Client,
@@ -82,21 +85,21 @@ pub struct Hand {
     receive: Socket,
     pub own: SocketAddr,
     pub other: SocketAddr,
-    /// The next sequence number that it sends.
+    /// The sequence number that it sends next.
     pub next: u32,
-    /// The next that it expects.
+    /// The sequence number that it expects next.
     pub expected: u32,
-    /// What it announces that it takes.
+    /// The window that it announces.
     pub window: u16,
-    /// What has come, in order.
+    /// Received bytes, in order.
     pub received: Vec<u8>,
-    /// What has come out of order.
+    /// Bytes received out of order.
     later: BTreeMap<u32, Vec<u8>>,
     /// Whether the other end has ended its half.
     pub ended: bool,
 }
 
-/// The address of a hand: no kernel answers there.
+/// The address of an end without a kernel: no kernel responds there.
 pub fn address(place: Place, family: Family) -> IpAddr {
     match (place, family) {
         (Place::Client, Family::V4) => [10, 0, 5, 9].into(),
@@ -106,7 +109,7 @@ pub fn address(place: Place, family: Family) -> IpAddr {
     }
 }
 
-/// Leads packets for the hands of both places there, and keeps the kernels there from them.
+/// Routes packets for these ends to both places, and keeps the kernels there from responding.
 pub fn prepare(stage: &Stage) {
     for (place, host, device) in
         [(Place::Client, &stage.client, "lan0"), (Place::Server, &stage.server, "wan0")]
@@ -133,7 +136,7 @@ pub fn prepare(stage: &Stage) {
 }
 
 impl Hand {
-    /// Somebody at a place that was prepared, at this port.
+    /// An end at a prepared place, with this port.
     pub fn new(stage: &Stage, place: Place, family: Family, port: u16) -> Self {
         let host: &Namespace = if place == Place::Client { &stage.client } else { &stage.server };
         let domain = if family == Family::V4 { Domain::IPV4 } else { Domain::IPV6 };
@@ -159,7 +162,7 @@ impl Hand {
         }
     }
 
-    /// Opens a connection: the SYN looks so, and what ends the handshake does too.
+    /// Opens a connection: `odd` describes the SYN, and the last packet of the handshake.
     pub fn connect(&mut self, other: SocketAddr, odd: &Odd) {
         self.other = other;
         let first = self.next;
@@ -170,7 +173,7 @@ impl Hand {
         self.send(ACK, self.next, b"", &Odd::default());
     }
 
-    /// Waits for a SYN from anybody. It is not answered yet.
+    /// Waits for a SYN of any connection. It is not answered yet.
     pub fn wait_for_syn(&mut self) -> Segment {
         let begin = Instant::now();
         loop {
@@ -184,18 +187,18 @@ impl Hand {
         }
     }
 
-    /// Answers a SYN, and waits until its sender is connected.
+    /// Accepts a connection, and waits until the client is connected.
     pub fn accept(&mut self) {
         self.accept_oddly(&Odd { options: vec![2, 4, 5, 0xb4], ..Odd::default() });
     }
 
-    /// The same, with an answer that looks so.
+    /// The same, with a SYN-ACK that `odd` describes.
     pub fn accept_oddly(&mut self, odd: &Odd) {
         self.wait_for_syn();
         self.answer(odd);
     }
 
-    /// Answers the SYN that it has waited for.
+    /// Answers the SYN that was received.
     pub fn answer(&mut self, odd: &Odd) {
         let first = self.next;
         let segment = self.insist(SYN | ACK, first, b"", odd, |segment| {
@@ -217,7 +220,7 @@ impl Hand {
         self.insist(ACK | PSH, at, bytes, odd, |segment| is_before(end, segment.acknowledged));
     }
 
-    /// Ends its half, until that is acknowledged.
+    /// Sends a FIN, until it is acknowledged.
     pub fn end(&mut self) {
         let at = self.next;
         let end = at.wrapping_add(1);
@@ -227,7 +230,7 @@ impl Hand {
         });
     }
 
-    /// Receives until so many bytes have come, or the end, and acknowledges them.
+    /// Receives until this many bytes have arrived, or the end, and acknowledges them.
     pub fn receive_data(&mut self, count: usize) {
         let begin = Instant::now();
         while self.received.len() < count && !self.ended {
@@ -260,7 +263,7 @@ impl Hand {
         self.send(RST | ACK, self.next, b"", &Odd::default());
     }
 
-    /// Sends until something comes that is an answer. What else comes is taken.
+    /// Sends until a response arrives. Other segments are taken as well.
     fn insist(
         &mut self,
         flags: u8,
@@ -290,7 +293,7 @@ impl Hand {
         }
     }
 
-    /// Puts what came into order.
+    /// Puts received bytes in order.
     pub fn take(&mut self, segment: &Segment) {
         if !segment.bytes.is_empty() {
             self.later.insert(segment.sequence, segment.bytes.clone());
@@ -313,7 +316,7 @@ impl Hand {
         }
     }
 
-    /// The next segment of the connection; none: none came in this time.
+    /// The next segment of the connection; none: none arrived in this time.
     pub fn listen(&self, patience: Duration) -> Option<Segment> {
         let begin = Instant::now();
         let mut packet = vec![0; 70_000];
@@ -354,7 +357,7 @@ impl Hand {
     }
 }
 
-/// Whether a sequence number is not behind another.
+/// Whether a sequence number is not after another.
 fn is_before(one: u32, other: u32) -> bool {
     other.wrapping_sub(one) < 1 << 31
 }
@@ -370,7 +373,7 @@ fn packets(from: IpAddr, to: IpAddr, tcp: &[u8], odd: &Odd, number: u16) -> Vec<
         let mut packet = Vec::new();
         match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                // Only the first fragment has the options that are not to be copied.
+                // Only the first fragment has the options that are not copied.
                 let header = 20 + odd.ip_options.len();
                 packet.extend([0x40 | (header / 4) as u8, odd.class]);
                 packet.extend(((header + piece.len()) as u16).to_be_bytes());
@@ -412,7 +415,7 @@ fn packets(from: IpAddr, to: IpAddr, tcp: &[u8], odd: &Odd, number: u16) -> Vec<
     packets
 }
 
-/// A segment, and to whom it came.
+/// A segment, and its receiver.
 fn read(packet: &[u8]) -> Option<(Segment, SocketAddr)> {
     let mut headers = Vec::new();
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
@@ -421,7 +424,7 @@ fn read(packet: &[u8]) -> Option<(Segment, SocketAddr)> {
             let to: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
             let header = usize::from(packet[0] & 15) * 4;
             let whole = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
-            // A super-packet of the kernel's may be too long to say so.
+            // A super-packet of the kernel may be too long for the length field.
             let whole = if whole == 0 { packet.len() } else { whole };
             (from.into(), to.into(), packet.get(header..whole)?)
         }
@@ -459,7 +462,7 @@ fn read(packet: &[u8]) -> Option<(Segment, SocketAddr)> {
     Some((segment, SocketAddr::new(to, short(2)?)))
 }
 
-/// RFC 1071 of a segment and its pseudo-header.
+/// The checksum (RFC 1071) of a segment and its pseudo-header.
 fn checksum(from: IpAddr, to: IpAddr, tcp: &[u8]) -> u16 {
     let mut bytes = Vec::new();
     match (from, to) {

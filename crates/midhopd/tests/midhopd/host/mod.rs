@@ -1,4 +1,4 @@
-//! A proxy over HTTP/3 that answers when a test asks for it, and as it asks.
+//! A proxy over HTTP/3 that responds when a test says so, and as the test says.
 use crate::ends::Authority;
 use crate::stage::PATIENCE;
 use bytes::Bytes;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-/// A proxy to which one tunnel comes.
+/// A proxy that accepts one tunnel.
 pub struct Host {
     runtime: Runtime,
     endpoint: quinn::Endpoint,
 }
 
-/// What has come to it.
+/// The connection of a near end.
 pub struct Guest<'a> {
     runtime: &'a Runtime,
     pub connection: quinn::Connection,
@@ -27,7 +27,7 @@ pub struct Guest<'a> {
     _control: quinn::SendStream,
 }
 
-/// A flow that it was asked for.
+/// A flow that the near end has requested.
 pub struct Asked<'a> {
     runtime: &'a Runtime,
     pub fields: Vec<Field>,
@@ -38,7 +38,7 @@ pub struct Asked<'a> {
 }
 
 impl Host {
-    /// A proxy at `address`, which shows the certificate that an authority has issued to `name`.
+    /// Creates a proxy at `address` with the certificate that an authority has issued to `name`.
     pub fn new(
         namespace: &Namespace,
         address: &str,
@@ -78,7 +78,7 @@ impl Host {
     }
 }
 
-/// A server over QUIC, which shows the certificate that an authority has issued to `name`.
+/// The configuration of a QUIC server with the certificate that an authority has issued to `name`.
 pub fn shows(authority: &Authority, name: &str, protocol: &[u8]) -> quinn::ServerConfig {
     let stem = authority.path().join(name);
     let chain = CertificateDer::pem_file_iter(stem.with_extension("pem")).expect("a file");
@@ -125,7 +125,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Waits for so many bytes of the flow, or for its end, whichever is first.
+    /// Waits for this many bytes of the flow, or for its end, whichever is first.
     pub fn receive_data(&mut self, count: usize) -> Vec<u8> {
         let runtime = self.runtime;
         let come = async {
@@ -142,19 +142,19 @@ impl Asked<'_> {
         runtime.block_on(in_time(come))
     }
 
-    /// Waits until whoever asked breaks off.
+    /// Waits until the near end resets the request.
     pub fn receive_reset(&mut self) {
         let come = self.runtime.block_on(in_time(self.receive.received_reset()));
         assert!(matches!(come, Ok(Some(_))), "{come:?}");
     }
 
-    /// Answers.
+    /// Sends a response.
     pub fn answer(&mut self, pairs: &[(&'static str, &'static str)]) {
         let fields: Vec<_> = pairs.iter().map(|(name, value)| Field::new(*name, *value)).collect();
         self.send_frame(frame::HEADERS, &field::encode(&fields));
     }
 
-    /// Sends some of the flow.
+    /// Sends bytes of the flow.
     pub fn send_data(&mut self, bytes: &[u8]) {
         self.send_frame(frame::DATA, bytes);
     }
@@ -165,12 +165,12 @@ impl Asked<'_> {
         self.runtime.block_on(self.send.write_all(&out)).expect("somebody listens");
     }
 
-    /// Ends what it sends.
+    /// Ends the response.
     pub fn end(&mut self) {
         self.send.finish().expect("no reset");
     }
 
-    /// Takes no more, and ends what it sends: a denial's end.
+    /// Denies the request: sends the response, ends it, and stops the rest of the request.
     pub fn deny(&mut self, pairs: &[(&'static str, &'static str)]) {
         self.answer(pairs);
         self.end();

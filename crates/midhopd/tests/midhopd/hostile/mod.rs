@@ -1,7 +1,9 @@
-//! A peer that turned: it has a certificate, speaks QUIC, and never sends some of the bytes that it claims to have sent.
+//! A hostile peer: it has a certificate, speaks QUIC, and never sends some of the bytes that it
+//! claims to have sent.
 //!
-//! Its QUIC is quinn's. What is withheld is taken out of a packet's frames just before the packet is sealed, and
-//! padding takes its place: the packet is acknowledged, so nobody sends it again.
+//! Its QUIC is quinn's. Bytes are removed from a packet's frames just before the packet is
+//! encrypted, and padding takes their place. The packet is acknowledged, so the bytes are not sent
+//! again.
 use crate::ends::PORT;
 use crate::stage::{Family, PATIENCE};
 use crate::visitor::{Shown, tls};
@@ -25,10 +27,10 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-/// The bytes that are never sent: stream, offset.
+/// The bytes that are never sent: stream and offset.
 type Withheld = Arc<Mutex<Vec<(u64, u64)>>>;
 
-/// A peer.
+/// A hostile peer.
 pub struct Hostile {
     pub runtime: Runtime,
     pub connection: quinn::Connection,
@@ -43,12 +45,13 @@ pub struct Hostile {
 pub struct Flow {
     pub send: quinn::SendStream,
     pub receive: quinn::RecvStream,
-    /// Unit: bytes. What it has sent on the stream.
+    /// Unit: bytes. Sent on the stream so far.
     pub sent: u64,
 }
 
 impl Hostile {
-    /// Comes to the far end as whoever `shown` certifies. Where `heeds` it announces that it heeds credit.
+    /// Connects to the far end with the certificate in `shown`. If `heeds`, it announces that it
+    /// heeds credit.
     pub fn enter(namespace: &Namespace, family: Family, shown: &Shown, heeds: bool) -> Self {
         Self::enter_with(namespace, family, shown, heeds, quinn::TransportConfig::default())
     }
@@ -111,7 +114,7 @@ impl Hostile {
         }
     }
 
-    /// Asks for a flow and sends some of it at once. It waits for nothing.
+    /// Requests a flow and sends some of it at once. It does not wait.
     pub fn begin(&self, request: &Request, first: &[u8]) -> Flow {
         self.runtime.block_on(async {
             let (mut send, receive) = self.connection.open_bi().await.expect("a stream");
@@ -122,7 +125,8 @@ impl Hostile {
         })
     }
 
-    /// Asks for a flow, announces that some payload without an end follows, and waits for the answer's first bytes.
+    /// Requests a flow, announces payload without an end, and waits for the first bytes of the
+    /// response.
     pub fn ask(&self, request: &Request) -> Flow {
         self.runtime.block_on(async {
             let (mut send, mut receive) = self.connection.open_bi().await.expect("a stream");
@@ -141,12 +145,12 @@ impl Hostile {
         self.withheld.lock().expect("no panic").push((stream, flow.sent));
     }
 
-    /// Whether all that was to be withheld was.
+    /// Whether all bytes that were to be withheld have been withheld.
     pub fn has_withheld(&self) -> bool {
         self.withheld.lock().expect("no panic").is_empty()
     }
 
-    /// Sends as much as fits now. Gives how much that was; none: the stream is broken.
+    /// Sends as much as is accepted now. Returns how much that was; none: the stream is broken.
     pub fn send_some(&self, flow: &mut Flow, bytes: &[u8]) -> Option<usize> {
         let written = self.runtime.block_on(async { poll_immediate(flow.send.write(bytes)).await });
         match written {
@@ -167,7 +171,7 @@ impl Hostile {
     }
 }
 
-/// Starts sessions that withhold.
+/// Creates TLS sessions that withhold bytes.
 struct Crypto {
     inner: Arc<QuicClientConfig>,
     withheld: Withheld,
@@ -262,7 +266,7 @@ struct Key {
 impl PacketKey for Key {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let end = buf.len() - self.inner.tag_len();
-        // Short headers only: streams come with the keys of these.
+        // Only packets with short headers are changed: streams are only sent in these.
         if buf[0] & 0x80 == 0 {
             let mut withheld = self.withheld.lock().expect("no panic");
             withheld.retain(|(stream, offset)| {
@@ -302,7 +306,7 @@ impl PacketKey for Key {
     }
 }
 
-/// Where in a packet's payload the frame is that carries a byte of a stream (RFC 9000 §19).
+/// The position of the frame in a packet's payload that carries a byte of a stream (RFC 9000 §19).
 fn frame_of(payload: &[u8], stream: u64, offset: u64) -> Option<std::ops::Range<usize>> {
     let mut at = 0;
     while at < payload.len() {
@@ -343,7 +347,7 @@ fn frame_of(payload: &[u8], stream: u64, offset: u64) -> Option<std::ops::Range<
                 at += 8;
                 0
             }
-            // The last of a packet.
+            // A connection's close is the last frame of a packet.
             0x1c | 0x1d => return None,
             0xaf => 4,
             other => panic!("a frame that nobody expected: {other:#x}"),

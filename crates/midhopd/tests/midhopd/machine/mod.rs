@@ -1,4 +1,4 @@
-//! A machine that is administered with a real systemd, in namespaces of its own.
+//! A machine with a real systemd, in namespaces of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A machine that is not up by then does not come.
+/// Time in which a machine must have started.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running systemd, with this host's files; what is written there is lost with it.
+/// A running systemd, with this host's files. What is written there is discarded with it.
 pub struct Machine {
     systemd: Child,
-    /// As the host counts processes.
+    /// The process number on the host.
     pid: String,
     directory: TempDir,
-    /// The control group below which its own are.
+    /// The control group that contains its own.
     group: PathBuf,
 }
 
 impl Machine {
-    /// Boots one; none, with a word about it, where this host has not what it takes.
+    /// Boots a machine; none, with a message, if this host lacks something for it.
     pub fn boot() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() || !Path::new("/lib/systemd/systemd").exists() {
             midhop_testkit::skipped("a machine with systemd takes root, and systemd");
@@ -33,7 +33,7 @@ impl Machine {
         let directory = tempfile::tempdir().expect("a directory");
         let program = Path::new(env!("CARGO_BIN_EXE_midhopd")).parent().expect("a directory");
         let console = std::fs::File::create(directory.path().join("said")).expect("a file");
-        // It ends with this thread, however that ends.
+        // The machine ends with this thread.
         let mut boot = Command::new("setpriv");
         boot.args(["--pdeathsig", "KILL", "unshare", "--mount"]);
         boot.args(["sh", "-c", include_str!("boot.sh"), "sh"]);
@@ -44,7 +44,8 @@ impl Machine {
         machine.is_up().then_some(machine)
     }
 
-    /// Waits until it is up. Not, with a word about it, where it ends before it has its own root.
+    /// Waits until it has started. Returns false, with a message, if it ends before it has its own
+    /// root directory.
     fn is_up(&mut self) -> bool {
         let begin = Instant::now();
         let file = |name: &str| self.directory.path().join(name);
@@ -69,17 +70,17 @@ impl Machine {
         }
     }
 
-    /// Runs a line of a shell there, in the repository.
+    /// Runs a shell command there, in the repository.
     pub fn run(&self, line: &str) -> Output {
         let mut enter = Command::new("nsenter");
         enter.args(["--target", &self.pid, "--all", "--root", "--"]);
-        // Never on the host, whatever has become of the machine.
+        // The command never runs on the host, whatever has happened to the machine.
         let line =
             format!("test -e /machine-of-a-test && cd '{}' && {line}", repository().display());
         enter.args(["sh", "-c", &line]).stdin(Stdio::null()).output().expect("nsenter")
     }
 
-    /// The same, which must work; what it prints.
+    /// The same for a command that must succeed. Returns its output.
     #[track_caller]
     pub fn must(&self, line: &str) -> String {
         let output = self.run(line);
@@ -88,7 +89,7 @@ impl Machine {
         printed
     }
 
-    /// Waits until a service has logged it: what a signal asks for follows it.
+    /// Waits until a service has logged this, for example as the result of a signal.
     pub fn wait_for(&self, word: &str) {
         self.must(&format!("timeout 60 sh -c 'until grep -q \"{word}\" /said; do :; done'"));
     }
@@ -101,13 +102,13 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Whatever runs in it ends with its first process, for whose end `unshare` waits.
+        // Everything that runs in it ends with its first process, for which `unshare` waits.
         let killed = Command::new("kill").args(["-KILL", &self.pid]).status();
         if self.pid.is_empty() || !killed.is_ok_and(|status| status.success()) {
             let _ = self.systemd.kill();
         }
         let _ = self.systemd.wait();
-        // Its control groups outlive what was in them.
+        // Its control groups outlive their processes.
         let _ = Command::new("find").arg(&self.group).args(["-type", "d", "-delete"]).status();
     }
 }
@@ -117,7 +118,7 @@ fn repository() -> PathBuf {
     repository.canonicalize().expect("the repository")
 }
 
-/// A new one, where the host's hierarchy is mounted.
+/// Creates a control group, where the host's hierarchy is mounted.
 fn control_group() -> Option<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;

@@ -1,24 +1,24 @@
-//! Router set-ups as people have them: what is done to the gateway before anything is proxied, and
-//! what is tried through it.
+//! Router set-ups as people have them: the configuration of the gateway before anything is proxied,
+//! and the connections that are tried through it.
 //!
-//! The rule sets are written after the shapes that the programs and documents named leave on a
-//! router. `lan0` is the inside, `wan0` and `wan1` are two uplinks.
+//! The rule sets have the form that the named programs and documents produce on a router. `lan0` is
+//! the inside, `wan0` and `wan1` are two uplinks.
 
 /// One set-up.
 pub struct Case {
-    /// In one word.
+    /// A short name.
     pub name: &'static str,
     /// The administrator's nftables rules.
     pub rules: &'static str,
-    /// Commands of the administrator's, one a line.
+    /// Commands of the administrator, one per line.
     pub commands: &'static str,
     /// Rules for `iptables-restore` and `ip6tables-restore`.
     pub tables: Option<&'static str>,
-    /// What is tried, beside what every set-up is tried with.
+    /// Connections that are tried in addition to those of every set-up.
     pub probes: &'static [Probe],
     /// The interfaces that are intercepted.
     pub interfaces: &'static str,
-    /// Where the daemon cannot split it, the flow passes: why.
+    /// Why the flow passes by, if the daemon cannot split it.
     pub passes: Option<&'static str>,
 }
 
@@ -29,11 +29,11 @@ pub enum Probe {
     Out(u16),
     /// From the server to a port of the client.
     In(u16),
-    /// From the client to the server's address behind either uplink.
+    /// From the client to the server's address that both uplinks lead to.
     Far(u16),
     /// From the server to a port of the router's outer address (IPv4).
     Forwarded(u16),
-    /// From the client to the same.
+    /// From the client to a port of the router's outer address.
     Hairpin(u16),
 }
 
@@ -47,11 +47,11 @@ const PLAIN: Case = Case {
     passes: None,
 };
 
-/// What every set-up is tried with: a port that is open, one that firewalls close, and one at which
-/// nobody listens.
+/// Connections that are tried with every set-up: an open port, one that firewalls close, and one
+/// without a listener.
 pub const ALWAYS: [Probe; 4] = [Probe::Out(80), Probe::Out(81), Probe::Out(99), Probe::In(80)];
 
-/// What has mark 1 goes by the second uplink, nothing by the first.
+/// Packets with mark 1 leave by the second uplink, and none by the first.
 const SECOND_UPLINK_BY_MARK: &str = "
     ip rule add fwmark 1 pref 100 lookup 100
     ip route add default via 10.0.3.2 dev wan1 table 100
@@ -233,7 +233,7 @@ pub fn all() -> Vec<Case> {
             ip link set br0 up
             sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1",
             interfaces: "\"br0\", \"wan0\""),
-        // After Debian's /usr/share/doc/nftables/examples: a workstation's input filter, and NAT.
+        // From Debian's /usr/share/doc/nftables/examples: a workstation's input filter, and NAT.
         case!("debian-examples", rules: "
             table inet filter {
               chain input { type filter hook input priority 0
@@ -273,7 +273,7 @@ COMMIT
 -A POSTROUTING -o wan0 -j MASQUERADE
 COMMIT
 ")),
-        // After firewalld's nftables backend: raw reverse-path check, zones as chains.
+        // From firewalld's nftables backend: raw reverse-path check, zones as chains.
         case!("firewalld", rules: "
             table inet firewalld {
               chain mangle_PREROUTING { type filter hook prerouting priority mangle + 10
@@ -310,7 +310,7 @@ COMMIT
                 ip6 daddr { ::/96, ::ffff:0.0.0.0/96, 2002::/24 } reject with icmpv6 addr-unreachable
               }
             }"),
-        // After ufw's before and user chains.
+        // From ufw's before and user chains.
         case!("ufw", tables: Some("
 *filter
 :INPUT DROP [0:0]
@@ -350,7 +350,8 @@ COMMIT
 -A POSTROUTING -o wan0 -j MASQUERADE
 COMMIT
 ")),
-        // After what Docker leaves on a host that forwards: a published port, and no forwarding else.
+        // From what Docker installs on a host that forwards: a published port, and no other
+        // forwarding.
         case!("docker", tables: Some("
 *filter
 :INPUT ACCEPT [0:0]
@@ -376,7 +377,7 @@ COMMIT
 -A POSTROUTING ! -o lan0 -m addrtype ! --src-type LOCAL -j MASQUERADE
 COMMIT
 ")),
-        // After fw4 of OpenWrt 22.03.
+        // From fw4 of OpenWrt 22.03.
         case!("openwrt-fw4", rules: "
             table inet fw4 {
               chain input { type filter hook input priority filter; policy drop

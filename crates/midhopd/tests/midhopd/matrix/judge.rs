@@ -1,5 +1,6 @@
-//! Runs set-ups and judges them: a connection fares with the daemon as it did without, is split or assisted, and
-//! fares so again when the daemon was killed and when it was stopped.
+//! Runs set-ups and judges them. With the daemon a connection must have the same outcome as without
+//! it, and be split or assisted. When the daemon was killed, and when it was stopped, the outcome
+//! must be the same again.
 
 use super::cases::{ALWAYS, Case, Probe};
 use super::router::{Fate, Router};
@@ -13,15 +14,16 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// Connections of which the middle one counts.
+/// Number of connections of which the median is taken.
 const TIMES: usize = 5;
 
-/// What becomes of flows.
+/// How the daemon treats flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Treatment {
     AfterConnect,
     Early,
-    /// They pass by whole, and most of their acknowledgements are held for a while and leave by the daemon's own socket.
+    /// They pass by whole. Most of their acknowledgements are held for a while and leave by the
+    /// daemon's own socket.
     Assist,
 }
 
@@ -48,7 +50,7 @@ impl Treatment {
         }
     }
 
-    /// What the daemon counts of such flows.
+    /// The daemon's counter of such flows.
     fn action(self) -> &'static str {
         match self {
             Self::AfterConnect | Self::Early => "split",
@@ -65,16 +67,17 @@ struct Row {
     probe: Probe,
     without: Fate,
     with: Fate,
-    /// Whether the daemon did with it what it was to do.
+    /// Whether the daemon has treated it as configured.
     treated: bool,
-    /// Of a handshake, without and with.
+    /// The duration of a handshake, without the daemon and with it.
     took: Option<[Duration; 2]>,
     killed: Fate,
     stopped: Fate,
     faults: Vec<String>,
 }
 
-/// Tries set-ups, so many `at_a_time`, prints a table, and panics where one is not as without the daemon.
+/// Tries set-ups, this many `at_a_time`, and prints a table. Panics if one of them differs from the
+/// result without the daemon.
 pub fn run(cases: &[Case], at_a_time: usize) {
     let rows = Mutex::new(Vec::new());
     let each = |case| TREATMENTS.map(|treatment| (case, treatment));
@@ -167,7 +170,7 @@ fn tried(case: &Case, treatment: Treatment) -> Vec<Row> {
     rows
 }
 
-/// The middle of several handshakes, where there is one.
+/// The median of several handshakes, if there is one.
 fn latencies(router: &Router, tries: &[(Family, Probe)], fates: &[Fate]) -> Vec<Option<Duration>> {
     let middle = |(family, probe): &(Family, Probe)| {
         let mut took: Vec<Duration> =
@@ -179,7 +182,7 @@ fn latencies(router: &Router, tries: &[(Family, Probe)], fates: &[Fate]) -> Vec<
     tries.iter().zip(fates).map(|(own, fate)| connected(fate).then(|| middle(own))).collect()
 }
 
-/// Flows with which the daemon has done what it was to do.
+/// Number of flows that the daemon has treated as configured.
 fn total(router: &Router, treatment: Treatment) -> u64 {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect("127.0.0.1:9310")?;
@@ -202,7 +205,8 @@ fn total(router: &Router, treatment: Treatment) -> u64 {
 impl Row {
     fn judge(&mut self, case: &Case) {
         let mut faults = Vec::new();
-        // Who accepts early can only reset afterwards, and the client may be at any point by then.
+        // With early acceptance the proxy can only reset later, and the client may be at any point
+        // by then.
         let reset = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::NotConnected];
         let as_refused = self.treatment == Treatment::Early
             && self.without == Fate::Failed(ErrorKind::ConnectionRefused)

@@ -1,7 +1,7 @@
 //! A stage whose gateway is a router with two uplinks, and servers at both of its sides.
 //!
-//! `client lan0 – lan0 gateway wan0, wan1 – wan0, wan1 server`; the server has a further address that
-//! either uplink leads to.
+//! `client lan0 – lan0 gateway wan0, wan1 – wan0, wan1 server`; the server has a further address
+//! that both uplinks lead to.
 
 use super::cases::{Case, Probe};
 use crate::stage::{Family, PATIENCE, Stage};
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After this a SYN that nobody answers was dropped.
+/// Time after which a SYN without a response counts as dropped.
 const SILENCE: Duration = Duration::from_secs(2);
 /// More than one segment, so that more than a handshake passes.
 const BYTES: usize = 100_000;
@@ -22,17 +22,18 @@ pub struct Router {
     pub stage: Stage,
 }
 
-/// How a connection fared.
+/// The outcome of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It carried its bytes; this is whom the server saw, and whether the port was the client's own.
+    /// It carried its bytes; with the address that the server saw, and whether the port was the
+    /// client's own.
     Connected { seen: IpAddr, port_kept: bool },
     /// It ended with this error.
     Failed(ErrorKind),
 }
 
 impl Router {
-    /// Sets one up; `None` where the host lets this user make no namespaces.
+    /// Sets one up; `None` if this user may create no namespaces on the host.
     pub fn set(case: &Case) -> Option<Self> {
         let stage = Stage::set()?;
         let [gateway, server] =
@@ -56,11 +57,11 @@ impl Router {
         Some(router)
     }
 
-    /// Does what the administrator did.
+    /// Applies the administrator's configuration.
     fn administer(&self, case: &Case) {
         let gateway = &self.stage.gateway;
         if !case.rules.is_empty() {
-            // `nft` wants each brace on a line of its own.
+            // `nft` requires each brace on a line of its own.
             feed(gateway.command("nft").args(["-f", "-"]), &case.rules.replace("} }", "}\n}"));
         }
         for (tables, program) in case
@@ -114,7 +115,7 @@ impl Router {
         let took = start.elapsed();
         let fate = connected.and_then(|stream| talk(&stream)).unwrap_or_else(|error| {
             Fate::Failed(match error.kind() {
-                // A read that waits too long reports it by another name.
+                // A read that times out reports another error.
                 ErrorKind::WouldBlock => ErrorKind::TimedOut,
                 kind => kind,
             })
@@ -122,7 +123,7 @@ impl Router {
         (fate, took)
     }
 
-    /// What is in the gateway's firewall and routing policy, but for counters.
+    /// The content of the gateway's firewall and routing policy, without counters.
     pub fn traces(&self) -> String {
         let mut traces = String::new();
         for line in [
@@ -134,7 +135,7 @@ impl Router {
         ] {
             let output = self.stage.gateway.command("sh").args(["-c", line]).output();
             let output = output.expect("a shell").stdout;
-            // Routes that the kernel made of its own accord come and go.
+            // Routes that the kernel adds by itself appear and disappear.
             let lines = String::from_utf8_lossy(&output).into_owned();
             traces.extend(
                 lines.lines().filter(|line| !line.contains("fe80")).map(|line| format!("{line}\n")),

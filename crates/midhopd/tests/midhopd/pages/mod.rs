@@ -7,15 +7,15 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// Where it is, wherever the daemon is.
+/// The address of the page, for every daemon.
 pub const ADMIN: ([u8; 4], u16) = ([127, 0, 0, 1], 9310);
 
-/// A page of the daemon's in a namespace.
+/// A page of the daemon in a namespace.
 pub fn page(namespace: &Namespace, path: &str) -> String {
     try_page(namespace, path).expect("the daemon answers")
 }
 
-/// Waits until the data plane that there is takes new flows.
+/// Waits until the present data plane takes new flows.
 pub fn wait_until_served(namespace: &Namespace) {
     until("it serves", || {
         let answer = try_page(namespace, "/healthz");
@@ -42,7 +42,7 @@ pub fn json(namespace: &Namespace, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// Fails unless `answer` is as the schema of `subject` has it, without a key beyond those that it names, and without a
+/// Fails unless `answer` conforms to the schema of `subject`, without other keys, and without a
 /// quantity as text.
 pub fn assert_published(subject: &str, answer: &Value) {
     let printed = midhopd().args(["schema", "--of", subject]).output().expect("a schema");
@@ -72,7 +72,8 @@ pub fn of_workers(page: &str, name: &str) -> Vec<u64> {
     lines.map(|line| value(line).expect("a number") as u64).collect()
 }
 
-/// Unit: seconds. What so much of all that a histogram of each worker has stays at or below, as its bounds tell.
+/// Unit: seconds. The bound below which this part of all samples lies, from a histogram of each
+/// worker.
 pub fn quantile(page: &str, name: &str, part: f64) -> f64 {
     let mut bounds: Vec<(f64, u64)> = Vec::new();
     let start = format!("{name}_bucket{{");

@@ -1,4 +1,4 @@
-//! Both ends of a tunnel as programs of their own, with the congestion control that is meant for them.
+//! Both ends of a tunnel as separate programs, with the congestion control that is meant for them.
 use crate::ends::{Authority, far_config, near_config};
 use crate::pages::{ADMIN, page};
 use crate::program::{Desk, Running};
@@ -7,10 +7,10 @@ use midhop_status::control::answer::PeerStatus;
 use midhop_testbed::namespace::Namespace;
 
 pub const EARLY: &str = "accept = \"early\"\n";
-/// The rule of a near end without whose tunnel nothing passes.
+/// The rule of a near end that lets nothing pass without its tunnel.
 pub const REJECT: &str = "otherwise = \"reject\"\n";
 
-/// What the two begin with.
+/// The configurations of both ends.
 pub struct Pair {
     pub near: Desk,
     pub far: Desk,
@@ -18,7 +18,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// `near` and `far` add to each one's table of its peer, `rule` to the near one's rule.
+    /// `near` and `far` add to each end's table of its peer, `rule` to the near end's rule.
     pub fn new(near: &str, far: &str, rule: &str) -> Self {
         Self::over(Family::V4, near, far, rule)
     }
@@ -33,7 +33,7 @@ impl Pair {
         Self { near, far, _authority: authority }
     }
 
-    /// Starts both: the near one, the far one.
+    /// Starts both. Returns the near end and the far end.
     pub fn start(&self, stage: &Stage) -> [Running; 2] {
         let far = self.start_far(stage);
         [self.start_near(stage), far]
@@ -47,7 +47,7 @@ impl Pair {
         Running::start(stage, &self.near)
     }
 
-    /// Whether new flows of the near end go by this carrier.
+    /// Whether new flows of the near end use this carrier.
     pub fn goes_by(&self, stage: &Stage, carrier: &str) -> bool {
         let wanted = format!("midhop_peer_carrier{{peer=\"far\",carrier=\"{carrier}\"}} 1");
         page(&stage.gateway, "/metrics").lines().any(|line| line == wanted)
@@ -58,12 +58,12 @@ impl Pair {
         tunnels(&stage.gateway, "far")
     }
 
-    /// The far end's.
+    /// The far end's open tunnels, and those of them over TCP.
     pub fn tunnels_of_far(&self, stage: &Stage) -> [u64; 2] {
         tunnels(&stage.server, "near")
     }
 
-    /// What the near end reports of the far one.
+    /// What the near end reports of the far end.
     pub fn far_seen(&self) -> PeerStatus {
         self.near.peer("far")
     }

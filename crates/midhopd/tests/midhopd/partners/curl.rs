@@ -1,4 +1,4 @@
-//! libcurl as a near end: an HTTP client whose proxy is asked over HTTP/3.
+//! libcurl as a near end: an HTTP client that sends requests to its proxy over HTTP/3.
 
 use super::{Had, had, identity, output, python, sources};
 use crate::ends::Authority;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Python that has libcurl, and our program; `None`, said loudly, where that cannot be had, or where
-/// this libcurl asks no proxy over HTTP/3.
+/// Python with libcurl, and our program. `None`, with a clear message, if that is not available, or
+/// if this libcurl cannot use a proxy over HTTP/3.
 pub fn words() -> Option<&'static [PathBuf]> {
     static CURL: Had = OnceLock::new();
     had(CURL.get_or_init(|| {
@@ -20,7 +20,7 @@ pub fn words() -> Option<&'static [PathBuf]> {
     }))
 }
 
-/// One exchange of libcurl's on the gateway, through the proxy at `proxy`: what it printed at its end.
+/// One exchange of libcurl on the gateway, through the proxy at `proxy`. Returns its output.
 pub fn exchange(
     stage: &Stage,
     authority: &Authority,

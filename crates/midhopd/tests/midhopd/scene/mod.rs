@@ -1,5 +1,6 @@
-//! A gateway at work, for those who watch it: clients of several sources with flows of every kind, over a link with a
-//! rate, a round trip and losses; some split, some by a tunnel, some that pass by or are refused.
+//! A busy gateway, for tests of its displays. Clients of several sources have flows of every kind,
+//! over a link with a rate, a delay and losses. Some flows are split, some use a tunnel, and some
+//! pass by or are refused.
 use crate::ends::{Authority, far_config, near_tables};
 use crate::flows::count_on;
 use crate::pages::{ADMIN, page};
@@ -14,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
-/// Sources besides the lan's own, each behind a prefix of its own.
+/// Sources in addition to the lan's own, each in a prefix of its own.
 const SOURCES: u8 = 3;
-/// The port of servers that a rule refuses.
+/// The port of servers that a rule rejects.
 const REFUSED: u16 = 4444;
-/// Flows that one source may have.
+/// Limit of flows per source.
 const MOST: usize = 4;
 
-/// The gateway's configuration, but for its end of the tunnel.
+/// The gateway's configuration, except for its end of the tunnel.
 const GATEWAY: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n\
     [limits]\nflows_per_source = 4\n\
     [sources]\nprefixes = \"10.0.1.0/24\"\n\
@@ -29,7 +30,7 @@ const GATEWAY: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n\
     [legs.wan0]\nrate = \"20 Mbit/s\"\nrtt = \"60 ms\"\n\
     [[rules]]\naction = \"reject\"\nmatch.destination_port = 4444\n";
 
-/// It goes on until it is dropped.
+/// A scene that goes on until it is dropped.
 pub struct Scene {
     listener: TcpListener,
     flows: Vec<(TcpStream, TcpStream)>,
@@ -42,8 +43,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Begins; `None`, with a message, where the host lets this user make no namespaces. `daemon` adds to the gateway's
-    /// configuration.
+    /// Begins; `None`, with a message, if this user may create no namespaces on the host. `daemon`
+    /// adds to the gateway's configuration.
     pub fn begin(daemon: &str) -> Option<Self> {
         let link = "rate = \"20 Mbit/s\"\ndelay = \"30 ms\"\nloss = 0.005\n";
         let stage = Stage::set_over(link, link, "60 ms")?;
@@ -91,7 +92,7 @@ impl Scene {
         let own = Family::V4.client();
         let (client, server) = self.flow(own);
         self.run(&server, &client);
-        // One whose client reads nothing: its window closes.
+        // A flow whose client does not read: its window closes.
         let (client, server) = self.flow(own);
         let writer = server.try_clone().expect("a descriptor");
         self.threads.push(std::thread::spawn(move || send_on(&writer)));
@@ -104,7 +105,7 @@ impl Scene {
         assert!(self.stage.connect(refused).is_err(), "a rule refuses it");
     }
 
-    /// One more flow of a source that has all it may: it passes by.
+    /// One more flow of a source that has reached its limit: it passes by.
     pub fn pass_by(&mut self) {
         let flow = self.flow(Family::V4.client());
         self.flows.push(flow);
@@ -123,7 +124,7 @@ impl Scene {
         (client, server)
     }
 
-    /// The server sends without an end what the client counts, or the other way round.
+    /// The server sends without end what the client counts, or the reverse.
     fn run(&mut self, to: &TcpStream, from: &TcpStream) {
         let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
         let (reader, writer, counted) = (copy(to), copy(from), Arc::<AtomicU64>::default());

@@ -1,5 +1,5 @@
-//! The stage on which flows are tested: a client, a gateway with the proxy, and a server, each in a
-//! network namespace of its own, IPv4 and IPv6.
+//! The stage on which flows are tested: a client, a gateway with the proxy, and a server. Each is
+//! in a network namespace of its own, with IPv4 and IPv6.
 //!
 //! `client lan0 – lan0 gateway wan0 – wan0 server`
 use midhop_path::DirectionSpec;
@@ -41,7 +41,7 @@ impl Family {
 
 /// The three namespaces.
 pub struct Stage {
-    /// The link between gateway and server, where one is emulated. It ends before they do.
+    /// The link between gateway and server, if it is emulated. It ends before the namespaces do.
     _link: Option<Emulator>,
     pub client: Namespace,
     pub gateway: Namespace,
@@ -49,7 +49,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Sets the stage; `None`, said loudly, where the host lets this user make no namespaces.
+    /// Sets the stage; `None`, with a clear message, if this user may create no namespaces on the
+    /// host.
     pub fn set() -> Option<Self> {
         Self::set_with(|gateway, server| {
             let wan = veth(gateway, "wan0", server, "wan0", 1500).expect("the internet");
@@ -57,8 +58,8 @@ impl Stage {
         })
     }
 
-    /// The same, with an emulated link between gateway and server: what it does towards the gateway and
-    /// towards the server, as in a scenario.
+    /// The same, with an emulated link between gateway and server. Its properties towards the
+    /// gateway and towards the server are written as in a scenario.
     pub fn set_over(down: &str, up: &str, rtt: &str) -> Option<Self> {
         let plan = |keys: &str| {
             let spec: DirectionSpec = toml::from_str(keys).expect("a direction");
@@ -147,7 +148,7 @@ impl Stage {
             .client
             .run(|| TcpStream::connect_timeout(&address, PATIENCE))
             .expect("entering the client")?;
-        // A bound on a test that hangs, not a measure of anything.
+        // A bound on a test that hangs. It measures nothing.
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(stream)
@@ -164,20 +165,21 @@ impl Stage {
     }
 }
 
-/// Listens no longer, from now on. A child that a test beside this one has just started has all that its parent had until
-/// it becomes another program: merely dropped, a listener may live on for a moment, and accept.
+/// Stops listening. A child that a parallel test has just started has all of its parent's
+/// descriptors until it executes another program. So a listener that is merely dropped may live on
+/// for a moment, and accept.
 pub fn stop_listening(listener: TcpListener) {
     SockRef::from(&listener).shutdown(Shutdown::Read).expect("a listener");
 }
 
-/// Gives a namespace's firewall a command.
+/// Runs a command of a namespace's firewall.
 pub fn nft(namespace: &Namespace, rules: &str) {
     let status =
         namespace.command("nft").arg(rules).stdin(Stdio::null()).status().expect("nft starts");
     assert!(status.success(), "nft refused: {rules}");
 }
 
-/// After this a test that waits for something has failed.
+/// Time after which a test that waits for something has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until a condition holds.
@@ -185,7 +187,7 @@ pub fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(PATIENCE, what, holds);
 }
 
-/// Waits so long at most until a condition holds.
+/// Waits until a condition holds, but no longer than this.
 pub fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -196,8 +198,8 @@ pub fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> b
 
 /// Starts a proxy in this process, on `host`.
 ///
-/// Where an earlier one was, its sockets may live on for a moment after it: a test beside this one starts
-/// programs, and a child has all that its parent had until it becomes another program.
+/// After an earlier proxy, its sockets may live on for a moment: a parallel test starts programs,
+/// and a child has all of its parent's descriptors until it executes another program.
 pub fn start(host: &Namespace, config: &str) -> DataPlane {
     let plan = Plan::read("test.toml", config).unwrap_or_else(|error| panic!("{error}"));
     let begin = Instant::now();
@@ -210,7 +212,7 @@ pub fn start(host: &Namespace, config: &str) -> DataPlane {
             StartError::Listen { source, .. } | StartError::Tunnel { source, .. } => {
                 source.kind() == io::ErrorKind::AddrInUse
             }
-            // So the kernel refuses a queue that another socket has.
+            // The kernel reports this for a queue that another socket has.
             StartError::Intercept(InterceptError::Queue { source }) => {
                 source.kind() == io::ErrorKind::PermissionDenied
             }
@@ -234,8 +236,8 @@ pub fn receive_all(mut stream: &TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// One read, again where a signal cut it short: a wait with a timeout is not restarted after the process was
-/// stopped and continued (`signal(7)`), as a machine does that is frozen and thawed.
+/// One read, repeated if a signal interrupted it. A wait with a timeout is not restarted after the
+/// process was stopped and continued (`signal(7)`), as a machine does that is frozen and thawed.
 pub trait ReadOnce: Read {
     fn read_once(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -249,7 +251,7 @@ pub trait ReadOnce: Read {
 
 impl<R: Read + ?Sized> ReadOnce for R {}
 
-/// Bytes that look like nothing in particular and differ from seed to seed.
+/// Pseudo-random bytes that differ from seed to seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; length];
@@ -262,7 +264,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the kernel holds for a socket.
+/// The bytes that the kernel holds for a socket.
 pub mod queued {
     #![allow(unsafe_code, reason = "ioctl takes a raw pointer")]
     #![allow(unused_qualifications, reason = "the macros write them")]
@@ -288,7 +290,7 @@ pub mod queued {
     }
 }
 
-/// Four bytes there and four back.
+/// Four bytes in one direction, and four back.
 pub fn pass(client: &mut TcpStream, server: &mut TcpStream) {
     let mut received = [0; 4];
     client.write_all(b"ping").expect("writing");

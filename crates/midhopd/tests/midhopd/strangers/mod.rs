@@ -1,4 +1,4 @@
-//! Strangers who send SYNs and mean no connection, and what of them arrives.
+//! Attackers that send SYNs without wanting a connection, and counters of the SYNs that arrive.
 use crate::stage::{Family, Stage, nft};
 use midhop_testbed::namespace::Namespace;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -9,29 +9,29 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Where spoofed sources are, as the gateway routes them: behind the client.
+/// Prefixes of spoofed sources, which the gateway routes to the client.
 const SPOOFED: [&str; 2] = ["10.64.0.0/10", "fd00:64::/32"];
-/// Sources of the client's host that answer nothing.
+/// Sources on the client's host that never respond.
 const DEAF: [&str; 2] = ["10.0.5.0/24", "fd00:0:0:5::/120"];
-/// Targets that answer, on the server's host.
+/// Targets that respond, on the server's host.
 const ANSWERING: [&str; 2] = ["10.128.0.0/16", "fd00:128::/32"];
-/// Targets at which nobody is.
+/// Targets at which no host is.
 const BLACK: [&str; 2] = ["10.129.0.0/16", "fd00:129::/32"];
-/// From so many ports of each source.
+/// Number of ports that each source uses.
 const PORTS: u64 = 60_000;
-/// The port to which strangers send.
+/// The port to which attackers send.
 pub const PORT: u16 = 80;
 
-/// From where strangers send, and to where.
+/// The sources and targets of SYNs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Any source, one server that answers.
+    /// Any source, one server that responds.
     ToOne,
-    /// Any source, many servers that answer.
+    /// Any source, many servers that respond.
     ToMany,
-    /// A source of the client's host, which answers nothing; one server that answers.
+    /// A source of the client's host that never responds; one server that responds.
     Abandoned,
-    /// Any source, many targets at which nobody is.
+    /// Any source, many targets at which no host is.
     BlackHoled,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::ToOne, Self::ToMany, Self::Abandoned, Self::BlackHoled];
 
-    /// As a table names it.
+    /// Its name in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::ToOne => "spoofed, one server",
@@ -50,18 +50,19 @@ impl Kind {
     }
 }
 
-/// Prepares the stage: routes to strangers and targets, servers that answer, and counters of what arrives.
+/// Prepares the stage: routes to sources and targets, servers that respond, and counters of what
+/// arrives.
 pub fn invite(stage: &Stage, family: Family) {
     let index = usize::from(family == Family::V6);
     let (client, server) = (family.client(), family.server());
-    // Routes of a family are those of its prefix.
+    // The family of a route is that of its prefix.
     ip(&stage.gateway, &format!("route add {} via {client} dev lan0", SPOOFED[index]));
     for targets in [ANSWERING, BLACK] {
         ip(&stage.gateway, &format!("route add {} via {server} dev wan0", targets[index]));
     }
     ip(&stage.server, &format!("route add local {} dev lo", ANSWERING[index]));
     let (words, kind) = if index == 0 { ("ip", "ipv4_addr") } else { ("ip6", "ipv6_addr") };
-    // Strangers answer nothing, not even with a reset.
+    // These sources never respond, not even with a reset.
     let deaf = DEAF[index];
     nft(
         &stage.client,
@@ -92,7 +93,7 @@ pub fn invite(stage: &Stage, family: Family) {
     );
 }
 
-/// One of those that answer nothing.
+/// A source that never responds.
 fn deaf(family: Family, number: u8) -> IpAddr {
     match family {
         Family::V4 => [10, 0, 5, number].into(),
@@ -100,7 +101,8 @@ fn deaf(family: Family, number: u8) -> IpAddr {
     }
 }
 
-/// SYNs that arrived at the server's host, and those of them whose source, port and target had come before.
+/// Number of SYNs that arrived at the server's host, and of those whose source, port and target had
+/// arrived before.
 pub fn arrived(stage: &Stage) -> (u64, u64) {
     (counter(&stage.server, "seen", "every"), counter(&stage.server, "seen", "again"))
 }
@@ -123,7 +125,7 @@ fn ip(namespace: &Namespace, words: &str) {
     assert!(status.success(), "ip refused: {words}");
 }
 
-/// Whoever sends SYNs.
+/// A sender of SYNs.
 pub struct Stranger {
     socket: Socket,
     family: Family,
@@ -131,7 +133,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// On the client's host.
+    /// Creates one on the client's host.
     pub fn new(stage: &Stage, family: Family, seed: u64) -> Self {
         let domain = if family == Family::V4 { Domain::IPV4 } else { Domain::IPV6 };
         // IPPROTO_RAW: packets with their own headers.
@@ -140,13 +142,13 @@ impl Stranger {
         Self { socket, family, dice: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    /// Sends so many SYNs a second for some time, each of a source, port and target of its own; gives their
-    /// number. A machine that is too slow sends fewer.
+    /// Sends this many SYNs a second for some time, each with its own source, port and target.
+    /// Returns their number. A machine that is too slow sends fewer.
     pub fn flood(&mut self, kind: Kind, rate: u64, time: Duration) -> u64 {
         let (begin, mut sent) = (Instant::now(), 0);
         while begin.elapsed() < time {
             let due = rate * u64::try_from(begin.elapsed().as_millis()).expect("a time") / 1000;
-            // What could not be sent in time is not made up for in one go.
+            // SYNs that could not be sent in time are not sent in one burst later.
             for number in 0..due.saturating_sub(sent).min(rate / 50) {
                 let (source, target) = self.ends(kind, sent + number);
                 self.send(source, target).expect("a SYN");
@@ -157,17 +159,17 @@ impl Stranger {
         sent
     }
 
-    /// Source and target of the `number`th. No source comes twice with one port, up to 15 million of those that
-    /// answer nothing, and far more of the others.
+    /// Source and target of SYN `number`. No source uses a port twice, up to 15 million SYNs of
+    /// sources that never respond, and far more of the others.
     fn ends(&mut self, kind: Kind, number: u64) -> (SocketAddr, SocketAddr) {
         let port = 1024 + u16::try_from(number % PORTS).expect("a port");
         let round = (number / PORTS) as u32;
-        // An odd factor: other rounds, other sources of a port.
+        // The factor is odd, so in other rounds a port has other sources.
         let low = round.wrapping_mul(0x9e37_79b1) ^ u32::from(port).wrapping_mul(0x85eb_ca6b);
         let source = match (kind, self.family) {
             (Kind::Abandoned, family) => deaf(family, round as u8),
             (_, Family::V4) => Ipv4Addr::from_bits(0x0a40_0000 | low & 0x003f_ffff).into(),
-            // Each in a network of its own.
+            // Each in a prefix of its own.
             (_, Family::V6) => {
                 let [high, middle] = [(low >> 16) as u16, low as u16];
                 Ipv6Addr::from([0xfd00, 0x64, high, middle, 0, 0, 0, 1]).into()
@@ -191,7 +193,7 @@ impl Stranger {
     /// Sends one SYN.
     ///
     /// # Errors
-    /// When the kernel does not.
+    /// When the kernel does not send it.
     pub fn send(&self, source: SocketAddr, target: SocketAddr) -> io::Result<()> {
         let packet = syn(source, target);
         let to = SockAddr::from(SocketAddr::new(target.ip(), 0));
@@ -243,7 +245,7 @@ fn syn(source: SocketAddr, target: SocketAddr) -> Vec<u8> {
     packet
 }
 
-/// TCP sockets of a namespace, of any state.
+/// Number of TCP sockets of a namespace, in any state.
 pub fn sockets(namespace: &Namespace) -> u64 {
     let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
     let text = namespace.run(|| [read("sockstat"), read("sockstat6")]).expect("entering");
@@ -259,7 +261,7 @@ pub fn sockets(namespace: &Namespace) -> u64 {
     count
 }
 
-/// Unit: KiB. What a process has in memory.
+/// Unit: KiB. The resident memory of a process.
 pub fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");

@@ -1,4 +1,4 @@
-//! Somebody who comes to a daemon's tunnel socket without being one: a QUIC client of the test's own.
+//! A client of a daemon's tunnel socket that is not a daemon: a QUIC client of the test.
 use crate::ends::{Authority, PORT};
 use crate::stage::{Family, PATIENCE};
 use bytes::Bytes;
@@ -24,16 +24,16 @@ pub struct Visitor {
     endpoint: quinn::Endpoint,
 }
 
-/// What came of a visit.
+/// The result of a visit.
 #[derive(Debug)]
 pub struct Seen {
-    /// The certificate that was shown.
+    /// The certificate of the daemon.
     pub certificate: Option<Vec<u8>>,
-    /// Whether the daemon sent anything of HTTP/3, or answered a request.
+    /// Whether the daemon sent anything of HTTP/3, or a response.
     pub received: bool,
-    /// How it ended; none: it did not.
+    /// How the connection ended; none: it did not.
     pub ended: Option<quinn::ConnectionError>,
-    /// Whoever lets go of these takes the request back, which the daemon may not have counted yet.
+    /// Dropping these would cancel the request, which the daemon may not have counted yet.
     _kept: Option<(quinn::Connection, quinn::SendStream, quinn::RecvStream)>,
 }
 
@@ -63,7 +63,7 @@ impl Visitor {
         (connecting.expect("a handshake begins"), certificates)
     }
 
-    /// Comes in, asks for a flow at once, and waits for whatever is sent first.
+    /// Connects, requests a flow at once, and waits for whatever is sent first.
     pub fn visit(&self, name: &str, shown: Option<&Shown>, request: &Request) -> Seen {
         let (connecting, certificates) = self.knock(name, shown);
         let (received, ended, kept) = self.runtime.block_on(async {
@@ -71,7 +71,8 @@ impl Visitor {
                 Ok(connection) => connection,
                 Err(error) => return (false, Some(error), None),
             };
-            // To itself it looks as if it were in: what it sends may go with its certificate.
+            // For the client the handshake is complete: what it sends may leave together with its
+            // certificate.
             if let Ok((mut send, receive)) = connection.open_bi().await {
                 let _ = send.write_all(&request.encode(Form::Classic)).await;
                 let listened = timeout(PATIENCE, connection.accept_uni());
@@ -92,7 +93,7 @@ impl Visitor {
         Seen { certificate, received, ended, _kept: kept }
     }
 
-    /// Comes in, goes, and comes again: whether it may then send something before the handshake is done.
+    /// Connects, closes, and connects again. Returns whether it may then send early data.
     pub fn may_speak_early(&self, name: &str, shown: &Shown) -> bool {
         let (config, _) = config_with(Some(shown), true);
         let address = SocketAddr::new(Family::V4.server(), PORT);
@@ -103,7 +104,7 @@ impl Visitor {
         let first = connect();
         self.runtime.block_on(async {
             let connection = timeout(PATIENCE, first).await.expect("in time").expect("a peer");
-            // What is sent to a peer comes after what lets it come again.
+            // What is sent to a peer arrives after the session ticket.
             let mut control = connection.accept_uni().await.expect("a stream");
             assert!(matches!(control.read_chunk(64, true).await, Ok(Some(_))));
             connection.close(quinn::VarInt::from_u32(0x100), b"");
@@ -111,19 +112,19 @@ impl Visitor {
         connect().into_0rtt().is_ok()
     }
 
-    /// Is a peer: asks for a flow, gives the answer and the stream.
+    /// Connects as a peer, and requests a flow. Returns the response and the stream.
     pub fn ask(&self, name: &str, shown: &Shown, request: &Request) -> (Response, Flow) {
         let (answer, flow) = self.ask_with(name, shown, &request.fields(Form::Classic));
         let answer = Response::decode(&answer, Payload::Raw).expect("a response");
         (answer.expect("a final one"), flow)
     }
 
-    /// The same, with any fields, and theirs in return.
+    /// The same with any fields. Returns those of the response.
     pub fn ask_with(&self, name: &str, shown: &Shown, asked: &[Field]) -> (Vec<Field>, Flow) {
         self.ask_with_data(name, shown, asked, b"")
     }
 
-    /// The same, with some of the flow at once.
+    /// The same, with early data of the flow.
     pub fn ask_with_data(
         &self,
         name: &str,
@@ -148,12 +149,13 @@ pub struct Flow {
     pub send: quinn::SendStream,
     receive: quinn::RecvStream,
     reader: FrameReader,
-    /// What has come and has not been taken apart.
+    /// Received bytes that were not parsed yet.
     pending: Bytes,
 }
 
 impl Flow {
-    /// Asks for the first one of a connection, and sends some of it at once; also gives the answer.
+    /// Requests the first flow of a connection, and sends some of it at once. Also returns the
+    /// response.
     pub async fn ask(
         connection: quinn::Connection,
         asked: &[Field],
@@ -203,7 +205,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// What an authority has issued.
+    /// The certificate that an authority has issued to `name`.
     pub fn of(authority: &Authority, name: &str) -> Self {
         Self::read(&authority.path().join(name))
     }
@@ -217,10 +219,10 @@ impl Shown {
     }
 }
 
-/// What servers have shown.
+/// The certificates of servers.
 pub type Certificates = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// QUIC of a client that believes every server; and what those show.
+/// QUIC settings of a client that accepts every server, and the certificates of these servers.
 pub fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
     config_with(shown, false)
 }
@@ -236,7 +238,7 @@ fn quic(config: rustls::ClientConfig) -> quinn::ClientConfig {
     quinn::ClientConfig::new(Arc::new(config))
 }
 
-/// Comes without a certificate, likes none that it is shown, and gives `reason` for it.
+/// Connects without a certificate, refuses the server's, and closes with `reason`.
 pub fn leave_at_once(namespace: &Namespace, family: Family, reason: &'static str) {
     let any = SocketAddr::new(family.client(), 0);
     let socket = namespace.run(|| UdpSocket::bind(any)).expect("entering").expect("a socket");
@@ -253,12 +255,12 @@ pub fn leave_at_once(namespace: &Namespace, family: Family, reason: &'static str
     });
 }
 
-/// TLS of a client that believes every server; and what those show.
+/// TLS settings of a client that accepts every server, and the certificates of these servers.
 pub fn tls(shown: Option<&Shown>, protocol: &[u8]) -> (rustls::ClientConfig, Certificates) {
     tls_that(None, shown, protocol)
 }
 
-/// The same, of a client that refuses every server if it has a reason.
+/// The same, for a client that refuses every server if it has a reason.
 fn tls_that(
     refuses: Option<&'static str>,
     shown: Option<&Shown>,
@@ -282,7 +284,7 @@ fn tls_that(
     (config, seen)
 }
 
-/// Believes every server or none, and notes what it was shown.
+/// Accepts every server or none, and stores the certificates that it gets.
 #[derive(Debug)]
 struct Whims {
     provider: Arc<CryptoProvider>,

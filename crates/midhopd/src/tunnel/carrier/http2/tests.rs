@@ -1,4 +1,4 @@
-//! Both ends of a stream on a connection that is a pipe in memory.
+//! Both ends of a stream, on a connection through a pipe in memory.
 
 use super::*;
 use crate::tunnel::scheduling::SharedScheduler;
@@ -101,7 +101,7 @@ fn bytes_arrive_in_order_and_so_does_the_end() {
     });
 }
 
-/// Neither what was given out nor what was only looked at grants the peer more.
+/// Bytes that were handed out, or only taken out of h2, grant no credit to the peer.
 #[test]
 fn credit_is_granted_for_what_was_passed_on() {
     run(async {
@@ -119,7 +119,7 @@ fn credit_is_granted_for_what_was_passed_on() {
             if arrived == WINDOW as usize {
                 come += 1;
             }
-            // It stays so.
+            // There is no change any more.
             if come > 1000 {
                 break;
             }
@@ -162,7 +162,7 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
     }
 }
 
-/// Where one end has sent its end, the other must not take a reset for that end.
+/// When one end has sent its end, the other must not take a reset for that end.
 #[test]
 fn a_reset_after_the_end_is_a_reset() {
     run(async {
@@ -185,7 +185,7 @@ proptest! {
         let _ = (request_of(&fields), response_of(&fields));
     }
 
-    /// What the other end may want to go to, HTTP/2 can express.
+    /// HTTP/2 can express every target that a request may have.
     #[test]
     fn every_target_can_be_asked_for(host in "[a-zA-Z0-9_.-]{1,60}", v6 in any::<u128>(), port in 1..=u16::MAX) {
         let v6 = Target::Address((std::net::Ipv6Addr::from(v6), port).into());
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Frames of a byte each, which nobody reads, cost no more than their bytes.
+/// Frames of one byte each that are not read take no more memory than their bytes.
 #[test]
 fn small_pieces_that_wait_are_put_together() {
     run(async {

@@ -1,11 +1,13 @@
 //! Judges whether UDP is throttled, from the throughput of two carriers of one tunnel.
 //!
-//! No end can observe a policer. A rate that stays far below the link's, though there is more to send, is only a
-//! suspicion: fading, a shared link and a wrong configuration look alike. So the other carrier is tried beside it
-//! with a few new flows for a while, and only a clearly higher throughput decides. What a carrier *has carried* is
-//! the least that it can carry, so a trial with too little to send proves nothing and moves no flow.
+//! No end can observe a policer. A rate that stays far below the link's, though there is more to
+//! send, is only a suspicion: fading, a shared link and a wrong configuration look alike. So the
+//! other carrier is tried beside it with a few new flows for a while, and only a clearly higher
+//! throughput decides. What a carrier *has carried* is the least that it can carry. So a trial with
+//! too little to send proves nothing and moves no flow.
 //!
-//! What this host itself delayed is no sign of the path: the time in which QUIC waited for a processor does not count.
+//! Delays of this host are no sign of the path: the time in which QUIC waited for a processor does
+//! not count.
 //!
 //! Invariant: without a configured rate, or a rate that this path has carried before, nothing is suspected.
 
@@ -17,7 +19,8 @@ const SUSPICION: Duration = Duration::from_s(10);
 const SUSPICION_TRIPS: u64 = 20;
 /// A carrier is slow below this part of the expected rate. Unit: percent.
 const SLOW_PERCENT: u64 = 50;
-/// Nothing is judged where less than this part of the time was not spent waiting for a processor. Unit: percent.
+/// If less than this part of the time was free of waiting for a processor, nothing is judged. Unit:
+/// percent.
 const AWAKE_PERCENT: u64 = 25;
 /// Time span over which carriers are compared. Then the same in round trips.
 const SPAN: Duration = Duration::from_s(5);
@@ -27,32 +30,32 @@ const TRIAL_SPANS: u64 = 4;
 /// TCP is taken if it carries at least this part of what UDP carries. UDP is taken again if it carries at least this
 /// part of what it carried before. Unit: percent.
 const MORE_PERCENT: u64 = 150;
-/// UDP must also carry at least this part of what TCP has carried lately: with half of the rate each they are alike.
-/// Unit: percent.
+/// UDP must also carry at least this part of what TCP has carried lately: with half of the rate
+/// each, they are equal. Unit: percent.
 const ALIKE_PERCENT: u64 = 40;
 /// Pause after a trial in vain: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_s(60);
 const PAUSE_MOST: Duration = Duration::from_s(3600);
-/// Between two attempts to return to UDP: at first, and at most.
+/// Pause between two attempts to return to UDP: the first, and the maximum.
 const RETURN_FIRST: Duration = Duration::from_s(10);
 const RETURN_MOST: Duration = Duration::from_s(300);
 
 /// A value for each direction: away from this end, and towards it.
 pub type PerDirection<T> = [T; 2];
 
-/// What QUIC has carried in one direction since the last look.
+/// What QUIC has carried in one direction since the last measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuicProgress {
-    /// What has arrived.
+    /// Bytes that have arrived.
     pub bytes: Bytes,
     /// Whether there was more to send all the time.
     pub backlogged: bool,
 }
 
-/// Measurements since the last look.
+/// Measurements since the last ones.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// Time since the last look.
+    /// Time since the last ones.
     pub passed: Duration,
     /// The part of it in which this host kept QUIC from going on.
     pub delayed: Duration,
@@ -90,10 +93,10 @@ pub struct Judge {
     most: PerDirection<Option<Rate>>,
     suspicion: Duration,
     span: Duration,
-    /// How long suspicions are ignored, and how long after the next trial in vain.
+    /// How long suspicions are ignored now, and after the next trial in vain.
     quiet: Duration,
     pause: Duration,
-    /// Between two attempts to return.
+    /// The pause before the next attempt to return.
     return_pause: Duration,
     /// Time since the last return.
     returned: Option<Duration>,
@@ -110,7 +113,7 @@ enum Phase {
         slow: PerDirection<Option<Rate>>,
         over: Contest,
         ran: Duration,
-        /// How long it has not been slow.
+        /// For how long it has not been slow.
         lapsed: Duration,
     },
     OnTcp {
@@ -200,7 +203,7 @@ impl Judge {
         let Phase::TryingTcp { slow, over, ran, lapsed } = &mut self.phase else { return None };
         let stands = slow.iter().zip(&seen.quic).any(|(slow, at)| slow.is_some() && at.backlogged);
         if !seen.tried {
-            // No flow has arrived to try it with. The suspicion may end before one does.
+            // No flow has arrived for the trial. The suspicion may end before one does.
             *lapsed = if stands { Duration::ZERO } else { lapsed.saturating_add(seen.passed) };
             if *lapsed >= self.suspicion {
                 self.forget_tcp(false);
@@ -328,7 +331,7 @@ impl Contest {
     }
 }
 
-/// What a carrier has carried between two looks.
+/// What a carrier has carried between two measurements.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     passed: Duration,
@@ -373,7 +376,8 @@ impl Span {
         mean
     }
 
-    /// The rate while nothing kept the carrier from going on; none where that was hardly ever.
+    /// The rate, without the time in which this host delayed the carrier; none if little time
+    /// remains.
     fn mean(&self) -> Option<Rate> {
         let awake = self.time().saturating_sub(self.sum(|look| look.delayed));
         let enough = self.time() >= self.length && awake * 100 >= self.time() * AWAKE_PERCENT;

@@ -61,7 +61,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Waits until QUIC carries again what it should, where a tunnel left it because it did not.
+    /// Waits until QUIC carries what it should again, if it was left because it did not.
     pub(super) async fn long_for_udp(&self, tcp: &Rc<fallback::TcpSession>) -> OpenTunnel {
         let mut scale = Scale::default();
         let _cleared = Cleared(&self.aside);
@@ -155,21 +155,21 @@ impl Drop for Cleared<'_> {
     }
 }
 
-/// Reads what both carriers have carried.
+/// Measures what both carriers have carried.
 #[derive(Default)]
 struct Scale {
     last: Option<Instant>,
-    /// How long the worker had waited for a processor by then.
+    /// How long the worker had waited for a processor until then.
     waited: std::time::Duration,
     backlog: Backlog,
-    /// The QUIC connection of the last look, and what it had received.
+    /// The QUIC connection of the last measurement, and the bytes that it had received.
     received: Option<(u64, u64)>,
     /// The same for TCP, in both directions.
     tcp: Option<(u64, PerDirection<u64>)>,
 }
 
 impl Scale {
-    /// Waits for the next look.
+    /// Waits for the next measurement.
     async fn look(
         &mut self,
         worker: &Worker,
@@ -186,7 +186,8 @@ impl Scale {
         self.last = Some(now);
         let waited = worker.waited();
         let waiting = waited.saturating_sub(std::mem::replace(&mut self.waited, waited));
-        // Where the whole host stood still, nobody has waited for a processor, and this look is late.
+        // If the whole host stood still, the worker has not waited for a processor, but this
+        // measurement is late.
         let late = (now - last).saturating_sub(LOOK);
         Seen {
             passed: Duration::from(now - last),

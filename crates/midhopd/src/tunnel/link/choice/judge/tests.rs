@@ -1,4 +1,4 @@
-//! What the judge advises, by what it is shown.
+//! The judge's advice for given measurements.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn judge() -> Judge {
     Judge::new([Some(mbit(20.0)); 2], Some(Duration::from_ms(100)))
 }
 
-/// A second in which the peer sends so much over each, in Mbit/s.
+/// One second in which the peer sends at these rates over the two carriers, in Mbit/s.
 fn second(quic: f64, tcp: f64, tried: bool) -> Seen {
     let bytes = |rate| mbit(rate).bytes_in(LOOK);
     let mut seen = Seen { passed: LOOK, tried, ..Seen::default() };
@@ -23,7 +23,8 @@ fn second(quic: f64, tcp: f64, tried: bool) -> Seen {
     seen
 }
 
-/// After how many such seconds something is advised, and what; none: after none of so many.
+/// The number of such seconds after which there is advice, and the advice; none: there is none
+/// within `most`.
 fn advised(judge: &mut Judge, seen: &Seen, most: u32) -> Option<(u32, Advice)> {
     (1..=most).find_map(|at| Some((at, judge.look(seen)?)))
 }
@@ -33,7 +34,7 @@ fn a_policed_tunnel_goes_to_tcp_and_returns_when_the_policer_is_gone() {
     let mut judge = judge();
     let slow = second(2.0, 0.0, false);
     assert_eq!(advised(&mut judge, &slow, 100), Some((10, Advice::TryTcp)));
-    // Nobody comes for a while.
+    // No flow arrives for a while.
     assert_eq!(advised(&mut judge, &slow, 300), None);
     let tried = second(2.0, 16.0, true);
     assert_eq!(advised(&mut judge, &tried, 100), Some((5, Advice::GoToTcp)));
@@ -41,7 +42,7 @@ fn a_policed_tunnel_goes_to_tcp_and_returns_when_the_policer_is_gone() {
     assert_eq!(advised(&mut judge, &second(2.0, 17.0, true), 100), Some((20, Advice::ForgetQuic)));
     // At growing intervals.
     assert_eq!(advised(&mut judge, &second(2.0, 17.0, false), 100), Some((20, Advice::TryQuic)));
-    // Half of the rate each.
+    // Each carrier has half of the rate.
     let returned = advised(&mut judge, &second(10.0, 9.0, true), 100);
     assert!(matches!(returned, Some((1..=5, Advice::ReturnToQuic))), "{returned:?}");
     assert_eq!(advised(&mut judge, &second(18.0, 0.0, false), 1000), None);
@@ -54,27 +55,28 @@ fn a_tunnel_that_is_full_or_has_little_to_send_is_not_suspected() {
     let mut little = second(0.5, 0.0, false);
     little.quic[IN].backlogged = false;
     assert_eq!(advised(&mut judge, &little, 1000), None);
-    // Nine slow seconds and a rest.
+    // Nine slow seconds, then a second with little to send.
     for _ in 0..20 {
         assert_eq!(advised(&mut judge, &second(1.0, 0.0, false), 9), None);
         assert_eq!(judge.look(&little), None);
     }
 }
 
-/// A busy host carries little, and the path is not to blame.
+/// A busy host carries little, and the path is not the cause.
 #[test]
 fn what_this_host_delayed_is_no_reason_for_suspicion() {
     let mut judge = judge();
     let waiting = |part: u64| Duration::from_ms(10 * part);
     let busy = Seen { delayed: waiting(60), ..second(5.0, 0.0, false) };
     assert_eq!(advised(&mut judge, &busy, 1000), None);
-    // It is not known what the path would carry.
+    // The measurements do not show what the path would carry.
     let starved = Seen { delayed: waiting(90), ..second(0.1, 0.0, false) };
     assert_eq!(advised(&mut judge, &starved, 1000), None);
-    // Nor does a policer hide behind a busy host.
+    // A policer is detected on a busy host as well.
     let policed = Seen { delayed: waiting(60), ..second(2.0, 0.0, false) };
     assert!(matches!(advised(&mut judge, &policed, 10), Some((_, Advice::TryTcp))));
-    // In the trial as well, QUIC has what it would carry: 10 Mbit/s of which 4 do.
+    // In the trial as well, QUIC counts with the rate without delays: 10 Mbit/s, of which it
+    // carries 4.
     let tried = Seen { delayed: waiting(60), ..second(4.0, 12.0, true) };
     assert_eq!(advised(&mut judge, &tried, 100), Some((20, Advice::ForgetTcp)));
 }
@@ -84,7 +86,7 @@ fn without_a_rate_only_what_was_carried_before_is_expected() {
     let mut judge = Judge::new([None; 2], None);
     assert_eq!(advised(&mut judge, &second(2.0, 0.0, false), 1000), None);
     assert_eq!(advised(&mut judge, &second(16.0, 0.0, false), 1000), None);
-    // What was better counts until it is out of sight.
+    // A better measurement counts until it is older than the span.
     let advice = advised(&mut judge, &second(2.0, 0.0, false), 100);
     assert!(matches!(advice, Some((1..=10, Advice::TryTcp))), "{advice:?}");
 }
@@ -92,7 +94,7 @@ fn without_a_rate_only_what_was_carried_before_is_expected() {
 #[test]
 fn tcp_that_carries_no_more_is_forgotten_and_tried_ever_less_often() {
     let mut judge = judge();
-    // A faded or shared link: both have their parts of it.
+    // A faded or shared link: each carrier gets its share of it.
     let slow = second(6.0, 0.0, false);
     let mut before = 0;
     for _ in 0..4 {
@@ -153,7 +155,7 @@ fn a_policer_that_is_loosened_a_little_is_no_reason_to_return() {
     assert_eq!(advised(&mut judge, &seconds[1], 100), Some((20, Advice::ForgetQuic)));
 }
 
-/// Back and forth costs ever less.
+/// Going back and forth becomes less frequent each time.
 #[test]
 fn who_goes_soon_after_a_return_stays_for_longer() {
     let mut judge = judge();
@@ -181,7 +183,7 @@ fn each_direction_is_judged_by_itself() {
         advised(&mut judge, &turn(second(2.0, 0.0, false)), 100),
         Some((10, Advice::TryTcp))
     );
-    // Much in the other direction proves nothing of this one.
+    // High throughput in the other direction proves nothing for this one.
     assert_eq!(advised(&mut judge, &second(2.0, 16.0, true), 10), None);
     assert!(advised(&mut judge, &turn(second(2.0, 16.0, true)), 9).is_some());
 }
