@@ -8,7 +8,6 @@
 //! same holds for the scenario, the transfer and the place (simulator or laboratory): where each
 //! side has only one, their cells are compared. Where a side has several, each is compared with its
 //! own kind, and no mean is taken over two of them.
-//! several, each is set against its own kind, and no mean is taken over two of them.
 
 use crate::columns::{Columns, Values};
 use crate::machine::WriteError;

@@ -10,8 +10,8 @@ use std::fs;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The current moment. Origin: the machine's start.
+///
 /// The kernel never refuses this clock. If it did, every moment would be the clock's start, and all
-/// goodputs would show it.
 /// goodputs would show it.
 pub fn now() -> Instant {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Instant::START, |time| {

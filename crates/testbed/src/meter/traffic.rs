@@ -103,6 +103,7 @@ impl TrafficError {
 /// Runs one end of a line of traffic until `stop` is readable or hung up. `begins` is called once
 /// this end listens or is able to open. It returns the run's start, on this machine's
 /// `CLOCK_MONOTONIC`. `stop` is not checked before that.
+///
 /// # Errors
 /// When there is no report.
 pub fn run_traffic(
