@@ -172,7 +172,7 @@ pub(crate) struct Acm {
     start: Instant,
     /// Index into [`MODCODS`].
     current: usize,
-    /// When the sender next hears of a change.
+    /// When the sender next receives a report of a change.
     next_report: Instant,
 }
 

@@ -219,7 +219,7 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
     }
 }
 
-/// What tells cells apart.
+/// The properties that distinguish cells.
 struct Apart<'r> {
     axes: BTreeSet<&'r String>,
     /// Whether the place does.
@@ -230,7 +230,7 @@ struct Apart<'r> {
     transfers: bool,
 }
 
-/// Which cell, as far as cells are told apart, and which transfer.
+/// The cell, by the properties that distinguish cells, and the transfer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     scenario: Option<String>,
