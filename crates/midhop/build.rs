@@ -1,9 +1,9 @@
-//! How the programs are linked.
+//! Linker options of the programs.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // A program that may be loaded anywhere has a list of what to move: 0.5 MB of this one, a tenth of that when packed.
-    // The oldest C library that reads it is Debian 12's.
+    // A position-independent program contains a table of relocations: 0.5 MB of this one, a tenth
+    // of that when packed. Debian 12 has the oldest C library that reads the packed form.
     let of_target =
         |key: &str| std::env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     if of_target("OS") == "linux" && of_target("ENV") == "gnu" {

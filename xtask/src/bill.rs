@@ -1,4 +1,5 @@
-//! The bill of materials of a program, in CycloneDX's JSON: what it is linked with, by whom, under which licence.
+//! The bill of materials of a program, in CycloneDX's JSON: the packages that it is linked with,
+//! their authors and licences.
 //!
 //! The same sources make the same bytes: its time is `SOURCE_DATE_EPOCH`, and it has no serial number.
 
@@ -93,7 +94,8 @@ fn component(package: &Package, checksum: Option<&String>) -> Value {
 
 /// The name of a component in the bill: its package URL, where it has one.
 fn reference(package: &Package) -> String {
-    // What follows `+` is no part of a version in a registry's eyes, and must be escaped in a URL.
+    // The build metadata after `+` is not part of a version in a registry, and has to be escaped in
+    // a URL.
     let version = package.version.replace('+', "%2B");
     match package.is_third_party() {
         true => format!("pkg:cargo/{}@{version}", package.name),
@@ -101,7 +103,7 @@ fn reference(package: &Package) -> String {
     }
 }
 
-/// Seconds since 1970 as RFC 3339 has them.
+/// Seconds since 1970 in the format of RFC 3339.
 fn time(epoch_s: u64) -> String {
     let (days, second) = (epoch_s / 86_400, epoch_s % 86_400);
     // Years that begin in March end with the leap day. Source: Hinnant, "chrono-compatible low-level date algorithms".

@@ -1,7 +1,8 @@
-//! Circles of files: files of a crate of which each needs the others.
+//! Circles of files: files of a crate of which each depends on the others.
 //!
-//! A file needs another where it names something in it by `crate::`, `super::` or `self::`. A crate's root, which declares all, is
-//! not counted, nor are tests. A circle has to be read as one file, so none may be large.
+//! A file depends on another where it names an item of it by `crate::`, `super::` or `self::`. A
+//! crate's root, which declares all modules, is not counted, nor are tests. A circle has to be read
+//! as one file, so none may be large.
 
 use crate::names::{Source, shipped};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ const FILES_MAX: usize = 6;
 
 type Module = Vec<String>;
 
-/// A sentence for each circle that is too large.
+/// One sentence for each circle that is too large.
 pub fn faults(sources: &[Source<'_>]) -> Vec<String> {
     let mut crates: BTreeMap<&str, BTreeMap<Module, &str>> = BTreeMap::new();
     for source in sources {
@@ -30,7 +31,7 @@ pub fn faults(sources: &[Source<'_>]) -> Vec<String> {
     large.collect()
 }
 
-/// The module that a file is; none for a root and for tests.
+/// The module of a file; none for a root and for tests.
 fn module(path: &str) -> Option<Module> {
     let inside = path.split_once("/src/")?.1.strip_suffix(".rs")?;
     let mut parts: Module = inside.split('/').map(str::to_owned).collect();
@@ -67,7 +68,7 @@ fn circles(files: &BTreeMap<Module, &str>) -> Vec<BTreeSet<Module>> {
     circles.into_iter().filter(|circle| circle.len() > 1).collect()
 }
 
-/// The files that a module names something of.
+/// The files of which a module names items.
 fn needed(module: &Module, text: &str, files: &BTreeMap<Module, &str>) -> BTreeSet<Module> {
     let code = shipped(text).lines().map(|line| line.split("//").next().unwrap_or_default());
     let code: Vec<&str> = code.collect();
@@ -85,7 +86,7 @@ fn needed(module: &Module, text: &str, files: &BTreeMap<Module, &str>) -> BTreeS
                 part => absolute.push(part.to_owned()),
             }
         }
-        // What is named last is in a file, or is one.
+        // The last part of the path is an item in a file, or a file itself.
         while !absolute.is_empty() && !files.contains_key(&absolute) {
             absolute.pop();
         }
@@ -120,7 +121,7 @@ fn paths(code: &str) -> Vec<String> {
     paths
 }
 
-/// What stands in the braces behind `head`, each with it; gives what follows them.
+/// Expands the braces behind `head`; returns the text after them.
 fn expand<'c>(head: &str, inside: &'c str, paths: &mut Vec<String>) -> &'c str {
     let mut rest = inside;
     loop {

@@ -1,7 +1,9 @@
-//! Every test that `docs/hardening.md` names is there, and each finding has one that `make test` runs.
+//! Every test that `docs/hardening.md` names exists, and each finding has one that `make test`
+//! runs.
 
-/// One sentence for each name like `` `file::test` `` that no test has, and for each row of the table whose tests are
-/// run by hand only. `text` gives the text of a file of midhopd's tests by its name.
+/// One sentence for each name like `` `file::test` `` without a test, and for each row of the table
+/// whose tests are run only manually. `text` returns the text of a file of midhopd's tests by its
+/// name.
 pub fn faults(page: &str, text: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let missing = named(page).filter(|(file, test)| found(&text, file, test).is_none());
     let mut faults: Vec<String> = missing
@@ -25,7 +27,7 @@ fn named(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::"))
 }
 
-/// What stands right before a test: its attributes.
+/// The attributes of a test, which are the text right before it.
 fn found(text: impl Fn(&str) -> Option<String>, file: &str, test: &str) -> Option<String> {
     let text = text(file)?;
     let (before, _) = text.split_once(&format!("fn {test}()"))?;

@@ -1,4 +1,4 @@
-//! The layer rules: who may depend on whom, and what a pure crate may never reach.
+//! The layer rules: the permitted dependencies, and what a pure crate may never depend on.
 
 use crate::resolved::Resolve;
 use anyhow::Context;
@@ -21,7 +21,7 @@ struct Layer {
     may: BTreeSet<String>,
 }
 
-/// Every package that a build draws in, with what each names outside of tests.
+/// Every package of a build, with its dependencies outside of tests.
 #[derive(Debug)]
 pub struct Graph {
     members: BTreeSet<String>,
@@ -30,7 +30,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Reads what `cargo metadata` prints.
+    /// Reads the output of `cargo metadata`.
     pub fn parse(metadata: &str) -> anyhow::Result<Self> {
         let metadata: Metadata =
             serde_json::from_str(metadata).context("reading the output of cargo metadata")?;

@@ -1,4 +1,4 @@
-//! What a program is linked with: its packages, as cargo resolves them for one target.
+//! The packages with which a program is linked, as cargo resolves them for one target.
 
 use crate::resolved::{Dependency, Node, Resolve};
 use anyhow::{Context, bail};
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The part of cargo's metadata that is asked for here.
+/// The needed part of cargo's metadata.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
     resolve: Resolve,
 }
 
-/// A package that is linked.
+/// A linked package.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Package {
     id: String,
@@ -22,24 +22,25 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Its licence, as it writes it.
+    /// Its licence, as written in its manifest.
     pub license: Option<String>,
-    /// What it is for.
+    /// Its description.
     pub description: Option<String>,
-    /// Where its source is kept.
+    /// The repository of its source.
     pub repository: Option<String>,
-    /// Its registry; none: it is of this workspace.
+    /// Its registry; none where it belongs to this workspace.
     pub source: Option<String>,
     manifest_path: PathBuf,
 }
 
 impl Package {
-    /// Whether it is somebody else's.
+    /// Whether it is not ours.
     pub fn is_third_party(&self) -> bool {
         self.source.is_some()
     }
 
-    /// Its licence as an expression of SPDX: some still have the slash that came before `OR`.
+    /// Its licence as an SPDX expression: some manifests still have the slash that was used before
+    /// `OR`.
     pub fn expression(&self) -> Option<String> {
         self.license.as_ref().map(|license| license.replace(" / ", " OR ").replace('/', " OR "))
     }
@@ -50,18 +51,18 @@ impl Package {
     }
 }
 
-/// A program with all that it is linked with.
+/// A program with the packages that it is linked with.
 pub struct Linked {
     /// The program's own package.
     pub program: Package,
     /// The others, by name and version.
     pub packages: Vec<Package>,
-    /// Of each, by its place among the others, what it needs itself; the program's own needs come last.
+    /// The dependencies of each, by index among the others; the program's own come last.
     pub needs: Vec<BTreeSet<usize>>,
 }
 
 impl Linked {
-    /// Asks cargo, for the program `program` of the workspace at `root` on the target `triple`.
+    /// Asks cargo about the program `program` of the workspace at `root` for the target `triple`.
     ///
     /// # Errors
     /// When cargo fails, or there is no such program.
@@ -110,8 +111,8 @@ pub mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A program that links one library of its own workspace and one of somebody else's, which another one makes and
-    /// tests need.
+    /// A program that links one library of its own workspace and one third-party library. A build
+    /// dependency and a development dependency are not linked.
     pub fn example() -> Linked {
         let package = |name: &str, source: Option<&str>| {
             json!({

@@ -1,12 +1,12 @@
-//! Tests decide by counters, not by the words of a log, but for those that test the words.
+//! Tests decide by counters, not by the words of a log, except those that test the words.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The function of tests that reads a log to decide.
+/// The function with which tests read a log to decide.
 const READ: &str = "wording_of(";
 
-/// What `xtask/logs.toml` holds.
+/// The contents of `xtask/logs.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Logs {
@@ -15,7 +15,8 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Faults of a file, whether it is listed or not. The file that has the function is no use of it.
+    /// The fault of a file, whether it is listed or not. The file that defines the function does
+    /// not count.
     pub fn faults(&self, path: &str, text: &str) -> Option<String> {
         let is_test = path.starts_with("crates/") && path.contains("/tests/");
         let reads = is_test && text.contains(READ) && !text.contains(&format!("pub fn {READ}"));
@@ -31,7 +32,7 @@ impl Logs {
         }
     }
 
-    /// Listed files that are not there.
+    /// Listed files that do not exist.
     pub fn missing(&self, exists: impl Fn(&str) -> bool) -> Vec<String> {
         let missing = self.files.keys().filter(|path| !exists(path));
         missing.map(|path| format!("xtask/logs.toml: there is no {path}")).collect()

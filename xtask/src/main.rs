@@ -1,4 +1,4 @@
-//! Chores of the repository.
+//! Tasks of the repository.
 
 mod bill;
 mod circles;
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
             let linked = linked::Linked::ask(&root, &program, &triple)?;
             let text = match licences {
                 true => third_party::text(&linked)?,
-                // The time that all of a package has.
+                // The time that all files of a distribution package have.
                 false => bill::text(&root, &linked, env_number("SOURCE_DATE_EPOCH")?)?,
             };
             std::io::stdout().write_all(text.as_bytes())?;

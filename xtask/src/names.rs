@@ -1,14 +1,15 @@
-//! Names: one type a name in each crate, under no other name in any file; a map of the code that has all crates; and few of the
-//! words that say neither send nor receive.
+//! Names: each type name is unique in its crate, and no file uses another name for it; the map of
+//! the code contains all crates; and few identifiers contain words that mean neither send nor
+//! receive.
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `xtask/words.toml` holds.
+/// The contents of `xtask/words.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Words {
-    /// In small letters.
+    /// In lower case.
     words: BTreeSet<String>,
     /// How many identifiers of a crate's code still have one.
     crates: BTreeMap<String, usize>,
@@ -19,13 +20,13 @@ pub struct Words {
 pub struct Source<'a> {
     /// The crate's folder.
     pub krate: &'a str,
-    /// Where it is.
+    /// Its path.
     pub path: &'a str,
-    /// All of it.
+    /// Its text.
     pub text: &'a str,
 }
 
-/// Public types that have a name of another one of their crate.
+/// Public types with the same name as another one of their crate.
 pub fn twice(sources: &[Source<'_>]) -> Vec<String> {
     let mut places: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for source in sources {
@@ -42,7 +43,7 @@ pub fn twice(sources: &[Source<'_>]) -> Vec<String> {
         .collect()
 }
 
-/// Types of ours that a file calls by another name.
+/// Our types that a file imports under another name.
 pub fn aliases(source: &Source<'_>) -> Vec<String> {
     let uses = shipped(source.text).split(';').filter_map(|statement| {
         let (_, path) = statement.rsplit_once("use ")?;
@@ -57,7 +58,7 @@ pub fn aliases(source: &Source<'_>) -> Vec<String> {
     names.collect()
 }
 
-/// Crates that the map in `ARCHITECTURE.md` lacks, and lines of it without a crate.
+/// Crates that are missing in the map of `ARCHITECTURE.md`, and its lines without a crate.
 pub fn map_faults(page: &str, crates: &BTreeSet<String>) -> Vec<String> {
     let rows = page.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
     let named: BTreeSet<String> = rows
@@ -68,7 +69,8 @@ pub fn map_faults(page: &str, crates: &BTreeSet<String>) -> Vec<String> {
     lacks.chain(lost).collect()
 }
 
-/// Crates with more of the words in their identifiers than are allowed, or with fewer, which is to be kept.
+/// Crates whose identifiers contain more of the words than allowed, or fewer, which then becomes
+/// the limit.
 pub fn word_faults(sources: &[Source<'_>], rule: &Words) -> Vec<String> {
     let mut found: BTreeMap<&str, usize> = rule.crates.keys().map(|it| (it.as_str(), 0)).collect();
     for source in sources {
@@ -87,12 +89,12 @@ pub fn word_faults(sources: &[Source<'_>], rule: &Words) -> Vec<String> {
     .collect()
 }
 
-/// What of a file is not its tests.
+/// The part of a file before its tests.
 pub fn shipped(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
-/// The type that a line declares, if it is public, in its crate or beyond.
+/// The type that a line declares, if it is public in its crate or beyond.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = match rest.strip_prefix('(') {
@@ -104,7 +106,7 @@ fn public_type(line: &str) -> Option<&str> {
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
 }
 
-/// The words that letters are made of, in small letters: `ToldTwice` is two.
+/// The words in an identifier, in lower case: `ToldTwice` has two.
 fn pieces(letters: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     for letter in letters.chars() {

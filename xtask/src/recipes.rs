@@ -1,9 +1,9 @@
-//! Every recipe runs: what the Makefile has, `scripts/recipes.txt` says how CI runs it; every bench
-//! belongs to a recipe; and the tests that `make attack` runs are there.
+//! Every recipe runs: `scripts/recipes.txt` has for each one in the Makefile how CI runs it; every
+//! bench belongs to a recipe; and the tests that `make attack` runs exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One sentence for each recipe that CI would not run, or that is not there any more.
+/// One sentence for each recipe that CI would not run, or that does not exist any more.
 pub fn faults(makefile: &str, list: &str, ci: &str) -> Vec<String> {
     let (recipes, mut faults) = (recipes(makefile), Vec::new());
     let mut listed = BTreeMap::new();
@@ -46,7 +46,7 @@ pub fn bench_faults(makefile: &str, manifest: &str) -> Vec<String> {
         .collect()
 }
 
-/// One sentence for each line of `scripts/attack.txt` that names no module of tests, of those that exist.
+/// One sentence for each line of `scripts/attack.txt` that names no existing module of tests.
 pub fn attack_faults(list: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let lines = list.lines().map(|line| line.split('#').next().unwrap_or_default());
     let mut faults = Vec::new();
@@ -65,7 +65,7 @@ pub fn attack_faults(list: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     faults
 }
 
-/// The targets of a makefile: those that are documented, and those that are said to be phony.
+/// The targets of a makefile: those with a description, and those declared phony.
 fn recipes(makefile: &str) -> BTreeSet<String> {
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
     let mut recipes = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! Who depends on whom, as `cargo metadata` has it under `resolve`.
+//! The dependencies between packages, from `resolve` in the output of `cargo metadata`.
 
 use serde::Deserialize;
 
-/// All packages with what they depend on.
+/// All packages with their dependencies.
 #[derive(Deserialize)]
 pub struct Resolve {
     pub nodes: Vec<Node>,
@@ -15,16 +15,16 @@ pub struct Node {
     pub deps: Vec<Dependency>,
 }
 
-/// What it depends on, and for what.
+/// A dependency and its kinds.
 #[derive(Deserialize)]
 pub struct Dependency {
     pub pkg: String,
     pub dep_kinds: Vec<Kind>,
 }
 
-/// What a dependency is for.
+/// The kind of a dependency.
 #[derive(Deserialize)]
 pub struct Kind {
-    /// `dev`, `build`, or none for what is linked.
+    /// `dev`, `build`, or none for a linked one.
     pub kind: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! What `docs/users.md` names is there: tests and files, so that each remedy can be shown.
+//! The tests and files that `docs/users.md` names exist, so that each remedy can be demonstrated.
 
-/// One sentence for each test like `` `module::test` `` and each file like `` `folder/file.py` `` that the page names and
-/// nobody has, and for each row of a table whose last cell is empty. `files` are the files under version control, `text`
-/// gives the text of one.
+/// One sentence for each test like `` `module::test` `` and each file like `` `folder/file.py` ``
+/// that the page names and that does not exist, and for each row of a table whose last cell is
+/// empty. `files` are the files under version control; `text` returns the text of one.
 pub fn faults(page: &str, files: &[String], text: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut add = |fault: String| faults.push(format!("docs/users.md: {fault}"));
@@ -27,8 +27,8 @@ pub fn faults(page: &str, files: &[String], text: impl Fn(&str) -> Option<String
     faults
 }
 
-/// Whether a file has the test `last` of `module`: any of its tests where `last` is empty, its unit tests where it is
-/// `tests`.
+/// Whether a file has the test `last` of `module`: any of its tests where `last` is empty, its unit
+/// tests where it is `tests`.
 fn holds(file: &str, module: &str, last: &str, text: impl Fn(&str) -> Option<String>) -> bool {
     let Some(stem) = file.strip_suffix(".rs") else { return false };
     if !stem.split('/').any(|part| part == module) {
@@ -46,7 +46,7 @@ fn has_extension(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|last| last.contains('.'))
 }
 
-/// What a command makes.
+/// Whether a command generates the file.
 fn is_made(name: &str) -> bool {
     ["target/", "results/", "/"].iter().any(|place| name.starts_with(place))
 }

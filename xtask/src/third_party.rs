@@ -1,4 +1,5 @@
-//! The licences of what a program is linked with, each text once: who gives the program on has to give them on too.
+//! The licences of the packages with which a program is linked, each text once: they have to be
+//! distributed with the program.
 
 use crate::linked::Linked;
 use anyhow::{Context, bail};
@@ -7,13 +8,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// How the files are called that have a licence or a notice in them.
+/// The names of files with a licence or a notice.
 const NAMES: [&str; 6] = ["license", "licence", "copying", "copyright", "notice", "unlicense"];
 
-/// All of them, as the text of a file.
+/// All licences, as the text of a file.
 ///
 /// # Errors
-/// When the source of a package cannot be read, or it says nothing of its licence.
+/// When the source of a package cannot be read, or it has no licence text.
 pub fn text(program: &Linked) -> anyhow::Result<String> {
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     let mut list = String::new();
@@ -43,7 +44,7 @@ pub fn text(program: &Linked) -> anyhow::Result<String> {
     Ok(whole)
 }
 
-/// The texts in a package's folder, those of each file with the ends of lines that this system has.
+/// The licence texts in a package's folder, with normalised line ends.
 fn texts_in(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

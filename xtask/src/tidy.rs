@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// A file of code longer than this has outgrown one subject.
+/// A longer code file has more than one subject.
 const LINES_MAX: usize = 700;
 
 /// Runs every check, prints each fault, fails when there is one.
@@ -95,7 +95,7 @@ fn layer_faults(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(faults)
 }
 
-/// What is wrong with the names of types, in the map of the code, and with words in identifiers.
+/// Faults in the names of types, in the map of the code, and of words in identifiers.
 fn name_faults(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let mut crates: BTreeSet<String> = ["xtask".to_owned()].into();
     let mut texts = Vec::new();
@@ -105,7 +105,7 @@ fn name_faults(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
         let ["crates", krate, "src", ..] = parts[..] else { continue };
         crates.insert(krate.to_owned());
         let is_test = path.ends_with("/tests.rs") || parts.contains(&"tests");
-        // A file that is not there any more is on its way out.
+        // A file that is missing is being deleted.
         if let Ok(text) = fs::read_to_string(root.join(file)) {
             texts.push((krate.to_owned(), path, text, is_test));
         }
@@ -149,7 +149,8 @@ fn code_faults(file: &Path, text: &str) -> Vec<String> {
     faults
 }
 
-/// A file beside the `main.rs` of a crate's tests is one of its modules: else nobody runs the tests in it.
+/// A file beside the `main.rs` of a crate's tests has to be one of its modules: otherwise its tests
+/// are not run.
 fn test_faults(files: &[PathBuf], text: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut faults = Vec::new();
     for file in files {
@@ -185,7 +186,7 @@ fn document_faults(root: &Path, file: &Path, text: &str) -> Vec<String> {
 
 /// A path that exists on one machine only has no place in the repository.
 fn machine_path_faults(file: &Path, text: &str) -> Vec<String> {
-    // Written in two pieces so that this file does not find itself.
+    // Written in two parts, so that this file does not contain them.
     let forbidden = [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/")];
     text.lines()
         .enumerate()

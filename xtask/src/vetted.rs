@@ -1,7 +1,8 @@
-//! The record of what we depend on: each package of `Cargo.lock` that is not ours stands in
-//! `supply-chain/`, at its version, audited or taken on trust; each that we name ourselves with a reason.
+//! The record of our dependencies: each third-party package of `Cargo.lock` is in `supply-chain/`
+//! with its version, as audited or trusted; each direct dependency has a reason.
 //!
-//! `cargo vet` checks the first as well, by rules of its own, where it is installed; this needs nothing.
+//! `cargo vet` checks the first part too, by its own rules, where it is installed; this check needs
+//! no other program.
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -20,7 +21,7 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!faults.is_empty())))
 }
 
-/// One sentence for each dependency that the record does not have as it is.
+/// One sentence for each dependency that the record does not have with its version.
 pub fn faults_at(root: &Path) -> anyhow::Result<Vec<String>> {
     let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
     faults(
@@ -73,7 +74,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The version that it speaks for.
+    /// The version to which it applies.
     fn version(&self) -> Option<&str> {
         let to = self.delta.as_deref().and_then(|delta| Some(delta.split_once("->")?.1.trim()));
         self.version.as_deref().or(to)

@@ -1,36 +1,37 @@
-//! The rule by which late runs are run again.
+//! The rule by which late runs are repeated.
 //!
-//! A run is late where its machine could not keep up, so it gets more of the machine: each attempt has half as many
-//! runs at once as the one before, and in the end one. A run that is late alone may be so by chance, or because the
-//! machine has other work: it has a few attempts, and the record of the last one stays whatever it is. A campaign that
-//! somebody waits for may allow fewer.
+//! A run is late where its machine could not keep up, so a repetition gets more of the machine.
+//! Each attempt has half as many parallel runs as the one before, and the last ones only one. A run
+//! that is late when run alone may be so by chance, or because the machine has other work. So it
+//! has a few attempts, and the record of the last one is kept in any case. An interactive campaign
+//! may allow fewer.
 
-/// How often a run is run alone before a late record is kept: what makes it late then is not its company.
+/// How often a run is run alone before a late record is kept: other runs are not the cause then.
 const ATTEMPTS_ALONE: u32 = 3;
 
 /// One attempt at the runs of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// How many go at once.
+    /// The number of parallel runs.
     pub(crate) at_once: usize,
     /// How many attempts were alone, this one included.
     alone: u32,
-    /// How many may follow; none: as many as it takes.
+    /// The number of attempts that may follow; none: as many as necessary.
     repeats: Option<u32>,
 }
 
 impl Attempt {
-    /// The first one, with `at_once` runs at once. At most `repeats` others follow.
+    /// The first attempt, with `at_once` parallel runs. At most `repeats` others follow.
     pub(crate) fn first(at_once: usize, repeats: Option<u32>) -> Self {
         Self { at_once, alone: u32::from(at_once == 1), repeats }
     }
 
-    /// Whether no other one follows: what is late now stays late.
+    /// Whether no other attempt follows: runs that are late now stay late.
     pub(crate) fn is_last(self) -> bool {
         self.alone >= ATTEMPTS_ALONE || self.repeats == Some(0)
     }
 
-    /// The attempt after this one. The last that is allowed is alone.
+    /// The next attempt. The last one that is allowed runs alone.
     pub(crate) fn next(self) -> Self {
         let half = if self.repeats == Some(1) { 1 } else { (self.at_once / 2).max(1) };
         Self {

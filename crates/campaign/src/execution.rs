@@ -1,4 +1,4 @@
-//! Runs what is left of a campaign.
+//! Runs the rest of a campaign.
 
 use crate::attempt::Attempt;
 use crate::pace::Batch;
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What runs plans: the simulator, the laboratory, a reference.
+/// A runner of plans: the simulator, the laboratory, a reference.
 pub trait Executor: Sync {
     /// Why a run has no record.
     type Error: Error + Send;
@@ -22,73 +22,74 @@ pub trait Executor: Sync {
     /// When there is no record.
     fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Record, Self::Error>;
 
-    /// What a run costs, only compared with other runs.
+    /// The cost of a run, only for comparison with other runs.
     fn cost(&self, plan: &Plan) -> u64;
 
-    /// Whether a run was late, so that with less beside it it may be in time.
+    /// Whether a run was late, so that it may be in time with fewer parallel runs.
     fn is_late(&self, _plan: &Plan, _record: &Record) -> bool {
         false
     }
 
-    /// The error of a run that never began because somebody asked to stop.
+    /// The error of a run that never began because of an interruption.
     fn interrupted() -> Self::Error;
 
-    /// Whether a run has no record only because somebody asked to stop.
+    /// Whether a run has no record only because of an interruption.
     fn is_interruption(error: &Self::Error) -> bool;
 }
 
-/// Who is notified of what happens, from whatever thread.
+/// The receiver of a campaign's events, on any thread.
 pub trait Observer: Sync {
-    /// The runs of `plans` are next, so many of them at once.
+    /// The runs of `plans` are next, `at_once` of them in parallel.
     fn begin(&self, _plans: &[&Plan], _at_once: usize) {}
 
     /// A run has begun.
     fn started(&self, _plan: &Plan) {}
 
-    /// A run is over; `failed` is why it has no record, unless somebody asked to stop.
+    /// A run is over; `failed` is why it has no record, unless it was interrupted.
     fn finished(&self, plan: &Plan, failed: Option<&dyn fmt::Display>);
 
     /// A run has a record, which is late or not; [`Observer::finished`] follows.
     fn recorded(&self, _plan: &Plan, _record: &Record, _is_late: bool) {}
 
-    /// A record could not be kept.
+    /// A record could not be stored.
     fn unwritten(&self, error: &StoreError);
 
-    /// So many of those that `ran` were late, and run again, so many at once.
+    /// `late` of the runs that `ran` were late and are repeated, `at_once` in parallel.
     fn again(&self, _late: usize, _ran: usize, _at_once: usize) {}
 
-    /// So many runs were late each time, and are not run again.
+    /// So many runs were late each time, and are not repeated.
     fn stays_late(&self, _late: usize) {}
 }
 
 /// A campaign.
 pub struct Campaign<'c, E> {
-    /// What runs its plans.
+    /// The runner of its plans.
     pub executor: &'c E,
-    /// Where records are kept, if anywhere.
+    /// The store of records, if any.
     pub store: Option<&'c dyn Store>,
-    /// How often late runs are run again at most; none: as the machine's pace has it.
+    /// How often late runs are repeated at most; none: until they have been late a few times when
+    /// run alone.
     pub repeats: Option<u32>,
-    /// Set when somebody asks to stop.
+    /// Set by an interruption.
     pub stop: &'c AtomicBool,
-    /// Who is notified.
+    /// The receiver of its events.
     pub observer: &'c dyn Observer,
 }
 
-/// What became of a campaign.
+/// The results of a campaign.
 #[derive(Debug)]
 pub struct Ran<K> {
-    /// Each plan's in its place.
+    /// In the order of the plans.
     pub results: Vec<K>,
-    /// How many records could not be kept. A full disk ends no run.
+    /// How many records could not be stored. A full disk ends no run.
     pub unwritten: usize,
 }
 
 impl<E: Executor> Campaign<'_, E> {
-    /// Runs what is left of `resumed` in `batches`, whose places are those of [`Resumed::left`]. A run that was late is
-    /// run again, with half as many beside it each time and in the end alone. Each record is kept the moment it is
-    /// there, so that what is finished survives whatever comes, and `read` makes a result of it; a later attempt's
-    /// takes the place of an earlier one's.
+    /// Runs the rest of `resumed` in `batches`, whose indices are those of [`Resumed::left`]. A
+    /// late run is repeated, each time with half as many parallel runs, and finally alone. Each
+    /// record is stored at once, so that finished runs survive any interruption, and `read` makes a
+    /// result from it. The record of a later attempt replaces that of an earlier one.
     pub fn run<K: Send>(
         &self,
         resumed: Resumed<'_, K>,
@@ -133,7 +134,8 @@ impl<E: Executor> Campaign<'_, E> {
         Ran { results: all.collect(), unwritten: unwritten.into_inner() }
     }
 
-    /// One run: whether it was late, and what is made of it. A late record is kept of the last attempt only.
+    /// One run: returns whether it was late, and its result. A late record is stored after the last
+    /// attempt only.
     fn one<K>(
         &self,
         plan: &Plan,

@@ -8,12 +8,12 @@ use midhop_experiment::record::Record;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How files of records are called.
+/// The naming of records' files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// By the plan's number, `0007.json`: for the plans of one scenario, which a reader finds in their order.
+    /// By the plan's number, `0007.json`: for the plans of one scenario, in their order.
     ByNumber,
-    /// By the plan's key: whatever else is run into the same directory, no record takes the place of another's.
+    /// By the plan's key: runs of other scenarios in the same directory replace no record.
     ByKey,
 }
 
@@ -26,23 +26,23 @@ pub struct Files {
 }
 
 impl Files {
-    /// The records of `origin` in `directory`, which is there.
+    /// The records of `origin` in `directory`, which exists.
     pub fn new(directory: &Path, origin: Origin, naming: Naming) -> Self {
         Self { directory: directory.to_owned(), origin, naming }
     }
 
-    /// Whether there is something for `plan`, of whatever origin: cheaper to know than [`Store::finished`].
+    /// Whether there is a file for `plan`, of any origin: faster than [`Store::finished`].
     pub fn holds(&self, plan: &Plan) -> bool {
         Key::of(plan).is_ok_and(|key| self.path(plan, &key).is_file())
     }
 
-    /// How many records named by number the directory has that those of `plans` will not replace: who reads the
-    /// directory later reads them too.
+    /// The number of numbered records in the directory that those of `plans` will not replace: a
+    /// later reader of the directory reads them too.
     pub fn others(&self, plans: &[Plan]) -> usize {
         self.numbered().into_iter().filter(|(number, _)| *number >= plans.len()).count()
     }
 
-    /// Removes the records that are named by number, and nothing else.
+    /// Removes the numbered records, and nothing else.
     ///
     /// # Errors
     /// When one cannot be removed.
@@ -53,7 +53,7 @@ impl Files {
         Ok(())
     }
 
-    /// The records that are named by number, each with its number.
+    /// The numbered records, each with its number.
     fn numbered(&self) -> Vec<(usize, PathBuf)> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let number = |path: &Path| path.file_name()?.to_str()?.strip_suffix(".json")?.parse().ok();
@@ -77,7 +77,7 @@ impl Store for Files {
         (self.origin.key(&record) == Some(key)).then(|| of_plan(record, plan))
     }
 
-    /// Whole or not at all; what another origin has left there is gone.
+    /// Written completely or not at all; a record of another origin is replaced.
     fn keep(&self, plan: &Plan, record: &mut Record) -> Result<(), StoreError> {
         let key = Key::of(plan)?;
         self.origin.sign(record, &key);
@@ -86,7 +86,7 @@ impl Store for Files {
         let path = self.path(plan, &key);
         let draft = match self.naming {
             Naming::ByNumber => path.with_extension("json.new"),
-            // Another plan with the same key may be at it in another thread, or in another process.
+            // Another thread or process may write a plan with the same key at the same time.
             Naming::ByKey => {
                 path.with_extension(format!("{}-{}.new", std::process::id(), plan.number))
             }

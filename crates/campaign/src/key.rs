@@ -1,12 +1,12 @@
-//! What tells plans apart.
+//! The identity of plans.
 
 use crate::store::StoreError;
 use midhop_experiment::Plan;
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What tells one plan from another, whatever its number in its sweep, how many seeds its cell has, and
-/// what its axes are called.
+/// Identifies a plan, independently of its number in its sweep, the number of seeds of its cell,
+/// and the names of its axes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(pub(crate) String);
 
@@ -14,7 +14,7 @@ impl Key {
     /// The key of a plan.
     ///
     /// # Errors
-    /// When the plan has what JSON cannot express.
+    /// When JSON cannot represent the plan.
     pub fn of(plan: &Plan) -> Result<Self, StoreError> {
         let plan = Plan { number: 0, seeds: 1, axes: Vec::new(), ..plan.clone() };
         let text = serde_json::to_vec(&plan)

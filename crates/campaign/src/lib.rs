@@ -1,18 +1,22 @@
-//! Campaigns: many plans run, each record kept the moment it is there, and nothing run twice that is there.
+//! Campaigns: many plans are run, each record is stored at once, and no plan with a record is run
+//! twice.
 //!
 //! ```text
 //! plans ─► Resumed ─► what is left ─► pace: batches, so many runs at once ─► queue: the costliest first
 //!             ▲                                     ▲                                   │
 //!           Store ◄──── record ◄────────────────────┼───────────────────────────── Executor
-//!                                                   └─ attempt: late runs again, with fewer beside them
+//!                                                   └─ attempt: late runs again, with fewer in parallel
 //! ```
 //!
-//! Whatever runs the plans is an [`Executor`]: the simulator, the laboratory, a reference. A [`Store`] holds records:
-//! [`Files`], one file each, or [`Lines`], all in one file for runs by the thousand. Which records count is one rule
-//! for all of them: [`Origin`]. Plans that differ in nothing but their place in a sweep have one [`Key`] and one record.
+//! A runner of plans is an [`Executor`]: the simulator, the laboratory, a reference. A [`Store`]
+//! stores records: [`Files`], one file each, or [`Lines`], all in one file for thousands of runs.
+//! One rule decides which records count: [`Origin`]. Plans that differ only in their place in a
+//! sweep have one [`Key`] and one record.
 //!
-//! Invariant: a record that is read from a store has the cell of the plan that it was asked for with.
-//! Invariant: the crate knows no simulator and no laboratory, and prints nothing: an [`Observer`] is notified.
+//! Invariant: a record that is read from a store has the cell of the plan for which it was
+//! requested.
+//! Invariant: the crate depends on no simulator and no laboratory, and prints nothing: an
+//! [`Observer`] receives events.
 
 mod attempt;
 mod execution;

@@ -1,7 +1,7 @@
-//! All records in one file, one JSON object a line, written the moment they are there.
+//! All records in one file, one JSON object a line, each written at once.
 //!
-//! Who reads the file elsewhere finds the records whole; in memory, where there may be thousands, they are
-//! without their curves and their plans.
+//! The file contains complete records. In memory, where there may be thousands, they are without
+//! their curves and their plans.
 
 use crate::key::Key;
 use crate::origin::Origin;
@@ -20,13 +20,13 @@ pub struct Lines {
     path: PathBuf,
     file: Mutex<File>,
     origin: Origin,
-    /// What was there when it was opened.
+    /// The records in the file when it was opened.
     kept: BTreeMap<Key, Record>,
 }
 
 impl Lines {
-    /// Reads what counts of `origin`, and opens the file for more. A line that a crash has cut short is
-    /// passed over.
+    /// Reads the records that count for `origin`, and opens the file for more. A line that a crash
+    /// has cut short is ignored.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -53,24 +53,24 @@ impl Lines {
 }
 
 impl Store for Lines {
-    /// What was there when the file was opened, without curves and plan.
+    /// The record in the file when it was opened, without curves and plan.
     fn finished(&self, plan: &Plan) -> Option<Record> {
         let key = Key::of(plan).ok()?;
         Some(of_plan(self.kept.get(&key)?.clone(), plan))
     }
 
-    /// Adds it to the file.
+    /// Appends it to the file.
     fn keep(&self, plan: &Plan, record: &mut Record) -> Result<(), StoreError> {
         self.origin.sign(record, &Key::of(plan)?);
         let text =
             record.to_json().map_err(|source| StoreError::Print { what: "a record", source })?;
-        // At once and in one piece, so that what is finished survives whatever comes.
+        // At once and in one write, so that finished records survive any interruption.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all((text + "\n").as_bytes()).map_err(at(&self.path, "write"))
     }
 }
 
-/// A record as it is held in memory where there may be thousands: without curves and plan.
+/// A record in the form for memory, where there may be thousands: without curves and plan.
 pub fn without_bulk(mut record: Record) -> Record {
     record.series = Vec::new();
     record.plan = serde_json::Value::Null;

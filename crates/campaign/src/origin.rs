@@ -1,4 +1,4 @@
-//! What made a record, and whether that counts.
+//! The origin of a record, and whether the record counts.
 
 use crate::key::Key;
 use crate::store::{StoreError, at};
@@ -10,12 +10,12 @@ use std::io::Read;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The name under which a record has the key of its plan.
+/// The key in a record's versions for the key of its plan.
 const PLAN: &str = "plan";
-/// The name under which a record has the build of the program that made it.
+/// The key in a record's versions for the build of the program.
 const BUILD: &str = "build";
 
-/// What tells one build of a program from any other.
+/// Identifies a build of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build(pub(crate) String);
 
@@ -38,7 +38,7 @@ impl Build {
         read().map_err(at(program, "read"))
     }
 
-    /// A build as it is displayed; none where the text is none.
+    /// A build from its displayed form; none where the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let is_hash = text.len() == 16 && text.bytes().all(|it| it.is_ascii_hexdigit());
         is_hash.then(|| Self(text.to_owned()))
@@ -56,16 +56,16 @@ impl fmt::Display for Build {
     }
 }
 
-/// What makes records.
+/// The origin of records.
 ///
-/// A record counts as finished when its plan is the one that would run, the same runner and the same build made it
-/// with the same versions of what else matters, and it is valid. In virtual time an invalid one counts too: run again,
-/// it would be the same.
+/// A record counts as finished when it has the plan that would be run, was made by the same runner
+/// and the same build with the same versions of other relevant parts, and is valid. In virtual time
+/// an invalid one counts too: a repetition would be the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     runner: Runner,
     build: Build,
-    /// Part → its version in records; none where records do not have it.
+    /// Part → its version in records; none where records must not have it.
     versions: BTreeMap<String, Option<String>>,
 }
 
@@ -81,7 +81,7 @@ impl Origin {
         self
     }
 
-    /// Writes into `record` which plan it is of and which build made it.
+    /// Writes the key of its plan and the build into `record`.
     pub(crate) fn sign(&self, record: &mut Record, key: &Key) {
         let versions = &mut record.environment.versions;
         versions.insert(PLAN.to_owned(), key.0.clone());

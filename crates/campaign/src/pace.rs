@@ -1,42 +1,42 @@
-//! How many runs go at once, and how long they take.
+//! How many runs are parallel, and how long they take.
 //!
-//! In real time they are as many as the machine carries without being late.
-//! What a run costs is what its emulator carries: each link that a transfer crosses handles each of its
-//! packets. A core carries some 500 Mbit/s of that when it has nothing else to do; the kernels and the
-//! proxies of the run need the rest, and a run beside others must not be late.
+//! In real time, there are as many as the machine can carry without being late. The cost of a run
+//! is the work of its emulator: each link that a transfer crosses handles each of its packets. An
+//! otherwise idle core carries some 500 Mbit/s. The kernels and the proxies of the run need the
+//! rest, and a run in parallel with others must not be late.
 
 use midhop_experiment::Plan;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a processor is trusted with. Unit: Mbit/s, summed over all links that they cross.
+/// The load for one processor. Unit: Mbit/s, summed over all links on the paths.
 const CARRIED_MBIT_PER_S: f64 = 100.0;
-/// However little each needs: every run has its daemons and meters, which start and end.
+/// An upper bound, however little each run needs: every run starts and ends daemons and meters.
 const AT_ONCE_PER_PROCESSOR: usize = 3;
-/// What the two ends of a tunnel cost, which encrypt what they carry. Unit: links.
+/// The cost of the two ends of a tunnel, which encrypt their traffic. Unit: links.
 const TUNNEL_LINKS: usize = 2;
 
-/// Runs of which so many go at once.
+/// Runs, of which `at_once` are parallel.
 #[derive(Debug)]
 pub struct Batch {
-    /// How many.
+    /// The number of parallel runs.
     pub at_once: usize,
-    /// The runs, by their places in the list that they were taken from.
+    /// The runs, by their indices in the original list.
     pub places: Vec<usize>,
 }
 
 impl Batch {
-    /// All of `plans`, `at_once` of them at once.
+    /// All of `plans`, `at_once` of them in parallel.
     pub fn whole(plans: &[&Plan], at_once: usize) -> Self {
         Self { at_once, places: (0..plans.len()).collect() }
     }
 }
 
-/// How many runs like `plan` go at once on so many processors.
+/// The number of parallel runs like `plan` on so many processors.
 pub fn at_once(plan: &Plan, processors: usize) -> usize {
     let is_tunnelled = plan.nodes.iter().any(|node| node.tunnels.is_some());
     let tunnel = if is_tunnelled { TUNNEL_LINKS } else { 0 };
-    // What is slowest on their ways is the same link for all transfers of most scenarios.
+    // In most scenarios, all transfers share the slowest link.
     let limits = plan.transfers.iter().filter_map(|it| it.limit.as_ref());
     let rate = limits.map(|it| it.goodput_peak.mbit_per_s()).fold(0.0, f64::max);
     let crossed = plan.transfers.iter().flat_map(|it| &it.route).map(|it| &it.link);
@@ -46,7 +46,8 @@ pub fn at_once(plan: &Plan, processors: usize) -> usize {
     (room as usize).clamp(1, AT_ONCE_PER_PROCESSOR * processors)
 }
 
-/// `plans` in batches, those of which most go at once first; all in one where `jobs` are asked for.
+/// `plans` in batches, the one with most parallel runs first; a single batch where `jobs` are
+/// given.
 pub fn batches(plans: &[&Plan], jobs: Option<usize>, processors: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for (place, plan) in plans.iter().enumerate() {
@@ -60,12 +61,12 @@ pub fn batches(plans: &[&Plan], jobs: Option<usize>, processors: usize) -> Vec<B
     batches
 }
 
-/// About how long a run takes in real time, with all that belongs to it.
+/// An estimate of how long a run takes in real time, with all its preparations.
 pub fn expected(plan: &Plan) -> Duration {
     Duration::from(plan.expected_time()) + Duration::from(plan.expected_preparation())
 }
 
-/// About how long `plans` take in `batches`, in real time.
+/// An estimate of how long `plans` take in `batches`, in real time.
 pub fn time(plans: &[&Plan], batches: &[Batch]) -> Duration {
     let of = |batch: &Batch| {
         let expected = batch.places.iter().map(|place| expected(plans[*place]));

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Calls `work` for each place of `costs`, at most `at_once` at a time and the costliest first, until all are done or
-/// `stop` is set. The results are in the order of `costs`, none for those that never began.
+/// Calls `work` for each index of `costs`, at most `at_once` at a time and the costliest first,
+/// until all are done or `stop` is set. The results are in the order of `costs`, none for those
+/// that never began.
 ///
 /// Each call begins and ends in one thread: processes that it starts may end with their thread.
 pub(crate) fn each<K: Send>(

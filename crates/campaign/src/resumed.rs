@@ -1,10 +1,10 @@
-//! What an earlier campaign has finished of some plans.
+//! The results of plans that an earlier campaign has finished.
 
 use crate::store::Store;
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 
-/// Plans, and what there is already of their results.
+/// Plans, and their existing results.
 #[derive(Debug)]
 pub struct Resumed<'p, K> {
     pub(crate) plans: &'p [Plan],
@@ -13,7 +13,8 @@ pub struct Resumed<'p, K> {
 }
 
 impl<'p, K> Resumed<'p, K> {
-    /// Of `plans` what `store` has finished, each made by `read` of its record; nothing without a store.
+    /// The results of `plans` in `store`, each made by `read` from its record; none without a
+    /// store.
     pub fn of(
         plans: &'p [Plan],
         store: Option<&dyn Store>,
@@ -23,28 +24,28 @@ impl<'p, K> Resumed<'p, K> {
         Self { plans, results: plans.iter().map(finished).collect() }
     }
 
-    /// The same where what is there of `plans` is known: a result, or none, for each of them.
+    /// The same with known results: a result, or none, for each of `plans`.
     pub fn with(plans: &'p [Plan], mut results: Vec<Option<K>>) -> Self {
         results.resize_with(plans.len(), || None);
         Self { plans, results }
     }
 
-    /// What is there, in the order of the plans, where nothing more is run.
+    /// The existing results, in the order of the plans, where nothing more is run.
     pub fn into_results(self) -> Vec<Option<K>> {
         self.results
     }
 
-    /// The plans that are to be run, in their order.
+    /// The plans without a result, in order.
     pub fn left(&self) -> Vec<&'p Plan> {
         self.places().into_iter().map(|place| &self.plans[place]).collect()
     }
 
-    /// How many are there already.
+    /// The number of existing results.
     pub fn there(&self) -> usize {
         self.results.iter().flatten().count()
     }
 
-    /// Where what is left stands among all.
+    /// The indices of the plans without a result.
     pub(crate) fn places(&self) -> Vec<usize> {
         (0..self.plans.len()).filter(|place| self.results[*place].is_none()).collect()
     }

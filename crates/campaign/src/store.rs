@@ -1,23 +1,23 @@
-//! What a store of records is, and what may go wrong with one.
+//! The interface of a store of records, and its errors.
 
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Where records are kept, so that what has run need not run again.
+/// A store of records, so that finished runs need not be repeated.
 pub trait Store: Sync {
-    /// The record of `plan`, if it is there, whole, and counts.
+    /// The record of `plan`, if it is stored, complete, and counts.
     fn finished(&self, plan: &Plan) -> Option<Record>;
 
-    /// Keeps the record of `plan`, and writes into it which plan it is of and which build made it.
+    /// Stores the record of `plan`, and writes the key of its plan and the build into it.
     ///
     /// # Errors
     /// When it cannot be written.
     fn keep(&self, plan: &Plan, record: &mut Record) -> Result<(), StoreError>;
 }
 
-/// Why records could not be kept or found.
+/// Why records could not be stored or found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -26,22 +26,23 @@ pub enum StoreError {
     Place {
         /// What was tried.
         what: &'static str,
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// A plan or a record has what JSON cannot express.
+    /// JSON cannot represent a plan or a record.
     #[error("cannot print {what}")]
     Print {
-        /// Which of them.
+        /// Which of the two.
         what: &'static str,
         /// JSON's error.
         source: serde_json::Error,
     },
 }
 
-/// Makes `directory` and tries whether a record can be written there: better refused now than after an hour of runs.
+/// Makes `directory` and checks whether a record can be written there: better refused now than
+/// after an hour of runs.
 ///
 /// # Errors
 /// When it cannot.
@@ -53,12 +54,12 @@ pub fn try_directory(directory: &Path) -> io::Result<()> {
     tried
 }
 
-/// What has become of a place.
+/// An error at a path.
 pub(crate) fn at(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Place { what, path: path.to_owned(), source }
 }
 
-/// A record as that of `plan`, whose cell may have been called something else when it ran.
+/// A record as that of `plan`, whose cell may have had other names when it ran.
 pub(crate) fn of_plan(record: Record, plan: &Plan) -> Record {
     Record { cell: plan.cell(), ..record }
 }

@@ -1,4 +1,4 @@
-//! What is found again, and what is not.
+//! Which records are found again, and which are not.
 
 use super::*;
 use midhop_experiment::record::{Environment, Record, Runner, SCHEMA, Series, Validity};
@@ -105,11 +105,11 @@ fn lines_are_found_by_every_plan_that_is_theirs_and_no_other_builds() {
     assert_eq!(empty.finished(&plans[0]), None);
     empty.keep(&plans[0], &mut record(&plans[0])).expect("kept");
     empty.keep(&plans[1], &mut record(&plans[1])).expect("kept");
-    // As if a crash had cut the last line short.
+    // As after a crash that cut the last line short.
     let text = fs::read_to_string(&path).expect("written");
     fs::write(&path, &text[..text.len() - 20]).expect("cut");
     let ours = open("ours");
-    // Asked twice, and by the case that is the same.
+    // Requested twice, and by the case that is the same.
     for plan in [0, 0, 2] {
         let found = ours.finished(&plans[plan]).expect("kept");
         assert!(found.series.is_empty() && found.plan.is_null());
@@ -135,7 +135,7 @@ fn files_by_key_keep_plans_apart_and_give_way_to_another_build() {
         ours.keep(plan, &mut record(plan)).expect("kept");
     }
     assert_eq!(names(&directory).len(), 4, "{:?}", names(&directory));
-    // Numbers say nothing: the same plan stands elsewhere in another scenario.
+    // Numbers do not matter: the same plan may have another number in another scenario.
     let moved = Plan { number: 77, ..plans[0].clone() };
     let found = ours.finished(&moved).expect("kept");
     assert_eq!((&found.cell, found.series.len()), (&plans[0].cell(), 1));
@@ -161,7 +161,7 @@ fn files_by_number_stand_in_the_order_of_their_scenario() {
     fs::write(directory.path().join("0000.cwnd.csv"), "").expect("written");
     assert_eq!(names(&directory), ["0000.cwnd.csv", "0000.json", "0001.json", "0002.json"]);
     assert!(store.finished(&plans[2]).is_some());
-    // Another plan in the same place, as after a change of the scenario.
+    // Another plan with the same number, as after a change of the scenario.
     let other = Plan { number: 2, ..plans[4].clone() };
     assert_eq!(store.finished(&other), None);
     assert_eq!((store.others(&plans), store.others(&plans[..1])), (0, 2));
@@ -198,7 +198,7 @@ fn a_record_counts_by_what_made_it() {
     assert!(kept(&simulated, late), "it would be the same again");
 }
 
-/// Gives a record, late where more runs go at once than the plan's number says.
+/// Gives a record. `lateness` decides by the plan's number and the parallel runs whether it is late.
 struct Machine<'m> {
     running: &'m Mutex<Vec<usize>>,
     lateness: fn(u32, usize) -> bool,
@@ -247,7 +247,7 @@ impl Executor for Machine<'_> {
     }
 }
 
-/// What a campaign has notified of.
+/// The events of a campaign.
 #[derive(Default)]
 struct Notes {
     at_once: Mutex<Vec<usize>>,
@@ -300,7 +300,8 @@ fn names(directory: &TempDir) -> Vec<String> {
     names
 }
 
-/// Runs `plans`, four at once, into `store`: of each whether it has a record, `None` where it was interrupted.
+/// Runs `plans`, four in parallel, into `store`. Returns for each whether it has a record, `None`
+/// where it was interrupted.
 fn campaign(
     plans: &[Plan],
     store: &Files,
@@ -326,7 +327,7 @@ fn late_runs_go_again_with_fewer_and_the_last_attempt_stays() {
     let plans = distinct();
     let store = Files::new(directory.path(), origin("ours"), Naming::ByNumber);
     let notes = Notes::default();
-    // The first is in time only alone, the second never, the others always.
+    // The first is in time only when run alone, the second never, the others always.
     let lateness = |number, at_once| number == 1 || (number == 0 && at_once > 1);
     let ran = campaign(&plans, &store, &notes, lateness, |_| false);
     assert_eq!((ran.results, ran.unwritten), (vec![Some(true); 4], 0));
@@ -362,7 +363,7 @@ fn what_an_interrupted_campaign_has_finished_is_not_run_again() {
     let directory = directory();
     let plans = distinct();
     let store = Files::new(directory.path(), origin("ours"), Naming::ByKey);
-    // All four begin at once, or not, as the machine has it; none begins twice.
+    // How many of the four begin depends on the machine; none begins twice.
     let stopped = Notes { stops_after: Some(1), ..Notes::default() };
     let ran = campaign(&plans, &store, &stopped, |_, _| false, |number| number == 3);
     let finished = ran.results.iter().filter(|it| **it == Some(true)).count();

@@ -1,8 +1,9 @@
-//! Which commit a program was built from.
+//! The commit from which a program was built.
 //!
-//! A macro and no build script: what a build script says is known to the whole package, so that each commit would
-//! build all of midhopd again. This one is known to the file that calls it. It asks no git, reads no clock, and two
-//! builds of one commit have the same version.
+//! This is a macro and not a build script: the output of a build script applies to the whole
+//! package, so that each commit would build all of midhopd again. The macro affects only the file
+//! that calls it. It runs no git, reads no clock, and two builds of one commit have the same
+//! version.
 #![expect(
     clippy::disallowed_methods,
     reason = "it runs in the compiler, and reads the repository's own files"
@@ -12,11 +13,12 @@ use proc_macro::TokenStream;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many digits of a commit are shown.
+/// The displayed digits of a commit.
 const DIGITS: usize = 12;
 
-/// The version of the package that is built, as a string, with its commit in brackets: what the environment has as
-/// `MIDHOP_COMMIT` at that time, else what the repository's `.git` names, else none.
+/// The version of the package that is built, as a string, with its commit in brackets: the value of
+/// `MIDHOP_COMMIT` during the build, otherwise the commit in the repository's `.git`, otherwise
+/// none.
 #[proc_macro]
 pub fn version(_: TokenStream) -> TokenStream {
     let variable = |name| std::env::var(name).unwrap_or_default();
@@ -30,7 +32,7 @@ pub fn version(_: TokenStream) -> TokenStream {
         "" => variable("CARGO_PKG_VERSION"),
         commit => format!("{} ({commit})", variable("CARGO_PKG_VERSION")),
     };
-    // The compiler builds the caller again when one of these changes.
+    // The compiler builds the caller again when one of these files changes.
     let watched = found
         .watched
         .iter()
@@ -48,7 +50,8 @@ struct Found {
 }
 
 impl Found {
-    /// What `git`, a repository's `.git`, has checked out. A file of that name leads to the directory of a worktree.
+    /// The commit that `git`, a repository's `.git`, has checked out. A file of that name contains
+    /// the path of a worktree's directory.
     fn of(git: &Path) -> Option<Self> {
         let own = match fs::read_to_string(git) {
             Ok(text) => git.parent()?.join(text.strip_prefix("gitdir:")?.trim()),
@@ -77,7 +80,7 @@ impl Found {
     }
 }
 
-/// The first digits of the commit that `text` begins with; none where it begins with none.
+/// The first digits of the commit at the beginning of `text`; none where there is no commit.
 fn short(text: &str) -> Option<String> {
     let digits = text.trim().get(..DIGITS)?;
     digits.chars().all(|digit| digit.is_ascii_hexdigit()).then(|| digits.to_owned())

@@ -1,12 +1,12 @@
-//! Addresses and networks as people write them, with what is wrong and what to write instead.
+//! Addresses and networks as people write them, with error messages and hints.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Why a text is not an address.
 ///
-/// Displayed as the message, and on a second line what to write: [`ConfigError`](crate::ConfigError) takes that line
-/// as its hint.
+/// Displayed as the message, with the hint on a second line: [`ConfigError`](crate::ConfigError)
+/// uses that line as its hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressError {
     /// What is wrong.
@@ -20,7 +20,7 @@ impl AddressError {
         Self { message: message.into(), hint: hint.into() }
     }
 
-    /// Both in one line, as a command line's error has them.
+    /// Both on one line, as in a command line's error.
     pub fn one_line(&self) -> String {
         format!("{}: {}", self.message, self.hint)
     }
@@ -37,7 +37,7 @@ impl std::error::Error for AddressError {}
 /// Reads an address with a port.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not an address with a port.
 pub fn endpoint(text: &str) -> Result<SocketAddr, AddressError> {
     text.parse().map_err(|_| endpoint_error(text))
 }
@@ -61,7 +61,7 @@ fn endpoint_error(text: &str) -> AddressError {
         );
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        // Without brackets nobody can know whether the last group is the port.
+        // Without brackets, it is unknown whether the last group is the port.
         let port = text.rsplit_once(':').filter(|(head, tail)| {
             head.parse::<Ipv6Addr>().is_ok() && tail.parse::<u16>().is_ok_and(|port| port > 0)
         });
@@ -105,7 +105,7 @@ fn endpoint_error(text: &str) -> AddressError {
 /// Reads an address without a port.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not an address.
 pub fn address(text: &str) -> Result<IpAddr, AddressError> {
     text.parse().map_err(|_| {
         if let Some(error) = spaces(text, |it| it.parse::<IpAddr>().is_ok()) {
@@ -128,7 +128,7 @@ pub fn address(text: &str) -> Result<IpAddr, AddressError> {
 /// Reads a network: its address, and the number of bits that all of its addresses share.
 ///
 /// # Errors
-/// When it is none, or its address has bits behind those.
+/// When it is not a network, or its address has bits set beyond the prefix.
 pub fn network(text: &str) -> Result<(IpAddr, u8), AddressError> {
     if let Some(error) = spaces(text, |it| network(it).is_ok()) {
         return Err(error);
@@ -199,7 +199,7 @@ fn no_length(text: &str) -> AddressError {
     }
 }
 
-/// The first address of the network of so many bits.
+/// The first address of the network with so many bits.
 fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     proptest! {
-        /// No text panics, what a hint quotes whole is read.
+        /// No text panics, and a hint that is quoted completely is valid input.
         #[test]
         fn hints_can_be_typed(bytes: [u8; 4], bits in 0u8..=40, port: u16, text: String) {
             let _ = (endpoint(&text), network(&text), address(&text));

@@ -1,11 +1,11 @@
-//! A parsed file, and the places in it.
+//! A parsed file, and positions in it.
 
 use crate::read::{NodeReader, ReadFault};
 use crate::tree::{Entry, Node, Span, Table, Value};
 use crate::{ConfigError, KeyPath, syntax};
 use serde::de::DeserializeOwned;
 
-/// A parsed text that can be read as a type, changed, and pointed into.
+/// A parsed text that can be read as a type and changed, and whose values have positions.
 #[derive(Debug, Clone)]
 pub struct Document {
     texts: Vec<Text>,
@@ -40,7 +40,7 @@ impl Document {
     /// Reads what is at `path` as a `T`.
     ///
     /// # Errors
-    /// When nothing is there, or it is not a `T`.
+    /// When there is no value, or it is not a `T`.
     pub fn read_at<T: DeserializeOwned>(&self, path: &KeyPath) -> Result<T, ConfigError> {
         let Some(node) = self.get(path) else {
             return Err(self.fault(path, "nothing is written here", None));
@@ -68,7 +68,8 @@ impl Document {
         (error.line > 0).then_some(error.line)
     }
 
-    /// An error about `path`, which need not exist: then it points at the innermost table that does.
+    /// An error about `path`, which need not exist: then the position is that of the innermost
+    /// table that does.
     pub fn fault(
         &self,
         path: &KeyPath,
@@ -79,7 +80,7 @@ impl Document {
         self.error(span, path, message.into(), hint)
     }
 
-    /// Like [`Document::fault`], for a value inside what is written at `span`.
+    /// Like [`Document::fault`], for a part of the value at `span`.
     pub fn fault_at(
         &self,
         span: Span,
@@ -90,7 +91,7 @@ impl Document {
         self.error(span, path, message.into(), hint)
     }
 
-    /// An error in `text`, which came with the option `name` and not from the file.
+    /// An error in `text`, which came from the option `name` and not from the file.
     pub fn option_fault(
         &self,
         name: &str,
@@ -102,7 +103,7 @@ impl Document {
         ConfigError::at(name, text, 0, text.len(), None, message.into(), hint)
     }
 
-    /// Parses another text as TOML whose values are to be put into this document with
+    /// Parses another TOML text whose values are then put into this document with
     /// [`Document::set`]; errors in it are reported under `name`.
     ///
     /// # Errors
@@ -117,10 +118,10 @@ impl Document {
         })
     }
 
-    /// Puts `node` at `path` in place of what is there; tables on the way are made where absent.
+    /// Puts `node` at `path`, replacing an existing value; missing tables on the path are created.
     ///
     /// # Errors
-    /// When something on the way is there and is no table.
+    /// When a value on the path is not a table.
     pub fn set(&mut self, path: &KeyPath, node: Node) -> Result<(), ConfigError> {
         let span = node.span;
         let blocked = match self.follow(path) {
@@ -140,7 +141,7 @@ impl Document {
         Ok(())
     }
 
-    /// Takes the value at the top-level `key` out of the document.
+    /// Removes the value of the top-level `key` and returns it.
     pub fn take(&mut self, key: &str) -> Option<Node> {
         match &mut self.root.value {
             Value::Table(table) => table.remove(key),
@@ -148,7 +149,7 @@ impl Document {
         }
     }
 
-    /// Takes the value at `path`, below a table, out of the document.
+    /// Removes the value at `path`, below a table, and returns it.
     pub fn remove(&mut self, path: &KeyPath) -> Option<Node> {
         let (last, above) = path.keys().split_last()?;
         let table = above.iter().try_fold(&mut self.root, |node, key| match &mut node.value {
@@ -162,7 +163,7 @@ impl Document {
         }
     }
 
-    /// The innermost place on the way to `path`, and how many keys lead there.
+    /// The innermost existing value on the path, and the number of keys that lead to it.
     fn follow(&self, path: &KeyPath) -> Option<(Place<'_>, usize)> {
         let mut place = Place { node: &self.root, span: self.root.span };
         for (depth, key) in path.keys().iter().enumerate() {
@@ -178,7 +179,7 @@ impl Document {
     fn read_error(&self, above: &KeyPath, fault: ReadFault) -> ConfigError {
         let below = fault.path();
         let path = KeyPath::of(above.keys().iter().chain(below.keys()).cloned());
-        // A fault about a whole table points at its header, not at all its lines.
+        // A fault of a whole table has the position of its header, not of all its lines.
         let whole = self.get(&path).is_some_and(|node| Some(node.span) == fault.span);
         let span = match (fault.span, self.follow(&path)) {
             (Some(_), Some((place, _))) if whole && place.is_table() => place.span,
@@ -197,7 +198,7 @@ impl Document {
     ) -> ConfigError {
         let key = (!path.is_root()).then(|| path.to_string());
         let text = &self.texts[span.text.min(self.texts.len() - 1)];
-        // The whole text is no place: such an error is about what is absent.
+        // The whole text is no position: such an error is about a missing value.
         let (start, end) = if span == self.root.span { (0, 0) } else { (span.start, span.end) };
         ConfigError::at(&text.name, &text.text, start, end, key, message, hint)
     }
@@ -212,7 +213,7 @@ impl Text {
     }
 }
 
-/// A value with the place to point at: its key where it is a table, else itself.
+/// A value with its position for errors: that of its key where it is a table, otherwise its own.
 struct Place<'d> {
     node: &'d Node,
     span: Span,

@@ -1,25 +1,25 @@
-//! The one error of this crate, and how it looks.
+//! The error type of this crate, and its display.
 
 use std::fmt;
 
-/// What is wrong in a configuration, where, and what to do about it.
+/// A fault in a configuration, with its position and a hint.
 ///
-/// Displayed as the message with its place, then the line with a caret below. The hint is not part
-/// of it: who prints the error prints the hint after it.
+/// Displayed as the message with its position, then the line with a caret below. The hint is not
+/// included: it is printed separately, after the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The file as the caller named it, or the option that the value came from.
+    /// The file as named by the caller, or the option that contained the value.
     pub file: String,
-    /// Line in the file, from 1; 0 where no place is known.
+    /// Line in the file, from 1; 0 where the position is unknown.
     pub line: u32,
-    /// Column in the line in characters, from 1; 0 where no place is known.
+    /// Column in the line in characters, from 1; 0 where the position is unknown.
     pub column: u32,
     /// The dotted key; none in a text that is not TOML.
     pub key: Option<String>,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// How to correct it.
     pub hint: Option<String>,
     excerpt: Option<Box<Excerpt>>,
 }

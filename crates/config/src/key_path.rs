@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// The way from the root of a document to one of its values: keys, and numbers in arrays.
+/// The path from the root of a document to one of its values: keys, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct KeyPath(Vec<String>);
 
@@ -10,7 +10,7 @@ impl KeyPath {
     /// The root itself.
     pub const ROOT: Self = Self(Vec::new());
 
-    /// The path of these keys; none of them is taken apart at its dots.
+    /// The path of these keys; a key is not split at its dots.
     pub fn of<S: Into<String>>(keys: impl IntoIterator<Item = S>) -> Self {
         Self(keys.into_iter().map(Into::into).collect())
     }

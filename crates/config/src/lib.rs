@@ -1,9 +1,9 @@
 //! TOML files read with errors that name file, line, key and the nearest known key.
 //!
-//! [`read_str`] turns a text into any [`serde::de::DeserializeOwned`] type. Who needs more parses a
-//! [`Document`]: a tree that remembers where each key and value was written, so that a check made
-//! after reading ([`Document::fault`]) and a value put in from elsewhere ([`Document::set`]) are
-//! reported as precisely as a syntax error.
+//! [`read_str`] reads a text as any [`serde::de::DeserializeOwned`] type. For more, a [`Document`]
+//! is a tree with the position of each key and value. So an error of a check after reading
+//! ([`Document::fault`]) and a value from elsewhere ([`Document::set`]) are reported as precisely
+//! as a syntax error.
 //!
 //! ```
 //! #[derive(serde::Deserialize)]
@@ -15,7 +15,7 @@
 //! assert_eq!(error.hint.as_deref(), Some("did you mean `delay`?"));
 //! ```
 //!
-//! Invariant: nothing here opens a file; the caller hands in a name to print and the text.
+//! Invariant: nothing here opens a file; the caller provides the text, and a name for messages.
 //! Invariant: no text makes this crate panic.
 
 pub mod address;
@@ -33,10 +33,10 @@ pub use key_path::{KeyPath, ParseKeyPathError};
 
 use serde::de::DeserializeOwned;
 
-/// Reads `text` as a `T`. `file_name` is what errors call it.
+/// Reads `text` as a `T`. Errors name it `file_name`.
 ///
 /// # Errors
-/// When the text is not TOML, or not a `T`: the error says where and what was expected there.
+/// When the text is not TOML, or not a `T`: the error has the position and what was expected there.
 pub fn read_str<T: DeserializeOwned>(file_name: &str, text: &str) -> Result<T, ConfigError> {
     Document::parse(file_name, text)?.read()
 }

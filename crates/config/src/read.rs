@@ -1,7 +1,7 @@
-//! From tree to type: a serde deserializer that never loses the place.
+//! Reads a tree as a type: a serde deserializer that keeps positions.
 //!
-//! The `toml` crate's own one puts what it knows about unknown keys into a sentence; this one keeps
-//! the key, its place and the known ones apart.
+//! The `toml` crate's own deserializer puts its information about unknown keys into a sentence;
+//! this one keeps the key, its position and the known keys apart.
 
 use crate::tree::{Entry, Node, Span, Table, Value};
 use crate::{KeyPath, suggest};
@@ -18,7 +18,7 @@ pub(crate) struct ReadFault {
     pub(crate) hint: Option<String>,
     /// From the innermost key outwards.
     reversed: Vec<String>,
-    /// Filled in at the innermost place that knows it.
+    /// Set at the innermost value with a known position.
     pub(crate) span: Option<Span>,
 }
 
@@ -52,7 +52,7 @@ impl std::error::Error for ReadFault {}
 
 impl de::Error for ReadFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        // What a type's error has behind a line break is what to do.
+        // The second line of a type's error is a hint.
         let message = message.to_string();
         match message.split_once('\n') {
             Some((message, hint)) => Self::new(message.to_owned(), Some(hint.to_owned())),
@@ -92,7 +92,7 @@ impl de::Error for ReadFault {
     }
 }
 
-/// What a type expects, in the words of somebody who writes TOML.
+/// The expectation of a type, in the terms of TOML.
 struct Plain<'a>(&'a dyn Expected);
 
 impl fmt::Display for Plain<'_> {
@@ -251,7 +251,7 @@ impl<'t> MapAccess<'t> for Entries<'t> {
     }
 }
 
-/// A variant's name, and what it holds.
+/// A variant's name, and its value.
 struct Variant<'t> {
     name: &'t str,
     span: Span,

@@ -1,6 +1,6 @@
-//! What somebody who mistyped a word may have meant.
+//! Suggestions for mistyped words.
 
-/// What people call things that have another name here. Of several the first that is known counts.
+/// Other common names of words. The first known one of several is used.
 const SYNONYMS: [(&str, &[&str]); 17] = [
     ("bandwidth", &["rate"]),
     ("bitrate", &["rate"]),
@@ -21,7 +21,7 @@ const SYNONYMS: [(&str, &[&str]); 17] = [
     ("streams", &["flows"]),
 ];
 
-/// What `word`, which somebody else's program or paper may have, is called among `candidates`.
+/// The name among `candidates` of `word`, which is the term of another program or paper.
 pub fn synonym<'a, C: AsRef<str> + ?Sized + 'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a C> + Clone,
@@ -34,8 +34,8 @@ pub fn synonym<'a, C: AsRef<str> + ?Sized + 'a>(
     names.iter().find_map(named)
 }
 
-/// The candidate nearest to `word`, if one is near enough to be a mistyping of it: at most one edit
-/// in three letters, case aside. The first of several equally near ones.
+/// The candidate nearest to `word`, if it is near enough to be a mistyping of it: at most one edit
+/// in three letters, ignoring case. The first of several equally near ones.
 pub fn nearest<'a, C: AsRef<str> + ?Sized + 'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a C>,
@@ -53,14 +53,14 @@ pub fn nearest<'a, C: AsRef<str> + ?Sized + 'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// A hint for the wrong `word`: the nearest candidate, and all of them where they are few.
-/// `known` is what they are, in the plural: `known keys`.
+/// A hint for the wrong `word`: the nearest candidate, and all candidates where they are few.
+/// `known` is their name in the plural: `known keys`.
 pub fn hint<'a, C: AsRef<str> + ?Sized + 'a>(
     word: &str,
     known: &str,
     candidates: impl IntoIterator<Item = &'a C> + Clone,
 ) -> Option<String> {
-    // Beside a near one a long list is in the way; without one it is all there is.
+    // With a near candidate, a long list is not helpful; without one, it is the only help.
     const LISTED_BESIDE: usize = 13;
     const LISTED_ALONE: usize = 14;
     let all: Vec<&str> = candidates.clone().into_iter().map(AsRef::as_ref).collect();

@@ -1,4 +1,4 @@
-//! From text to tree, by the `toml` crate's parser.
+//! Parses text to a tree, with the `toml` crate's parser.
 
 use crate::tree::{Entry, Node, Span, Table, Value};
 use toml::{
@@ -6,7 +6,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// What is wrong with a text, and where in it.
+/// A syntax fault, and its position.
 #[derive(Debug)]
 pub(crate) struct SyntaxFault {
     pub(crate) message: String,

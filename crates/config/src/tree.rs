@@ -1,11 +1,11 @@
-//! A document as a tree whose every key and value knows where it was written.
+//! A document as a tree with the position of every key and value.
 
 use std::fmt;
 
-/// A stretch of one of a document's texts.
+/// A range of one of a document's texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Which text: 0 is the file, later ones came with [`crate::Document::add_text`].
+    /// The text: 0 is the file, later ones were added with [`crate::Document::add_text`].
     pub text: usize,
     /// First byte.
     pub start: usize,
@@ -13,7 +13,7 @@ pub struct Span {
     pub end: usize,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The value.
@@ -22,12 +22,12 @@ pub struct Node {
     pub span: Span,
 }
 
-/// What TOML can hold. Dates and times are kept as the text they were written as.
+/// The values of TOML. Dates and times are kept as text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A string, a date or a time.
     String(String),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
     /// A number.
     Float(f64),
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// What kind of value it is, with its article.
+    /// The kind of value, with its article.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::String(_) => "a string",
@@ -61,7 +61,7 @@ impl Value {
     }
 }
 
-/// As TOML writes it on one line; a string alone goes without its quotes.
+/// In the form of TOML on one line; a string alone has no quotes.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,7 +108,7 @@ pub struct Entry {
     pub key: String,
     /// Where the key was written.
     pub key_span: Span,
-    /// What it holds.
+    /// Its value.
     pub node: Node,
 }
 
@@ -136,7 +136,7 @@ impl Table {
         self.entry(key).map(|entry| &entry.node)
     }
 
-    /// The value of `key`, to be changed.
+    /// The value of `key`, mutable.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         self.0.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
     }
@@ -147,13 +147,13 @@ impl Table {
         rest.iter().try_fold(self.get(first)?, |node, key| node.value.as_table()?.get(key))
     }
 
-    /// Takes `key` out.
+    /// Removes `key` and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Node> {
         let position = self.0.iter().position(|entry| entry.key == key)?;
         Some(self.0.remove(position).node)
     }
 
-    /// The entry of `key`, appended with what `absent` gives where there is none.
+    /// The entry of `key`; where there is none, one with the value of `absent` is appended.
     pub(crate) fn entry_or(&mut self, key: &str, absent: impl FnOnce() -> Entry) -> &mut Entry {
         let position = match self.0.iter().position(|entry| entry.key == key) {
             Some(position) => position,

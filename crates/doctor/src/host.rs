@@ -162,8 +162,8 @@ fn flag(name: &str, key: &str, harm: &str) -> Finding {
     }
 }
 
-/// A cookie is checked for addresses of this host only: with cookies for everybody no client of a split flow can
-/// connect.
+/// A cookie is checked for addresses of this host only: with cookies for all connections, no client
+/// of a split flow can connect.
 fn syn_cookies() -> Finding {
     let (name, key) = ("SYN cookies", "net/ipv4/tcp_syncookies");
     match sysctl(key).as_deref() {

@@ -7,7 +7,7 @@ use midhop_linux::tproxy::set_transparent;
 use socket2::{Domain, Socket, Type};
 use std::{io, path::Path};
 
-/// The receive buffer of the queue on trial, which receives nothing.
+/// The receive buffer of the tried queue, which receives nothing.
 const QUEUE_BYTES: i32 = 4096;
 /// Rules that each use one part of the kernel.
 const TABLES: [(&str, &str, &str); 3] = [

@@ -17,13 +17,13 @@ use std::{
     time::Duration,
 };
 
-/// Longer than anything here takes, so that what hangs becomes a finding.
+/// Longer than any step takes, so that a step that hangs becomes a finding.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_MS: u16 = 5_000;
 /// More than sockets buffer by default, so that the bytes really pass through.
 const BYTES: usize = 1 << 20;
 const PORT: u16 = 7777;
-/// Nobody listens there.
+/// A port on which nobody listens.
 const CLOSED_PORT: u16 = 7778;
 
 struct Rooms {
@@ -143,7 +143,7 @@ fn prove(
             Err(error) => Finding::of(&name, missing, error.to_string(), hint),
         });
     }
-    // Its interception has to be taken out where it was put in.
+    // The interception has to be removed in the namespace where it was installed.
     if let Err(error) = rooms.proxy.run(move || drop(data_plane)) {
         findings.push(Finding::of(&name("removal"), missing, error.to_string(), hint));
     }
@@ -163,7 +163,7 @@ fn carry(
         let echo = scope.spawn(|| echo_once(&listener));
         let client = rooms.client.run(|| talk(SocketAddr::new(own.server, PORT)))?;
         let seen = echo.join().map_err(|_| io::Error::other("the server panicked"))?;
-        // What the client met says more than what the server missed.
+        // The client's error is more informative than the server's.
         client.and_then(|client| seen.map(|seen| (seen, client)))
     })?;
     if seen != client {
@@ -175,7 +175,7 @@ fn carry(
     let target = SocketAddr::new(own.server, CLOSED_PORT);
     let ended = match rooms.client.run(|| TcpStream::connect_timeout(&target, PATIENCE))? {
         Err(error) => error.kind(),
-        // Whoever accepts early can only reset afterwards.
+        // A proxy that accepts early can only reset afterwards.
         Ok(mut stream) if early => {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.read(&mut [0]).map_or_else(|error| error.kind(), |_| ErrorKind::UnexpectedEof)
@@ -190,7 +190,7 @@ fn carry(
     Ok(format!("{BYTES} bytes there and back, server saw {seen}, {refusal}"))
 }
 
-/// Serves one client: everything it sends comes back once it has sent it all.
+/// Serves one client: sends back everything once it has received all of it.
 fn echo_once(listener: &TcpListener) -> io::Result<SocketAddr> {
     let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
     if poll(&mut wait, PollTimeout::from(PATIENCE_MS))? == 0 {
@@ -205,7 +205,7 @@ fn echo_once(listener: &TcpListener) -> io::Result<SocketAddr> {
     Ok(peer)
 }
 
-/// Talks to the echo; gives the client's own address.
+/// Exchanges data with the echo server; returns the client's own address.
 fn talk(server: SocketAddr) -> io::Result<SocketAddr> {
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -20,11 +20,12 @@ use std::{
 
 /// How long the whole trial may take before the kernel ends it.
 const TIME_MAX_S: u32 = 60;
-/// How long the kernel may take until an address can be reached. Without it, the trial shows what is wrong.
+/// How long the kernel may take until an address is usable. If it takes longer, the trial shows the
+/// failure.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Takes the process out of the host's network, as root of its own user namespace where it has no privilege to do so
-/// otherwise. To be called while there is only one thread.
+/// Moves the process out of the host's network; where it lacks the privilege, as root of its own
+/// user namespace. To be called while there is only one thread.
 pub(crate) fn isolate_process() -> io::Result<()> {
     // If anything hangs here, the kernel ends the process, and its rooms with it.
     nix::unistd::alarm::set(TIME_MAX_S);

@@ -1,4 +1,4 @@
-//! Agents on the path: what else than a proxy may stand at nodes and meet their packets.
+//! Agents on the path: what may stand at nodes besides a proxy and process their packets.
 //!
 //! ```toml
 //! [nodes]
@@ -9,9 +9,9 @@
 //! links = ["satellite"]
 //! ```
 //!
-//! A table of the file is an [`AgentSpec`]. For each node that names it, it becomes a [`PlannedAgent`],
-//! checked and with its defaults filled in. What a kind takes no part in it refuses, so that nobody
-//! believes a key to act that does not.
+//! A table of the file is an [`AgentSpec`]. For each node that names it, it becomes a
+//! [`PlannedAgent`], checked and with its defaults filled in. A kind refuses keys that it does not
+//! use, so that no key is ignored silently.
 
 mod repair;
 
@@ -209,10 +209,10 @@ pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError>
     })
 }
 
-/// The agents of a node, in their order.
+/// The agents of a node, in order.
 ///
 /// # Errors
-/// When one is not defined, is there twice, or cannot act at this node.
+/// When one is not defined, is named twice, or cannot be at this node.
 pub(crate) fn of_node(
     spec: &Spec,
     name: &str,
@@ -277,7 +277,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    /// What the table says, at a node where its `links` are these.
+    /// The role that the table describes, at a node where its `links` are these.
     fn role(&self, links: Vec<String>) -> Result<Role, ConfigError> {
         self.only_its_own_keys()?;
         let written = self.written;
@@ -320,7 +320,7 @@ impl Reader<'_> {
 
     fn checked(&self, outcome: Result<(), midhop_assist::Fault>) -> Result<(), ConfigError> {
         outcome.map_err(|fault| {
-            // What is not written has no place in the file.
+            // A key that is not written has no place in the file.
             let key = self.path.join(fault.key);
             let is_there = self.document.get(&key).is_some();
             let place = if is_there { &key } else { self.path };

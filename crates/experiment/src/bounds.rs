@@ -1,8 +1,8 @@
-//! Figures that bound what scenarios may ask for.
+//! Upper bounds of what scenarios may request.
 
 use midhop_units::Bytes;
 
-/// More than any run moves, and sums of it are numbers.
+/// More than any run transfers; sums of such values do not overflow.
 pub(crate) const BYTES_MAX: Bytes = Bytes::new(1_000_000_000_000_000);
 
 /// The largest IP packet on any link. Unit: bytes.

@@ -1,12 +1,15 @@
-//! A recording of a link held against a preset: how far the one is from the other, in one number and in parts.
+//! Compares a recording of a link with a preset: the distance between the two, in one number and in
+//! parts.
 //!
-//! Both are looked at in the same way ([`Portrait`]): rates as means over 20 ms, delays as probes every 10 ms, from which
-//! all figures follow. A preset's own come from its draws ([`midhop_path::Drawn`]) and from probes over its link, for as
-//! many seeds as are asked for. A recording's first half fits, its second half judges.
+//! Both are sampled in the same way ([`Portrait`]): rates as means over 20 ms, delays as probes
+//! every 10 ms. All figures follow from these samples. A preset's samples come from its draws
+//! ([`midhop_path::Drawn`]) and from probes over its link, for each seed. A recording's first half
+//! is used to fit, its second half to judge.
 //!
-//! The distance of two distributions is Wasserstein's first, the area between their quantile functions, over the
-//! recording's mean: how far a value must be moved in the mean, as a share of what there is. It needs no bins, has a unit,
-//! and goes on growing where distributions do not overlap. The one number is the mean of the parts.
+//! The distance of two distributions is the first Wasserstein distance, the area between their
+//! quantile functions, relative to the recording's mean: the mean distance by which values must be
+//! moved. It needs no bins, has a unit, and also grows where distributions do not overlap. The one
+//! number is the mean of the parts.
 
 mod compare;
 mod fit;
@@ -29,7 +32,7 @@ use serde::Serialize;
 
 /// The version of the shape below.
 pub const CALIBRATION_SCHEMA: u32 = 1;
-/// A half shorter than this has too few slots to say anything.
+/// A shorter half has too few slots for a judgement.
 const HALF_MIN: Duration = Duration::from_s(20);
 
 /// What `midhop calibrate --json` prints: a recording beside a preset.
@@ -114,7 +117,7 @@ impl Calibration {
         settings.into_generator().into_root_schema_for::<Self>()
     }
 
-    /// Holds `recordings` of one link, which begin together, against one direction of `preset`.
+    /// Compares `recordings` of one link, which begin together, with one direction of `preset`.
     ///
     /// # Errors
     /// When the recordings are too short.
@@ -175,7 +178,7 @@ impl Calibration {
     }
 }
 
-/// What one recording cannot tell.
+/// The quantities that the recordings do not show.
 fn unknown(recordings: &[Recording], seen: &Seen, grid: Option<&Grid>) -> Vec<String> {
     let mut all = Vec::new();
     let slots = seen.span().as_s_f64() / grid::PERIOD_S;

@@ -1,4 +1,4 @@
-//! What a scenario must keep to, beyond its shape: names that exist, amounts that make sense.
+//! Checks of a scenario beyond its form: names exist, amounts are possible.
 
 use crate::agents;
 use crate::bounds::BYTES_MAX;
@@ -9,23 +9,23 @@ use midhop_units::{Bytes, Duration};
 use std::collections::BTreeMap;
 
 const SEEDS_MAX: u32 = 10_000;
-/// Nodes, links, transfers: so many of each.
+/// The most nodes, links or transfers of a scenario.
 const NAMES_MAX: usize = 250;
 const FLOWS_MAX: u32 = 10_000;
 const RESTARTS_MAX: u32 = 1000;
 const OBJECTS_MAX: usize = 10_000;
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
-/// Names that the kernel keeps for itself where interfaces are named.
+/// Names that the kernel reserves where interfaces are named.
 const INTERFACES_TAKEN: [&str; 5] = ["lo", "all", "default", ".", ".."];
 /// The kernel's limit (IFNAMSIZ without its final zero).
 const INTERFACE_CHARS_MAX: usize = 15;
 /// The kernel's limit (TCP_CA_NAME_MAX without its final zero).
 const CONGESTION_CHARS_MAX: usize = 15;
 
-/// Refuses a spec that has the right shape and still cannot be run, with the proxies of it that run.
+/// Refuses a spec that has the right form but cannot be run, together with its proxies that run.
 ///
 /// # Errors
-/// At the first thing that is wrong, with its place in `document`.
+/// At the first fault, with its place in `document`.
 pub(crate) fn check(
     spec: &Spec,
     peps: &BTreeMap<String, PepPlan>,
@@ -132,8 +132,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The interfaces that the table of `pep` names are links of the node that it runs on. All else in
-    /// it is the proxy's own business.
+    /// Checks that the interfaces in the table of `pep` are links of its node. The proxy checks the
+    /// rest of the table.
     fn interfaces(&self, node: &str, pep: &str, plan: &PepPlan) -> Result<(), ConfigError> {
         let at = |name: &str| {
             self.spec.links.get(name).is_some_and(|link| link.between.iter().any(|end| end == node))
@@ -148,7 +148,7 @@ impl Checker<'_> {
         for (number, name) in plan.config().intercept.interfaces.iter().enumerate() {
             if !at(name) {
                 let item = listed.join(number.to_string());
-                // One alone may stand there without a list.
+                // A single one may be written without a list.
                 let is_list = self.document.get(&item).is_some();
                 return refuse(if is_list { &item } else { &listed }, name);
             }
@@ -230,7 +230,7 @@ impl Checker<'_> {
         self.refuse(&path.join("congestion"), message, hint)
     }
 
-    /// How much is sent: said once, and not nothing.
+    /// Checks the amount to send: given exactly once, and not zero.
     fn amount(&self, path: &KeyPath, transfer: &TransferSpec) -> Result<(), ConfigError> {
         let given: Vec<&str> = [
             transfer.objects.as_ref().map(|_| "objects"),
@@ -281,7 +281,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Keys that belong to one kind of transfer only, and their ranges.
+    /// Checks keys that belong to one kind of transfer only, and their ranges.
     fn shape(&self, path: &KeyPath, transfer: &TransferSpec) -> Result<(), ConfigError> {
         let page = transfer.objects.is_some();
         if page && transfer.flows.is_some() {

@@ -1,13 +1,14 @@
-//! Congestion control as a scenario asks for it: a name, or a table that tells the algorithm more.
+//! Congestion control as written in a scenario: a name, or a table with parameters of the
+//! algorithm.
 //!
 //! ```toml
 //! congestion = "cubic"
 //! congestion = { algorithm = "cubic", slow_start = "search", initial_window = 20 }
 //! ```
 //!
-//! What is written is a [`CongestionSpec`]; with every default filled in, a [`Tuning`]. A key that the
-//! algorithm takes no part in is refused, so that nobody believes it to act. A name alone may be one
-//! that only some kernel knows; such a one has no tuning.
+//! The written form is a [`CongestionSpec`]; with every default filled in, it is a [`Tuning`]. A
+//! key that the algorithm does not use is refused. A name alone may be that of an algorithm that
+//! only some kernel has; it then has no tuning.
 
 mod proxy;
 mod resolve;
@@ -120,7 +121,7 @@ impl From<&str> for CongestionSpec {
 }
 
 impl CongestionSpec {
-    /// The keys that are written beside the algorithm's, in the order of the fields.
+    /// The keys that are written besides the algorithm's, in the order of the fields.
     fn keys(&self) -> Vec<String> {
         /// A table, also where a name would do.
         struct Table<'s>(&'s CongestionSpec);
@@ -136,7 +137,7 @@ impl CongestionSpec {
         written.into_iter().map(|(key, _)| key).filter(|key| key != "algorithm").collect()
     }
 
-    /// Whether it is no more than a name.
+    /// Whether it is only a name.
     fn is_name(&self) -> bool {
         *self == Self::from(self.algorithm.as_str())
     }
@@ -255,7 +256,7 @@ pub enum Own {
 }
 
 impl Own {
-    /// The round-trip time of the flow that a Hybla imitates.
+    /// The round-trip time of the flow that Hybla imitates.
     pub fn rtt0(&self) -> Option<Duration> {
         match self {
             Self::Hybla(own) | Self::HyblaLinux(own) => Some(own.rtt0),
@@ -288,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Records are compared by it.
+    /// Records are compared by this form.
     #[test]
     fn the_form_in_a_plan_is_that_of_earlier_records() {
         let known = |rate: Rate| Own::KnownRate {

@@ -1,11 +1,13 @@
-//! What the links of a run could carry as they were drawn, and the limit that follows from it.
+//! The capacity of the links of a run as it was drawn, and the limit that follows from it.
 //!
-//! Where all links of a path are constant, its limit is a formula ([`crate::limit`]). Where one varies, the limit is that
-//! of what was drawn: rates, breaks, fades and traces depend on the seed and the time alone, and are the same in the
-//! simulator and on kernels, where the emulator's links are the simulator's, on the clock from which transfers count.
+//! Where all links of a path are constant, its limit is a formula ([`crate::limit`]). Where one
+//! varies, the limit is that of the draws: rates, outages, fading and traces depend only on the
+//! seed and the time. They are the same in the simulator and on kernels: the emulator's links are
+//! the simulator's, on the clock of the transfers.
 //!
-//! Payload is taken for a fluid. Hop by hop it leaves as fast as the hop carries it, and waits before the next where that
-//! is slower; between them it takes the shortest propagation. Nothing that packets do is faster.
+//! Payload is modelled as a fluid. At each hop it leaves as fast as the hop carries it, and waits
+//! before the next hop where that is slower. Between hops it takes the shortest propagation delay.
+//! No packets can be faster.
 
 use crate::limit::{Demand, Opener};
 use crate::plan::{Direction, Plan, PlannedLink, TransferPlan};
@@ -14,9 +16,10 @@ use crate::route::Crossing;
 use midhop_path::{Drawn, Stretch};
 use midhop_units::{Bytes, Duration, Instant, Loss, Rate};
 
-/// What an unlimited hop is taken to carry. Unit: bit/ns.
+/// The assumed rate of an unlimited hop. Unit: bit/ns.
 const UNLIMITED: f64 = 1e6;
-/// How long after the end of a transfer its earliest end is looked for: losses that chance spared it may cost a break.
+/// How long after the end of a transfer its earliest possible end is searched: losses that it
+/// avoided by chance may have spared it an outage.
 const PATIENCE: Duration = Duration::from_s(60);
 
 impl Plan {
@@ -25,13 +28,13 @@ impl Plan {
         self.seed.derive(&link.name)
     }
 
-    /// What one direction of `link` could carry in this run.
+    /// The capacity of one direction of `link` in this run.
     pub fn drawn(&self, link: &PlannedLink, direction: Direction) -> Drawn {
         Drawn::new(link.direction(direction), direction, self.link_seed(link))
     }
 
-    /// The bytes that one direction of `link` could send within `span` of the run's start; none where it does not vary,
-    /// or has no limit.
+    /// The bytes that one direction of `link` could send within `span` of the run's start; none
+    /// where it does not vary or has no limit.
     pub fn capacity(
         &self,
         link: &PlannedLink,
@@ -42,8 +45,8 @@ impl Plan {
         varies.then(|| self.drawn(link, direction).sends_until(Instant::START + span))?
     }
 
-    /// What the path of `transfer` could carry in this run; none where no link of it varies, or none has a limit; and none
-    /// where handovers give it several paths.
+    /// The capacity of the path of `transfer` in this run. None where no link of it varies or none
+    /// has a limit, and where handovers give it several paths.
     pub fn drawn_path(&self, transfer: &TransferPlan) -> Option<DrawnPath> {
         let limit = transfer.limit.as_ref().filter(|_| self.handovers.is_empty())?;
         let crossed = |crossing: &Crossing| Some((self.link(&crossing.link)?, crossing.direction));
@@ -72,7 +75,7 @@ impl Plan {
             loss = if self.splits_after(crossing) { own } else { own.then(loss) };
             hop.share = limit.framing.efficiency() * (1.0 - loss.probability());
         }
-        // A request crosses the way back, or the sender opens and waits for nobody.
+        // A request crosses the path back; a sender that opens the connection waits for no request.
         let requested = match transfer.opens {
             Opener::To => limit.rtt.saturating_sub(ahead),
             Opener::From => Duration::ZERO,
@@ -80,10 +83,12 @@ impl Plan {
         Some(DrawnPath { hops, requested, propagation: ahead })
     }
 
-    /// Sets what a run measured of a transfer beside its limit. Where a link on its way varies, that is the limit of what
-    /// was drawn:
-    /// - a complete file or page is set beside the earliest moment at which it could have arrived;
-    /// - what sends for a time, or was cut short, beside all that the path could have carried until its last byte came.
+    /// Compares the results of a transfer with its limit. Where a link on its path varies, that is
+    /// the limit of the draws:
+    /// - a complete file or page is compared with the earliest moment at which it could have
+    ///   arrived;
+    /// - a transfer that is limited in time, or was cut short, with all that the path could have
+    ///   carried until its last byte arrived.
     pub fn limit_of(&self, transfer: &TransferResult) -> Option<LimitResult> {
         let planned = self.transfer(&transfer.name)?;
         let Some(path) = self.drawn_path(planned) else {
@@ -93,7 +98,7 @@ impl Plan {
         let took = transfer.took;
         let drawn = path.carries(begun, begun.saturating_add(took));
         let wait = path.wait();
-        // Where no byte can have come yet, the rate is that of the plan.
+        // Where no byte can have arrived yet, the rate is that of the plan.
         let known = planned.limit.as_ref()?.goodput;
         let mean = |carried, time: Duration| match time.saturating_sub(wait) {
             Duration::ZERO => known,
@@ -116,12 +121,12 @@ impl Plan {
     }
 }
 
-/// The time that `bytes` take; nothing takes none, however slow the link.
+/// The time to send `bytes`; zero bytes take no time, however slow the link.
 fn time_for(rate: Rate, bytes: Bytes) -> Duration {
     if bytes == Bytes::ZERO { Duration::ZERO } else { rate.time_for(bytes) }
 }
 
-/// The path of a transfer with what its links could carry over time.
+/// The path of a transfer with the capacity of its links over time.
 #[derive(Debug, Clone)]
 pub struct DrawnPath {
     hops: Vec<Hop>,
@@ -130,16 +135,16 @@ pub struct DrawnPath {
     propagation: Duration,
 }
 
-/// One hop, on the clock of the sender's packets: the propagation before it is taken off.
+/// One hop, on the clock of the sender's packets: the propagation delay before it is subtracted.
 #[derive(Debug, Clone)]
 struct Hop {
     drawn: Drawn,
     ahead: Duration,
-    /// Payload that is needed further on, of what is sent.
+    /// The part of the sent payload that is needed further on.
     share: f64,
-    /// Payload that it carries. Unit: bit/ns.
+    /// The rate of payload. Unit: bit/ns.
     rate: f64,
-    /// Until when. Unit: ns.
+    /// When the rate changes. Unit: ns.
     until_ns: f64,
     /// Payload that waits before it. Unit: bit.
     waiting: f64,
@@ -169,7 +174,7 @@ impl DrawnPath {
         Bytes::new((bits / 8.0) as u64)
     }
 
-    /// When `demand` can be there at the earliest, if by `until`.
+    /// The earliest time at which `demand` can have arrived, if it is before `until`.
     pub fn earliest(
         &self,
         begun: Duration,
@@ -185,14 +190,14 @@ impl DrawnPath {
         match demand {
             Demand::Bulk(bytes) => all(bytes),
             Demand::Page { objects, parallel: 1, .. } => {
-                // Each is asked for when the one before is there.
+                // Each is requested once the one before it has arrived.
                 objects
                     .iter()
                     .try_fold(begun, |at, size| arrival(at.saturating_add(self.requested), *size))
             }
             Demand::Page { objects, parallel, .. } => {
-                // Either all share the path after one wait, or a lane waits once for each of its own: it has no fewer
-                // than this many.
+                // Either all objects share the path after one wait, or each connection waits once
+                // for each of its objects: it has at least this many.
                 let lanes = objects.len().min(parallel.max(1) as usize).max(1);
                 let waits = u64::try_from(objects.len().div_ceil(lanes)).unwrap_or(u64::MAX);
                 let sum = objects.iter().fold(Bytes::ZERO, |sum, &size| sum.saturating_add(size));
@@ -202,8 +207,8 @@ impl DrawnPath {
         }
     }
 
-    /// Lets payload flow from `from` until `until`, or until so many `bits` have passed the last hop: how many have, and
-    /// when all had.
+    /// Lets payload flow from `from` until `until`, or until so many `bits` have passed the last
+    /// hop. Returns how many have passed, and when all of them had.
     fn flow(&self, from: Duration, until: Duration, bits: f64) -> (f64, Option<Duration>) {
         let mut hops = self.hops.clone();
         for hop in &mut hops {
@@ -214,7 +219,7 @@ impl DrawnPath {
         let (mut now, until) = (from.as_ns() as f64, until.as_ns() as f64);
         let mut passed = 0.0;
         while now < until && passed < bits {
-            // What enters the first hop waits for nothing: the sender has as much as anybody can take.
+            // Payload enters the first hop without waiting: the sender always has enough.
             let mut through = f64::INFINITY;
             let mut next = until;
             let mut growth = Vec::with_capacity(hops.len());

@@ -1,8 +1,8 @@
-//! Files beside a scenario that its links take text from.
+//! Files beside a scenario from which its links take text.
 //!
-//! A key that ends in `_file` names one; this crate opens none. Whoever reads a scenario asks which are
-//! named ([`crate::Scenario::files`]) and hands their text over ([`crate::Scenario::supply`]); it is put
-//! under the key without `_file`, before anything is read as a link.
+//! A key that ends in `_file` names a file; this crate opens none. The reader of a scenario asks
+//! for the names ([`crate::Scenario::files`]) and supplies the texts ([`crate::Scenario::supply`]).
+//! A text is put under the key without `_file`, before the links are read.
 
 use crate::plan::{Direction, PlannedLink};
 use midhop_config::tree::{Node, Span, Value};
@@ -23,7 +23,7 @@ const KEYS: [(&str, &str); 5] = [
 /// A file that a scenario names.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NamedFile {
-    /// The key that its text belongs under.
+    /// The key under which its text belongs.
     key: KeyPath,
     /// Its name as written.
     pub(crate) name: String,
@@ -55,10 +55,11 @@ fn search(node: &Node, path: &KeyPath, found: &mut Vec<NamedFile>) {
     }
 }
 
-/// Puts the texts of files where they belong. One that is not there is left out: its reader says so.
+/// Puts the texts of files in their places. A missing file is left out: the reader of its key
+/// reports it.
 ///
 /// # Errors
-/// When something stands in the way.
+/// When another value is in the place of a text.
 pub(crate) fn put(
     document: &mut Document,
     texts: &BTreeMap<String, String>,
@@ -72,11 +73,11 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Refuses a link whose recording ends before a run of this `duration` may: to begin it again is for the scenario to
-/// say.
+/// Refuses a link whose recording may end before a run of this `duration` does: only the scenario
+/// can say that it should repeat.
 ///
 /// # Errors
-/// When there is one.
+/// When there is such a link.
 pub(crate) fn check_length(
     document: &Document,
     links: &[PlannedLink],

@@ -1,4 +1,5 @@
-//! Handovers: a host's link to one node is left and one to another is taken, and the proxy there with it.
+//! Handovers: a host leaves its link to one node and takes one to another, and with it the proxy
+//! there.
 //!
 //! ```toml
 //! [[handovers]]
@@ -13,11 +14,11 @@
 //! outage = "50 ms"            # how long the host is without a link
 //! ```
 //!
-//! A satellite that sets is one such, a gateway that fails over another. Which links are in use follows from the
-//! handovers alone ([`Timeline`]): a link that one takes is not in use before, one that it leaves not after. Routes are the
-//! shortest over links in use.
+//! A setting satellite is one example, a gateway that fails over another. The links in use follow
+//! from the handovers alone ([`Timeline`]): a link that a handover takes is not in use before it,
+//! one that it leaves not after it. Routes are the shortest ones over links in use.
 //!
-//! Invariant: at every moment of a run, all transfers and cross traffic have a way.
+//! Invariant: at every moment of a run, all transfers and cross traffic have a path.
 
 mod check;
 mod result;
@@ -125,7 +126,7 @@ pub struct OwnWay {
 }
 
 impl StateWay {
-    /// The link of the scenario that it is.
+    /// The link of the scenario, where it is one.
     pub fn link(&self) -> Option<&str> {
         match self {
             Self::Link(name) => Some(name),

@@ -1,13 +1,15 @@
-//! How fast a long flow is, by published formulas: what a simulated TCP is held against.
+//! The rate of a long flow by published formulas, with which a simulated TCP is compared.
 //!
-//! Each gives segments per second of a flow that always has data, over a path that never runs full and
-//! loses each segment with probability p, independently of the others. `b` is the number of segments
-//! whose acknowledgement the window counts as one: 2 for a sender that counts delayed acknowledgements,
-//! 1 for one that counts what they acknowledge (RFC 3465), as Linux and the simulator's sender do.
+//! Each formula gives segments per second of a flow that always has data, over a path that is never
+//! full and loses each segment with probability p, independently of the others. `b` is the number
+//! of segments whose acknowledgement the window counts as one: 2 for a sender that counts delayed
+//! acknowledgements, 1 for one that counts the segments that they acknowledge (RFC 3465), as Linux
+//! and the simulator's sender do.
 //!
-//! All of them are derived for losses at equal distances, but Padhye's, whose losses come in rounds.
-//! Where they are independent, the mean window of Reno is 1.31/√p instead of √(3/2)/√p (T. Ott,
-//! J. Kemperman, M. Mathis, "The stationary behavior of ideal TCP congestion avoidance", 1996), 7 % more.
+//! All of them are derived for losses at equal distances, except Padhye's, whose losses come in
+//! rounds. Where losses are independent, the mean window of Reno is 1.31/√p instead of √(3/2)/√p
+//! (T. Ott, J. Kemperman, M. Mathis, "The stationary behavior of ideal TCP congestion avoidance",
+//! 1996), 7 % more.
 
 use crate::congestion::Own;
 use crate::plan::{Plan, TransferPlan};
@@ -16,11 +18,11 @@ use midhop_congestion::hybla::{HyblaSettings, ReferenceFlow};
 use midhop_units::{Duration, Loss, Number};
 use serde::{Serialize, Serializer};
 
-/// From this loss on a window is so small that timeouts count.
+/// From this loss on, windows are so small that timeouts matter.
 const LOSS_FOR_TIMEOUTS: f64 = 0.01;
-/// By how much the first timeout is longer than the round trip: Linux' least variance.
+/// How much the first timeout exceeds the round trip: Linux' minimum of the variance term.
 const TIMEOUT_BEYOND_RTT: Duration = Duration::from_ms(200);
-/// The share of a transfer that its start may take: what it was sent with says nothing of the law.
+/// The share of a transfer that its start may take: its rate at the start does not follow the law.
 const START: f64 = 0.1;
 
 /// A published formula.
@@ -38,7 +40,7 @@ pub enum Law {
 }
 
 impl Law {
-    /// What people call it.
+    /// Its common name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mathis => "Mathis",
@@ -48,7 +50,7 @@ impl Law {
         }
     }
 
-    /// By how much a simulation may be off, as a share of the law.
+    /// The allowed deviation of a simulation, as a share of the law's value.
     pub fn band(self) -> f64 {
         match self {
             Self::Mathis | Self::Padhye | Self::Hybla => 0.15,
@@ -57,7 +59,7 @@ impl Law {
     }
 }
 
-/// What a law says of a flow.
+/// The prediction of a law for a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Expected {
     /// The law.
@@ -68,23 +70,23 @@ pub struct Expected {
     /// Propagation there and back.
     #[serde(rename = "rtt_s", with = "Number::<Duration>")]
     pub rtt: Duration,
-    /// Payload over time, in the long run. Unit: Mbit/s.
+    /// Long-term goodput. Unit: Mbit/s.
     #[serde(rename = "goodput_bit_per_s", serialize_with = "in_bit_per_s")]
     pub goodput_mbit_per_s: f64,
-    /// Whether a simulation is held to it: not a Hybla whose window has a loss at any time. Its recoveries
-    /// follow each other, no window grows in them, and its formula knows none.
+    /// Whether a simulation is compared with it: not for a Hybla with a loss in each window. Its
+    /// recoveries follow each other, no window grows during them, and the formula does not include
+    /// them.
     pub is_judged: bool,
 }
 
-/// Mbit/s as JSON has it.
+/// Serialises Mbit/s as bit/s.
 fn in_bit_per_s<S: Serializer>(mbit_per_s: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(mbit_per_s * 1e6)
 }
 
 impl Expected {
-    /// What is to be expected of a transfer of one flow that nothing but random losses hold back; none
-    /// where no law speaks of it: other congestion control, more flows than one, no loss, a Hybla that
-    /// tolerates losses.
+    /// The prediction for a transfer of one flow that only random losses limit; none where no law
+    /// applies: other congestion control, several flows, no loss, a Hybla that tolerates losses.
     pub fn of(transfer: &TransferPlan) -> Option<Self> {
         let limit = transfer.limit.as_ref()?;
         let (loss, rtt) = (limit.loss, limit.rtt);
@@ -134,7 +136,7 @@ pub fn steady(record: &Record, transfer: &TransferResult) -> Option<f64> {
     (before > time).then(|| (arrived - already) / (before - time))
 }
 
-/// What a record's first transfer is held against, and what it achieved.
+/// The prediction for a record's first transfer, and its result.
 pub fn held(record: &Record) -> Option<(Expected, f64)> {
     let plan = Plan::from_json(&record.plan).ok()?;
     let transfer = record.transfers.first().filter(|transfer| transfer.complete)?;
@@ -160,10 +162,10 @@ pub fn padhye(p: Loss, rtt: Duration, b: u32, timeout: Duration) -> f64 {
     let share = (2.0 + b) / (3.0 * b);
     let window = share + (8.0 * (1.0 - p) / (3.0 * b * p) + share * share).sqrt();
     let whole = |segments: f64| 1.0 - (1.0 - p).powf(segments);
-    // The probability that a loss is found by the timeout, not by duplicates.
+    // The probability that a loss is detected by the timeout and not by duplicates.
     let by_timeout =
         (whole(3.0) * (1.0 + (1.0 - p).powi(3) * whole(window - 3.0)) / whole(window)).min(1.0);
-    // Timeouts that follow each other double up to the sixth.
+    // Successive timeouts double up to the sixth.
     let doubling = 1.0 + (0..6).map(|step| 2f64.powi(step) * p.powi(step + 1)).sum::<f64>();
     let sent = (1.0 - p) / p + window + by_timeout / (1.0 - p);
     let took = rtt.as_s_f64() * (b * window / 2.0 + 1.0)
@@ -171,7 +173,7 @@ pub fn padhye(p: Loss, rtt: Duration, b: u32, timeout: Duration) -> f64 {
     sent / took
 }
 
-/// CUBIC: its own response or Reno's, whichever is more.
+/// CUBIC: its own response or Reno's, whichever is higher.
 ///
 /// Unit: segments per second. Source: RFC 9438 §5.1, with C = 0.4 and β = 0.7.
 pub fn cubic(p: Loss, rtt: Duration) -> f64 {
@@ -182,7 +184,7 @@ pub fn cubic(p: Loss, rtt: Duration) -> f64 {
     window.max(reno_window(p, 1)) / rtt.as_s_f64()
 }
 
-/// Hybla: the rate of a Reno flow whose round trip is `rtt0`, unless its own is shorter.
+/// Hybla: the rate of a Reno flow with the round trip `rtt0`, unless its own is shorter.
 ///
 /// Unit: segments per second. Source: C. Caini, R. Firrincieli, "TCP Hybla: a TCP enhancement for
 /// heterogeneous networks", International Journal of Satellite Communications and Networking 22, 2004.
@@ -237,8 +239,8 @@ mod tests {
         near(window(1e-2, 50), 12.247, 1e-3);
     }
 
-    /// RFC 9438's own rules as real numbers, a round trip at a time, without a TCP: what they send in a
-    /// second after `losses`, each of them after so many segments.
+    /// RFC 9438's own rules as real numbers, one round trip at a time, without a TCP: what they
+    /// send per second with `losses`, each after so many segments.
     fn cubic_rules(rtt: Duration, losses: impl Iterator<Item = f64>) -> f64 {
         const ALPHA: f64 = 3.0 * 0.3 / 1.7;
         let rtt = rtt.as_s_f64();

@@ -1,14 +1,14 @@
 //! Scenarios as written, plans as resolved, records as measured, and the arithmetic on them.
 //!
-//! A scenario file becomes a [`Scenario`]; crossing it with its `vary` axes and seeds gives one
-//! [`plan::Plan`] per run, in which every default is visible; a run gives a [`record::Record`], which
-//! holds its plan. The simulator and the testbed take the same plan and give the same record.
+//! A scenario file becomes a [`Scenario`]. Its `vary` axes and its seeds give one [`plan::Plan`]
+//! per run, in which every default is visible. A run gives a [`record::Record`], which contains its
+//! plan. The simulator and the testbed accept the same plan and give the same record.
 //!
 //! ```text
 //! text ─► Scenario ─► (set) ─► cells ─► Spec ─► check ─► resolve ─► Plan ─► a run ─► Record
 //! ```
 //!
-//! Invariant: a plan can be run: its transfers have routes, its links are possible, its names exist.
+//! Invariant: a plan can be run: its transfers have routes, its links are valid, its names exist.
 
 pub mod agents;
 mod bounds;

@@ -1,12 +1,12 @@
-//! What physics allows: the yardstick beside every result.
+//! The physical limit of a transfer, with which every result is compared.
 //!
-//! Per packet, headers take their share: e = payload/packet. A hop of rate C carries at most C·e·(1−p)
-//! of payload, where p is the loss at or after its queue that its own sender must repair: what is lost
-//! *before* a bottleneck costs none of its capacity, nor does what is lost behind a proxy that repairs
-//! it from its own store. The path carries what its narrowest hop does. To that the round trips come
-//! that no endpoint can spare.
+//! In each packet, headers take their share: e = payload/packet. A hop of rate C carries at most
+//! C·e·(1−p) of payload, where p is the loss at or after its queue that its own sender must repair.
+//! Packets that are lost *before* a bottleneck use none of its capacity, and neither do packets
+//! that are lost behind a proxy which repairs them from its own store. The path carries as much as
+//! its narrowest hop. The round trips that no endpoint can avoid are added.
 //!
-//! Invariant: more rate never lowers a limit, more loss never raises one.
+//! Invariant: a higher rate never lowers a limit, a higher loss never raises one.
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use serde::{Deserialize, Serialize};
@@ -151,7 +151,8 @@ impl Limit {
             Handshake::OverPath => self.rtt,
             Handshake::Spared => Duration::ZERO,
         };
-        // A sender that opens needs half a round trip to reach the other end; one that answers, a whole one.
+        // A sender that opens the connection needs half a round trip to reach the other end; one
+        // that responds, a whole one.
         let per_request = match self.opens {
             Opener::To => self.rtt,
             Opener::From => self.rtt / 2,
@@ -161,8 +162,9 @@ impl Limit {
                 .saturating_add(per_request)
                 .saturating_add(self.goodput.time_for(bytes)),
             Demand::Page { objects, parallel, new_connections } => {
-                // Either all objects share the rate after one wait, or the lane with most objects
-                // waits once for each of its own: it has no fewer than this many, no smaller ones.
+                // Either all objects share the rate after one wait, or the connection with most
+                // objects waits once for each of its own: it has at least this many, and no smaller
+                // ones.
                 let lanes = objects.len().min((parallel.max(1)) as usize).max(1);
                 let longest = objects.len().div_ceil(lanes);
                 let mut sorted = objects.to_vec();
@@ -181,7 +183,7 @@ impl Limit {
         }
     }
 
-    /// The most that an average over the first `span` can be.
+    /// The upper bound of an average over the first `span`.
     pub fn average(&self, span: Duration, handshake: Handshake) -> Rate {
         let wait = self.time(Demand::Bulk(Bytes::ZERO), handshake);
         Rate::of(self.goodput.bytes_in(span.saturating_sub(wait)), span)
@@ -203,7 +205,8 @@ impl Limit {
     }
 }
 
-/// The goodput that a window, or a proxy's store, of `window` allows over a round trip of `rtt`.
+/// The goodput that a window, or a proxy's store, of size `window` allows over a round trip of
+/// `rtt`.
 pub fn by_window(window: Bytes, rtt: Duration) -> Rate {
     Rate::of(window, rtt)
 }
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(framing(20, Family::Ipv6, true).payload(), 0);
     }
 
-    /// A LEO path to a phone: server, 100 Mb/s; feeder, two inter-satellite links, user link.
+    /// A LEO path to a phone: server, 100 Mb/s; feeder link, two inter-satellite links, user link.
     fn phone(satellite_loss: f64, terrestrial_loss: f64) -> [Hop; 5] {
         let half = 1.0 - (1.0 - satellite_loss).sqrt();
         [
@@ -268,7 +271,8 @@ mod tests {
         for (satellite, terrestrial, wanted) in
             [(0.0, 0.0, 1.906), (1e-3, 1e-6, 1.905), (1e-3, 1e-3, 1.905), (1e-2, 1e-3, 1.897)]
         {
-            // The study's source opens and pushes: a handshake, then half a round trip.
+            // The study's source opens the connection and sends: a handshake, then half a round
+            // trip.
             let limit = Limit { opens: Opener::From, ..limit(&phone(satellite, terrestrial), 254) };
             let average = limit.average(Duration::from_s(30), Handshake::OverPath);
             near(average.mbit_per_s(), wanted, 1e-3);

@@ -1,8 +1,9 @@
-//! What was measured without a scenario: by `midhop meter run`, by `midhop meter link`, by iperf3.
+//! Measurements without a scenario: by `midhop meter run`, by `midhop meter link`, by iperf3.
 //!
-//! Each becomes a [`Record`], so that reports and comparisons take it beside runs of scenarios. Such a record has a
-//! [`Runner`] of its own, by which it is labelled; it has no seed and no plan, and so no physical limit, until a plan
-//! is given ([`limit_by`]). Of a measured link the plan is the link itself.
+//! Each becomes a [`Record`], so that reports and comparisons accept it beside runs of scenarios.
+//! Such a record has its own [`Runner`], which gives its label. It has no seed and no plan, and so
+//! no physical limit, until a plan is given ([`limit_by`]). For a measured link, the plan is the
+//! link itself.
 
 mod iperf3;
 mod link;
@@ -20,10 +21,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// What `transfers` of a measurement over TCP are called: towards the client, away from it.
+/// The names of `transfers` of a measurement over TCP: towards the client, away from it.
 const DOWN: &str = "down";
 const UP: &str = "up";
-/// What those of datagrams are called.
+/// The names of those of datagrams.
 const DATAGRAMS: [(&str, &str); 2] = [(DOWN, "datagrams down"), (UP, "datagrams up")];
 
 /// One measurement.
@@ -96,7 +97,7 @@ struct Marks {
 }
 
 impl Measured {
-    /// Reads what one of the programs printed, whichever it was; none where it is something else.
+    /// Reads the output of any of the programs; none where it is something else.
     ///
     /// # Errors
     /// When it is the output of one of them, but damaged, or that of a test that failed.
@@ -119,7 +120,7 @@ impl Measured {
         })
     }
 
-    /// What the numbers do not show, in sentences.
+    /// What the numbers do not show, as sentences.
     pub fn warnings(&self) -> &[String] {
         match self {
             Self::Run(report) => &report.warnings,
@@ -131,7 +132,7 @@ impl Measured {
     /// The measurement as a record.
     ///
     /// # Errors
-    /// When its numbers cannot be.
+    /// When its numbers are not possible.
     pub fn into_record(self) -> Result<Record, MeasuredError> {
         match self {
             Self::Run(report) => Ok(report.into_record()),
@@ -141,7 +142,7 @@ impl Measured {
     }
 }
 
-/// Numbers those of `records` that have no seed, each kind from 1, in the place of the seed.
+/// Numbers the `records` without a seed, each kind from 1; the number takes the seed's place.
 pub fn number_runs(records: &mut [Record]) {
     let mut counts = BTreeMap::new();
     for record in records.iter_mut().filter(|record| !Runner::of(record).runs_plans()) {
@@ -152,8 +153,9 @@ pub fn number_runs(records: &mut [Record]) {
     }
 }
 
-/// Sets transfers that were measured without a scenario beside the physical limit of `plan`: each beside the transfer of
-/// its name, or else the only one that has the same direction. A record that a plan was run for keeps its own limit.
+/// Compares transfers that were measured without a scenario with the physical limit of `plan`: each
+/// with the transfer of its name, or else with the only one of the same direction. A record that
+/// was run from a plan keeps its own limit.
 ///
 /// # Errors
 /// The names of the transfers for which the plan has none.
@@ -181,12 +183,12 @@ pub fn limit_by(plan: &Plan, records: &mut [Record]) -> Result<(), Vec<String>> 
     if without.is_empty() { Ok(()) } else { Err(without) }
 }
 
-/// Whether datagrams without TCP were sent, for which no limit is known.
+/// Whether datagrams without TCP were sent; no limit is known for them.
 fn is_of_datagrams(name: &str) -> bool {
     DATAGRAMS.iter().any(|(_, datagrams)| *datagrams == name)
 }
 
-/// The transfer of `plan` beside which one called `name` is set.
+/// The transfer of `plan` with which one called `name` is compared.
 fn planned<'p>(plan: &'p Plan, name: &str) -> Option<&'p TransferPlan> {
     let opens = match name {
         DOWN => Some(Opener::To),
@@ -199,7 +201,7 @@ fn planned<'p>(plan: &'p Plan, name: &str) -> Option<&'p TransferPlan> {
     plan.transfer(name).or(only)
 }
 
-/// The JSON Schema of what is written of a type.
+/// The JSON Schema of a type's written form.
 #[cfg(feature = "schema")]
 fn schema_of<T: schemars::JsonSchema>() -> schemars::Schema {
     let settings = schemars::generate::SchemaSettings::default().for_serialize();

@@ -1,9 +1,9 @@
-//! Arithmetic on what was measured: rates, fairness, page loads, start-up, quantiles.
+//! Arithmetic on measured values: rates, fairness, page loads, start-up, quantiles.
 
 use crate::record::{FlowResult, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Rate};
 
-/// Goodput of several flows together: all their bytes, from the first start to the last end.
+/// Goodput of several flows together: the sum of their bytes, from the first start to the last end.
 /// None without flows.
 pub fn aggregate_goodput(flows: &[FlowResult]) -> Option<Rate> {
     let start = flows.iter().map(|flow| flow.start).min()?;
@@ -12,14 +12,14 @@ pub fn aggregate_goodput(flows: &[FlowResult]) -> Option<Rate> {
     Some(Rate::of(bytes, end.saturating_sub(start)))
 }
 
-/// Effective over provisioned bandwidth of one TCP connection. Range: 0 to 1 in a correct run.
-/// None where nothing is provisioned.
+/// Ratio of effective to provisioned bandwidth of one TCP connection. Range: 0 to 1 in a correct
+/// run. None where the provisioned bandwidth is zero.
 pub fn epb_ratio(goodput: Rate, provisioned: Rate) -> Option<f64> {
     (provisioned > Rate::ZERO)
         .then(|| goodput.bits_per_s() as f64 / provisioned.bits_per_s() as f64)
 }
 
-/// How evenly `shares` are spread: 1 when all are equal, 1/n when one has everything.
+/// How evenly `shares` are distributed: 1 when all are equal, 1/n when one has everything.
 ///
 /// Source: R. Jain, D. Chiu, W. Hawe, DEC-TR-301 (1984). None without a share above zero.
 pub fn jain_index(shares: &[f64]) -> Option<f64> {
@@ -28,8 +28,8 @@ pub fn jain_index(shares: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// The time from the first request (with its connection's handshake) to the last object's last byte.
-/// None for what is no page or did not finish.
+/// The time from the first request (with its connection's handshake) to the last object's last
+/// byte. None for a transfer that is no page or did not finish.
 pub fn page_load_time(transfer: &TransferResult) -> Option<Duration> {
     let opened = transfer.flows.iter().map(|flow| flow.start).min();
     let asked = transfer.objects.iter().map(|object| object.start).min()?;
@@ -38,9 +38,9 @@ pub fn page_load_time(transfer: &TransferResult) -> Option<Duration> {
     transfer.complete.then(|| end.saturating_sub(start))
 }
 
-/// How long after `start` a goodput series first reaches `share` of `capacity` (in the series' unit) and
-/// does so in the next sample too, so that a lone burst does not count; the last sample counts alone.
-/// None when it never does.
+/// How long after `start` a goodput series first reaches `share` of `capacity` (in the series'
+/// unit) in two successive samples, so that a single burst does not count. The last sample needs no
+/// successor. None when it never does.
 pub fn start_up_time(
     goodput: &Series,
     start: Duration,

@@ -1,13 +1,14 @@
-//! What modems report of their links in a run: the rates that are drawn, at the moments at which they change.
+//! The reports of modems on their links in a run: the drawn rates, at the moments at which they
+//! change.
 //!
-//! A modem stands at each end of a link, and knows at which rate that end sends. It knows nothing of what the link loses.
-//! Of a break it reports nothing: what it reported last still stands.
+//! A modem is at each end of a link, and knows the rate at which that end sends. It does not know
+//! the link's losses. It does not report outages: its last report stays valid.
 
 use crate::plan::Plan;
 use midhop_path::{Drawn, Stretch};
 use midhop_units::{Instant, Rate};
 
-/// What one modem reports over time.
+/// The reports of one modem over time.
 #[derive(Debug, Clone)]
 pub struct ModemReports {
     drawn: Drawn,
@@ -16,7 +17,7 @@ pub struct ModemReports {
 }
 
 impl ModemReports {
-    /// The rate that is reported at `now`, which never goes back, and when it may change.
+    /// The reported rate at `now`, which never goes back, and when it may change.
     pub fn at(&mut self, now: Instant) -> (Rate, Instant) {
         while self.stretch.end <= now {
             self.stretch = self.drawn.advance();
@@ -27,8 +28,8 @@ impl ModemReports {
 }
 
 impl Plan {
-    /// What the modem at the end of `link` that is at `node` reports in this run; none where there is no such link, or it
-    /// has no rate.
+    /// The reports of the modem at the end of `link` at `node` in this run; none where there is no
+    /// such link, or it has no rate.
     pub fn modem_reports(&self, node: &str, link: &str) -> Option<ModemReports> {
         let planned = self.link(link)?;
         let direction = planned.outwards(node)?;

@@ -1,4 +1,5 @@
-//! Deliberately naive proxies: what a PEP does that acknowledges whatever comes and trusts to luck.
+//! Deliberately naive proxies: a PEP that acknowledges everything that arrives, whether or not it
+//! can deliver it.
 //!
 //! ```toml
 //! [nodes]
@@ -10,18 +11,21 @@
 //! legs.satellite = { congestion = "cubic", timer = "1 s" }
 //! ```
 //!
-//! Its windows say nothing of how full its store is, so it acknowledges data that it may never deliver;
-//! when the store is full, the connection that holds the most of it is reset. It exists to be compared
-//! with, in simulations and in nodes of the laboratory: no configuration makes a proxy that ships behave so.
+//! Its windows do not depend on how full its store is, so it acknowledges data that it may never
+//! deliver. When the store is full, the connection that holds the most of it is reset. It exists
+//! for comparison, in simulations and on nodes of the laboratory: no configuration makes the
+//! shipped proxy behave like this.
 //!
-//! With `holds = "each"` it is an open one of the kind that studies used instead, which stops reading. What PEPsal
-//! is known to do besides is an option each, after its sources (github.com/CNES/pepsal): it accepts before it connects
-//! (`accept`; `listener.c`: `accept`, then `connect`), holds two pages of each direction (`pepdefs.h`:
-//! `PEPBUF_PAGES`), and has its congestion control and a cork on outgoing sockets alone (`dialled`, `cork`; `pep.c`:
-//! `--congestion-algo`, `--cork`). What its server sees is the proxy's address, which no simulation feels.
+//! With `holds = "each"` it is a proxy of the open kind that studies used instead, which stops
+//! reading. Further known properties of PEPsal are one option each, after its sources
+//! (github.com/CNES/pepsal). It accepts before it connects (`accept`; `listener.c`: `accept`, then
+//! `connect`). It holds two pages of each direction (`pepdefs.h`: `PEPBUF_PAGES`). It has its
+//! congestion control and a cork on outgoing sockets only (`dialled`, `cork`; `pep.c`:
+//! `--congestion-algo`, `--cork`). Its server sees the proxy's address, which has no effect in a
+//! simulation.
 //!
-//! With `forwards = "bundles"` it is a hop of a network that stores and forwards: what comes crosses the next leg when all
-//! of it is there.
+//! With `forwards = "bundles"` it is a hop of a store-and-forward network: data crosses the next
+//! leg once all of it has arrived.
 
 use crate::bounds::MTU;
 use crate::congestion::{CongestionSpec, ProxyLeg, Tuning, resolve_for_proxy};
@@ -168,10 +172,10 @@ impl NaivePlan {
     }
 }
 
-/// Checks every naive proxy, whether a node names it or not, and gives those that one does.
+/// Checks every naive proxy, whether a node names it or not, and returns those that a node names.
 ///
 /// # Errors
-/// When an amount is out of its range, a leg is no link, or a congestion control is not to be had.
+/// When an amount is out of range, a leg is no link, or a congestion control is not available.
 pub(crate) fn resolve(
     spec: &Spec,
     document: &Document,

@@ -1,14 +1,14 @@
 //! Keys that only some kinds of a table take.
 //!
-//! A table such as `[agents.thin]` has one Rust type for all its kinds, so that every key is checked and
-//! suggested in one place. What a kind takes no part in is refused here, so that nobody believes a key to
-//! act that does not.
+//! A table such as `[agents.thin]` has one Rust type for all its kinds, so that every key is
+//! checked and suggested in one place. A key that a kind does not use is refused here, so that no
+//! key is ignored silently.
 
-/// A key, whether the file gives it, and the kinds that take it.
+/// A key, whether the file has it, and the kinds that use it.
 pub(crate) type Key<'k, K> = (&'static str, bool, &'k [K]);
 
-/// The first key that is given and not for this `kind`, and all keys that are; none where every key that
-/// is given is its own.
+/// The first given key that this `kind` does not use, and all keys that it uses; none where it uses
+/// every given key.
 pub(crate) fn foreign<K: PartialEq>(
     kind: &K,
     keys: &[Key<'_, K>],
@@ -18,7 +18,7 @@ pub(crate) fn foreign<K: PartialEq>(
     Some((key, own.collect()))
 }
 
-/// What a person is told about the keys that there are instead.
+/// The hint that names the keys of this kind.
 pub(crate) fn hint(own: &[&str]) -> String {
     if own.is_empty() {
         "it takes no other key than its name".to_owned()

@@ -1,8 +1,9 @@
-//! The proxies of a scenario: their tables as written, and what those are to midhopd.
+//! The proxies of a scenario: their tables as written, and their configuration for midhopd.
 //!
-//! A table under `[peps]` is a configuration file of midhopd ([`Config`]). Three things may stand there that only the
-//! laboratory knows: the `node` of a peer, its `modem` without an address or a file, which is the one at this end of the link to
-//! that node, and in simulations a table where a leg's congestion control is named.
+//! A table under `[peps]` is a configuration file of midhopd ([`Config`]). It may contain three
+//! things that only the laboratory knows: the `node` of a peer; its `modem` without an address or a
+//! file, which is the one at this end of the link to that node; and, in simulations, a table in the
+//! place of the name of a leg's congestion control.
 //!
 //! ```toml
 //! [peps.gw]
@@ -10,7 +11,8 @@
 //! peers.terminal = { node = "terminal", modem = {} }
 //! ```
 //!
-//! A table is read where its proxy runs, cell by cell: a case of an axis may complete what the file leaves open.
+//! A table is read for each cell in which its proxy runs: a case of an axis may complete what the
+//! file leaves open.
 
 use crate::congestion::CongestionSpec;
 use midhop_config::tree::{Node, Table, Value};
@@ -22,28 +24,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The key by which a scenario names a peer's node.
 pub(crate) const NODE: &str = "node";
-/// The key of a peer's modem, and of where that takes sessions.
+/// The key of a peer's modem, and that of its address.
 pub(crate) const MODEM: &str = "modem";
 const ADDRESS: &str = "address";
 const FILE: &str = "file";
-/// What stands in for the address of a modem of the laboratory, until a node has one.
+/// The placeholder for the address of a laboratory's modem, until a node has one.
 const SOMEWHERE: &str = "127.0.0.1:854";
 const CONGESTION: &str = "congestion";
 
-/// What the legs of proxies may have for their congestion control.
+/// The allowed forms of a leg's congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LegCongestion {
-    /// Names, as midhopd has them.
+    /// Names, as in midhopd.
     Names,
-    /// Tables too, as simulations have them.
+    /// Tables too, as in simulations.
     NamesAndTables,
 }
 
 /// A proxy's configuration.
 ///
-/// Its form in a plan, and so in a record, is the table as written: records are compared by it, and [`Config`] cannot
-/// give it back, which has no keys of the laboratory's, spells out every default, and takes an empty list for one that
-/// is not there.
+/// Its form in a plan, and so in a record, is the table as written, by which records are compared.
+/// [`Config`] cannot restore it: it has no keys of the laboratory, has every default filled in, and
+/// does not distinguish an empty list from a missing one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "toml::Table")]
 pub struct PepPlan {
@@ -70,7 +72,7 @@ impl TryFrom<toml::Table> for PepPlan {
 }
 
 impl PepPlan {
-    /// Reads what is at `path`.
+    /// Reads the table at `path`.
     ///
     /// # Errors
     /// At the first key that neither midhopd nor the laboratory knows, and at the first value of the wrong kind.
@@ -114,21 +116,22 @@ impl PepPlan {
         Ok(Self { written: document.read_at(path)?, config, peer_nodes, modems, leg_tables })
     }
 
-    /// What midhopd would read, without what [`configuration`](Self::configuration) and a node's tunnels fill in. In the
-    /// place of a table of congestion control is its algorithm's name.
+    /// The configuration for midhopd, without what [`configuration`](Self::configuration) and a
+    /// node's tunnels fill in. A table of congestion control is replaced by its algorithm's name.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// A daemon's configuration as its file, with every key.
+    /// A daemon's configuration as a file with every key.
     ///
     /// # Errors
-    /// The reason why TOML cannot have it.
+    /// The reason why TOML cannot represent it.
     pub fn written(config: &Config) -> Result<String, toml::ser::Error> {
         toml::to_string(config)
     }
 
-    /// The configuration on a node with these `interfaces`, all of which it intercepts on unless the table has a list.
+    /// The configuration on a node with these `interfaces`, on all of which it intercepts unless
+    /// the table has a list.
     pub fn configuration(&self, interfaces: impl IntoIterator<Item = String>) -> Config {
         let mut config = self.config.clone();
         if self.interfaces().is_none() {
@@ -143,28 +146,28 @@ impl PepPlan {
         written.then(|| &*self.config.intercept.interfaces)
     }
 
-    /// The peers whose nodes are named: peer, node.
+    /// The nodes of peers: peer → node.
     pub fn peer_nodes(&self) -> &BTreeMap<String, String> {
         &self.peer_nodes
     }
 
-    /// The peers whose modem is the laboratory's.
+    /// The peers with a modem of the laboratory.
     pub fn modems(&self) -> &BTreeSet<String> {
         &self.modems
     }
 
-    /// What legs tell their congestion control besides its name, by leg.
+    /// The congestion control tables of legs, by leg.
     pub fn leg_tables(&self) -> &BTreeMap<String, CongestionSpec> {
         &self.leg_tables
     }
 
-    /// The key that speaks of tunnels, if one does.
+    /// The key about tunnels, if there is one.
     pub fn tunnel_key(&self) -> Option<KeyPath> {
         let peer = self.config.peers.keys().next().map(|name| KeyPath::of(["peers", name]));
         peer.or_else(|| (self.config.tunnel != Tunnel::default()).then(|| KeyPath::of(["tunnel"])))
     }
 
-    /// Whether a list is written, be it an empty one.
+    /// Whether a list is written, even an empty one.
     pub(crate) fn is_written(&self, [table, key]: [&str; 2]) -> bool {
         self.written.get(table).is_some_and(|table| table.get(key).is_some())
     }
@@ -175,7 +178,7 @@ fn keys<'d>(document: &'d Document, path: &KeyPath) -> impl Iterator<Item = &'d 
     table.into_iter().flat_map(Table::keys)
 }
 
-/// The legs at `path` that have a table of congestion control: leg, where it is, the table.
+/// The legs at `path` with a table of congestion control: leg, its path, the table.
 fn tables_in_legs<'d>(
     document: &'d Document,
     path: &KeyPath,
@@ -187,8 +190,7 @@ fn tables_in_legs<'d>(
     })
 }
 
-/// Refuses tables in the rules of the proxy at `path`, whose own configuration has names there: it would
-/// claim that a simulation takes them.
+/// Refuses such tables in the rules of the proxy at `path`: its own configuration has names there.
 fn no_tables_in_rules(document: &Document, path: &KeyPath) -> Result<(), ConfigError> {
     let path = path.join("rules");
     let Some(Value::Array(rules)) = document.get(&path).map(|node| &node.value) else {

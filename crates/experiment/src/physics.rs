@@ -1,24 +1,24 @@
-//! What no run may exceed: the yardstick as an assertion.
+//! Physical limits as assertions: no run may exceed them.
 //!
-//! A transfer is no faster than its path, a link sends no more than its rate allows, and nowhere does
-//! more payload arrive than came over the links there, whoever sent it: transfers, cross traffic, and
-//! proxies on their legs. What breaks one of these is a fault of ours, and the run is not valid.
+//! A transfer is no faster than its path. A link sends no more than its rate allows. At no node
+//! does more payload arrive than its links delivered, whoever sent it: transfers, cross traffic, or
+//! proxies on their legs. A violation is a fault of ours, and the run is not valid.
 
 use crate::plan::{Direction, Plan, TransferPlan};
 use crate::record::{LegResult, LinkResult, Record, TransferResult};
 use midhop_units::Bytes;
 use std::collections::BTreeMap;
 
-/// What the grain of clocks may add to a transfer's goodput, as a share.
+/// How much the resolution of clocks may add to a transfer's goodput, as a share.
 const CLOCK_GRAIN: f64 = 0.005;
 /// The payload of a full segment, for counting segments in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// What a kernel counts as acknowledged of a connection beside its payload: SYN and FIN.
+/// What a kernel counts as acknowledged of a connection in addition to its payload: SYN and FIN.
 const UNPAID_BYTES: u64 = 2;
 
 impl Record {
-    /// Sets each transfer beside the limit of `plan`, whose run this is, and each direction of a link that varies beside
-    /// what it could have carried.
+    /// Compares each transfer with the limit of `plan`, from which this run was made, and each
+    /// direction of a varying link with its drawn capacity.
     pub fn set_limits(&mut self, plan: &Plan) {
         for transfer in &mut self.transfers {
             transfer.limit = plan.limit_of(transfer);
@@ -30,7 +30,7 @@ impl Record {
         }
     }
 
-    /// One sentence for each thing that physics does not allow; a correct run has none.
+    /// One sentence for each violation of physics; a correct run has none.
     pub fn check_limit(&self) -> Vec<String> {
         let Ok(plan) = Plan::from_json(&self.plan) else { return Vec::new() };
         let mut faults = self.transfers_too_fast(&plan);
@@ -41,7 +41,7 @@ impl Record {
         faults
     }
 
-    /// What chance may add is allowed: half a percent for the grain of clocks, and three standard
+    /// Allows for chance: half a percent for the resolution of clocks, and three standard
     /// deviations of the number of packets that the link should have lost and did not.
     fn transfers_too_fast(&self, plan: &Plan) -> Vec<String> {
         let mut faults = Vec::new();
@@ -71,7 +71,7 @@ impl Record {
         faults
     }
 
-    /// Over links that vary no more arrives than what was drawn could have brought, and a segment that had begun.
+    /// Over links that vary, no more arrives than the draws allow, and one segment that had begun.
     fn transfers_beyond_the_drawn(&self, plan: &Plan) -> Vec<String> {
         let fault = |transfer: &TransferResult| {
             let drawn = transfer.limit.as_ref()?.drawn?;
@@ -90,8 +90,8 @@ impl Record {
         self.transfers.iter().filter_map(fault).collect()
     }
 
-    /// Each direction of a link sends at most its highest rate × time, or what was drawn where it varies, and one packet
-    /// that had begun.
+    /// Each direction of a link sends at most its highest rate × time, or its drawn capacity where
+    /// it varies, and one packet that had begun.
     fn links_too_fast(&self, plan: &Plan) -> Vec<String> {
         let fault = |link: &LinkResult| {
             let planned = plan.link(&link.name)?;
@@ -113,7 +113,7 @@ impl Record {
         self.links.iter().filter_map(fault).collect()
     }
 
-    /// At each node no more payload arrives than its links brought.
+    /// At each node, no more payload arrives than its links delivered.
     fn arrived_from_nowhere(&self, plan: &Plan) -> Vec<String> {
         let mut arrived: BTreeMap<&str, u64> = BTreeMap::new();
         for transfer in &self.transfers {
@@ -138,8 +138,9 @@ impl Record {
         arrived.into_iter().filter_map(fault).collect()
     }
 
-    /// A proxy's peers acknowledge no more than its link took to them. Where there are handovers that need not be so: a proxy
-    /// gets acknowledgements of what another sent before it, and sends over other links to flows that stay behind.
+    /// A proxy's peers acknowledge no more than its link delivered to them. With handovers this
+    /// need not hold: a proxy gets acknowledgements of data that another proxy sent before, and
+    /// sends over other links to flows that stay behind.
     fn legs_from_nowhere(&self, plan: &Plan) -> Vec<String> {
         if !plan.handovers.is_empty() {
             return Vec::new();
@@ -163,7 +164,8 @@ impl Record {
     }
 }
 
-/// By what factor a transfer may pass its limit: the grain of clocks, and the losses that chance may have spared it.
+/// The factor by which a transfer may exceed its limit: the resolution of clocks, and losses that
+/// it may have avoided by chance.
 fn allowed(planned: Option<&TransferPlan>, bytes: Bytes) -> f64 {
     let known = planned.and_then(|planned| planned.limit.as_ref());
     let loss = known.map_or(0.0, |known| known.loss.probability());

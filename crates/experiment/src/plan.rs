@@ -1,4 +1,4 @@
-//! One run, resolved: every default visible, every address given, nothing left to decide.
+//! One run, resolved: every default is visible, every address is assigned, nothing is left open.
 
 use crate::agents::PlannedAgent;
 pub use crate::bounds::MTU;
@@ -34,29 +34,29 @@ pub struct Plan {
     pub number: u32,
     /// The title of the scenario.
     pub title: String,
-    /// Where it stands on each axis, in the order of the file.
+    /// Its position on each axis, in the order of the file.
     pub axes: Vec<AxisPosition>,
     /// The seed of every random draw.
     pub seed: Seed,
     /// How many seeds its cell runs with.
     pub seeds: u32,
-    /// When it ends, whatever is still under way.
+    /// When it ends, even if transfers are unfinished.
     pub duration: Duration,
     /// The hosts, in the order of their names.
     pub nodes: Vec<PlannedNode>,
     /// The links, in the order of their names.
     pub links: Vec<PlannedLink>,
-    /// The proxy configurations that run on some node.
+    /// The proxy configurations that run on at least one node.
     pub peps: BTreeMap<String, PepPlan>,
-    /// The naive proxies that run on some node.
+    /// The naive proxies that run on at least one node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub naive: BTreeMap<String, NaivePlan>,
-    /// What is sent, in the order of the names.
+    /// The transfers, in the order of their names.
     pub transfers: Vec<TransferPlan>,
-    /// What else goes over the links, in the order of the names.
+    /// The cross traffic, in the order of the names.
     #[serde(default)]
     pub traffic: Vec<TrafficPlan>,
-    /// Links that hosts change for others, in the order of the file.
+    /// The handovers, in the order of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handovers: Vec<HandoverPlan>,
 }
@@ -80,7 +80,7 @@ pub struct PlannedNode {
     /// Its proxy's end of tunnels to other proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnels: Option<NodeTunnels>,
-    /// The agents that stand at it, in the order in which packets meet them.
+    /// Its agents, in the order in which packets pass them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<PlannedAgent>,
     /// Commands, each for a shell, that run on it.
@@ -90,12 +90,12 @@ pub struct PlannedNode {
     pub tcp: TcpPlan,
     /// Its ends of links, in the order of the links' names.
     pub interfaces: Vec<Interface>,
-    /// The ways to addresses that are on none of its links.
+    /// The routes to addresses that are on none of its links.
     pub routes: Vec<Route>,
 }
 
 impl PlannedNode {
-    /// The link that leads to `remote`; none where that is the node itself, or not to be reached.
+    /// The link that leads to `remote`; none where that is the node itself, or unreachable.
     pub fn link_to(&self, remote: IpAddr) -> Option<&str> {
         let own = |interface: &Interface| remote == interface.ipv4 || remote == interface.ipv6;
         if self.interfaces.iter().any(own) {
@@ -136,12 +136,12 @@ impl Interface {
     }
 }
 
-/// The way to one address.
+/// The route to one address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Route {
-    /// Where to: a host, not a network.
+    /// The destination: a host, not a network.
     pub to: IpAddr,
-    /// The neighbour that takes packets on.
+    /// The neighbour that forwards packets.
     pub via: IpAddr,
     /// The link to it.
     pub link: String,
@@ -156,13 +156,13 @@ pub struct PlannedLink {
     pub between: [String; 2],
     /// The preset it was made from.
     pub preset: Option<String>,
-    /// The constellation that its delay and outages come from.
+    /// The constellation from which its delay and outages come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orbit: Option<OrbitPlan>,
     /// Largest IP packet. Unit: bytes.
     pub mtu: u32,
-    /// The round trip that its queues were reckoned with: the longest of the transfers that cross
-    /// it, else its own.
+    /// The round trip from which its queues were computed: the longest of the transfers that cross
+    /// it, otherwise its own.
     pub path_rtt: Duration,
     /// Towards the first node.
     pub down: DirectionPlan,
@@ -171,14 +171,14 @@ pub struct PlannedLink {
 }
 
 impl PlannedLink {
-    /// The direction in which `node` sends over it; none: it is at neither end.
+    /// The direction in which `node` sends over it; none where it is at neither end.
     pub fn outwards(&self, node: &str) -> Option<Direction> {
         let [first, second] = &self.between;
         let directions = [(first, Direction::Up), (second, Direction::Down)];
         directions.into_iter().find_map(|(end, direction)| (end == node).then_some(direction))
     }
 
-    /// What the link does in `direction`.
+    /// The plan of `direction`.
     pub fn direction(&self, direction: Direction) -> &DirectionPlan {
         match direction {
             Direction::Down => &self.down,
@@ -187,7 +187,7 @@ impl PlannedLink {
     }
 }
 
-/// Something to send.
+/// A transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferPlan {
     /// Its name.
@@ -200,10 +200,10 @@ pub struct TransferPlan {
     pub work: Work,
     /// Congestion control at both ends, as the kernel names it.
     pub congestion: String,
-    /// All that it is told; none for one that only a kernel knows.
+    /// All its parameters; none for an algorithm that only a kernel has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
-    /// How it begins again what a broken connection has cut short; none: it does not.
+    /// How an item of a broken connection is restarted; none: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<RestartPlan>,
     /// When it begins, after the run's start.
@@ -214,11 +214,11 @@ pub struct TransferPlan {
     pub family: Family,
     /// Where the other end listens.
     pub listener: SocketAddr,
-    /// The way of the data.
+    /// The path of the data.
     pub route: Vec<Crossing>,
-    /// The way of the acknowledgements.
+    /// The path of the acknowledgements.
     pub route_back: Vec<Crossing>,
-    /// What physics allows; none on a path without any limit.
+    /// The physical limit; none on a path without any limit.
     pub limit: Option<TransferLimit>,
 }
 
@@ -239,9 +239,9 @@ impl TransferPlan {
         }
     }
 
-    /// Puts what was measured beside the limit that is known before a run: `bytes` of payload in `took`, from the first
-    /// SYN to the last byte. An incomplete page is judged by its bytes alone. For a run of the plan itself ask
-    /// [`Plan::limit_of`], which knows what was drawn.
+    /// Compares a measurement with the limit that is known before a run: `bytes` of payload in
+    /// `took`, from the first SYN to the last byte. An incomplete page is judged by its bytes
+    /// alone. For a run of the plan itself, use [`Plan::limit_of`], which includes the draws.
     pub fn limit_result(
         &self,
         complete: bool,
@@ -258,13 +258,13 @@ impl TransferPlan {
         Some(LimitResult { goodput: limit.goodput, time, efficiency, drawn: None })
     }
 
-    /// The shortest time in which `bytes` can arrive, whatever the link's rate does meanwhile.
+    /// The shortest time in which `bytes` can arrive, at any development of the links' rates.
     pub(crate) fn time_min(&self, complete: bool, bytes: Bytes) -> Option<Duration> {
         let limit = self.limit.as_ref()?.peak(self.opens);
         Some(limit.time(self.demand(complete, bytes), Handshake::Spared))
     }
 
-    /// What has to arrive: an incomplete page is judged by its bytes alone.
+    /// What has to arrive: for an incomplete page, only its bytes.
     pub(crate) fn demand(&self, complete: bool, bytes: Bytes) -> Demand<'_> {
         match &self.work {
             Work::Objects { sizes, connections, parallel } if complete => Demand::Page {
@@ -277,29 +277,29 @@ impl TransferPlan {
     }
 }
 
-/// How what a broken connection has cut short begins again.
+/// How an item of a broken connection is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartPlan {
-    /// How often each file or object may.
+    /// How often each file or object may be restarted.
     pub most: u32,
     /// How long after its connection broke.
     pub after: Duration,
-    /// What is asked for then.
+    /// What is requested then.
     #[serde(default, skip_serializing_if = "RestartFrom::is_all")]
     pub from: RestartFrom,
 }
 
-/// What is sent.
+/// The kind and amount of a transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Work {
-    /// A page: objects asked for in their order.
+    /// A page: objects, requested in order.
     Objects {
         /// Size of each.
         sizes: Vec<Bytes>,
-        /// What carries them.
+        /// Whether connections are reused.
         connections: Connections,
-        /// How many are under way at once.
+        /// How many connections are open at once.
         parallel: u32,
     },
     /// A fixed amount on each flow.
@@ -309,7 +309,7 @@ pub enum Work {
         /// Connections at once.
         flows: u32,
     },
-    /// As much as passes in a time.
+    /// As much as possible in a time.
     Time {
         /// How long the sender sends.
         span: Duration,
@@ -343,26 +343,26 @@ impl Work {
     }
 }
 
-/// What physics allows a transfer, as far as it is known before the run: where rates are drawn, the highest that may
-/// be. What was drawn is in [`Plan::drawn_path`].
+/// The physical limit of a transfer, as far as it is known before the run: where rates are drawn,
+/// the highest possible one. The limit with the draws is in [`Plan::drawn_path`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferLimit {
     /// Payload per time at the narrowest hop; where its rate changes, the mean over the run.
     pub goodput: Rate,
-    /// The same with the highest rate that each hop ever has, and without a burst of losses.
+    /// The same with the highest rate of each hop, and without a burst of losses.
     pub goodput_peak: Rate,
     /// The narrowest hop.
     pub bottleneck: Crossing,
-    /// Packets lost at or after it that its sender must repair.
+    /// Packets lost at or after the bottleneck that its sender must repair.
     pub loss: Loss,
-    /// Propagation there and back, the shortest that it ever is.
+    /// The shortest propagation delay there and back.
     pub rtt: Duration,
     /// How the stream is cut into packets.
     pub framing: Framing,
 }
 
 impl TransferLimit {
-    /// What neither of two ways allows more than, of which a transfer may take one after the other.
+    /// A limit that neither of two paths exceeds. A transfer may take one after the other.
     pub(crate) fn loosest(self, other: Self) -> Self {
         let rtt = self.rtt.min(other.rtt);
         let goodput_peak = self.goodput_peak.max(other.goodput_peak);
@@ -375,19 +375,19 @@ impl TransferLimit {
         Self { rtt, goodput_peak, framing, ..looser }
     }
 
-    /// The limit in the mean.
+    /// The mean limit.
     pub fn mean(&self, opens: Opener) -> Limit {
         Limit { goodput: self.goodput, rtt: self.rtt, opens }
     }
 
-    /// The limit that no moment exceeds.
+    /// The limit at any moment.
     pub fn peak(&self, opens: Opener) -> Limit {
         Limit { goodput: self.goodput_peak, rtt: self.rtt, opens }
     }
 }
 
 impl Plan {
-    /// What results call it: the labels of its cell, and its seed where there are several.
+    /// Its name in results: the labels of its cell, and its seed where there are several.
     pub fn label(&self) -> String {
         let mut parts: Vec<String> =
             self.axes.iter().map(|at| format!("{}={}", at.axis, at.label)).collect();
@@ -397,12 +397,12 @@ impl Plan {
         parts.join(" ")
     }
 
-    /// Its cell as a record holds it: axis → label.
+    /// Its cell in the form of a record: axis → label.
     pub fn cell(&self) -> BTreeMap<String, String> {
         self.axes.iter().map(|at| (at.axis.clone(), at.label.clone())).collect()
     }
 
-    /// Whether a node has a proxy that is a daemon, and not one of the naive.
+    /// Whether a node has a proxy that is a daemon, and not a naive one.
     pub fn has_daemons(&self) -> bool {
         let daemon = |pep: &String| self.peps.contains_key(pep);
         self.nodes.iter().any(|node| node.pep.as_ref().is_some_and(daemon))
@@ -423,8 +423,8 @@ impl Plan {
         self.transfers.iter().find(|transfer| transfer.name == name)
     }
 
-    /// Every congestion control that the run needs, as the kernel names them: what its transfers and
-    /// its cross traffic ask for, and what the legs, rules and peers of its proxies name.
+    /// Every congestion control that the run needs, by the kernel's names: those of its transfers
+    /// and its cross traffic, and those that the legs, rules and peers of its proxies name.
     pub fn congestion_controls(&self) -> BTreeSet<String> {
         let mut names: BTreeSet<String> =
             self.transfers.iter().map(|transfer| transfer.congestion.clone()).collect();
@@ -440,7 +440,7 @@ impl Plan {
         names
     }
 
-    /// The plan as a record holds it.
+    /// The plan in the form of a record.
     ///
     /// # Errors
     /// Never for a plan made by [`crate::Scenario::plans`]: all its keys are strings.
@@ -448,15 +448,15 @@ impl Plan {
         serde_json::to_value(self)
     }
 
-    /// The plan that a record holds.
+    /// The plan in a record.
     ///
     /// # Errors
-    /// When `json` is none, or that of a release with another shape.
+    /// When `json` is no plan, or that of a release with another form.
     pub fn from_json(json: &serde_json::Value) -> serde_json::Result<Self> {
         Self::deserialize(json)
     }
 
-    /// About how long the run takes, for putting the longest first. No more than
+    /// An estimate of how long the run takes, for starting the longest first. No more than
     /// [`Plan::duration`].
     pub fn expected_time(&self) -> Duration {
         let longest = self
@@ -466,7 +466,7 @@ impl Plan {
         longest.max().map_or(self.duration, |longest| longest.min(self.duration))
     }
 
-    /// About how long a run in the laboratory takes beside that: tunnels are opened before it.
+    /// An estimate of the additional time in the laboratory: tunnels are opened before a run.
     pub fn expected_preparation(&self) -> Duration {
         let tunnels = self.nodes.iter().filter_map(|node| node.tunnels.as_ref());
         let rtt = tunnels.flat_map(|tunnels| &tunnels.peers).map(|peer| peer.rtt).max();
@@ -490,7 +490,7 @@ impl Plan {
             .map(|(link, direction)| link.direction(direction).loss_mean(u64::from(MTU)))
             .fold(Loss::NONE, Loss::then)
             .probability();
-        // Those who send all the time leave it its part.
+        // Flows that send all the time leave it its part.
         let own = f64::from(transfer.work.flows().max(1));
         let rivals: u32 = self.rivals(transfer).map(|(_, flows)| flows).sum();
         let goodput = limit.goodput.bits_per_s() as f64 / (1.0 + f64::from(rivals) / own);
@@ -516,8 +516,8 @@ impl Plan {
         waiting.saturating_add(limit.rtt * 5).saturating_add(moving)
     }
 
-    /// What the windows let through that proxies on the way are told to offer, each over the round trip to the
-    /// sender before it.
+    /// The rate that the configured windows of proxies on the path allow, each over the round trip
+    /// to the sender before it.
     fn windows_rate(&self, transfer: &TransferPlan) -> Option<Rate> {
         let (mut least, mut rtt) = (None::<Rate>, Duration::ZERO);
         for crossing in &transfer.route {
@@ -533,7 +533,8 @@ impl Plan {
         least
     }
 
-    /// The window that a proxy is told to offer over a link: of a daemon's buffer half is offered.
+    /// The window that a proxy is configured to offer over a link: half of a daemon's buffer is
+    /// offered.
     fn window_offered(&self, pep: &str, link: &str) -> Option<Bytes> {
         if let Some(naive) = self.naive.get(pep) {
             return naive.leg(Some(link)).window;
@@ -542,7 +543,7 @@ impl Plan {
         buffer.map(|buffer| buffer.scale(0.5))
     }
 
-    /// Whether the queue in which `node` begins to send over `link` answers XCP.
+    /// Whether the queue through which `node` sends over `link` is an XCP router.
     pub fn answers_xcp(&self, node: &str, link: &str) -> bool {
         self.link(link).is_some_and(|link| {
             link.outwards(node).is_some_and(|way| link.direction(way).aqm == AqmPlan::Xcp)
@@ -550,7 +551,7 @@ impl Plan {
     }
 
     /// The cross traffic that sends all the time over the narrowest link of `transfer`, in the same
-    /// direction, and how many flows each line of it has.
+    /// direction, and the number of flows of each.
     pub fn rivals(&self, transfer: &TransferPlan) -> impl Iterator<Item = (&TrafficPlan, u32)> {
         let narrowest = transfer.limit.as_ref().map(|limit| limit.bottleneck.clone());
         self.traffic.iter().filter_map(move |traffic| match traffic.load {
@@ -561,7 +562,7 @@ impl Plan {
         })
     }
 
-    /// Whether a proxy stands where `crossing` ends.
+    /// Whether there is a proxy at the end of `crossing`.
     pub(crate) fn splits_after(&self, crossing: &Crossing) -> bool {
         self.proxy_after(crossing).is_some()
     }
@@ -572,7 +573,7 @@ impl Plan {
         self.node(end)?.pep.as_deref()
     }
 
-    /// The nodes between which a crossing leads: from, to.
+    /// The nodes that a crossing connects: from, to.
     pub fn ends(&self, crossing: &Crossing) -> Option<[&str; 2]> {
         let [first, second] = self.link(&crossing.link)?.between.each_ref().map(String::as_str);
         Some(match crossing.direction {

@@ -1,5 +1,5 @@
-//! Random numbers of what is simulated, and of cross traffic in the laboratory: each part has a stream
-//! of its own, so that one more of them changes nothing for the others.
+//! Random numbers of what is simulated, and of cross traffic in the laboratory. Each part has a
+//! stream of its own, so that adding one does not change the others.
 //!
 //! Powers and exponentials come from `libm`, which computes the same on every machine.
 
@@ -18,7 +18,7 @@ impl Random {
         Self(Pcg64::seed_from_u64(seed.derive(name).0))
     }
 
-    /// 32 even bits.
+    /// 32 uniform bits.
     pub fn word(&mut self) -> u32 {
         (self.0.next_u64() >> 32) as u32
     }
@@ -38,7 +38,7 @@ impl Random {
         (shape - 1.0) / shape * libm::pow(self.uniform(), -1.0 / shape)
     }
 
-    /// Of mean 1: Pareto where there is a shape, else exponential.
+    /// Mean 1: Pareto with a shape, otherwise exponential.
     pub fn spread(&mut self, shape: Option<f64>) -> f64 {
         match shape {
             Some(shape) => self.pareto(shape),
@@ -46,12 +46,12 @@ impl Random {
         }
     }
 
-    /// A time of this mean.
+    /// A random time with this mean.
     pub fn time(&mut self, mean: Duration, shape: Option<f64>) -> Duration {
         mean.scale(self.spread(shape))
     }
 
-    /// A size of this mean, at least one byte and at most 2^50.
+    /// A random size with this mean, at least one byte and at most 2^50.
     pub fn size(&mut self, mean: Bytes, shape: Option<f64>) -> u64 {
         mean.scale(self.spread(shape)).get().clamp(1, 1 << 50)
     }
@@ -67,7 +67,7 @@ impl Random {
         }
     }
 
-    /// Pareto with the smallest value `scale`, cut off at `most`.
+    /// Pareto with the smallest value `scale`, truncated at `most`.
     pub fn pareto_cut(&mut self, shape: f64, scale: f64, most: f64) -> f64 {
         (scale * libm::pow(self.uniform(), -1.0 / shape)).min(most)
     }
@@ -85,7 +85,7 @@ mod tests {
             (0..draws).map(|_| draw(&mut random)).sum::<f64>() / f64::from(draws)
         };
         assert!((mean(&mut |random| random.spread(None)) - 1.0).abs() < 0.01);
-        // A shape of 2.5 has a variance, so that its mean settles.
+        // With a shape of 2.5 the variance is finite, so that the mean converges.
         assert!((mean(&mut |random| random.spread(Some(2.5))) - 1.0).abs() < 0.01);
     }
 }

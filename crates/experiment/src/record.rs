@@ -1,7 +1,7 @@
-//! What one run measured. The same shape comes out of the simulator and the testbed.
+//! The measurements of one run. Simulator and testbed use the same form.
 //!
-//! Quantities are numbers in base units, which end their keys. The plan alone has them as scenario files write them:
-//! it is configuration, which reads back as such.
+//! Quantities are numbers in base units, and the unit ends the key. Only the plan has them as
+//! scenario files write them: it is configuration, and is read back as such.
 
 use crate::handovers::HandoversResult;
 use midhop_path::{Counters, Direction};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// The version of the shape below; raised when a key or its meaning changes.
+/// The version of the form below; raised when a key or its meaning changes.
 pub const SCHEMA: u32 = 2;
 
 /// One run: what was asked, on what it ran, and what came out.
@@ -184,7 +184,7 @@ impl Runner {
         }
     }
 
-    /// Where a run was, in words.
+    /// The place of a run, for texts.
     pub const fn place(self) -> &'static str {
         match self {
             Self::Sim => "in the simulator",
@@ -196,7 +196,7 @@ impl Runner {
         }
     }
 
-    /// What its figures are.
+    /// The verb for its figures.
     pub const fn verb(self) -> &'static str {
         match self {
             Self::Sim => "simulated",
@@ -223,7 +223,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Whether nothing went wrong.
+    /// Whether there were no faults.
     pub fn is_valid(&self) -> bool {
         self.faults.is_empty()
     }
@@ -360,7 +360,7 @@ pub struct PhaseTimes {
 }
 
 impl PhaseTimes {
-    /// What was added since it was `before`.
+    /// The difference to an earlier value, `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -371,7 +371,7 @@ impl PhaseTimes {
         }
     }
 
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> Duration {
         self.slow_start + self.avoidance + self.recovery + self.loss
     }
@@ -448,8 +448,8 @@ pub struct LinkResult {
 }
 
 impl LinkResult {
-    /// What a link's own books say of one direction, `span` after the run's start. How late the emulator
-    /// was, and what it cost, is not in them.
+    /// The result of one direction by a link's own counts, `span` after the run's start. The
+    /// emulator's lateness and its cost are not included.
     pub fn counted(
         name: impl Into<String>,
         direction: Direction,
@@ -513,8 +513,8 @@ pub struct LegResult {
 }
 
 impl LegResult {
-    /// What is wrong with a tunnel that should have carried flows and did not: they went another way, and the figures are
-    /// not what they seem.
+    /// The fault of a tunnel that should have carried flows and did not: they took another path,
+    /// and the figures mislead.
     pub fn unused(&self) -> Option<String> {
         let far = self.tunnel.as_ref().filter(|_| self.connections == 0)?;
         Some(format!("no flow went by the tunnel from {} to {far}", self.node))

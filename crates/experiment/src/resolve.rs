@@ -1,4 +1,4 @@
-//! From a spec that passed its checks to a plan.
+//! Resolves a spec that passed its checks to a plan.
 
 use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
@@ -24,14 +24,14 @@ use midhop_units::{Duration, Loss, Rate};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The first port that a transfer listens on; the next transfer takes the next.
+/// The first port on which a transfer listens; each further transfer uses the next one.
 const PORT_FIRST: u16 = 7000;
 const CONGESTION: &str = "cubic";
-/// How long a transfer waits before it begins again what was cut short.
+/// How long a transfer waits before it restarts an item.
 const RESTART_AFTER: Duration = Duration::from_s(1);
 
-/// Resolves `spec`, which [`crate::check::check`] has accepted with the proxies that run, with its first
-/// seed. Ways over constellations that `journeys` knows are not computed again.
+/// Resolves `spec`, which [`crate::check::check`] has accepted with its running proxies, with its
+/// first seed. Paths over constellations that `journeys` has are not computed again.
 ///
 /// # Errors
 /// When a link cannot be run, or a transfer's nodes are not connected.
@@ -93,14 +93,14 @@ pub(crate) fn resolve(
     Ok(plan)
 }
 
-/// What is written, or the default.
+/// The written value, or the default.
 fn control(written: Option<&CongestionSpec>) -> CongestionSpec {
     written.cloned().unwrap_or_else(|| CONGESTION.into())
 }
 
 fn tune_traffic(spec: &Spec, plan: &mut Plan, document: &Document) -> Result<(), ConfigError> {
     let mut traffic = std::mem::take(&mut plan.traffic);
-    // The plan has them in the order of the spec.
+    // The plan has them in the same order as the spec.
     for (flow, written) in traffic.iter_mut().zip(spec.traffic.values()) {
         if flow.load.congestion().is_none() {
             continue;
@@ -114,7 +114,7 @@ fn tune_traffic(spec: &Spec, plan: &mut Plan, document: &Document) -> Result<(),
     Ok(())
 }
 
-/// All flows of known rate that a node sends over a link share one rate: nobody says another.
+/// Checks that all flows of known rate which a node sends over a link have one rate.
 fn one_rate_per_leg(plan: &Plan, document: &Document) -> Result<(), ConfigError> {
     let transfers = plan.transfers.iter().map(|it| ("transfers", &it.name, &it.from, &it.tuning));
     let traffic = plan.traffic.iter().map(|it| ("traffic", &it.name, &it.from, &it.tuning));
@@ -134,7 +134,7 @@ fn one_rate_per_leg(plan: &Plan, document: &Document) -> Result<(), ConfigError>
     Ok(())
 }
 
-/// Gives links that lead over a constellation their delay and outages, and tells of which.
+/// Gives links over a constellation their delay and outages, and reports which links these are.
 fn fly(
     spec: &mut Spec,
     document: &Document,
@@ -174,7 +174,7 @@ fn traffic(
         .collect()
 }
 
-/// The ways that transfers take after handovers: each transfer as if it began then.
+/// The paths of transfers after handovers: those of a transfer that begins then.
 fn later_ways(
     transfers: &[(TransferPlan, &TransferSpec)],
     phases: &[Vec<Edge>],
@@ -219,7 +219,7 @@ fn edges(spec: &Spec, document: &Document) -> Result<Vec<Edge>, ConfigError> {
         .collect()
 }
 
-/// The nodes with their ends of `all` links, and their ways over the links in use.
+/// The nodes with their ends of `all` links, and their routes over the links in use.
 fn nodes(
     spec: &Spec,
     all: &[Edge],
@@ -249,7 +249,7 @@ fn nodes(
             let Some(via) = on_link(&via) else { continue };
             let Some(node) = nodes.iter_mut().find(|node| node.name == from) else { continue };
             for address in addresses {
-                // What is on a link of its own the kernel finds by itself.
+                // The kernel finds addresses on its own links by itself.
                 if node.interfaces.iter().any(|own| own.link == address.link) {
                     continue;
                 }
@@ -303,7 +303,7 @@ fn transfer(
         Opener::To => (&back, &spec.from),
         Opener::From => (&there, &spec.to),
     };
-    // The listener is called by the address at which packets from the opener arrive.
+    // The opener uses the listener's address on the link over which its packets arrive.
     let last = to_listener.last().map(|(edge, _)| edge.name.as_str());
     let address = nodes
         .iter()
@@ -362,7 +362,7 @@ fn links(
     orbits: &BTreeMap<String, OrbitPlan>,
 ) -> Result<Vec<PlannedLink>, ConfigError> {
     let mut rtt: BTreeMap<&str, Duration> = BTreeMap::new();
-    // Not yet checked, so perhaps absurd: a sum must not overflow.
+    // These delays are not checked yet and may be extreme: a sum must not overflow.
     let one_way = |crossings: &[Crossing]| {
         let delays = crossings.iter().map(|crossing| delay_min(spec, crossing));
         delays.fold(Duration::ZERO, Duration::saturating_add)
@@ -449,9 +449,9 @@ fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
     })
 }
 
-/// The most frugal framing of any connection that may carry a transfer: that between its ends, and
-/// those between the hosts with proxies on its way. A tunnel is carried over IPv4, and takes no more of a packet than
-/// TCP does there.
+/// The framing with the lowest overhead of all connections that may carry a transfer: the one
+/// between its ends, and those between the hosts with proxies on its path. A tunnel is carried over
+/// IPv4, and its overhead is at least that of TCP there.
 fn framing(plan: &Plan, transfer: &TransferPlan) -> Framing {
     let own = |name: &str| plan.node(name).map(|node| &node.tcp);
     let behind = |crossing: &Crossing| {
@@ -467,7 +467,7 @@ fn framing(plan: &Plan, transfer: &TransferPlan) -> Framing {
     let inner = transfer.route.iter().filter_map(behind);
     let mut hosts: Vec<&TcpPlan> =
         [ends[0]].into_iter().chain(inner).chain([ends[1]]).filter_map(own).collect();
-    // A proxy may let the flow pass: then its two ends meet.
+    // A proxy may let the flow pass: then the connection is between the flow's two ends.
     hosts.extend(own(ends[0]));
     let has_peers = |node: &PlannedNode| {
         let pep = node.pep.as_ref().and_then(|name| plan.peps.get(name));
@@ -482,8 +482,8 @@ fn framing(plan: &Plan, transfer: &TransferPlan) -> Framing {
         .unwrap_or_else(|| linux.framing(&linux, transfer.family))
 }
 
-/// The loss that even a lucky run meets: that of each packet by itself, and that between bursts. A
-/// channel that loses in bursts may have none in a whole run.
+/// The minimum loss of a run: that of each packet by itself, and that between bursts. A channel
+/// with loss bursts may have none in a whole run.
 fn loss_min(direction: &DirectionPlan) -> Loss {
     let by_bits = Loss::from_bit_errors(direction.bit_error_rate, u64::from(MTU));
     direction
@@ -497,11 +497,11 @@ fn loss_min(direction: &DirectionPlan) -> Loss {
         .fold(by_bits, Loss::then)
 }
 
-/// The mean over a run of the rate that a direction sends with, capped by its modulation at best.
+/// The mean over a run of the rate at which a direction sends, limited by its best modulation.
 fn mean_rate(direction: &DirectionPlan, duration: Duration) -> Option<Rate> {
     let highest = direction.rate_max();
     let LinkRate::Trace(trace) = &direction.rate else { return highest };
-    // One period tells as much as many, and there may be very many.
+    // One period is enough, and there may be very many.
     let span = trace.repeat.map_or(duration, |period| period.min(duration));
     let (mut bits, mut at) = (0u128, Duration::ZERO);
     while at < span {
@@ -522,13 +522,13 @@ fn unknown_preset(document: &Document, link: &str, error: &UnknownPreset) -> Con
     document.fault(&path, format!("no preset is called `{}`", error.name), hint)
 }
 
-/// Points at the key of a link, below its `orbit`, that says what cannot be.
+/// The place of the key below a link's `orbit` that is at fault.
 fn orbit_error(document: &Document, link: &str, error: &OrbitError) -> ConfigError {
     let keys = ["links", link].into_iter().chain(error.key().split('.'));
     document.fault(&KeyPath::of(keys), error.to_string(), None)
 }
 
-/// Points at the key where a link says what cannot be: in the direction, else for both directions.
+/// The place of a link's key that is at fault: in the direction, otherwise for both directions.
 fn link_error(document: &Document, link: &str, error: &LinkError) -> ConfigError {
     let (direction, source) = match error {
         LinkError::Preset(unknown) => return unknown_preset(document, link, unknown),
@@ -538,7 +538,8 @@ fn link_error(document: &Document, link: &str, error: &LinkError) -> ConfigError
     let below = |above: &[&str]| KeyPath::of(above.iter().copied().chain(source.key().split('.')));
     let own = below(&["links", link, direction]);
     let both = below(&["links", link]);
-    // A key that neither says comes from the preset or is missing: then the nearest table it is in.
+    // A key that is written in neither place comes from the preset or is missing: then the nearest
+    // table.
     let written = |path: &KeyPath| {
         let first = KeyPath::of(path.keys().iter().take(path.keys().len().min(4)).cloned());
         document.get(path).is_some() || document.get(&first).is_some()

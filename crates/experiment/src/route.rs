@@ -1,4 +1,4 @@
-//! The way through a network of nodes: fewest hops, then shortest delay, then the link's name.
+//! Routes through a network of nodes: fewest hops, then shortest delay, then the link's name.
 
 use midhop_path::Direction;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Edge {
 pub struct Crossing {
     /// The link.
     pub link: String,
-    /// Which way.
+    /// The direction in which it is crossed.
     pub direction: Direction,
 }
 
@@ -36,7 +36,7 @@ impl Edge {
 /// For each node that can reach `destination`: the link to take and the node at its other end.
 /// The destination itself is not among them.
 ///
-/// Invariant: following the links ends at the destination, whatever node one starts from.
+/// Invariant: following the links ends at the destination, from any node.
 pub fn towards<'e>(edges: &'e [Edge], destination: &str) -> BTreeMap<String, (&'e Edge, String)> {
     let mut next: BTreeMap<String, (&Edge, String)> = BTreeMap::new();
     let mut cost: BTreeMap<String, (u32, u64)> = BTreeMap::from([(destination.to_owned(), (0, 0))]);
@@ -65,8 +65,8 @@ pub fn towards<'e>(edges: &'e [Edge], destination: &str) -> BTreeMap<String, (&'
     next
 }
 
-/// The links from `start` to `destination` in their order, each with the node that it is entered
-/// from; none when there is no way.
+/// The links from `start` to `destination` in order, each with the node from which it is entered;
+/// none when there is no route.
 pub fn path<'e>(
     edges: &'e [Edge],
     start: &str,
@@ -83,7 +83,7 @@ pub fn path<'e>(
     Some(hops)
 }
 
-/// The links of a way, each with the direction in which it is crossed.
+/// The links of a route, each with the direction in which it is crossed.
 pub(crate) fn crossings(hops: &[(&Edge, String)]) -> Vec<Crossing> {
     hops.iter()
         .map(|(edge, entered_from)| Crossing {
@@ -138,7 +138,7 @@ mod tests {
                 .filter(|(_, (a, b, _))| a != b)
                 .map(|(n, (a, b, delay))| edge(&format!("l{n}"), &a.to_string(), &b.to_string(), *delay))
                 .collect();
-            // Breadth first, by itself.
+            // An independent breadth-first search.
             let mut reached = BTreeSet::from([start.to_string()]);
             let mut steps = 0;
             while !reached.contains(&end.to_string()) {

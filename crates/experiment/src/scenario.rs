@@ -30,10 +30,10 @@ const TOP: [&str; 14] = [
 ];
 /// Keys that each link may have.
 const OF_LINKS: [&str; 4] = ["rate", "delay", "loss", "queue"];
-/// How many full keys are named to whoever gave a short one.
+/// How many full keys are named for an ambiguous short key.
 const SHOWN_MAX: usize = 4;
 
-/// The most plans one scenario may give.
+/// The most plans of one scenario.
 const PLANS_MAX: usize = 100_000;
 
 /// A scenario file, parsed but not yet read: what it varies is still open.
@@ -41,7 +41,7 @@ const PLANS_MAX: usize = 100_000;
 pub struct Scenario {
     document: Document,
     axes: Vec<Axis>,
-    /// What was fixed from outside; it wins over the cases of every axis.
+    /// Values fixed from outside; they take precedence over the cases of every axis.
     fixed: Vec<(KeyPath, Node)>,
     texts: BTreeMap<String, String>,
 }
@@ -63,10 +63,10 @@ impl Scenario {
         schema
     }
 
-    /// Parses `text`; errors call it `file_name`.
+    /// Parses `text`; errors name it `file_name`.
     ///
     /// # Errors
-    /// When it is not TOML, or its `[vary]` table makes no sense.
+    /// When it is not TOML, or its `[vary]` table is not valid.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut document = Document::parse(file_name, text)?;
         let path = KeyPath::of(["vary"]);
@@ -87,12 +87,12 @@ impl Scenario {
         Ok(Self { document, axes, fixed: Vec::new(), texts: BTreeMap::new() })
     }
 
-    /// What is varied, in the order of the file.
+    /// The axes, in the order of the file.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// What was fixed from outside, in that order; it wins over what a case says.
+    /// The values fixed from outside, in that order; they take precedence over those of a case.
     pub fn fixed(&self) -> &[(KeyPath, Node)] {
         &self.fixed
     }
@@ -106,13 +106,13 @@ impl Scenario {
         vary::cross(&self.axes).map(position).collect()
     }
 
-    /// Fixes something from outside, as the option `--set KEY=VALUE` does. The name of an axis with
-    /// one of its labels, or several with commas between, leaves only those cases; any other dotted key gets the value, whatever a case says,
-    /// and an axis that varies it is gone. A value that is not TOML is taken as a string, so that
-    /// `duration=30 s` needs no quotes.
+    /// Fixes a value from outside, as the option `--set KEY=VALUE` does. The name of an axis with
+    /// one of its labels, or several separated by commas, leaves only those cases. Any other dotted
+    /// key gets the value in every case, and an axis that varies it is removed. A value that is not
+    /// TOML is taken as a string, so that `duration=30 s` needs no quotes.
     ///
     /// # Errors
-    /// When there is no `=`, the key is none, or leads to where nothing can be put.
+    /// When there is no `=`, the key is not valid, or it leads to a place for no value.
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
         let (key, value) = assignment.split_once('=').unwrap_or((assignment, ""));
         let (key, value) = (key.trim(), value.trim());
@@ -162,8 +162,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// The files that links of some cell take text from, as they are named in the scenario. Each is to
-    /// be handed over with [`Scenario::supply`] before plans are asked for.
+    /// The names of all files from which links of some cell take text, as written in the scenario.
+    /// Each has to be supplied with [`Scenario::supply`] before plans are made.
     ///
     /// # Errors
     /// As [`Scenario::plans`].
@@ -175,17 +175,18 @@ impl Scenario {
         Ok(names)
     }
 
-    /// Hands over the text of the file that the scenario calls `name`.
+    /// Supplies the text of the file that the scenario names `name`.
     pub fn supply(&mut self, name: &str, text: String) {
         self.texts.insert(name.to_owned(), text);
     }
 
-    /// Varies something from outside, as the option `--vary KEY=VALUE,VALUE…` does: the last axis from
-    /// then on, which replaces one of that name. Of an axis of named cases, the values may be some of
-    /// its labels; then only those are left. Commas inside quotes and brackets part nothing.
+    /// Varies a value from outside, as the option `--vary KEY=VALUE,VALUE…` does. It becomes the
+    /// last axis, and replaces one of the same name. For an axis of named cases, the values may be
+    /// some of its labels; then only those are left. Commas inside quotes and brackets do not
+    /// separate.
     ///
     /// # Errors
-    /// When there is no `=`, a value is missing or there twice, or the key is none.
+    /// When there is no `=`, a value is missing or repeated, or the key is not valid.
     pub fn vary(&mut self, assignment: &str) -> Result<(), ConfigError> {
         const EXAMPLE: &str = "write it as --vary links.satellite.down.loss=0,0.001,0.01";
         let fault = |document: &Document, message: String| {
@@ -215,7 +216,7 @@ impl Scenario {
             self.refuse_short("--vary", assignment, &path)?;
         }
         let array = |values: &[String]| format!("{key:?} = [{}]", values.join(", "));
-        // What is no TOML is a string, so that `rate=5 Mbit/s,20 Mbit/s` needs no quotes.
+        // A value that is not TOML is a string, so that `rate=5 Mbit/s,20 Mbit/s` needs no quotes.
         let written: Vec<String> = values
             .iter()
             .map(|value| match self.document.clone().add_text("--vary", &format!("v = {value}")) {
@@ -233,11 +234,12 @@ impl Scenario {
         Ok(())
     }
 
-    /// The plans of all runs: cell after cell, the last axis fastest, and in each cell seed after seed.
+    /// The plans of all runs: cell by cell, with the last axis changing fastest, and in each cell
+    /// seed by seed.
     ///
     /// # Errors
-    /// When a cell is no scenario that can be run: the error names the line that is wrong, which may
-    /// be one under `[vary]`.
+    /// When a cell cannot be run: the error names the line at fault, which may be one under
+    /// `[vary]`.
     pub fn plans(&self) -> Result<Vec<Plan>, ConfigError> {
         let too_many = |document: &Document| {
             let message = format!("cells times seeds make more than {PLANS_MAX} runs");
@@ -278,8 +280,8 @@ impl Scenario {
         Ok(plans)
     }
 
-    /// An error at `path` in the cell of `plan`, which is one of [`Scenario::plans`]: for those who find
-    /// only later what cannot be run.
+    /// An error at `path` in the cell of `plan`, which is one of [`Scenario::plans`]: for callers
+    /// that detect only later that it cannot be run.
     pub fn fault(
         &self,
         plan: &Plan,
@@ -295,13 +297,13 @@ impl Scenario {
         cell.as_ref().unwrap_or(&self.document).fault(path, message, hint)
     }
 
-    /// Resolves the configuration of each proxy that runs in some cell as midhopd would, so that what it
-    /// would refuse is reported on its line in the scenario, before anything runs. What a tunnel takes and
-    /// the runner fills in is there.
+    /// Resolves the configuration of each proxy that runs in some cell as midhopd would, so that a
+    /// refusal is reported on its line in the scenario, before any run. Values of tunnels that the
+    /// runner fills in are included.
     ///
     /// # Errors
-    /// At the first table that midhopd would refuse, or whose legs have what `legs` are not to have; and as
-    /// [`Scenario::plans`].
+    /// At the first table that midhopd would refuse, or whose legs have what `legs` does not allow;
+    /// and as [`Scenario::plans`].
     pub fn check_peps(&self, legs: LegCongestion) -> Result<(), ConfigError> {
         for (document, _) in self.cells() {
             let document = document?;
@@ -317,8 +319,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Refuses a key without its table, such as `loss`, and names those that it may have meant. One that nothing here
-    /// is called is left to whoever reads the scenario.
+    /// Refuses a key without its table, such as `loss`, and names the keys that it may mean. A key
+    /// that is entirely unknown is left to the reader of the scenario.
     fn refuse_short(
         &self,
         option: &str,
@@ -370,7 +372,7 @@ impl Scenario {
     }
 }
 
-/// The proxies of `spec` that run on some node.
+/// The proxies of `spec` that run on at least one node.
 ///
 /// # Errors
 /// As [`PepPlan::read`].
@@ -400,7 +402,7 @@ fn leaves(table: &midhop_config::tree::Table, above: &KeyPath, add: &mut impl Fn
     }
 }
 
-/// The values between the commas that are in no quotes and no brackets.
+/// Splits at the commas outside quotes and brackets.
 fn split_values(text: &str) -> Vec<String> {
     let (mut values, mut depth, mut quote) = (vec![String::new()], 0u32, None);
     for letter in text.chars() {

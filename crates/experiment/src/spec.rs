@@ -1,4 +1,4 @@
-//! A scenario as a person writes it, one cell of it: what `vary` changes has been changed.
+//! A scenario as a person writes it, for one cell: the changes of `vary` are applied.
 //!
 //! ```toml
 //! title = "GEO: one proxy at the gateway against none"
@@ -44,7 +44,7 @@ use midhop_units::{Bytes, Duration, Seed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The name that stands for no proxy where a proxy's name may stand.
+/// The name for no proxy, in the place of a proxy's name.
 pub const NO_PEP: &str = "none";
 
 /// A scenario without its `vary` table.

@@ -1,4 +1,4 @@
-//! The TCP of hosts: what a scenario asks for where it is not to be that of a Linux host of today.
+//! The TCP of hosts, where a scenario configures it differently from that of a current Linux host.
 //!
 //! ```toml
 //! [tcp]                       # of all hosts
@@ -9,9 +9,9 @@
 //! tcp = { receive_buffer = "64 KiB", window_scaling = false }
 //! ```
 //!
-//! A host's own keys count before those of all. It is a host's whole TCP: that of its transfers, of
-//! its cross traffic, and of its proxy's legs. Congestion control is not here: it belongs to what is
-//! sent.
+//! A host's own keys take precedence over those of all hosts. It is the TCP of the whole host: of
+//! its transfers, its cross traffic, and its proxy's legs. Congestion control is not part of it:
+//! that belongs to each transfer.
 
 use crate::bounds::MTU;
 use crate::limit::{Family, Framing};
@@ -19,7 +19,7 @@ use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
-/// The smallest packet: over IPv6 an MSS of 88 bytes is left, which has room for all options.
+/// The smallest packet: over IPv6 it leaves an MSS of 88 bytes, which has room for all options.
 const PACKET_MIN: u64 = 148;
 /// The largest window that can be offered (RFC 7323 §2.3).
 const BUFFER_MAX: Bytes = Bytes::new(1 << 30);
@@ -201,7 +201,7 @@ impl Default for TcpPlan {
 }
 
 impl TcpPlan {
-    /// Whether it is a Linux host's of today.
+    /// Whether it is that of a current Linux host.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -214,7 +214,7 @@ impl TcpPlan {
 }
 
 impl TcpSpec {
-    /// The same, with what it leaves open as in `all`.
+    /// The same, with missing values taken from `all`.
     fn over(&self, all: &Self) -> Self {
         let Self { packet, sack, newreno, timestamps, window_scaling, ecn, .. } = self;
         Self {
@@ -238,10 +238,10 @@ impl TcpSpec {
     }
 }
 
-/// The TCP of a host that has `own` where all have `all`, both as far as they are written.
+/// The TCP of a host with the keys `own` where all hosts have `all`, both as written.
 ///
 /// # Errors
-/// When an amount is out of its range, or a key takes no part.
+/// When an amount is out of range, or a key is not used.
 pub(crate) fn resolve(
     node: &str,
     own: Option<&TcpSpec>,
@@ -345,7 +345,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether what was written here and for all hosts makes sense together.
+    /// Whether the keys of this host and those of all hosts fit together.
     fn fits_together(&self) -> Result<(), ConfigError> {
         if self.written.loss_detection.is_some() && self.written.sack == Some(false) {
             let message = "without `sack` losses are found as NewReno does".to_owned();

@@ -1,4 +1,4 @@
-//! Cross traffic: what else goes over the links while the transfers are measured.
+//! Cross traffic: other traffic over the links while the transfers are measured.
 //!
 //! ```toml
 //! [traffic.others]
@@ -8,9 +8,8 @@
 //! sessions = 20
 //! ```
 //!
-//! A line of the file becomes a [`TrafficSpec`]; checked and with its defaults filled in, a
-//! [`TrafficPlan`]. What a kind takes no part in it refuses, so that nobody believes a key to act that
-//! does not.
+//! A table of the file becomes a [`TrafficSpec`]; checked and with its defaults filled in, it is a
+//! [`TrafficPlan`]. A kind refuses keys that it does not use, so that no key is ignored silently.
 
 mod beginnings;
 mod departures;
@@ -31,18 +30,18 @@ use midhop_units::{Bytes, Duration, Rate, Seed};
 use serde::{Deserialize, Serialize};
 
 const CONGESTION: &str = "cubic";
-/// Size of a datagram where none is given: a full packet.
+/// Default size of a datagram: a full packet.
 const PACKET: Bytes = Bytes::new(1500);
-/// Mean times on and off where none are given.
+/// Default mean times on and off.
 const BURST: Duration = Duration::from_ms(500);
-/// Shorter than a packet on any link that such traffic matters to; and a run must come to an end.
+/// Shorter than a packet on any link where such traffic matters; and a run must end.
 const BURST_MIN: Duration = Duration::from_us(10);
-/// The first port that cross traffic listens on; the next one takes the next.
+/// The first port on which cross traffic listens; each further line uses the next one.
 const PORT_FIRST: u16 = 9000;
 const FLOWS_MAX: u32 = 10_000;
 /// Unit: bytes.
 const UDP_HEADER: u64 = 8;
-/// What the seeds of cross traffic are derived under.
+/// The name from which seeds of cross traffic are derived.
 const STREAMS: &str = "traffic";
 
 /// Cross traffic as a person writes it.
@@ -134,12 +133,12 @@ pub struct TrafficPlan {
 }
 
 impl TrafficPlan {
-    /// The stream of random numbers that it draws from in a run of `seed`, wherever that is run.
+    /// Its stream of random numbers in a run of `seed`, in the simulator and in the laboratory.
     pub fn random(&self, seed: Seed) -> Random {
         Random::new(seed.derive(STREAMS), &self.name)
     }
 
-    /// The same of one of its users.
+    /// The stream of one of its users.
     pub fn random_of_user(&self, seed: Seed, user: u32) -> Random {
         Random::new(seed.derive(STREAMS), &format!("{}.{user}", self.name))
     }
@@ -154,19 +153,19 @@ impl TrafficPlan {
         }
     }
 
-    /// The other one.
+    /// The other node.
     pub fn opener(&self) -> &str {
         if self.listening() == self.to { &self.from } else { &self.to }
     }
 
-    /// How fast `bytes` arrived, the last of them `last` after the start of a run that ended at `end`: over
-    /// the time in which it sends, and what was still on its way then took longer.
+    /// The rate at which `bytes` arrived, the last of them `last` after the start of a run that
+    /// ended at `end`: over the time in which it sends, and longer if data in flight arrived later.
     pub fn goodput(&self, bytes: Bytes, last: Duration, end: Duration) -> Rate {
         let span = end.min(last.max(self.stop)).saturating_sub(self.start);
         if span.is_zero() { Rate::ZERO } else { Rate::of(bytes, span) }
     }
 
-    /// Payload of each of its datagrams of `packet` bytes.
+    /// The payload of a datagram of `packet` bytes.
     pub fn payload(&self, packet: Bytes) -> Bytes {
         let ip = match self.family {
             Family::Ipv4 => 20,
@@ -242,7 +241,7 @@ impl Load {
     }
 }
 
-/// Checks one line of cross traffic and fills in its defaults. That its nodes exist is checked
+/// Checks one table of cross traffic and fills in its defaults. Whether its nodes exist is checked
 /// elsewhere.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Tunnels between the proxies of a scenario.
 //!
-//! A proxy's table names the node of a peer, and what else a tunnel takes comes from the topology: where
-//! the peer listens, who shows which certificate, and what the way between the two carries. What the
-//! table says itself stays.
+//! A proxy's table names the node of a peer. What else a tunnel needs comes from the topology:
+//! where the peer listens, which end has which certificate, and the rate of the path between the
+//! two. What the table has itself is kept.
 //!
 //! ```toml
 //! [peps.terminal]
@@ -11,8 +11,8 @@
 //! [peps.gw]
 //! ```
 //!
-//! The end whose rules name the peer opens the tunnel, and the other one listens. That one need not name
-//! its peer in turn, unless it has something to say of it.
+//! The end whose rules name the peer opens the tunnel, and the other end listens. That one need not
+//! name its peer, unless it has settings for it.
 
 use crate::pep::{MODEM, NODE, PepPlan};
 use crate::plan::{Crossing, Plan, PlannedNode};
@@ -26,16 +26,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The UDP port on which peers are awaited.
+/// The UDP port on which ends listen for peers.
 const PORT: u16 = 4433;
-/// The TCP port of the first modem of a node, and of further ones the ports after it.
+/// The TCP port of a node's first modem; further ones use the ports after it.
 const MODEM_PORT: u16 = 854;
-/// Where the laboratory's servers are: private networks, which a far end serves only if it is told.
+/// The networks of the laboratory's servers: private ones, which a far end serves only if
+/// configured.
 const NETWORKS: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0), 8)),
 ];
-/// What follows a node's name in its certificate. The authority's own files have none of it.
+/// The suffix of a node's name in its certificate. The authority's own files do not have it.
 const DOMAIN: &str = "midhop";
 /// The longest part of a name in DNS.
 const LABEL_MAX: usize = 63;
@@ -45,7 +46,7 @@ const LABEL_MAX: usize = 63;
 pub struct NodeTunnels {
     /// The name in its certificate.
     pub identity: String,
-    /// Where peers come to it; none where it goes to all of them.
+    /// Where it listens for peers; none where it connects to all of them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub listen: BTreeSet<SocketAddr>,
     /// Its peers, in the order of their names.
@@ -55,34 +56,35 @@ pub struct NodeTunnels {
 /// A proxy at the other end of a tunnel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunnelPeer {
-    /// What this end's configuration calls it.
+    /// The peer's name in this end's configuration.
     pub name: String,
     /// Its node.
     pub node: String,
     /// The name in its certificate.
     pub identity: String,
-    /// The link on which the way to it begins.
+    /// The link on which the path to it begins.
     pub link: String,
-    /// Where it listens; none: it comes to us.
+    /// Where it listens; none: it connects to this end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// What the way there carries, at its best; none where nothing limits it.
+    /// The highest rate of the path there; none where nothing limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// What the way back carries.
+    /// The rate of the path back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<Rate>,
-    /// Propagation there and back; none where it takes no time.
+    /// Propagation delay there and back; none where it is zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Duration>,
-    /// Where the modem at this end of the link takes sessions; none: the laboratory has none there.
+    /// Where the modem at this end of the link listens for sessions; none: the laboratory has no
+    /// modem there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modem: Option<SocketAddr>,
 }
 
 impl NodeTunnels {
-    /// Fills in what the table of `pep`, the node's proxy, leaves out in `config`. Its certificate, its key and the
-    /// authority's certificate are in `directory`.
+    /// Fills in what the table of `pep`, the node's proxy, leaves open in `config`. Its
+    /// certificate, its key and the authority's certificate are in `directory`.
     pub fn complete(&self, config: &mut Config, pep: &PepPlan, directory: &str) {
         let file = |name: &str| PathBuf::from(format!("{directory}/{name}"));
         let own = &mut config.tunnel;
@@ -111,10 +113,10 @@ impl NodeTunnels {
     }
 }
 
-/// Gives each node of `plan` its end of the tunnels that tables of proxies speak of.
+/// Gives each node of `plan` its end of the tunnels in the tables of proxies.
 ///
 /// # Errors
-/// When a peer's node is none, has no proxy, or nobody goes to the other.
+/// When a peer's node does not exist or has no proxy, or neither end opens the tunnel.
 pub(crate) fn resolve(
     plan: &mut Plan,
     edges: &[Edge],
@@ -160,7 +162,7 @@ pub(crate) fn resolve(
     Ok(())
 }
 
-/// Gives those `peers` of the proxy on `node` a modem that its table wants one for.
+/// Gives those `peers` of the proxy on `node` a modem for which its table has one.
 fn place_modems(
     plan: &Plan,
     node: &str,
@@ -181,7 +183,8 @@ fn place_modems(
     Ok(())
 }
 
-/// Whether a modem at `node` can report the rate of `link`; if not, why, and what helps.
+/// Checks that a modem at `node` can report the rate of `link`; the error says why not, and what
+/// helps.
 fn check_modem(plan: &Plan, node: &str, link: &str) -> Result<(), (String, String)> {
     let found = plan.link(link).and_then(|it| Some(it.direction(it.outwards(node)?)));
     let Some(direction) = found else {
@@ -202,13 +205,13 @@ fn check_modem(plan: &Plan, node: &str, link: &str) -> Result<(), (String, Strin
 
 /// Two nodes with a tunnel between them.
 struct Pair {
-    /// Where the scenario says so.
+    /// The path of its key in the scenario.
     path: KeyPath,
     near: String,
     far: String,
-    /// What each end calls the other.
+    /// The name of the other end in each end's configuration.
     names: [String; 2],
-    /// Which end goes to the other.
+    /// Which end connects to the other.
     goes: [bool; 2],
 }
 
@@ -221,7 +224,7 @@ fn pairs(plan: &Plan, document: &Document) -> Result<Vec<Pair>, ConfigError> {
             let path = KeyPath::of(["peps", pep, "peers", name.as_str(), NODE]);
             let known = |pair: &&mut Pair| pair.near == *far && pair.far == node.name;
             if let Some(pair) = pairs.iter_mut().find(known) {
-                // The other end was here before.
+                // The other end was added before.
                 pair.goes[1] = goes(own, name);
                 pair.names[1].clone_from(name);
                 continue;
@@ -254,14 +257,14 @@ fn pep<'p>(plan: &'p Plan, node: &PlannedNode) -> Option<&'p PepPlan> {
     plan.peps.get(node.pep.as_ref()?)
 }
 
-/// Whether a proxy opens the tunnel to `peer`: its table says where to, or has a rule for it.
+/// Whether a proxy opens the tunnel to `peer`: its table has an address, or a rule for it.
 fn goes(pep: &PepPlan, peer: &str) -> bool {
     let config = pep.config();
     config.peers.get(peer).is_some_and(|peer| peer.address.is_some())
         || config.rules.iter().any(|rule| rule.tunnel.as_deref() == Some(peer))
 }
 
-/// What the table of `node` calls the peer at `far`, or may call it.
+/// The name of the peer at `far` in the table of `node`, or an unused name.
 fn name_at(plan: &Plan, node: &PlannedNode, far: &str) -> String {
     let Some(pep) = pep(plan, node) else { return far.to_owned() };
     if let Some((name, _)) = pep.peer_nodes().iter().find(|(_, at)| *at == far) {
@@ -298,7 +301,7 @@ fn peer_node<'p>(
     Ok(other)
 }
 
-/// A node's name becomes a part of one in DNS.
+/// Checks that a node's name can be part of a DNS name.
 fn check_name(node: &str, path: &KeyPath, document: &Document) -> Result<(), ConfigError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let edges = node.starts_with('-') || node.ends_with('-');
@@ -314,8 +317,8 @@ fn identity(node: &str) -> String {
     format!("{node}.{DOMAIN}")
 }
 
-/// Where the proxy of `node` listens for who comes by `way`: as its table says, else at the address at
-/// which the way arrives.
+/// Where the proxy of `node` listens for peers on `way`: as in its table, otherwise at the address
+/// at which the path arrives.
 fn listener(plan: &Plan, node: &str, way: &[Crossing]) -> Option<SocketAddr> {
     let node = plan.node(node)?;
     let last = way.last()?;
@@ -341,8 +344,8 @@ fn delay(plan: &Plan, way: &[Crossing]) -> Duration {
     way.iter().filter_map(of).fold(Duration::ZERO, Duration::saturating_add)
 }
 
-/// The configuration of `pep` with something in each place where the runner fills in what a tunnel takes, so that the rest
-/// can be judged as midhopd would.
+/// The configuration of `pep` with placeholders where the runner fills in values of tunnels, so
+/// that the rest can be checked as in midhopd.
 pub(crate) fn stand_in(pep: &PepPlan) -> Config {
     let mut config = pep.config().clone();
     for name in pep.peer_nodes().keys() {

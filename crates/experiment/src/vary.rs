@@ -1,19 +1,19 @@
 //! What is varied, and all its combinations.
 //!
 //! An axis is one line under `[vary]`: a dotted key with an array of values, or a name with a table
-//! of cases, each a table of what it changes. Changes are made in the tree of the file before it is
-//! read, so whatever a file can say can be varied, and a wrong value is reported on the line of the
-//! axis that it came from.
+//! of cases, each a table of its changes. Changes are made in the tree of the file before it is
+//! read, so everything in a file can be varied, and a wrong value is reported on its line of the
+//! axis.
 
 use midhop_config::{
     ConfigError, Document, KeyPath, suggest,
     tree::{Entry, Node, Table, Value},
 };
 
-/// The tables whose keys are names of the scenario's own: what is varied in them must be there.
+/// The tables whose keys are names that the scenario chooses: a varied name must exist.
 const NAMED: [&str; 6] = ["nodes", "links", "peps", "agents", "transfers", "traffic"];
 
-/// One thing that is varied.
+/// One axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
     /// Its name: the dotted key that it changes, or the name given to its cases.
@@ -25,9 +25,9 @@ pub struct Axis {
 /// One position on an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// What results call it. Unique on its axis.
+    /// The name in results. Unique on its axis.
     pub label: String,
-    /// What it puts where.
+    /// The changes: what it sets, and where.
     pub changes: Vec<(KeyPath, Node)>,
 }
 
@@ -84,8 +84,8 @@ impl Axis {
         Ok(Self { name: entry.key.clone(), cases })
     }
 
-    /// The same axis with only the case called `labels` left, or else those whose labels it names with
-    /// commas between. They keep their order.
+    /// The same axis with only the case called `labels`, or those whose labels it lists, separated
+    /// by commas. They keep their order.
     pub(crate) fn only(&self, labels: &str) -> Option<Self> {
         let called = |label: &str| self.cases.iter().find(|case| case.label == label.trim());
         if let Some(case) = called(labels) {
@@ -116,9 +116,9 @@ impl Case {
     }
 }
 
-/// Takes the changes out of one entry of a case. A quoted key with dots is a whole path, and what it
-/// holds replaces what is there; keys without quotes have come apart into tables, each leaf of which
-/// is a change of its own.
+/// Collects the changes of one entry of a case. A quoted key with dots is a whole path, and its
+/// value replaces the existing one. Keys without quotes are parsed into tables, each leaf of which
+/// is a separate change.
 fn collect(
     document: &Document,
     case: &KeyPath,
@@ -142,7 +142,7 @@ fn collect(
     }
 }
 
-/// How many combinations there are; none where no number can tell.
+/// The number of combinations; none where it overflows.
 pub fn cells(axes: &[Axis]) -> Option<usize> {
     axes.iter().try_fold(1usize, |product, axis| product.checked_mul(axis.cases.len()))
 }
@@ -169,8 +169,8 @@ pub fn cross(axes: &[Axis]) -> impl Iterator<Item = Vec<&Case>> {
 /// Makes a change in `document`.
 ///
 /// # Errors
-/// When the path leads through a name that the scenario does not have, or through something that
-/// holds no keys. Whether the last key is known and the value fits shows when the tree is read.
+/// When the path contains a name that the scenario does not have, or leads through something that
+/// has no keys. Whether the last key is known and the value fits is checked when the tree is read.
 pub(crate) fn apply(
     document: &mut Document,
     path: &KeyPath,
@@ -178,7 +178,7 @@ pub(crate) fn apply(
 ) -> Result<(), ConfigError> {
     let keys = path.keys();
     let named = keys.first().is_some_and(|first| NAMED.contains(&first.as_str()));
-    // A proxy's table has names of its own in it, of legs and peers: all but the last key must be there.
+    // A proxy's table contains chosen names, of legs and peers: all but the last key must exist.
     let known = match keys.first().map(String::as_str) {
         Some("peps") => keys.len().saturating_sub(1).max(2),
         _ => 2,
@@ -200,7 +200,7 @@ pub(crate) fn apply(
     }
 }
 
-/// Refuses keys of links that act on nothing, since each direction has its own.
+/// Refuses keys of links without effect, where each direction has its own.
 ///
 /// # Errors
 /// At the first such key.

@@ -1,4 +1,4 @@
-//! How a failure is reported: what went wrong, why, what would do, and by which exit code.
+//! How a failure is reported: what failed, why, how to fix it, and the exit code.
 //!
 //! `midhop` and `midhopd` report it in the same words, on standard error:
 //!
@@ -11,12 +11,12 @@
 use midhop_config::ConfigError;
 use std::{error::Error, fmt, process::ExitCode};
 
-/// It could not be done, or not to its end.
+/// It failed, or was not completed.
 pub const RUN: u8 = 1;
 /// The command line or a file is wrong.
 pub const USAGE: u8 = 64;
 
-/// An error as the user meets it.
+/// An error in the form for the user.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -26,17 +26,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The command line or a file is wrong; the user can mend it.
+    /// The command line or a file is wrong; the user can correct it.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self { code: USAGE, message: message.to_string(), hint: None, cause: None }
     }
 
-    /// It could not be done.
+    /// It failed.
     pub fn run(message: impl fmt::Display) -> Self {
         Self { code: RUN, message: message.to_string(), hint: None, cause: None }
     }
 
-    /// Adds why.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());
@@ -50,7 +50,7 @@ impl Failure {
         self
     }
 
-    /// The exit code that it ends a program with.
+    /// The exit code of a program that ends with it.
     pub const fn code(&self) -> u8 {
         self.code
     }
@@ -86,8 +86,8 @@ impl Error for Failure {
     }
 }
 
-/// Prints `error` with its causes to standard error and gives the exit code: that of the first
-/// [`Failure`] among them, with its hint, else [`RUN`].
+/// Prints `error` with its causes to standard error and returns the exit code: that of the first
+/// [`Failure`] among them, with its hint, otherwise [`RUN`].
 pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     eprint!("{}", rendered(error));
     ExitCode::from(failure_in(error).map_or(RUN, |failure| failure.code))

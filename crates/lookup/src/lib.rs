@@ -122,7 +122,7 @@ impl Resolver {
     /// # Errors
     /// When it is a name that is unknown, or cannot be looked up now.
     pub fn look_up<'a>(&'a self, target: &'a Target, allowed: bool, asker: &'a str) -> Lookup<'a> {
-        // Whoever polls a future compiles it, unless it is boxed.
+        // A future's code is compiled in every caller that polls it, unless it is boxed.
         Box::pin(self.look_up_now(target, allowed, asker))
     }
 

@@ -1,7 +1,8 @@
 //! Man pages and shell completions, made from a program's definition of its command line.
 //!
-//! Both programs write them with a hidden command, `manual DIRECTORY`, so that no page can name an option that the
-//! program lacks. Nothing of the machine or the time is in them: the same program writes the same bytes.
+//! Both programs write them with a hidden command, `manual DIRECTORY`, so that no page can name an
+//! option that the program lacks. They contain nothing of the machine or the time: the same program
+//! writes the same bytes.
 
 use clap::Command;
 use clap_complete::{Shell, generate};
@@ -73,7 +74,7 @@ pub fn write_all(mut command: Command, words: &Words<'_>, directory: &Path) -> i
     Ok(())
 }
 
-/// The page of a command and those of its own commands.
+/// The pages of a command and of its subcommands.
 fn pages_of(
     command: &Command,
     above: Option<&str>,
@@ -106,7 +107,7 @@ fn pages_of(
     Ok(())
 }
 
-/// `name(8)` as a page has it: the name bold.
+/// `name(8)` in the form for a page: the name is bold.
 fn reference(page: &str) -> String {
     match page.split_once('(') {
         Some((name, section)) => format!("\\fB{}\\fR({section}", name.replace('-', "\\-")),

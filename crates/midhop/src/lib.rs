@@ -3,8 +3,8 @@
 //! Exit codes: 0 all went well, 1 a run failed, 2 an expectation was not met, 64 the command line or
 //! a file was wrong. Standard output carries data only; progress and errors go to standard error.
 //!
-//! This is a library only because the compiler begins a library while it still builds what that needs; the program is
-//! `midhop`.
+//! This is a library only because the compiler starts a library while its dependencies are still
+//! being built; the program is `midhop`.
 
 mod commands;
 
@@ -21,7 +21,7 @@ struct Arguments {
     command: Command,
 }
 
-/// Does what the command line asks.
+/// Runs the command line.
 pub fn main(version: &'static str) -> ExitCode {
     let given = Arguments::command().version(version).try_get_matches();
     let arguments = match given.and_then(|given| Arguments::from_arg_matches(&given)) {

@@ -1,4 +1,4 @@
-//! How many packets a second one direction of a link moves on this machine, by what it has to do.
+//! How many packets a second one direction of a link processes on this machine, by its features.
 
 #![expect(clippy::disallowed_methods, reason = "an example that measures needs a clock")]
 

@@ -1,28 +1,30 @@
 //! Pure acknowledgements that wait in a queue, and when one makes another superfluous.
 //!
-//! Source: RFC 3449 §5.2.1; what may go is what `ack-filter` of Linux' CAKE lets go
-//! (net/sched/sch_cake.c). Whoever puts packets before a [`crate::Link`] reads from them what an [`Ack`]
-//! holds, and asks [`crate::Link::supersede`]: simulator and emulator thus filter by the same rule.
+//! Source: RFC 3449 §5.2.1. An acknowledgement may be dropped where the `ack-filter` of Linux' CAKE
+//! drops it (net/sched/sch_cake.c). The caller that sends packets into a [`crate::Link`] reads an
+//! [`Ack`] from each and calls [`crate::Link::supersede`], so that simulator and emulator filter by
+//! the same rule.
 //!
-//! An ACK goes only when it does nothing but acknowledge and reports no duplicate (RFC 2883), its timestamp is
-//! not younger than the newcomer's, and the newcomer, itself a pure ACK, reports all that it reports:
+//! An ACK is dropped only when it is a pure ACK and reports no duplicate (RFC 2883), its timestamp
+//! is not later than that of the new ACK, and the new ACK, itself a pure ACK, reports all that it
+//! reports:
 //! - its acknowledgment number is beyond the other's, and it covers the other's SACK blocks; or
 //! - the number is the same, both have SACK blocks, and it covers the other's;
 //!
-//! and in both cases it has the ECE and CWR of the other, or the other has neither. While a receiver echoes
-//! a mark, the echoes thus thin each other, but the first of them stands where it came, and the last stays
-//! when one without follows.
+//! and in both cases the new ACK has the ECE and CWR of the other, or the other has neither. So
+//! while a receiver echoes a mark, echoes replace each other, but the first one keeps its place,
+//! and the last one stays when an ACK without an echo follows.
 //!
-//! A duplicate ACK without SACK blocks is therefore never dropped for another duplicate, nor a window
-//! update for a later one: each stays until the acknowledgment number moves on.
+//! A duplicate ACK without SACK blocks is therefore never dropped for another duplicate, and a
+//! window update never for a later one: each stays until the acknowledgment number advances.
 
-/// A block of a selective acknowledgement: the first sequence number that is there, and the first that is not.
+/// A block of a selective acknowledgement: its first sequence number, and the first one after it.
 pub type Block = (u32, u32);
 
 /// The most blocks that a TCP header has room for.
 pub const BLOCKS_MAX: usize = 4;
 
-/// What a pure acknowledgement carries.
+/// The contents of a pure acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ack {
     /// The acknowledgment number.
@@ -36,7 +38,7 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// One without SACK blocks.
+    /// An acknowledgement without SACK blocks.
     pub fn new(number: u32, timestamp: Option<u32>, congestion: (bool, bool)) -> Self {
         Self { number, timestamp, congestion, ..Self::default() }
     }
@@ -57,8 +59,8 @@ impl Ack {
         &self.blocks[..self.count]
     }
 
-    /// Whether `older`, of the same direction of the same connection, can go when this one comes behind it;
-    /// where `keep_blocks` holds, none with SACK blocks can.
+    /// Whether `older`, of the same direction of the same connection, may be dropped when this one
+    /// follows it. With `keep_blocks`, none with SACK blocks may.
     pub fn makes_superfluous(&self, older: &Self, keep_blocks: bool) -> bool {
         let replaceable = (older.congestion == (false, false)
             || older.congestion == self.congestion)
@@ -77,14 +79,15 @@ impl Ack {
         replaceable && in_time && reports_more
     }
 
-    /// Whether its first block reports data that came twice (RFC 2883 §4): no other ACK reports that again.
+    /// Whether its first block reports data that arrived twice (RFC 2883 §4): no other ACK reports
+    /// that again.
     pub fn reports_duplicate(&self) -> bool {
         let Some(first) = self.blocks().first() else { return false };
         !is_beyond(first.1, self.number)
             || self.blocks().get(1).is_some_and(|second| is_within(*first, *second))
     }
 
-    /// Whether all that the selective acknowledgements of `earlier` report is reported by this one too.
+    /// Whether it reports all that the SACK blocks of `earlier` report.
     pub fn covers(&self, earlier: &Self) -> bool {
         earlier.blocks().iter().all(|block| {
             !is_beyond(block.1, self.number)
@@ -93,7 +96,7 @@ impl Ack {
     }
 }
 
-/// Whether the sequence number `later` lies beyond `earlier` (RFC 9293 §3.4).
+/// Whether the sequence number `later` is after `earlier` (RFC 9293 §3.4).
 pub fn is_beyond(later: u32, earlier: u32) -> bool {
     (later.wrapping_sub(earlier) as i32) > 0
 }

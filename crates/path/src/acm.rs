@@ -119,7 +119,7 @@ impl AcmPlan {
 /// One combination of modulation and code rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Modcod {
-    /// As the standard writes it.
+    /// The name in the standard.
     pub name: &'static str,
     /// Unit: information bits per symbol.
     pub efficiency: f64,
@@ -172,22 +172,22 @@ pub(crate) struct Acm {
     start: Instant,
     /// Index into [`MODCODS`].
     current: usize,
-    /// When the sender next hears of a change.
+    /// When the sender next receives a report of a change.
     next_report: Instant,
 }
 
 impl Acm {
-    /// The link starts with the MODCOD that its first signal deserves.
+    /// The link starts with the MODCOD of its first signal.
     pub(crate) fn new(plan: &AcmPlan, start: Instant) -> Self {
         let (es_n0, change) = plan.es_n0_db.0.at_instant(start, start);
         let current = best(es_n0 - plan.margin_db);
         Self { plan: plan.clone(), start, current, next_report: change + plan.loop_delay }
     }
 
-    /// What the sender uses at `now`, and when it next hears of a change.
+    /// The MODCOD that the sender uses at `now`, and when it next receives a report of a change.
     pub(crate) fn at(&mut self, now: Instant) -> (Modcod, Instant) {
         if let Some(period) = self.plan.es_n0_db.0.repeat {
-            // Whole periods leave the choice as it was after the one before.
+            // Full periods of the trace leave the choice as it was after the period before.
             let periods = now.saturating_since(self.next_report).as_ns() / period.as_ns();
             self.next_report = self.next_report + period * periods.saturating_sub(2);
         }
@@ -196,7 +196,7 @@ impl Acm {
             let (es_n0, change) = self.plan.es_n0_db.0.at_instant(self.start, seen);
             let allowed = best(es_n0 - self.plan.margin_db);
             let surely_allowed = best(es_n0 - self.plan.margin_db - self.plan.hysteresis_db);
-            // Down at once, up only when it is worth it.
+            // A more robust MODCOD at once, a more efficient one only with enough margin.
             let holds = es_n0 - self.plan.margin_db >= MODCODS[self.current].threshold_db;
             let kept = if holds { self.current.min(allowed) } else { allowed };
             self.current = kept.max(surely_allowed);
@@ -210,7 +210,7 @@ impl Acm {
         Rate::from_bits_per_s((self.plan.symbol_rate_baud * modcod.efficiency) as u64)
     }
 
-    /// Whether the receiver can decode what is sent at `now`.
+    /// Whether the receiver can decode at `now`.
     pub(crate) fn decodable(&mut self, now: Instant) -> bool {
         self.decodable_until(now).0
     }

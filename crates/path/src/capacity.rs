@@ -1,4 +1,4 @@
-//! How fast the sender may send at a moment, everything taken together.
+//! The rate at which the sender may send at a moment, with all limits.
 //!
 //! Work is counted in nanobits (bits × 10⁹), so that a rate of `r` bit/s moves `r` of them each
 //! nanosecond and all sums are exact.
@@ -11,10 +11,10 @@ use crate::rate::LinkRate;
 use crate::reconfiguration::Reconfiguration;
 use midhop_units::{Bytes, Instant, Rate};
 
-/// Packets are taken to be no larger than this, so that their work fits 64 bits.
+/// Larger packets count as this size, so that their work fits into 64 bits.
 pub(crate) const PACKET_MAX: Bytes = Bytes::new(1 << 30);
 
-/// The work that this many bytes are.
+/// The work of so many bytes.
 pub(crate) fn work(size: Bytes) -> u64 {
     size.get().saturating_mul(8_000_000_000)
 }
@@ -37,7 +37,7 @@ pub(crate) struct Capacity {
     held: Outages,
     reconfiguration: Option<Reconfiguration>,
     dama: Option<Dama>,
-    /// What carrier, MODCOD, outages and slots give, without grants.
+    /// The rate by carrier, MODCOD, outages and slots, without grants.
     carrier: Segment,
 }
 
@@ -73,17 +73,17 @@ impl Capacity {
         }
     }
 
-    /// Whether it is granted on demand.
+    /// Whether capacity is granted on demand.
     pub(crate) fn is_granted(&self) -> bool {
         self.dama.is_some()
     }
 
-    /// What carrier, MODCOD, outages and slots give, without grants. Times must not go backwards.
+    /// The rate by carrier, MODCOD, outages and slots, without grants. Times must not go backwards.
     pub(crate) fn carrier_rate(&mut self, now: Instant) -> Option<Rate> {
         self.carrier_at(now).rate.map(Rate::from_bits_per_s)
     }
 
-    /// Notes a packet that arrives; `idle` where nothing waited before it.
+    /// Counts a packet that arrives; `idle` where nothing waited before it.
     pub(crate) fn arrive(&mut self, now: Instant, size: Bytes, idle: bool) {
         if self.dama.is_none() {
             return;
@@ -97,7 +97,7 @@ impl Capacity {
         }
     }
 
-    /// Notes work that was done.
+    /// Counts work that was done.
     pub(crate) fn spend(&mut self, work: u64) {
         if let Some(dama) = &mut self.dama {
             dama.spend(work);

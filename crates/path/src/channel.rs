@@ -1,6 +1,7 @@
-//! Whether what is sent is understood at the other end.
+//! Decides whether a sent packet can be decoded at the other end.
 //!
-//! The channel stands after the sender: what it loses has cost capacity, as on a real satellite link.
+//! The channel is behind the sender: a packet that it loses has used capacity, as on a real
+//! satellite link.
 
 use crate::acm::Acm;
 use crate::counters::Cause;
@@ -14,12 +15,12 @@ use midhop_units::{Bytes, Instant, Loss, Seed};
 /// The channel of one direction.
 #[derive(Debug, Clone)]
 pub(crate) struct Channel {
-    /// Nothing of all this: what is sent arrives.
+    /// It has no losses of any kind.
     clear: bool,
     losses: Vec<LossProcess>,
     bit_error_rate: f64,
     bit_errors: Stream,
-    /// The loss by bit errors of the packet size seen last: sizes repeat.
+    /// The loss by bit errors for the last packet size: sizes repeat.
     size_loss: (Bytes, Loss),
     outages: Outages,
     reconfiguration: Option<Reconfiguration>,

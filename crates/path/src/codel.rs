@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodelPlan {
-    /// The waiting time that may stand.
+    /// The waiting time that is allowed to persist.
     pub target: Duration,
     /// How long it must be exceeded before the first drop; about the longest round-trip time.
     pub interval: Duration,
@@ -22,18 +22,18 @@ impl Default for CodelPlan {
     }
 }
 
-/// CoDel at work: it looks at each packet that leaves the queue.
+/// The state of CoDel: it examines each packet that leaves the queue.
 ///
-/// Source: RFC 8289 §5; a packet whose ends take marks is marked instead of dropped, as Linux has it
+/// Source: RFC 8289 §5. An ECN-capable packet is marked instead of dropped, as in Linux
 /// (`include/net/codel_impl.h`).
 #[derive(Debug, Clone)]
 pub(crate) struct Codel {
     plan: CodelPlan,
     /// When the waiting time will have been above target for an interval.
     first_above: Option<Instant>,
-    /// Whether it is in the state in which it drops.
+    /// Whether it is in the dropping state.
     dropping: bool,
-    /// When it drops next, in that state.
+    /// When it drops next in that state.
     drop_next: Instant,
     /// Drops since it entered that state.
     count: u32,
@@ -53,8 +53,8 @@ impl Codel {
         }
     }
 
-    /// Takes the next packet to send from `queue`. Those it would drop it offers to `mark`, which says
-    /// whether they could be marked, and else tells `drop` of them.
+    /// Takes the next packet to send from `queue`. A packet that it would drop is given to `mark`,
+    /// which returns whether it could be marked; otherwise it is given to `drop`.
     pub(crate) fn take<P>(
         &mut self,
         now: Instant,
@@ -85,7 +85,8 @@ impl Codel {
                 (head, _) = self.look(now, queue);
             }
             self.dropping = true;
-            // Where it dropped a short while ago, it goes on at about the rate that worked.
+            // Where it was in the dropping state a short while ago, it continues at about the rate
+            // that worked.
             let learnt = self.count.saturating_sub(self.count_at_entry);
             let lately = now.saturating_since(self.drop_next) < self.plan.interval * 16;
             self.count = if learnt > 1 && lately { learnt } else { 1 };
@@ -95,7 +96,7 @@ impl Codel {
         head
     }
 
-    /// Takes the head, and says whether it has waited too long for too long.
+    /// Takes the head, and returns whether it has waited too long for too long.
     fn look<P>(&mut self, now: Instant, queue: &mut Fifo<P>) -> (Option<Waiting<P>>, bool) {
         let Some(head) = queue.pop() else {
             self.first_above = None;
@@ -124,8 +125,8 @@ mod tests {
         Instant::from_ns(ms * 1_000_000)
     }
 
-    /// Milliseconds at which packets are dropped when one is taken every millisecond, each having
-    /// waited `wait_ms`, from a queue that never runs short.
+    /// Times in ms at which packets are dropped when one is taken every millisecond, each after
+    /// waiting `wait_ms`, from a queue that is never empty.
     fn drops(codel: &mut Codel, from_ms: u64, till_ms: u64, wait_ms: u64) -> Vec<u64> {
         let mut drops = Vec::new();
         for now in from_ms..till_ms {
@@ -142,8 +143,8 @@ mod tests {
     #[test]
     fn drops_come_an_interval_over_root_n_apart() {
         let mut codel = Codel::new(CodelPlan::default());
-        // Above target from 1000 ms on: the first drop after 100 ms, the next 100 / √1 later, then
-        // 100 / √2, 100 / √3 …, each noticed at the next whole millisecond.
+        // Above target from 1000 ms on: the first drop is after 100 ms, the next 100 / √1 later,
+        // then 100 / √2, 100 / √3 …, each at the next whole millisecond.
         let expected: Vec<u64> = (1..8)
             .scan(1100.0, |time, n| {
                 *time += 100.0 / f64::from(n).sqrt();
@@ -201,7 +202,7 @@ mod tests {
         let mut codel = Codel::new(CodelPlan::default());
         let first = drops(&mut codel, 1000, 3000, 20).len();
         assert!(first > 50, "{first}");
-        // A moment below target ends dropping; soon after it goes on from where it was.
+        // A moment below target ends dropping. Soon after, it continues from where it was.
         assert!(drops(&mut codel, 3000, 3010, 1).is_empty());
         let again = drops(&mut codel, 3010, 3210, 20);
         assert_eq!(again[0], 3110);

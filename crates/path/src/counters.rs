@@ -1,4 +1,4 @@
-//! What became of the packets of one direction.
+//! Counts of the packets of one direction, by their fate.
 
 use midhop_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,13 @@ pub enum Cause {
     Aqm,
     /// The channel lost it.
     Loss,
-    /// The channel turned over one of its bits.
+    /// The channel inverted one of its bits.
     BitErrors,
     /// It was sent while the link was down.
     Outage,
-    /// It was sent with a MODCOD that the signal was too weak for.
+    /// It was sent with a MODCOD for which the signal was too weak.
     Acm,
-    /// A later packet took its place in the queue, see [`crate::Link::supersede`].
+    /// A later packet replaced it in the queue, see [`crate::Link::supersede`].
     Superseded,
 }
 
@@ -49,7 +49,7 @@ impl Cause {
     }
 }
 
-/// What became of the packets of one direction since it began.
+/// The counts of one direction since it began.
 ///
 /// Invariant: packets in + duplicates = packets out + drops + packets inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,13 +58,13 @@ pub struct Counters {
     pub packets_in: u64,
     /// Bytes handed to the link.
     pub bytes_in: Bytes,
-    /// Packets that the sender has put onto the channel, lost there or not.
+    /// Packets that the sender has sent into the channel, lost there or not.
     pub packets_sent: u64,
-    /// Bytes that the sender has put onto the channel: what cost capacity.
+    /// Bytes that the sender has sent into the channel, which used capacity.
     pub bytes_sent: Bytes,
-    /// Packets that came out, duplicates among them.
+    /// Packets that left the link, duplicates included.
     pub packets_out: u64,
-    /// Bytes that came out, those of duplicates among them.
+    /// Bytes that left the link, those of duplicates included.
     pub bytes_out: Bytes,
     /// Copies that the channel made.
     pub duplicates: u64,
@@ -73,9 +73,9 @@ pub struct Counters {
     /// Packets that AQM marked instead of dropping them.
     #[serde(default)]
     pub marks: u64,
-    /// The most that ever waited.
+    /// The largest queue so far.
     pub queue_bytes_max: Bytes,
-    /// The most packets that ever waited.
+    /// The largest queue so far, in packets.
     pub queue_packets_max: u64,
 }
 

@@ -149,8 +149,8 @@ impl Dama {
         own
     }
 
-    /// Lets the superframes pass that began until `now`, at whose beginning `backlog` waited.
-    /// `carrier` is the rate at which slots are sent.
+    /// Advances through the superframes that began until `now`. `backlog` waited at the beginning
+    /// of each. `carrier` is the rate at which slots are sent.
     pub(crate) fn advance(&mut self, now: Instant, backlog: u64, carrier: u64) {
         let target = now.saturating_since(self.start).as_ns() / self.plan.superframe.as_ns();
         while self.superframe < target {
@@ -164,17 +164,17 @@ impl Dama {
         }
     }
 
-    /// Notes a packet that the terminal was handed.
+    /// Counts a packet that the terminal received.
     pub(crate) fn arrive(&mut self, work: u64) {
         self.arrived = self.arrived.saturating_add(work);
     }
 
-    /// Notes what was sent.
+    /// Counts work that was sent.
     pub(crate) fn spend(&mut self, work: u64) {
         self.room = self.room.saturating_sub(work);
     }
 
-    /// At which rate one may send at `now`, and until when.
+    /// The rate at `now`, and until when it holds.
     pub(crate) fn at(&self, now: Instant, carrier: u64) -> (u64, Instant) {
         let next =
             Duration::from_ns(self.plan.superframe.as_ns().saturating_mul(self.superframe + 1));
@@ -207,7 +207,8 @@ impl Dama {
             .min(superframe_room);
         if self.plan.vbdc {
             let unasked_till_then = self.unasked().saturating_mul(self.granted.len() as u64 + 1);
-            // Capacity by rate is for what arrives meanwhile: it does not make the backlog smaller.
+            // Capacity by rate is for packets that arrive meanwhile: it does not reduce the
+            // backlog.
             let coming = self.room.saturating_add(self.asked).saturating_add(unasked_till_then);
             let request = backlog.saturating_sub(coming);
             self.asked += request;
@@ -218,7 +219,7 @@ impl Dama {
         self.granted.push_back(Grant { by_rate, by_volume });
     }
 
-    /// Whether nothing would change but the number of the superframe.
+    /// Whether only the superframe's number would change.
     fn quiet(&self) -> bool {
         self.asked == 0
             && self.granted.iter().all(|grant| *grant == Grant::default())
@@ -226,14 +227,14 @@ impl Dama {
             && self.arriving < RATE_SMOOTHING * 8_000_000_000
     }
 
-    /// Granted in each superframe without asking.
+    /// Capacity of each superframe that is granted without a request.
     fn unasked(&self) -> u64 {
         self.in_superframe(self.plan.cra.bits_per_s())
             + self.in_superframe(self.plan.fca.bits_per_s())
     }
 
     fn in_superframe(&self, bits_per_s: u64) -> u64 {
-        // An eighth of all numbers: sums of several stay in range, and no queue is that long.
+        // An eighth of the number range: sums of several stay in range, and no queue is that long.
         bits_per_s.saturating_mul(self.plan.superframe.as_ns()).min(u64::MAX / 8)
     }
 }

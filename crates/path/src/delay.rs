@@ -1,4 +1,4 @@
-//! How long a packet is under way: constant, or in steps over time.
+//! The propagation delay of packets: constant, or in steps over time.
 
 use crate::delay_csv;
 use crate::recorded::{self, RecordedFormat};
@@ -23,7 +23,7 @@ pub enum LinkDelay {
 }
 
 impl LinkDelay {
-    /// The shortest delay the link ever has: what bounds a transfer from below.
+    /// The shortest delay of the link: the lower bound for a transfer.
     pub fn shortest(&self) -> Duration {
         match self {
             Self::Constant(delay) => *delay,
@@ -31,7 +31,7 @@ impl LinkDelay {
         }
     }
 
-    /// The delay so long after the link's start.
+    /// The delay at a time after the link's start.
     pub fn at(&self, elapsed: Duration) -> Duration {
         match self {
             Self::Constant(delay) => *delay,
@@ -39,7 +39,7 @@ impl LinkDelay {
         }
     }
 
-    /// The longest delay the link ever has: what buffers must be laid out for.
+    /// The longest delay of the link, for which buffers are sized.
     pub fn longest(&self) -> Duration {
         match self {
             Self::Constant(delay) => *delay,

@@ -1,9 +1,10 @@
 //! Reads the delay of a link from a recorded trace: CSV with a column of times and a column of delays.
 //!
-//! The first line may name the columns, each with its unit: `time_s,delay_ms`. A round trip (`rtt_ms`) counts half for
-//! each direction. Without such a line times are in seconds and delays in milliseconds. Empty lines and lines that begin
-//! with `#` are ignored, and so are columns behind the second. Times count from the first sample, whatever clock
-//! recorded them; each delay holds until the next sample.
+//! The first line may name the columns, each with its unit: `time_s,delay_ms`. A round trip
+//! (`rtt_ms`) counts half for each direction. Without such a line, times are in seconds and delays
+//! in milliseconds. Empty lines, lines that begin with `#`, and columns after the second are
+//! ignored. Times count from the first sample, with any recording clock; each delay holds until the
+//! next sample.
 
 use crate::trace::STEPS_MAX;
 use midhop_units::Duration;
@@ -88,7 +89,7 @@ impl CsvColumns {
     }
 }
 
-/// Reads a trace: when each delay begins, from zero, and the delay.
+/// Reads a trace: the beginning of each delay, counted from zero, and the delay.
 ///
 /// # Errors
 /// When a line holds no sample, time goes backwards, or there is no sample.
@@ -98,7 +99,7 @@ pub fn read(text: &str) -> Result<Vec<(Duration, Duration)>, DelayCsvError> {
     let mut steps: Vec<(Duration, Duration)> = Vec::new();
     let mut last = None;
     for (number, written) in text.lines().enumerate() {
-        // What some programs put before the first character of a file.
+        // A byte order mark, which some programs write at the beginning of a file.
         let content = written.trim_start_matches('\u{feff}').trim();
         if content.is_empty() || content.starts_with('#') {
             continue;
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(read(bare).expect("a trace"), expected);
         let named = "\u{feff}\"time_ms\",\"rtt_us\"\r\n1000,40000\r\n1500,51000\r\n2250,40000\r\n";
         assert_eq!(read(named).expect("a trace"), expected);
-        // Seconds since 1970, and a delay that stays.
+        // Seconds since 1970, and a delay that is constant.
         let absolute = "time_s,delay_s\n1764230400.5,0.02\n1764230401,0.0255\n1764230401.5,0.0255\n1764230401.75,0.02\n";
         assert_eq!(read(absolute).expect("a trace"), expected);
     }

@@ -1,9 +1,10 @@
-//! What one direction of a link can carry over time, as it is drawn: the same draws as [`crate::Link`] makes, without
-//! packets. Limits are reckoned with it.
+//! The capacity of one direction of a link over time, as it is drawn: the same draws as in
+//! [`crate::Link`], without packets. Limits are computed from it.
 //!
-//! Everything here depends on the seed and the time alone. What is drawn for each packet is not in it: whatever is lost
-//! by [`crate::DirectionPlan::loss_of_packets`]. A link with demand-assigned capacity is taken to be asked for all that it
-//! can grant from its start on: nobody who asks for less, or later, is granted more.
+//! It depends on the seed and the time only. Draws for each packet are not part of it: such losses
+//! are [`crate::DirectionPlan::loss_of_packets`]. For a link with demand-assigned capacity, it
+//! assumes requests for all that the link can grant from its start on: fewer or later requests are
+//! never granted more.
 
 use crate::acm::Acm;
 use crate::capacity::{Capacity, PACKET_MAX};
@@ -14,24 +15,25 @@ use crate::plan::DirectionPlan;
 use crate::reconfiguration::Reconfiguration;
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 
-/// The backlog of a terminal that asks for all that it can get. Unit: nanobits.
+/// The backlog of a terminal that requests as much as possible. Unit: nanobits.
 const SATURATED: u64 = u64::MAX / 8;
 
-/// A time over which nothing changes.
+/// A period in which nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stretch {
     /// When it begins.
     pub begin: Instant,
-    /// When something may change; [`Instant::NEVER`] when nothing will.
+    /// When something may change; [`Instant::NEVER`] when nothing does.
     pub end: Instant,
     /// How fast the sender can send; `None` without a limit.
     pub rate: Option<Rate>,
-    /// The share of what is sent that gets through breaks, fades and the bursts that come and go in time. Range: 0 to 1.
+    /// The share of the sent data that arrives despite outages, fading and loss bursts in time.
+    /// Range: 0 to 1.
     pub arrives: f64,
 }
 
 impl Stretch {
-    /// Payload and headers that get through, with `length` of it. Unit: bit.
+    /// Payload and headers that arrive within `length` of it. Unit: bit.
     pub fn carries(&self, length: Duration) -> f64 {
         self.rate.map_or(f64::INFINITY, |rate| {
             rate.bits_per_s() as f64 * length.as_s_f64() * self.arrives
@@ -51,8 +53,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// What [`crate::Link::new`] draws for the same plan, direction and seed, on a clock on which the link starts at
-    /// [`Instant::START`].
+    /// The same draws as [`crate::Link::new`] makes for the same plan, direction and seed, on a
+    /// clock on which the link starts at [`Instant::START`].
     ///
     /// # Panics
     /// As [`crate::Link::new`].
@@ -74,14 +76,15 @@ impl Drawn {
         }
     }
 
-    /// Goes to `at` without carrying anything: what has been granted for that moment is still there. Never back.
+    /// Advances to `at` without using capacity: what has been granted for that moment is still
+    /// available. Never goes back.
     pub fn seek(&mut self, at: Instant) {
         while self.now < at {
             self.now = self.stretch().end.min(at);
         }
     }
 
-    /// The next stretch, over which as much is sent as can be.
+    /// The next period, in which as much as possible is sent.
     pub fn advance(&mut self) -> Stretch {
         let stretch = self.stretch();
         if let Some(rate) = stretch.rate.filter(|_| self.capacity.is_granted()) {
@@ -92,7 +95,7 @@ impl Drawn {
         stretch
     }
 
-    /// The bytes that its sender can send before `until`, lost or not; none without a limit.
+    /// The bytes that the sender can send before `until`, lost or not; none without a limit.
     pub fn sends_until(mut self, until: Instant) -> Option<Bytes> {
         let mut nanobits = 0u128;
         while self.now < until {
@@ -103,7 +106,7 @@ impl Drawn {
         Some(Bytes::new(u64::try_from(nanobits.div_ceil(8_000_000_000)).unwrap_or(u64::MAX)))
     }
 
-    /// What holds from now on.
+    /// The period from now on.
     fn stretch(&mut self) -> Stretch {
         let now = self.now;
         self.capacity.arrive(now, PACKET_MAX, false);

@@ -1,4 +1,4 @@
-//! The way through the air: each packet arrives its delay after its last bit was sent.
+//! Propagation: each packet arrives after its delay, counted from when its last bit was sent.
 
 use crate::delay::LinkDelay;
 use crate::jitter::{JitterPlan, ReorderPlan};
@@ -9,7 +9,7 @@ use crate::stream::Stream;
 use midhop_units::{Bytes, Duration, Instant, Loss, Seed};
 use std::collections::VecDeque;
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Flying<P> {
     pub(crate) due: Instant,
@@ -17,7 +17,7 @@ pub(crate) struct Flying<P> {
     pub(crate) packet: P,
 }
 
-/// Everything that is under way.
+/// All packets in flight.
 ///
 /// Invariant: sorted by arrival; packets that arrive together stay in the order sent.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct Flight<P> {
     flying: VecDeque<Flying<P>>,
     delay: LinkDelay,
     start: Instant,
-    /// The delay that holds, and until when.
+    /// The current delay, and until when it holds.
     delay_now: (Duration, Instant),
     reconfiguration: Option<Reconfiguration>,
     jitter: JitterPlan,
@@ -34,15 +34,15 @@ pub(crate) struct Flight<P> {
     reorder_stream: Stream,
     duplicate: Loss,
     duplicate_stream: Stream,
-    /// A fall of the delay by at least this lets packets sent after it overtake those before.
+    /// When the delay falls by at least this, later packets overtake earlier ones.
     overtaking: Option<Duration>,
-    /// The delay of the packet before.
+    /// The delay of the previous packet.
     last_delay: Duration,
     /// No packet that keeps its order may arrive before this.
     last_due: Instant,
 }
 
-/// What the random stages have in store for one packet.
+/// The random draws for one packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fortune {
     jitter: Duration,
@@ -84,8 +84,8 @@ impl<P: Clone> Flight<P> {
         self.flying.front().map_or(Instant::NEVER, |head| head.due)
     }
 
-    /// Draws for the next packet; to be called for lost ones too, so that losses elsewhere change
-    /// nothing for those that arrive.
+    /// Draws for the next packet. It is called for lost packets too, so that losses elsewhere do
+    /// not change the delays of the packets that arrive.
     pub(crate) fn draw(&mut self) -> Fortune {
         let jitter = match self.jitter {
             JitterPlan::None => Duration::ZERO,
@@ -104,7 +104,7 @@ impl<P: Clone> Flight<P> {
         Fortune { jitter, held_back, twice }
     }
 
-    /// Sends a packet on its way; says whether it will arrive twice.
+    /// Sends a packet into the channel, and returns whether it will arrive twice.
     pub(crate) fn depart(
         &mut self,
         sent: Instant,
@@ -115,7 +115,7 @@ impl<P: Clone> Flight<P> {
         let delay = self.delay_at(sent);
         let fall = self.last_delay.saturating_sub(delay);
         if self.overtaking.is_some_and(|least| fall >= least) {
-            // A new way: who is on the old one is no longer ahead.
+            // A new path: packets on the old one no longer hold back later ones.
             self.last_due = sent;
         }
         self.last_delay = delay;

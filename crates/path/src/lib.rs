@@ -1,33 +1,35 @@
 //! Links of a network path as sans-IO state machines: rate, delay, loss, queues, access schemes.
 //!
-//! The same code drives the real-time emulator and the simulator. Nothing here knows what o'clock it
-//! is, and the same packets at the same times with the same seed meet the same fate.
+//! The same code drives the real-time emulator and the simulator. Nothing here reads a clock: the
+//! same packets at the same times with the same seed have the same fate.
 //!
 //! # From a scenario to a link
-//! A [`LinkSpec`] is what a person writes. [`LinkSpec::resolve`] fills in the preset and every default
-//! and refuses what cannot be run; the [`LinkPlan`] that it gives is kept in the record of the run.
-//! [`link::Link::new`] sets one direction of it to work.
+//! A [`LinkSpec`] is a link as a person writes it. [`LinkSpec::resolve`] fills in the preset and
+//! every default, and refuses what cannot be run. The resulting [`LinkPlan`] is kept in the record
+//! of the run. [`link::Link::new`] makes one direction of it.
 //!
-//! # The way of a packet
-//! A packet reaches the link with [`link::Link::handle_input`]. If nobody is being served, it goes
-//! straight to the sender. Otherwise it asks at the [`queue`] for room; a full queue turns it away, and
-//! so may [`pie`], which has counted how long the others wait.
+//! # The path of a packet
+//! A packet enters the link with [`link::Link::handle_input`]. If no packet is being sent, it goes
+//! straight to the sender. Otherwise it joins the [`queue`]. A full queue drops it, and so may
+//! [`pie`], which measures how long packets wait.
 //!
-//! It moves up as others leave. When its turn comes, [`codel`] may still drop it, because it has waited
-//! too long and so did those before it. Else the `sender` takes it and puts its bits onto the channel,
-//! as fast as `capacity` says at that moment: the [`rate`] of the carrier, less what the MODCOD of
-//! [`acm`] allows, nothing while an [`outage`] holds the link, or only in the slots that [`dama`] was
-//! granted. If the rate changes while the packet is being sent, the rest of it goes at the new one.
+//! When it reaches the head of the queue, [`codel`] may drop it, because it and the packets before
+//! it have waited too long. Otherwise the `sender` sends its bits into the channel, at the rate
+//! that `capacity` gives at that moment: the [`rate`] of the carrier, limited by the MODCOD of
+//! [`acm`]; zero while an [`outage`] holds packets; or only in the slots that [`dama`] was granted.
+//! If the rate changes while the packet is being sent, the rest of it is sent at the new rate.
 //!
-//! With its last bit sent it is the `channel` that decides. It may be [`loss`], a flipped bit, a signal
-//! too weak for the MODCOD, or an outage that does not hold packets but swallows them. The channel
-//! stands behind the sender, so a packet lost there has cost its capacity, as it does in the sky.
+//! After its last bit, the `channel` decides whether the packet is lost: by [`loss`], by a bit
+//! error, by a signal that is too weak for the MODCOD, or by an outage that drops packets instead
+//! of holding them. The channel is behind the sender, so a packet that is lost there has used
+//! capacity, as on a real link.
 //!
-//! What survives is in `flight`: it arrives after the [`delay`], and the [`jitter`] that it draws, but
-//! not before the one ahead of it, unless it was picked to be overtaken; it may arrive twice. A
-//! [`reconfiguration`] of the constellation changes rate, delay and outages all at once.
+//! A packet that is not lost is in `flight`. It arrives after the [`delay`] and the [`jitter`] that
+//! it draws, but not before the packet ahead of it, unless it was selected for reordering. It may
+//! arrive twice. A [`reconfiguration`] of the constellation changes rate, delay and outages at
+//! once.
 //!
-//! [`link::Link::poll_output`] hands it over together with the moment at which it was due.
+//! [`link::Link::poll_output`] returns it with the moment at which it was due.
 //!
 //! # Invariants
 //! - Packets in + duplicates = packets out + drops + packets inside, after every call.

@@ -1,4 +1,4 @@
-//! One direction of a link at work.
+//! One direction of a link.
 
 use crate::acm::Acm;
 use crate::capacity::{Capacity, PACKET_MAX};
@@ -16,35 +16,36 @@ use std::collections::VecDeque;
 /// The last moment of any run: after it comes only [`Instant::NEVER`].
 const LAST: Instant = Instant::from_ns(u64::MAX - 1);
 
-/// A packet that has come out of the link.
+/// A packet that has left the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival<P> {
     /// The packet.
     pub packet: P,
-    /// Its size as it was handed in.
+    /// Its size at entry.
     pub size: Bytes,
-    /// When it was due. Whoever hands it on later than this is late.
+    /// When it was due. A caller that forwards it later than this is late.
     pub due: Instant,
 }
 
-/// A packet that will never come out.
+/// A packet that will never leave the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped<P> {
     /// The packet.
     pub packet: P,
-    /// Its size as it was handed in.
+    /// Its size at entry.
     pub size: Bytes,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// One direction of a link, sans-IO. `P` is whatever stands for a packet: its bytes, or a handle.
+/// One direction of a link, sans-IO. `P` represents a packet: its bytes, or a handle.
 ///
-/// After every [`Link::handle_input`] and [`Link::handle_timeout`] the caller drains
-/// [`Link::poll_output`] and then asks [`Link::poll_timeout`] when to come again. Coming late changes
-/// nothing but the lateness: the link does in their order the things that were due, each at its time.
+/// After every [`Link::handle_input`] and [`Link::handle_timeout`], the caller drains
+/// [`Link::poll_output`] and then asks [`Link::poll_timeout`] for the time of the next call. A late
+/// call changes only the lateness: the link processes everything that was due in order, each at its
+/// own time.
 ///
-/// Time must not go backwards; where it does, the latest time seen is taken.
+/// Time must not go backwards. If it does, the latest time so far is used.
 #[derive(Debug, Clone)]
 pub struct Link<P> {
     queue: Queue<P>,
@@ -53,7 +54,7 @@ pub struct Link<P> {
     flight: Flight<P>,
     counters: Counters,
     now: Instant,
-    /// What was dropped and not yet asked for; `None` where nobody asks.
+    /// Dropped packets that the caller has not taken yet; `None` where they are not kept.
     dropped: Option<VecDeque<Dropped<P>>>,
     mark: fn(&mut P) -> bool,
     delay_min: Duration,
@@ -63,10 +64,11 @@ impl<P: Clone> Link<P> {
     /// A link that begins at `start`: its traces and outages count from there.
     ///
     /// `seed` is the link's own, the same for both directions: each direction draws from streams of
-    /// its own, but reconfigurations hit both together.
+    /// its own, but reconfigurations affect both at the same times.
     ///
     /// # Panics
-    /// Here or later, when `plan` is one that [`crate::DirectionSpec::resolve`] would not have given.
+    /// Here or in a later call, when [`crate::DirectionSpec::resolve`] would not have returned
+    /// `plan`.
     pub fn new(plan: &DirectionPlan, direction: Direction, seed: Seed, start: Instant) -> Self {
         let own_seed = direction.seed(seed);
         let acm = plan.acm.as_ref().map(|plan| Acm::new(plan, start));
@@ -95,16 +97,16 @@ impl<P: Clone> Link<P> {
         self
     }
 
-    /// The same link, whose AQM marks packets instead of dropping them (RFC 3168) where `mark` can: it
-    /// says whether both ends of the packet's connection take marks, and if so marks it.
+    /// The same link, whose AQM marks packets instead of dropping them (RFC 3168) where `mark` can:
+    /// it returns whether the packet is ECN-capable, and if so marks it.
     #[must_use]
     pub fn marking(mut self, mark: fn(&mut P) -> bool) -> Self {
         self.mark = mark;
         self
     }
 
-    /// Takes a packet of `size` bytes that reaches the link at `now`. One larger than 1 GiB counts as
-    /// 1 GiB.
+    /// Accepts a packet of `size` bytes that reaches the link at `now`. A packet larger than 1 GiB
+    /// counts as 1 GiB.
     pub fn handle_input(&mut self, now: Instant, size: Bytes, packet: P) {
         let size = size.min(PACKET_MAX);
         self.handle_timeout(now);
@@ -131,13 +133,13 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// Takes a packet that reaches the link at `now` in the place of one that waits, which is dropped as
-    /// [`Cause::Superseded`]. From the youngest on, `choose` says of each waiting packet whether it is
-    /// to go (`Some(true)`), all are to stay (`Some(false)`), or the one before it is to be looked at
-    /// (`None`). At most 1024 are looked at.
+    /// Accepts a packet that reaches the link at `now` in the place of a waiting one, which is
+    /// dropped as [`Cause::Superseded`]. `choose` examines the waiting packets from the youngest
+    /// on, at most 1024. For each it returns `Some(true)` to replace it, `Some(false)` to replace
+    /// none, or `None` to go on with the one before it.
     ///
     /// # Errors
-    /// Gives the packet back when none goes: it is then one for [`Link::handle_input`].
+    /// Returns the packet when none is replaced: it is then one for [`Link::handle_input`].
     pub fn supersede(
         &mut self,
         now: Instant,
@@ -150,7 +152,8 @@ impl<P: Clone> Link<P> {
         let gone = self.queue.replace(packet, size, choose)?;
         self.counters.packets_in += 1;
         self.counters.bytes_in += size;
-        // A terminal asks for what waits: the other's share was asked for when it came.
+        // A terminal requests capacity for what waits: the share of the replaced packet was
+        // requested when that arrived.
         self.sender.arrive(self.now, size.saturating_sub(gone.size));
         let queued = self.queue.bytes();
         self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(queued);
@@ -158,7 +161,7 @@ impl<P: Clone> Link<P> {
         Ok(())
     }
 
-    /// Does everything that was due by `now`.
+    /// Processes everything that was due by `now`.
     #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now.min(LAST));
@@ -167,7 +170,8 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// Does everything that was due by the time that was last seen. Apart: mostly nothing is.
+    /// Processes everything that was due by the current time. A function of its own, since mostly
+    /// nothing is due.
     #[inline(never)]
     fn catch_up(&mut self) {
         while self.sender.wake() <= self.now {
@@ -199,7 +203,7 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// The next packet that has come out by `now`.
+    /// The next packet that has left the link by `now`.
     pub fn poll_output(&mut self, now: Instant) -> Option<Arrival<P>> {
         let arrived = self.flight.arrive(now.min(LAST))?;
         self.counters.packets_out += 1;
@@ -207,51 +211,50 @@ impl<P: Clone> Link<P> {
         Some(Arrival { packet: arrived.packet, size: arrived.size, due: arrived.due })
     }
 
-    /// Whether [`Link::poll_dropped`] has a packet to give.
+    /// Whether [`Link::poll_dropped`] returns a packet.
     pub fn has_dropped(&self) -> bool {
         self.dropped.as_ref().is_some_and(|dropped| !dropped.is_empty())
     }
 
-    /// The next packet that was dropped, in the order of their ends; none unless the link is one that
-    /// is [`Link::keeping_dropped`].
+    /// The next dropped packet, in the order of the drops; none unless the link is
+    /// [`Link::keeping_dropped`].
     pub fn poll_dropped(&mut self) -> Option<Dropped<P>> {
         self.dropped.as_mut()?.pop_front()
     }
 
-    /// A moment before which no packet comes out, unless more go in: the arrival of the first that is
-    /// under way, or the earliest at which the one being sent could arrive. `None` while nothing is
-    /// inside that could move.
+    /// A moment before which no packet leaves the link unless more enter: the arrival of the first
+    /// packet in flight, or the earliest arrival of the one that is being sent. `None` while no
+    /// packet inside can move.
     ///
-    /// For a caller who has no use for the moments between, at which packets only change their places
-    /// inside: coming then instead of at [`Link::poll_timeout`] changes nothing that comes out.
+    /// For a caller that does not need the moments in between, at which packets only change their
+    /// places inside. Calling then instead of at [`Link::poll_timeout`] changes no output.
     pub fn poll_output_time(&self) -> Option<Instant> {
         let next = self.flight.next_due().min(self.sender.wake() + self.delay_min);
         (next != Instant::NEVER).then_some(next)
     }
 
-    /// When the link must be called next; `None` while nothing is inside that could move.
+    /// When the link must be called next; `None` while no packet inside can move.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.sender.wake().min(self.flight.next_due());
         (next != Instant::NEVER).then_some(next)
     }
 
-    /// What became of the packets so far.
+    /// The counts of packets so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How fast it can send at the time that was last seen, grants on demand left out; none without a
-    /// limit.
+    /// Its rate at the current time, without grants on demand; none without a limit.
     pub fn carrier_rate(&mut self) -> Option<Rate> {
         self.sender.carrier_rate(self.now)
     }
 
-    /// What waits now.
+    /// The current queue.
     pub fn queue_bytes(&self) -> Bytes {
         self.queue.bytes()
     }
 
-    /// Packets that went in and have neither come out nor been dropped, duplicates included.
+    /// Packets that have entered and have neither left nor been dropped, duplicates included.
     pub fn packets_inside(&self) -> u64 {
         (self.queue.len() + self.flight.len()) as u64 + u64::from(!self.sender.is_idle())
     }
@@ -259,7 +262,7 @@ impl<P: Clone> Link<P> {
     /// For tests: checks what must hold after every call.
     ///
     /// # Panics
-    /// When a packet has been lost from the books, a limit is passed, or order is broken.
+    /// When a packet is not counted, a limit is exceeded, or packets are out of order.
     pub fn check_invariants(&self) {
         let counters = &self.counters;
         assert_eq!(
@@ -275,14 +278,14 @@ impl<P: Clone> Link<P> {
     }
 }
 
-/// Marks a packet, if it can be, and counts it.
+/// Marks a packet if possible, and counts it.
 fn counted<P>(mark: fn(&mut P) -> bool, marks: &mut u64, packet: &mut P) -> bool {
     let marked = mark(packet);
     *marks += u64::from(marked);
     marked
 }
 
-/// Books a drop, and keeps the packet where somebody will ask for it.
+/// Counts a drop, and keeps the packet where the caller takes them.
 fn drop_packet<P>(
     counters: &mut Counters,
     dropped: &mut Option<VecDeque<Dropped<P>>>,

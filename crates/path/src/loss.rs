@@ -14,10 +14,11 @@ use std::{fmt, str::FromStr};
 const EXPECTED: &str = "a probability such as 0.01 or \"1 %\", or a table such as \
                         { mean = \"1 %\", burst = \"5 packets\" }";
 
-/// The shortest mean sojourn: a chain that changes faster would be more work than the packets.
+/// The shortest mean sojourn: following a chain that changes faster would take more work than the
+/// packets do.
 const SOJOURN_MIN: Duration = Duration::from_us(100);
 
-/// After a silence of so many mean cycles the chain is drawn anew instead of followed.
+/// After a pause of so many mean cycles, the chain's state is drawn anew instead of followed.
 const CYCLES_MAX: u64 = 1_000_000;
 
 /// One way of losing packets, as written.
@@ -210,12 +211,12 @@ pub enum LossPlan {
 }
 
 impl LossPlan {
-    /// Whether its bursts come and go in time, whatever is sent.
+    /// Whether its bursts begin and end in time, independently of what is sent.
     pub fn is_by_time(&self) -> bool {
         matches!(self, Self::GilbertElliottByTime { .. })
     }
 
-    /// The share of packets lost in the long run.
+    /// The long-term share of lost packets.
     pub fn mean(&self) -> Loss {
         let mix = |bad: f64, loss_good: Loss, loss_bad: Loss| {
             let mean = (1.0 - bad) * loss_good.probability() + bad * loss_bad.probability();
@@ -236,7 +237,7 @@ impl LossPlan {
 }
 
 impl LossSpec {
-    /// `None` where nothing is ever lost.
+    /// `None` where it never loses a packet.
     pub(crate) fn resolve(&self) -> Result<Option<LossPlan>, ResolveError> {
         let by_packets = self.good_to_bad.is_some() || self.bad_to_good.is_some();
         let by_time = self.good.is_some() || self.bad.is_some();
@@ -330,7 +331,7 @@ impl LossPlan {
     }
 }
 
-/// The chain that has this mean loss and this mean stay in the bad state.
+/// The chain with this mean loss and this mean duration of the bad state.
 fn from_effect(
     mean: Loss,
     burst: Burst,
@@ -381,7 +382,7 @@ pub(crate) struct LossProcess {
 }
 
 impl LossProcess {
-    /// Those of one direction, whose own seed is `seed`.
+    /// The chains of one direction, whose seed is `seed`.
     pub(crate) fn all(plans: &[LossPlan], start: Instant, seed: Seed) -> Vec<Self> {
         let process = |(index, plan): (usize, &LossPlan)| {
             Self::new(plan, start, seed.derive(&format!("loss.{index}")))
@@ -426,7 +427,7 @@ impl LossProcess {
             LossPlan::GilbertElliottByTime { good, bad, loss_good, loss_bad } => {
                 let cycle = good.saturating_add(bad);
                 if now.saturating_since(self.change) / CYCLES_MAX > cycle {
-                    // Nothing was sent for so long that where the chain was no longer matters.
+                    // Nothing was sent for so long that the chain's earlier state has no influence.
                     let bad_share = bad.as_s_f64() / cycle.as_s_f64();
                     self.bad = self.states.uniform() < bad_share;
                     self.change = now;
@@ -438,8 +439,8 @@ impl LossProcess {
         self.packets.strikes(probability)
     }
 
-    /// For bursts by time: the share of packets that is lost at `now`, and until when. `None` for a chain that makes
-    /// its steps by packets. Times must not go backwards.
+    /// For bursts in time: the share of packets that is lost at `now`, and until when. `None` for a
+    /// chain that advances per packet. Times must not go backwards.
     pub(crate) fn share(&mut self, now: Instant) -> Option<(Loss, Instant)> {
         let LossPlan::GilbertElliottByTime { good, bad, loss_good, loss_bad } = self.plan else {
             return None;

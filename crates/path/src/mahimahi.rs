@@ -5,10 +5,10 @@
 //! starts again. Source: Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP", USENIX ATC
 //! 2015, and its manual, mm-link(1).
 //!
-//! Here opportunities become a rate in steps of [`BIN`]: as many bits as the packets of a step have.
-//! A link of ours serves bits and not opportunities, so a packet may take a share of two steps; over
-//! more than a step the same bytes pass. Differs: an opportunity that finds the queue empty is lost
-//! there; here so is the rate of an idle link.
+//! Here opportunities become a rate in steps of [`BIN`], with as many bits as the packets of a
+//! step. A link of ours serves bits and not opportunities, so a packet may use parts of two steps;
+//! over more than a step the same bytes pass. Differs: in Mahimahi, an opportunity is lost when the
+//! queue is empty; here, the rate of an idle link is lost.
 
 use crate::trace::Trace;
 use midhop_units::{Duration, Rate};
@@ -70,7 +70,8 @@ pub fn read(text: &str) -> Result<Trace<Rate>, MahimahiError> {
     let bins = length_ms.div_ceil(BIN_MS);
     let mut packets = vec![0u64; bins as usize];
     for at in opportunities {
-        // The opportunity at the trace's very end belongs to its last step, not to the next round.
+        // The opportunity at the very end of the trace belongs to its last step, not to the next
+        // repetition.
         packets[(at / BIN_MS).min(bins - 1) as usize] += 1;
     }
     let mut steps: Vec<(Duration, Rate)> = Vec::new();
@@ -93,7 +94,8 @@ mod tests {
 
     #[test]
     fn opportunities_become_rates() {
-        // One packet per millisecond for 20 ms, none for 20 ms, five at the end of a round of 50 ms.
+        // One packet per millisecond for 20 ms, none for 20 ms, five at the end; the trace repeats
+        // after 50 ms.
         let mut text: String = (0..20).map(|ms| format!("{ms}\n")).collect();
         text.push_str("50\n50\n50\n50\n50\n");
         let trace = read(&text).expect("a trace");

@@ -1,24 +1,28 @@
-//! Constellations: where satellites are, who sees them, and which way packets take between two places.
+//! Constellations: the positions of satellites, who sees them, and the path of packets between two
+//! places.
 //!
-//! Everything here is computed before a run and becomes what a link already knows: a delay over time
-//! and outages. So the emulator and the simulator need no astronomy, and a record holds what was run.
+//! Everything here is computed before a run and becomes parameters of a link: a delay over time,
+//! and outages. So the emulator and the simulator need no astronomy, and a record contains what was
+//! run.
 //!
 //! ```text
 //! OrbitSpec ─► OrbitPlan + Constellation ─► Journey ─► LinkDelay + Outages, for a Part of the way
 //! ```
 //!
-//! - [`walker`] and [`elements`] say where satellites are: ideal shells over a sphere of 6371 km, or
-//!   two-line elements moved by SGP4 over the WGS 84 ellipsoid. [`presets`] has known constellations.
-//! - [`isl`] says which of them are joined, [`sky`] who sees whom at one moment, and finds the quickest
-//!   way; [`choice`] decides which satellites are used, [`journey`] follows that over time.
+//! - [`walker`] and [`elements`] compute the positions of satellites: ideal shells over a sphere of
+//!   6371 km, or two-line elements moved by SGP4 over the WGS 84 ellipsoid. [`presets`] has known
+//!   constellations.
+//! - [`isl`] decides which of them are joined. [`sky`] decides who sees whom at one moment, and
+//!   finds the fastest path. [`choice`] decides which satellites are used, and [`journey`] follows
+//!   that over time.
 //! - [`hypatia`] reads the networks of another simulator.
-//! - [`profile`] and `link` make links of it; [`passes`] tells when a place sees what; [`refusal`] why a
-//!   constellation cannot serve two places.
+//! - [`profile`] and `link` make links from it. [`passes`] computes when a place sees which
+//!   satellite. [`refusal`] explains why a constellation cannot serve two places.
 //!
 //! # Invariants
-//! - The same orbit gives the same delays, bit for bit, on every machine: only operations that IEEE 754
-//!   defines exactly are used, and `libm` for angles. Elements are moved by a library that takes its
-//!   sines from the platform; there the same holds on one platform.
+//! - The same orbit gives the same delays, bit for bit, on every machine: only operations that IEEE
+//!   754 defines exactly are used, and `libm` for angles. Elements are moved by a library that uses
+//!   the platform's sines; there, the same holds on one platform.
 //! - A delay is rounded once, from kilometres to nanoseconds, hop by hop.
 //! - Paths are straight: neither refraction nor the troposphere's 8 ns count.
 

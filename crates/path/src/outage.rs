@@ -51,7 +51,7 @@ pub(crate) struct Outages {
 }
 
 impl Outages {
-    /// Those of `outages` that hold packets, or those that lose them.
+    /// The outages of `outages` that hold packets, or those that lose them.
     pub(crate) fn new(outages: &[Outage], hold: bool, start: Instant) -> Self {
         let outages = outages.iter().filter(|outage| outage.hold == hold).copied().collect();
         Self { outages, start, known: (start, start, false) }
@@ -81,7 +81,7 @@ impl Outages {
         (down, until)
     }
 
-    /// Whether an outage falls into the time from `began` to `finished`, its last moment left out.
+    /// Whether an outage falls into the time from `began` to `finished`, excluding `finished`.
     pub(crate) fn overlap(&mut self, began: Instant, finished: Instant) -> bool {
         let past = finished.max(began + Duration::from_ns(1));
         let (from, until, _) = self.known;
@@ -93,7 +93,7 @@ impl Outages {
         if past <= until || down { down } else { self.any_within(began, finished) }
     }
 
-    /// [`Outages::overlap`], looking at each.
+    /// [`Outages::overlap`], by examining each.
     fn any_within(&self, began: Instant, finished: Instant) -> bool {
         let began = began.saturating_since(self.start).as_ns();
         let finished = finished.saturating_since(self.start).as_ns().max(began + 1);

@@ -1,4 +1,4 @@
-//! PIE: turns arrivals away with a probability that steers the waiting time to its target.
+//! PIE: drops arrivals with a probability that controls the waiting time towards its target.
 
 use crate::stream::Stream;
 use midhop_units::{Bytes, Duration, Instant, Seed};
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PiePlan {
-    /// The waiting time aimed at.
+    /// The target waiting time.
     pub target: Duration,
-    /// How often the probability is reckoned anew.
+    /// How often the probability is updated.
     pub update: Duration,
-    /// How long a burst passes untouched.
+    /// The duration of a burst that is not dropped.
     pub burst: Duration,
 }
 
@@ -28,23 +28,23 @@ impl Default for PiePlan {
     }
 }
 
-/// Two full packets: a queue so short is left alone.
+/// Two full packets: from a queue this short nothing is dropped.
 const SPARED: Bytes = Bytes::new(2 * 1500);
 /// Above this waiting time the probability rises faster (Linux `net/sched/sch_pie.c`).
 const ALARMING: Duration = Duration::from_ms(250);
 /// More updates than this are never made at once.
 const ROUNDS_MAX: u64 = 100_000;
-/// Above this probability what could be marked is dropped all the same (§5.1).
+/// Above this probability, ECN-capable packets are dropped too (§5.1).
 const MARKED_MAX: f64 = 0.1;
-/// Below this probability nothing is ever dropped: it is as good as zero.
+/// Below this probability nothing is dropped.
 const NEGLIGIBLE: f64 = 1e-9;
 
-/// PIE at work: it looks at each packet that wants to enter the queue.
+/// The state of PIE: it examines each packet that is about to enter the queue.
 ///
-/// Source: RFC 8033 §4, §5.4 (drops spread evenly) and §5.5 (bounded steps); differs: the waiting time
-/// is read from the packet at the head, much as Linux reads it from timestamps, instead of being
-/// reckoned from the departure rate; it is always active. What can be marked
-/// is marked instead of dropped up to a probability of a tenth (§5.1).
+/// Source: RFC 8033 §4, §5.4 (drops spread evenly) and §5.5 (bounded steps). Differs: the waiting
+/// time is read from the packet at the head, much as Linux reads it from timestamps, instead of
+/// being estimated from the departure rate; it is always active. ECN-capable packets are marked
+/// instead of dropped up to a probability of a tenth (§5.1).
 #[derive(Debug, Clone)]
 pub(crate) struct Pie {
     plan: PiePlan,
@@ -70,15 +70,16 @@ impl Pie {
         }
     }
 
-    /// Makes the updates that were due until `now`. To be called before the queue changes, with the
-    /// time since which its head waits.
+    /// Performs the updates that were due until `now`. To be called before the queue changes, with
+    /// the time since which its head has waited.
     pub(crate) fn catch_up(&mut self, now: Instant, head_since: Option<Instant>) {
         while now >= self.next_update {
             let wait =
                 head_since.map_or(Duration::ZERO, |since| self.next_update.saturating_since(since));
             let rounds = (now - self.next_update).as_ns() / self.plan.update.as_ns();
-            // At rest nothing changes until a packet waits, and after a long time with the same head
-            // the probability is at its bound: on to the last updates that were due.
+            // While idle, nothing changes until a packet waits. After a long time with the same
+            // head, the probability is at its bound. So only the last updates that were due are
+            // performed.
             let skipped =
                 if self.at_rest(wait) { rounds } else { rounds.saturating_sub(ROUNDS_MAX) };
             self.next_update = self.next_update + self.plan.update * skipped;
@@ -89,12 +90,12 @@ impl Pie {
         }
     }
 
-    /// Whether what is turned away may come in with a mark instead.
+    /// Whether a refused packet may be marked and enter instead.
     pub(crate) fn may_mark(&self) -> bool {
         self.probability <= MARKED_MAX
     }
 
-    /// Whether a packet that wants to enter is turned away.
+    /// Whether a packet that is about to enter is refused.
     pub(crate) fn refuses(&mut self, queued: Bytes) -> bool {
         let draw = self.stream.uniform();
         if !self.burst_left.is_zero() {
@@ -150,7 +151,7 @@ impl Pie {
     }
 }
 
-/// By how much a step is made smaller where the probability is small (§4.2).
+/// The factor by which a step is reduced while the probability is small (§4.2).
 fn damping(probability: f64) -> f64 {
     const STEPS: [(f64, f64); 6] =
         [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0), (1e-1, 2.0)];
@@ -208,7 +209,7 @@ mod tests {
         assert!((0..100).all(|_| !pie.refuses(long)), "refused within the burst allowance");
         pie.burst_left = Duration::ZERO;
         let refused = (0..100_000).filter(|_| pie.refuses(long)).count();
-        // Drops are spread: after each, 0.85 must be summed up (two packets pass) before the next.
+        // Drops are spread: after each, the sum must reach 0.85 (two packets pass) before the next.
         let expected = 100_000.0 / (2.0 + 1.0 / 0.3);
         assert!((refused as f64 / expected - 1.0).abs() < 0.03, "{refused}, {expected}");
         assert!((0..100).all(|_| !pie.refuses(SPARED)), "refused with a short queue");

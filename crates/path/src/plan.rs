@@ -1,4 +1,4 @@
-//! A link resolved: every default visible, nothing left to decide but the seed.
+//! A resolved link: every default is visible, and only the seed is open.
 
 use crate::acm::AcmPlan;
 use crate::aqm::AqmPlan;
@@ -32,25 +32,25 @@ pub struct LinkPlan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectionPlan {
-    /// How fast the link sends.
+    /// The rate of the link.
     pub rate: LinkRate,
     /// One-way propagation delay.
     pub delay: LinkDelay,
-    /// How much may wait.
+    /// The queue limit.
     pub queue: QueueLimit,
     /// Which packets are dropped before the queue is full.
     pub aqm: AqmPlan,
-    /// Packets that the channel loses; each entry acts on its own.
+    /// Packets that the channel loses; the entries are independent of each other.
     pub loss: Vec<LossPlan>,
-    /// Bits that the channel turns over.
+    /// Bits that the channel inverts.
     pub bit_error_rate: f64,
     /// Times at which the link is down.
     pub outages: Vec<Outage>,
     /// Delay that differs from packet to packet.
     pub jitter: JitterPlan,
-    /// Packets that others overtake.
+    /// Packets that are overtaken by others.
     pub reorder: Option<ReorderPlan>,
-    /// Where the delay falls by at least this, packets sent later overtake those under way.
+    /// Where the delay falls by at least this, later packets overtake packets in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overtaking: Option<Duration>,
     /// How many packets arrive twice.
@@ -59,7 +59,7 @@ pub struct DirectionPlan {
     pub acm: Option<AcmPlan>,
     /// DVB-RCS2 capacity on demand.
     pub dama: Option<DamaPlan>,
-    /// Satellites assigned anew at fixed times.
+    /// Reassignment of satellites at fixed times.
     pub reconfiguration: Option<ReconfigurationPlan>,
 }
 
@@ -110,21 +110,22 @@ impl DirectionPlan {
         })
     }
 
-    /// The highest rate this direction ever has, `None` without a limit. What physical limits are
-    /// reckoned with: no transfer is faster.
+    /// The highest rate of this direction, `None` without a limit. It is the basis of physical
+    /// limits: no transfer is faster.
     pub fn rate_max(&self) -> Option<Rate> {
         let highest = highest_rate(&self.rate, self.acm.as_ref())?;
         let factor = self.reconfiguration.as_ref().map_or(1.0, |plan| plan.rate_factor_highest());
         Some(Rate::from_bits_per_s((highest.bits_per_s() as f64 * factor).ceil() as u64))
     }
 
-    /// The delay below which no packet passes.
+    /// The shortest delay of any packet.
     pub fn delay_min(&self) -> Duration {
         self.delay.shortest()
     }
 
-    /// Whether what it can carry depends on when: its rate has steps or is drawn, it breaks, its modulation follows a
-    /// signal, or less than it carries may be requested of it. What it carried in a run is [`crate::Drawn`].
+    /// Whether its capacity depends on time: its rate has steps or is drawn, it has outages, its
+    /// modulation follows a signal, or its capacity is granted on demand. Its capacity in a run is
+    /// [`crate::Drawn`].
     pub fn varies(&self) -> bool {
         let steps = match &self.rate {
             LinkRate::Unlimited | LinkRate::Constant(_) => false,
@@ -140,15 +141,16 @@ impl DirectionPlan {
         steps || drawn || granted || self.acm.is_some() || !self.outages.is_empty()
     }
 
-    /// [`DirectionPlan::loss_mean`] without the bursts that come and go in time: what each packet meets at any time.
+    /// [`DirectionPlan::loss_mean`] without the bursts in time: the loss of each packet at any
+    /// time.
     pub fn loss_of_packets(&self, packet_bytes: u64) -> Loss {
         let by_bits = Loss::from_bit_errors(self.bit_error_rate, packet_bytes);
         let by_packets = self.loss.iter().filter(|way| !way.is_by_time());
         by_packets.map(LossPlan::mean).fold(by_bits, Loss::then)
     }
 
-    /// The share of packets of this size that the channel loses in the long run, outages and MODCOD
-    /// failures left out.
+    /// The long-term share of packets of this size that the channel loses, without outages and
+    /// MODCOD failures.
     pub fn loss_mean(&self, packet_bytes: u64) -> Loss {
         let by_bits = Loss::from_bit_errors(self.bit_error_rate, packet_bytes);
         self.loss.iter().map(LossPlan::mean).fold(by_bits, Loss::then)

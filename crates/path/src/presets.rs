@@ -1,4 +1,4 @@
-//! Links that scenarios take by name.
+//! Links that scenarios can name.
 
 use crate::aqm::{AqmKind, AqmSpec};
 use crate::delay::LinkDelay;
@@ -11,14 +11,14 @@ use crate::switch::Switch;
 use crate::trace::Trace;
 use midhop_units::{Duration, Loss, Rate};
 
-/// A link with a name.
+/// A named link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
-    /// What a scenario writes: `preset = "geo"`.
+    /// Its name in a scenario: `preset = "geo"`.
     pub name: &'static str,
-    /// What kind of link this is.
+    /// The kind of link.
     pub description: &'static str,
-    /// Where its numbers come from.
+    /// The source of its numbers.
     pub source: &'static str,
     /// Towards the user.
     pub down: DirectionSpec,
@@ -32,7 +32,7 @@ pub struct Preset {
 pub struct UnknownPreset {
     /// The name as written.
     pub name: String,
-    /// The preset that is written most like it, if any is near.
+    /// The preset with the most similar name, if any is near.
     pub nearest: Option<&'static str>,
 }
 
@@ -145,7 +145,8 @@ fn starlink() -> Preset {
     }
 }
 
-/// What `midhop calibrate` fits to the first half of the recording in `scenarios/measured/starlink-leocc`.
+/// The result of `midhop calibrate` for the first half of the recording in
+/// `scenarios/measured/starlink-leocc`.
 fn starlink_leocc() -> Preset {
     let starlink = starlink();
     let one_way = |own: DirectionSpec, rate: Rate, loss: f64| DirectionSpec {
@@ -211,9 +212,11 @@ fn ntn_phone() -> Preset {
     }
 }
 
-/// One-way delays over a transparent satellite, both hops equally long, in passes through the zenith.
+/// One-way delays over a transparent satellite in passes through the zenith, with both hops equally
+/// long.
 ///
-/// The Earth does not turn below it. After each pass the next satellite rises where this one rose.
+/// The Earth does not turn in this model. After each pass, the next satellite rises in the same
+/// place.
 fn pass_delays(altitude_km: f64, mask_deg: f64, step: Duration) -> Trace<Duration> {
     const EARTH_KM: f64 = 6371.0;
     const LIGHT_KM_S: f64 = 299_792.458;

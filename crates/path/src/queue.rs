@@ -1,4 +1,4 @@
-//! The room before the bottleneck: how much may wait, and what is turned away.
+//! The queue before the bottleneck: its limit, and which packets it refuses.
 
 use crate::aqm::AqmPlan;
 use crate::codel::Codel;
@@ -13,9 +13,9 @@ const EXPECTED_SPEC: &str =
     "a queue such as \"1.5 MB\", \"100 packets\", \"1.5 BDP\" or \"200 ms\"";
 const EXPECTED_LIMIT: &str = "a queue limit such as \"1.5 MB\" or \"100 packets\"";
 
-/// Ten full-sized packets: an initial window of RFC 6928 must find room on any link.
+/// Ten full-sized packets: an initial window of RFC 6928 must fit into the queue of any link.
 const DEFAULT_BYTES_MIN: Bytes = Bytes::new(15_000);
-/// Room on a link without a rate, where packets wait only while an outage holds them.
+/// The limit on a link without a rate, where packets wait only during an outage that holds them.
 const DEFAULT_BYTES_UNLIMITED: Bytes = Bytes::new(64 << 20);
 
 /// The queue limit of a link as written.
@@ -32,10 +32,11 @@ pub enum QueueSpec {
 }
 
 impl QueueSpec {
-    /// Turns what is relative to rate and round-trip time into bytes.
+    /// Converts limits that are relative to rate and round-trip time into bytes.
     ///
-    /// Without a queue given, the limit is one BDP of the path, the least with which one loss-based
-    /// flow that halves its window keeps the link busy, but no less than ten full packets.
+    /// Without a queue given, the limit is one BDP of the path, but no less than ten full packets.
+    /// One BDP is the least with which one loss-based flow that halves its window keeps the link
+    /// busy.
     pub(crate) fn resolve(
         spec: Option<Self>,
         rate: Option<Rate>,
@@ -111,7 +112,7 @@ impl FromStr for QueueSpec {
     }
 }
 
-/// How much may wait before the link. A packet being sent no longer waits.
+/// The queue limit before the link. A packet that is being sent does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
     /// At most this much.
@@ -121,7 +122,7 @@ pub enum QueueLimit {
 }
 
 impl QueueLimit {
-    /// How much may wait where every packet has `mtu` bytes.
+    /// The bytes that may wait where every packet has `mtu` bytes.
     pub fn in_full_packets(self, mtu: u32) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -173,7 +174,7 @@ macro_rules! serde_as_text {
 serde_as_text!(QueueSpec, EXPECTED_SPEC);
 serde_as_text!(QueueLimit, EXPECTED_LIMIT);
 
-/// The most waiting packets that a search for one to replace looks at.
+/// The most waiting packets that a search for a replacement examines.
 const SEARCHED_MAX: usize = 1024;
 
 /// A packet that waits.
@@ -181,11 +182,11 @@ const SEARCHED_MAX: usize = 1024;
 pub(crate) struct Waiting<P> {
     pub(crate) packet: P,
     pub(crate) size: Bytes,
-    /// Since when.
+    /// When it entered.
     pub(crate) since: Instant,
 }
 
-/// The packets that wait, in order.
+/// The waiting packets, in order.
 #[derive(Debug, Clone)]
 pub(crate) struct Fifo<P> {
     packets: VecDeque<Waiting<P>>,
@@ -220,11 +221,11 @@ impl<P> Fifo<P> {
     }
 }
 
-/// Up to so many packets a ring doubles its room.
+/// Up to so many packets, a ring doubles its capacity.
 const DOUBLES_TO: usize = 1024;
 
-/// Makes room for one more. A large ring grows by a quarter at a time: all of it comes into use as it
-/// turns, so that one that doubled would take up to twice of what waits in it.
+/// Reserves space for one more. A large ring grows by a quarter at a time: all of its memory is
+/// used as it turns, so that doubling could take twice the memory of the waiting packets.
 pub(crate) fn make_room<T>(ring: &mut VecDeque<T>) {
     let length = ring.len();
     if length == ring.capacity() {
@@ -239,7 +240,7 @@ enum Aqm {
     Pie(Pie),
 }
 
-/// The queue at work: drop-tail, with AQM before it.
+/// The queue: drop-tail, with AQM before it.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue<P> {
     limit: QueueLimit,
@@ -265,8 +266,8 @@ impl<P> Queue<P> {
         self.fifo.bytes
     }
 
-    /// Lets a packet in, or gives it back and says why.
-    /// AQM offers to `mark` what it would refuse, and that comes in where it could be marked.
+    /// Lets a packet enter, or returns it with the cause. A packet that AQM would refuse is given
+    /// to `mark`, and enters if it could be marked.
     pub(crate) fn enter(
         &mut self,
         mut waiting: Waiting<P>,
@@ -289,14 +290,15 @@ impl<P> Queue<P> {
         Ok(())
     }
 
-    /// Puts a packet in the place of one that waits, and gives that one back. From the youngest on,
-    /// `choose` says of each packet whether it is to go (`Some(true)`), all are to stay (`Some(false)`),
-    /// or the one before it is to be looked at (`None`).
+    /// Replaces a waiting packet by another, and returns the replaced one. `choose` examines the
+    /// waiting packets from the youngest on. For each it returns `Some(true)` to replace it,
+    /// `Some(false)` to replace none, or `None` to go on with the one before it.
     ///
-    /// The newcomer is taken for as old as the other was, so that AQM sees no younger queue.
+    /// The new packet counts as having waited as long as the replaced one, so that AQM sees no
+    /// shorter wait.
     ///
     /// # Errors
-    /// Gives the packet back when none goes, or when the queue has no room for the difference.
+    /// Returns the packet when none is replaced, or when the queue has no room for the difference.
     pub(crate) fn replace(
         &mut self,
         packet: P,
@@ -321,8 +323,8 @@ impl<P> Queue<P> {
         Ok(std::mem::replace(place, newcomer))
     }
 
-    /// Takes the next packet to send. AQM offers to `mark` what it would drop, and tells `drop` of what
-    /// could not be marked.
+    /// Takes the next packet to send. A packet that AQM would drop is given to `mark`, and to
+    /// `drop` if it could not be marked.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -340,7 +342,7 @@ impl<P> Queue<P> {
     }
 
     /// # Panics
-    /// When the books do not balance or the limit is passed.
+    /// When counts do not add up, or the limit is exceeded.
     pub(crate) fn check_invariants(&self) {
         let bytes: Bytes = self.fifo.packets.iter().map(|waiting| waiting.size).sum();
         assert_eq!(bytes, self.fifo.bytes, "bytes waiting");

@@ -1,4 +1,4 @@
-//! How fast a link sends: without limit, constant, or in steps over time.
+//! The rate of a link: without limit, constant, or in steps over time.
 
 use crate::direction::Direction;
 use crate::mahimahi;
@@ -28,8 +28,8 @@ pub enum LinkRate {
 }
 
 impl LinkRate {
-    /// The highest rate the link ever has; `None` without a limit. The reckoning rate for queues
-    /// given in BDP or time.
+    /// The highest rate of the link; `None` without a limit. Queues in BDP or time are computed
+    /// from it.
     pub fn highest(&self) -> Option<Rate> {
         match self {
             Self::Unlimited => None,

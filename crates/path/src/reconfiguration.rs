@@ -1,4 +1,5 @@
-//! A constellation that assigns satellites anew at fixed times: delay and rate step, the link breaks.
+//! A constellation that reassigns satellites at fixed times: delay and rate change in steps, and
+//! the link is interrupted.
 
 use crate::resolve::{DELAY_MAX, ResolveError, check_number, check_time, check_time_in};
 use crate::stream::Stream;
@@ -107,7 +108,7 @@ impl ReconfigurationSpec {
 }
 
 impl ReconfigurationPlan {
-    /// The largest factor that a slot may put on the rate.
+    /// The largest rate factor of a slot.
     pub fn rate_factor_highest(&self) -> f64 {
         if self.rate_sigma > 0.0 { self.rate_factor_max } else { 1.0 }
     }

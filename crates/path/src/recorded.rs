@@ -1,7 +1,8 @@
-//! Recordings of links that others made: what their files say of rate, delay and loss over time.
+//! Recordings of links by other tools: the rate, delay and loss over time in their files.
 //!
-//! [`read`] takes the text of one file. A link description names it (`rate = { recorded_file = "trace" }`), and
-//! `midhop calibrate` holds a preset against it. Times count from the first sample.
+//! [`read`] reads the text of one file. A link description names it (`rate = { recorded_file =
+//! "trace" }`), and `midhop calibrate` compares a preset with it. Times count from the first
+//! sample.
 //!
 //! | format | has | source |
 //! |---|---|---|
@@ -27,13 +28,13 @@ use crate::mahimahi;
 use crate::trace::Trace;
 use midhop_units::Duration;
 
-/// Nobody records longer: three years.
+/// The longest recording: three years.
 const SPAN_MAX: Duration = Duration::from_s(100_000_000);
 
-/// Reads a recording, of `format`, or of the one that it seems to be.
+/// Reads a recording of `format`, or of the detected format.
 ///
 /// # Errors
-/// When it is of none, or something in it cannot be read.
+/// When the format is not recognised, or something in it cannot be read.
 pub fn read(text: &str, format: Option<RecordedFormat>) -> Result<Recording, RecordingError> {
     if text.trim().is_empty() {
         return Err(RecordingError::whole("it is empty", "is this the whole recording?"));
@@ -67,7 +68,7 @@ pub fn read(text: &str, format: Option<RecordedFormat>) -> Result<Recording, Rec
     Ok(recording)
 }
 
-/// What is left of a recorded trace from `from` on, as a trace that begins there.
+/// The rest of a recorded trace from `from` on, as a trace that begins there.
 ///
 /// # Errors
 /// When the recording is over by then.

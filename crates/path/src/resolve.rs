@@ -1,10 +1,10 @@
-//! Why a link as written cannot be run.
+//! Why a link as written is refused.
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
 
-/// The fastest a link may be; above it a nanosecond is too coarse to tell packets apart.
+/// The highest rate of a link; above it, a nanosecond is too coarse to separate packets.
 pub(crate) const RATE_MAX: Rate = Rate::from_bits_per_s(1_000_000_000_000);
-/// The longest a delay, jitter or outage may be.
+/// The longest delay, jitter or outage.
 pub(crate) const DELAY_MAX: Duration = Duration::from_s(3600);
 /// The largest queue.
 pub(crate) const QUEUE_BYTES_MAX: Bytes = Bytes::new(16 << 30);
@@ -22,7 +22,7 @@ pub enum ResolveError {
         key: &'static str,
         /// The value as written.
         value: String,
-        /// What may stand here.
+        /// What is allowed here.
         hint: String,
     },
     /// A key needs another one.
@@ -30,7 +30,7 @@ pub enum ResolveError {
     Missing {
         /// The key that must be given.
         key: &'static str,
-        /// Why, and what to write.
+        /// The reason, and what to write.
         hint: String,
     },
     /// Two keys that exclude each other are both given.
@@ -40,21 +40,21 @@ pub enum ResolveError {
         key: &'static str,
         /// The other.
         with: &'static str,
-        /// Which to keep for what.
+        /// Which of the two to keep, for which purpose.
         hint: String,
     },
-    /// The steps of a trace make no sense.
+    /// The steps of a trace are not valid.
     #[error("the trace of `{key}` {reason}")]
     Trace {
         /// The key whose value is a trace.
         key: &'static str,
-        /// What is wrong and what to do.
+        /// The problem, and what to do.
         reason: String,
     },
 }
 
 impl ResolveError {
-    /// The key that is at fault, with dots, below the direction; `orbit.…` below the link.
+    /// The key at fault, with dots, below the direction; `orbit.…` below the link.
     pub fn key(&self) -> &'static str {
         match self {
             Self::OutOfRange { key, .. }
@@ -93,7 +93,7 @@ pub(crate) fn check_time(key: &'static str, time: Duration) -> Result<(), Resolv
     Ok(())
 }
 
-/// Refuses no time at all and a time above [`DELAY_MAX`].
+/// Refuses a zero time and a time above [`DELAY_MAX`].
 pub(crate) fn check_positive_time(key: &'static str, time: Duration) -> Result<(), ResolveError> {
     if time.is_zero() {
         return Err(ResolveError::out_of_range(key, time, "must be longer than nothing"));
@@ -126,7 +126,7 @@ pub(crate) fn check_rate(key: &'static str, rate: Rate) -> Result<(), ResolveErr
     Ok(())
 }
 
-/// Refuses a number outside `range`, infinities and what is not a number.
+/// Refuses a number outside `range`, infinities and NaN.
 pub(crate) fn check_number(
     key: &'static str,
     value: f64,
@@ -139,7 +139,7 @@ pub(crate) fn check_number(
     Err(ResolveError::out_of_range(key, value, hint))
 }
 
-/// Refuses certainty: of a thing that always happens no packet would be left.
+/// Refuses a probability of one: no packet would remain.
 pub(crate) fn check_not_always(key: &'static str, probability: Loss) -> Result<(), ResolveError> {
     if probability.probability() >= 1.0 {
         return Err(ResolveError::out_of_range(key, probability, "must be less than 100 %"));

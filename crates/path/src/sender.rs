@@ -1,10 +1,11 @@
-//! The sender: puts one packet after the other onto the channel, each for as long as its bits take.
+//! The sender: sends one packet after the other into the channel, each for the time that its bits
+//! take.
 
 use crate::capacity::{Capacity, work};
 use crate::queue::Waiting;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-/// A packet that has been put onto the channel.
+/// A packet that has been sent into the channel.
 #[derive(Debug)]
 pub(crate) struct Sent<P> {
     pub(crate) packet: P,
@@ -28,19 +29,19 @@ struct Sending<P> {
     rate: Option<u64>,
     /// When it is finished, or when the rate may change.
     wake: Instant,
-    /// Which of the two.
+    /// Which of the two `wake` is.
     finishes: bool,
 }
 
-/// The sender at work.
+/// The sender.
 ///
-/// Invariant: over any time in which it is busy, it does no more work than the rate allows, and less
-/// only by what the last packet's end falls short of a whole nanosecond.
+/// Invariant: over any time in which it is busy, it does no more work than the rate allows. It does
+/// less only by the rounding of the last packet's end to a whole nanosecond.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender<P> {
     capacity: Capacity,
     sending: Option<Sending<P>>,
-    /// Work that could still have been done in the nanosecond in which the last packet was finished.
+    /// Work that was still possible in the nanosecond in which the last packet was finished.
     spare: u64,
     spare_at: Instant,
 }
@@ -50,7 +51,7 @@ impl<P> Sender<P> {
         Self { capacity, sending: None, spare: 0, spare_at: Instant::START }
     }
 
-    /// What the carrier gives at `now`.
+    /// The rate of the carrier at `now`.
     pub(crate) fn carrier_rate(&mut self, now: Instant) -> Option<Rate> {
         self.capacity.carrier_rate(now)
     }
@@ -59,12 +60,13 @@ impl<P> Sender<P> {
         self.sending.is_none()
     }
 
-    /// When something happens next; [`Instant::NEVER`] while idle, or while nothing can ever move.
+    /// When something happens next; [`Instant::NEVER`] while idle, or while no packet can ever
+    /// move.
     pub(crate) fn wake(&self) -> Instant {
         self.sending.as_ref().map_or(Instant::NEVER, |sending| sending.wake)
     }
 
-    /// Notes a packet that arrives at the link, whether it waits or is sent at once.
+    /// Counts a packet that arrives at the link, whether it waits or is sent at once.
     pub(crate) fn arrive(&mut self, now: Instant, size: Bytes) {
         let idle = self.is_idle();
         self.capacity.arrive(now, size, idle);
@@ -93,8 +95,8 @@ impl<P> Sender<P> {
         self.plan_ahead(now, queued);
     }
 
-    /// Does what is due at [`Sender::wake`]: gives the packet that is finished then, or goes on at the
-    /// rate that holds from then. `queued` bytes wait behind the packet.
+    /// Processes what is due at [`Sender::wake`]: returns the packet that is finished then, or
+    /// continues at the new rate. `queued` bytes wait behind the packet.
     pub(crate) fn step(&mut self, queued: Bytes) -> Option<Sent<P>> {
         let sending = self.sending.as_mut()?;
         let now = sending.wake;
@@ -102,7 +104,7 @@ impl<P> Sender<P> {
         let could = sending.rate.map_or(sending.left, |rate| rate.saturating_mul(elapsed));
         self.capacity.spend(could);
         if sending.finishes {
-            // Whatever the rate change, what is over in this nanosecond goes to the next packet.
+            // The rest of this nanosecond is used for the next packet, even when the rate changes.
             self.spare = if elapsed > 0 { could - sending.left } else { self.spare };
             self.spare_at = now;
             let Sending { packet, size, began, .. } = self.sending.take()?;
@@ -130,7 +132,7 @@ impl<P> Sender<P> {
     }
 
     /// # Panics
-    /// When time stands still for a packet that is not finished.
+    /// When the time of a packet that is not finished does not advance.
     pub(crate) fn check_invariants(&self) {
         if let Some(sending) = &self.sending {
             assert!(sending.finishes || sending.wake > sending.since, "a step that takes no time");

@@ -9,8 +9,8 @@
 //! up = { rate = "5 Mbit/s" }                        # towards the second
 //! ```
 //!
-//! What a direction says wins over what the link says for both, and that over the preset. A key
-//! replaces the whole value of the layer below; tables are not merged into each other.
+//! What a direction sets takes precedence over what the link sets for both, and that over the
+//! preset. A key replaces the whole value of the layer below; tables are not merged.
 
 use crate::acm::AcmSpec;
 use crate::aqm::AqmSpec;
@@ -47,7 +47,7 @@ macro_rules! direction_keys {
         }
 
         impl DirectionSpec {
-            /// This direction, with what it leaves out taken from `base`.
+            /// This direction, with missing keys taken from `base`.
             #[must_use]
             pub fn merge_over(&self, base: &Self) -> Self {
                 Self { $($key: self.$key.as_ref().or(base.$key.as_ref()).cloned(),)* }
@@ -127,8 +127,8 @@ direction_keys! {
 impl DirectionSpec {
     /// Makes every default visible and refuses what cannot be run.
     ///
-    /// `path_rtt` is the round-trip time of the whole path that the link is part of; queues given in
-    /// BDP, and the default queue, are reckoned from it.
+    /// `path_rtt` is the round-trip time of the whole path that the link is part of. Queues in BDP
+    /// and the default queue are computed from it.
     ///
     /// # Errors
     /// When a value is impossible, lacks another one, or contradicts it.
@@ -136,7 +136,7 @@ impl DirectionSpec {
         DirectionPlan::new(self, path_rtt)
     }
 
-    /// The delay below which no packet passes: the shortest propagation delay.
+    /// The shortest delay of any packet: the shortest propagation delay.
     pub fn delay_min(&self) -> Duration {
         self.delay.as_ref().map_or(Duration::ZERO, LinkDelay::shortest)
     }
@@ -184,7 +184,7 @@ impl LinkSpec {
         Ok([layer(&self.down, base_down), layer(&self.up, base_up)])
     }
 
-    /// The round-trip time that propagation over this link alone takes at least.
+    /// The shortest round-trip time of propagation over this link alone.
     ///
     /// # Errors
     /// When the preset is unknown.

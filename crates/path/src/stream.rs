@@ -1,8 +1,8 @@
 //! One stage's random numbers.
 //!
-//! Each stage of a link has a stream of its own and draws from it once for every packet that is sent,
-//! whatever became of that packet elsewhere. So turning one stage on leaves the draws of every other
-//! as they were.
+//! Each stage of a link has a stream of its own and draws from it once for every packet that is
+//! sent, whatever happens to that packet elsewhere. So enabling one stage leaves the draws of all
+//! others unchanged.
 
 use midhop_units::{Duration, Loss, Seed};
 use rand::{Rng, SeedableRng};
@@ -19,7 +19,7 @@ impl Stream {
         Self(Pcg64::seed_from_u64(seed.derive(name).0))
     }
 
-    /// Whether something of this probability happens now.
+    /// Whether an event of this probability happens now.
     pub(crate) fn strikes(&mut self, probability: Loss) -> bool {
         self.uniform() < probability.probability()
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The most steps a trace may have: two hours at ten steps a second, with room to spare.
 pub(crate) const STEPS_MAX: usize = 100_000;
 /// The shortest mean time between changes: a link that changes faster than it sends packets would
-/// cost more than the packets.
+/// take more work than the packets.
 const STEP_MIN: Duration = Duration::from_us(10);
 
 /// A step function of time: `steps[i].1` holds from `steps[i].0` until the next step.
@@ -32,7 +32,8 @@ impl<T: Copy> Trace<T> {
         Self { steps: vec![(Duration::ZERO, value)], repeat: None }
     }
 
-    /// The value `elapsed` after the start and how long after the start it changes, if ever.
+    /// The value at `elapsed` after the start, and when it changes next, counted from the start, if
+    /// ever.
     ///
     /// # Panics
     /// On a trace without steps, which [`Trace::check`] refuses.
@@ -51,7 +52,7 @@ impl<T: Copy> Trace<T> {
     }
 
     /// [`Trace::at`] on a clock on which the link started at `start`; [`Instant::NEVER`] when the
-    /// value stays.
+    /// value does not change again.
     pub(crate) fn at_instant(&self, start: Instant, now: Instant) -> (T, Instant) {
         let (value, change) = self.at(now.saturating_since(start));
         (value, change.map_or(Instant::NEVER, |after| start + after))
@@ -62,7 +63,7 @@ impl<T: Copy> Trace<T> {
         self.steps.iter().map(|step| step.1)
     }
 
-    /// Refuses a trace that has no value at some time, goes backwards or is absurdly long.
+    /// Refuses a trace that has no value at some time, goes backwards or is far too long.
     pub(crate) fn check(&self, key: &'static str) -> Result<(), ResolveError> {
         let refused = |reason: &str| Err(ResolveError::trace(key, reason));
         match self.steps.first() {

@@ -1,7 +1,7 @@
 //! Values that a person may write as one text or number (`loss = "1 %"`) or as a table.
 //!
-//! Unlike an untagged enum, which says only that nothing matched, this keeps the message of the form
-//! that was actually written: the text's own complaint, or the unknown key with the known ones.
+//! An untagged enum only reports that nothing matched. This keeps the message for the form that was
+//! actually written: the error of the text form, or the unknown key with the known ones.
 
 #[cfg(feature = "schema")]
 use schemars::transform::Transform;
@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 /// A value with a text form ([`FromStr`]) and a table form.
 pub(crate) trait Written: FromStr<Err: fmt::Display> {
-    /// What may stand here, with an example: completes "… is not".
+    /// What is allowed here, with an example: completes "… is not".
     const EXPECTED: &'static str;
 
     /// Reads the table form.
@@ -118,13 +118,13 @@ macro_rules! schema {
 }
 pub(crate) use schema;
 
-/// Something short, of which `expected` says what it is, or a table.
+/// A short form, described by `expected`, or a table.
 #[cfg(feature = "schema")]
 pub(crate) fn short_or<T: JsonSchema>(generator: &mut SchemaGenerator, expected: &str) -> Schema {
     json_schema!({ "anyOf": [short(expected), generator.subschema_for::<T>()] })
 }
 
-/// Makes a table's schema that of the table or something short, of which it says what that is.
+/// Extends a table's schema by a short form, with this description.
 #[cfg(feature = "schema")]
 pub struct Short(pub &'static str);
 

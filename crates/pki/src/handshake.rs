@@ -1,4 +1,4 @@
-//! Verifies the certificates of one handshake, and keeps what was found for the one who reports its failure.
+//! Verifies the certificates of one handshake, and keeps the result for the report of its failure.
 
 use crate::identity::CertificateNames;
 use crate::trouble::TroubleKind;
@@ -14,12 +14,12 @@ use rustls::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// What one handshake has shown.
+/// The results of one handshake.
 #[derive(Debug, Default)]
 pub struct TlsHandshake {
     /// The peer's certificate, if it was refused, and why. Accepted: none.
     verdict: OnceLock<Option<(TroubleKind, CertificateDer<'static>)>>,
-    /// The name that a client asked for, where it is not ours.
+    /// The name that a client requested, where it is not ours.
     asked: OnceLock<String>,
 }
 
@@ -34,7 +34,7 @@ impl TlsHandshake {
         matches!(self.verdict.get(), Some(None))
     }
 
-    /// The name that a client asked for, where it is not ours.
+    /// The name that a client requested, where it is not ours.
     pub fn asked(&self) -> Option<&str> {
         self.asked.get().map(String::as_str)
     }
@@ -58,7 +58,7 @@ impl TlsHandshake {
 pub struct ByName {
     /// Our own certificate.
     pub own: Arc<CertifiedKey>,
-    /// Where a name is kept that is not ours.
+    /// The record of a name that is not ours.
     pub handshake: Arc<TlsHandshake>,
 }
 
@@ -80,7 +80,7 @@ pub struct KnownClients {
     pub by_authority: Arc<dyn ClientCertVerifier>,
     /// The names of the peers.
     pub names: Arc<[ServerName<'static>]>,
-    /// Where the outcome is kept.
+    /// The record of the outcome.
     pub handshake: Arc<TlsHandshake>,
 }
 
@@ -135,7 +135,7 @@ impl ClientCertVerifier for KnownClients {
 pub struct ExpectedServer {
     /// Verifies everything.
     pub by_authority: Arc<dyn ServerCertVerifier>,
-    /// Where the outcome is kept.
+    /// The record of the outcome.
     pub handshake: Arc<TlsHandshake>,
 }
 

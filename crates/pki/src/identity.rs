@@ -138,7 +138,7 @@ pub struct Identity {
     pub doubt: Option<Doubt>,
     /// Unit: seconds since 1970. The end of our own certificate, and of the first of its authority's to end.
     pub until: [Option<i64>; 2],
-    /// Whose certificates are not good any more, although their time is not over.
+    /// Certificates that were revoked before their end.
     revoked: Arc<Revoked>,
     /// Our own certificate in one line.
     pub own: String,
@@ -245,13 +245,13 @@ impl Identity {
             names,
             servers,
         };
-        // What a handshake would lack is found now.
+        // A handshake's missing parts are detected now.
         identity.quic_server()?;
         identity.quic_client()?;
         Ok(identity)
     }
 
-    /// For a peer that connects to this daemon, and what its handshake will have shown.
+    /// For a peer that connects to this daemon, with the record of its handshake.
     ///
     /// # Errors
     /// When TLS lacks what is needed; not once an identity was loaded.
@@ -260,7 +260,7 @@ impl Identity {
         Ok((Arc::new(config.try_into()?), handshake))
     }
 
-    /// For a peer that this daemon connects to, and what the handshake will have shown.
+    /// For a peer to which this daemon connects, with the record of the handshake.
     ///
     /// # Errors
     /// As [`Self::quic_server`].

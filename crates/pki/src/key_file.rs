@@ -48,7 +48,7 @@ pub enum KeyFileError {
 /// When it cannot be read, or is [exposed](KeyFileError::Exposed).
 pub fn read(file: &Path) -> Result<Vec<u8>, KeyFileError> {
     let file = File::open(file)?;
-    // Of the opened file, not of the one that has the name by now.
+    // The metadata of the opened file, not of another file that may have the name by now.
     let metadata = file.metadata()?;
     let mode = metadata.mode() & 0o7777;
     if is_exposed(&metadata, &own_groups()?) {

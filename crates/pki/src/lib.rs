@@ -1,9 +1,10 @@
-//! The certificates by which proxies know each other.
+//! The certificates by which proxies identify each other.
 //!
-//! [`authority`] makes them, [`key_file`] reads their keys. [`identity`] is what a daemon proves to its peers, and verifies of
-//! them: [`handshake`] by handshake, less what is [`revoked`]. [`trouble`] is the report of what failed.
+//! [`authority`] makes them, [`key_file`] reads their keys. [`identity`] is a daemon's own
+//! certificate and the verification of its peers', which happens in each [`handshake`]; [`revoked`]
+//! certificates are refused. [`trouble`] reports failures.
 //!
-//! Nothing here runs for a byte or a packet of a flow.
+//! Nothing here is called per byte or per packet of a flow.
 
 pub mod authority;
 pub mod handshake;

@@ -1,4 +1,4 @@
-//! Why a peer and this daemon do not come together, as the log, the console and the counters report it.
+//! Why a peer and this daemon do not connect, as the log, the console and the counters report it.
 //!
 //! Invariant: a report contains no secret. Text from a certificate is bounded and contains no control characters.
 

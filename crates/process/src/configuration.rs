@@ -1,6 +1,7 @@
-//! Reads the file of the configuration, and writes what it means.
+//! Reads the configuration file, and prints configurations.
 //!
-//! Writing is compiled where it is asked for by name: here, in a crate that is to be small, and not in the data plane's.
+//! Serialisation is compiled where it is called by name: here, in a crate that is optimised for
+//! size, and not in the data plane's.
 
 use crate::logging;
 use midhop_failure::Failure;
@@ -11,7 +12,7 @@ use std::path::Path;
 /// Reads and resolves the configuration in `file`.
 ///
 /// # Errors
-/// When the file cannot be read, or does not make sense.
+/// When the file cannot be read, or is not valid.
 pub fn read_plan(file: &Path) -> Result<Plan, Failure> {
     read(file).map(|(plan, _)| plan)
 }
@@ -32,8 +33,9 @@ pub fn read(file: &Path) -> Result<(Plan, String), Failure> {
     Ok((plan, text))
 }
 
-/// The plan that follows `before`, the text of a configuration that was followed, as far as a reload follows `next`.
-/// Only `next`, where this program does not understand that text any more.
+/// The plan after a reload from `before`, the text of the previous configuration, to `next`, with
+/// the changes that a reload can make. It is `next` itself where this program no longer understands
+/// that text.
 pub fn after(name: &str, before: &str, next: Plan) -> Plan {
     let Ok(before) = Plan::read(name, before) else { return next };
     let (plan, kept) = before.reloaded(next);
@@ -46,7 +48,7 @@ pub fn after(name: &str, before: &str, next: Plan) -> Plan {
 /// A plan as TOML, every default included.
 ///
 /// # Errors
-/// The reason why TOML cannot have it.
+/// The reason why TOML cannot represent it.
 pub fn as_toml(plan: &Plan) -> Result<String, String> {
     toml::to_string(plan).map_err(|error| error.to_string())
 }
@@ -54,12 +56,13 @@ pub fn as_toml(plan: &Plan) -> Result<String, String> {
 /// A plan as JSON.
 ///
 /// # Errors
-/// The reason why JSON cannot have it.
+/// The reason why JSON cannot represent it.
 pub fn as_json(plan: &Plan) -> Result<String, String> {
     serde_json::to_string_pretty(plan).map(|json| json + "\n").map_err(|error| error.to_string())
 }
 
-/// What a rule matches, as the configuration has it: a line for each key, none if it matches every flow.
+/// The conditions of a rule in the configuration's form: a line for each key, none if it matches
+/// every flow.
 pub fn matches_as_toml(matches: &Match) -> String {
     toml::to_string(matches).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! What surrounds the proxy as a process: its [`configuration`] file, its log ([`logging`]), its [`privileges`], what it
-//! confines itself to ([`confine`]), and what it sends the service manager ([`notify`]).
+//! The proxy's process: its [`configuration`] file, its log ([`logging`]), its [`privileges`], its
+//! confinement ([`confine`]), and its messages to the service manager ([`notify`]).
 //!
-//! Nothing here runs for a byte or a packet of a flow.
+//! Nothing here is called per byte or per packet of a flow.
 
 pub mod configuration;
 pub mod confine;

@@ -3,7 +3,8 @@
 //! Levels: `error` and `warn` would wake someone, `info` reports changes of the daemon's own state, `debug` each
 //! flow, `trace` each step of a flow.
 //!
-//! Invariant: whatever a stranger or a peer sends, a line stays one line and moves no cursor ([`escape`]).
+//! Invariant: whatever a stranger or a peer sends, a line stays one line and contains no control
+//! sequence ([`escape`]).
 
 mod escape;
 

@@ -14,9 +14,10 @@ pub const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_NE
 /// Needed in addition at the start: for raw sockets, which inject held SYNs again.
 pub const STARTING: [Capability; 1] = [Capability::CAP_NET_RAW];
 
-/// What starting a data plane takes, which the first process has as long as it may have to start another one: those above,
-/// the congestion controls' (`CAP_BPF`, `CAP_PERFMON`), limits that they need memory within, files of other users'
-/// (keys, the control socket and its group), and `CAP_SETPCAP` to give up all of these for good.
+/// What starting a data plane needs, which the first process keeps as long as it may have to start
+/// another one: the capabilities above, those for congestion controls (`CAP_BPF`, `CAP_PERFMON`),
+/// for the memory limits that they need, for files of other users (keys, the control socket and its
+/// group), and `CAP_SETPCAP` to give up all of these for good.
 pub const HOLDING: [Capability; 11] = [
     Capability::CAP_NET_ADMIN,
     Capability::CAP_NET_BIND_SERVICE,
@@ -31,8 +32,8 @@ pub const HOLDING: [Capability; 11] = [
     Capability::CAP_SETPCAP,
 ];
 
-/// Gives up every capability that starting a data plane does not take. A program that root has this process execute may have
-/// them again: which those of the future need is not known.
+/// Gives up every capability that starting a data plane does not need. A program that this process
+/// executes as root may have them again: the needs of future programs are not known.
 ///
 /// # Errors
 /// When the kernel refuses to lower privileges.

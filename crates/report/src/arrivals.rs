@@ -1,17 +1,19 @@
-//! Goodput over time as a reader can believe it: a mean over one second, and never more than the path carries.
+//! Goodput over time for readers: a mean over one second, and never more than the path carries.
 //!
-//! Records hold what was handed to the receiver in each tenth of a second. Behind a lost segment data waits and is then
-//! handed over at once, which drawn as it is would be six times what the link carries. So each byte counts when it was
-//! handed over, or earlier where the path could not have carried all of it in that time: as late as it can have come.
+//! Records contain the data that was handed to the receiver in each tenth of a second. Data behind
+//! a lost segment waits and is then handed over at once. Drawn unchanged, that would be up to six
+//! times what the link carries. So each byte counts when it was handed over, or earlier where the
+//! path could not have carried all of it in that time: at the latest time at which it can have
+//! arrived.
 
 use midhop_experiment::plan::TransferLimit;
 use midhop_experiment::record::{Record, TransferResult};
 use serde::Deserialize;
 
-/// What a value is the mean over. Unit: seconds.
+/// The period of the mean. Unit: seconds.
 const SPAN_S: f64 = 1.0;
 
-/// What no moment of `transfer` can exceed. Unit: Mbit/s.
+/// The upper limit of `transfer` at any moment. Unit: Mbit/s.
 pub(crate) fn peak(record: &Record, transfer: &TransferResult) -> Option<f64> {
     let planned = record.plan.get("transfers").and_then(serde_json::Value::as_array);
     let named = |it: &&serde_json::Value| {
@@ -23,8 +25,8 @@ pub(crate) fn peak(record: &Record, transfer: &TransferResult) -> Option<f64> {
     peak.map(|rate| rate.mbit_per_s())
 }
 
-/// The mean over the second before each of the times `time_s`, at which intervals with the rates `value` end.
-/// Unit: those of `value` and `limit`.
+/// The mean over the second before each of the times `time_s`, which are the ends of intervals with
+/// the rates `value`. Unit: those of `value` and `limit`.
 pub(crate) fn over_a_second(time_s: &[f64], value: &[f64], limit: Option<f64>) -> Vec<f64> {
     let count = time_s.len().min(value.len());
     let (time_s, value) = (&time_s[..count], &value[..count]);
@@ -43,7 +45,7 @@ pub(crate) fn over_a_second(time_s: &[f64], value: &[f64], limit: Option<f64>) -
             arrived[at - 1] = arrived[at - 1].max(arrived[at] - limit * span(at));
         }
     }
-    // What had come by some time; between two samples as much as belongs there.
+    // The data that had arrived by a time, interpolated between two samples.
     let by = |time: f64| {
         let after = time_s.partition_point(|it| *it < time);
         let (to, to_s) = match after {
@@ -101,7 +103,7 @@ mod tests {
         ) {
             let time: Vec<f64> = (0..value.len()).map(|it| 100.0 + it as f64 * 0.1).collect();
             let sum: f64 = value.iter().sum::<f64>() * 0.1;
-            // As much as the path can carry in the end: before it there are a hundred seconds.
+            // The path could have carried all of it by the end: a hundred seconds precede it.
             let limit = 20.0;
             let quiet: Vec<f64> = (0..1000).map(|it| f64::from(it) * 0.1).collect();
             let time: Vec<f64> = quiet.iter().copied().chain(time).collect();
@@ -110,7 +112,7 @@ mod tests {
             let found = over_a_second(&time, &value, Some(limit));
             prop_assert!(found.iter().all(|it| *it <= limit * 1.000_001), "{found:?}");
             let seen = found.iter().zip(&time).filter(|(_, time)| **time > 0.0);
-            // Each byte is in the means of ten samples, but for those of the last second.
+            // Each byte is in the means of ten samples, except those of the last second.
             let whole: f64 = seen.map(|(mean, _)| mean * 0.1).sum();
             prop_assert!(whole <= sum + 1e-6, "{whole} {sum}");
         }

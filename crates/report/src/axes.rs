@@ -1,24 +1,24 @@
-//! What varied between runs, and which part each axis plays in a picture.
+//! The axes that varied between runs, and the role of each in a picture.
 //!
-//! A *condition* is a number that the world sets (loss, rate, delay); a *configuration* is a choice
-//! (which proxy, which congestion control). Pictures put conditions along the axis and
-//! configurations side by side, since the choice is what a reader compares.
+//! A *condition* is a number that the environment sets (loss, rate, delay). A *configuration* is a
+//! choice (which proxy, which congestion control). Pictures have conditions along the axis and
+//! configurations side by side, since readers compare configurations.
 
 use midhop_experiment::record::{Record, Runner};
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most cells that are looked through for missing ones.
+/// The most cells that are searched for missing ones.
 const CELLS_MAX: usize = 100_000;
 
-/// The part an axis plays.
+/// The role of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Every label is a number: along the horizontal axis.
     Condition,
     /// A choice: side by side.
     Configuration,
-    /// It says which transfers run, so the transfer's name already tells it.
+    /// It selects the transfers, so the transfer's name contains the same information.
     Workload,
     /// The same in every run.
     Constant,
@@ -27,9 +27,9 @@ pub(crate) enum Role {
 /// One `vary` axis over all records.
 #[derive(Debug, Clone)]
 pub(crate) struct Axis {
-    /// The key as the scenario has it.
+    /// The key in the scenario.
     pub(crate) key: String,
-    /// Its shortest ending that no other axis shares.
+    /// The shortest ending of the key that no other axis shares.
     pub(crate) name: String,
     /// Its labels in the order in which they are shown.
     pub(crate) labels: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// The place of `label` among the labels.
+    /// The index of `label` among the labels.
     pub(crate) fn place(&self, label: Option<&String>) -> usize {
         self.labels.iter().position(|known| Some(known) == label).unwrap_or(usize::MAX)
     }
@@ -49,13 +49,13 @@ impl Axis {
 pub(crate) struct Axes {
     /// In the order of their keys.
     pub(crate) all: Vec<Axis>,
-    /// What a configuration is called where nothing is chosen: what its figures are.
+    /// The name of the configuration where nothing is chosen, after the kind of its figures.
     pub(crate) unnamed: &'static str,
 }
 
 impl Axes {
-    /// Reads the axes off the records. Labels that are numbers are sorted, others keep the order in
-    /// which they first come.
+    /// Reads the axes from the records. Labels that are numbers are sorted; others keep the order
+    /// of their first occurrence.
     pub(crate) fn of(records: &[Record]) -> Self {
         let mut labels: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (key, label) in records.iter().flat_map(|record| &record.cell) {
@@ -88,7 +88,7 @@ impl Axes {
         let conditions: Vec<usize> =
             (0..axes.len()).filter(|&i| axes[i].role == Role::Condition).collect();
         if !chosen && conditions.len() > 1 {
-            // Only numbers vary: the axis with the fewest values is the easiest to tell apart.
+            // Only numbers vary: the axis with the fewest values is the easiest to distinguish.
             if let Some(&fewest) = conditions.iter().min_by_key(|&&i| axes[i].labels.len()) {
                 axes[fewest].role = Role::Configuration;
             }
@@ -111,7 +111,7 @@ impl Axes {
             .of_role(role)
             .map(|axis| {
                 let label = cell.get(&axis.key).map_or("–", String::as_str);
-                // A number, a switch or "none" says nothing without the name of its axis.
+                // A number, a switch or "none" has no meaning without the name of its axis.
                 let bare =
                     magnitude(label).is_some() || matches!(label, "none" | "true" | "false" | "–");
                 if bare && (several || role == Role::Condition || magnitude(label).is_some()) {
@@ -124,7 +124,7 @@ impl Axes {
         parts.join(" · ")
     }
 
-    /// The cells that the axes span but of which there is no record, in words.
+    /// The cells that the axes span and that have no record, in words.
     pub(crate) fn missing(&self, records: &[Record]) -> Vec<String> {
         let axes: Vec<&Axis> = self.all.iter().filter(|axis| axis.role != Role::Constant).collect();
         let known: BTreeSet<Vec<Option<&String>>> = records
@@ -144,7 +144,7 @@ impl Axes {
                 })
                 .collect();
             if cells.len() > CELLS_MAX {
-                // Records that share no axes: what they would span together is no experiment.
+                // Records without common axes: they do not span an experiment together.
                 return Vec::new();
             }
         }
@@ -160,13 +160,13 @@ impl Axes {
             .collect()
     }
 
-    /// A key that sorts cells as a reader wants them: by the axes of `role`, each in its order.
+    /// A sort key for cells: by the axes of `role`, each in its order.
     pub(crate) fn order(&self, cell: &BTreeMap<String, String>, role: Role) -> Vec<usize> {
         self.of_role(role).map(|axis| axis.place(cell.get(&axis.key))).collect()
     }
 }
 
-/// The number that a label begins with, in base units; none if it is not a quantity.
+/// The number at the beginning of a label, in base units; none if it is not a quantity.
 pub(crate) fn magnitude(label: &str) -> Option<f64> {
     let plain = label.parse::<f64>().ok().filter(|number| number.is_finite());
     plain

@@ -1,4 +1,4 @@
-//! The same cells in several places side by side: what was simulated, and what was measured.
+//! Compares the same cells in several places: simulated and measured results.
 
 use crate::axes::{Axes, Axis, Role};
 use crate::escape::html as text;
@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table};
 use midhop_experiment::record::{Record, Runner};
 use std::fmt::Write as _;
 
-/// The places of `records`, each once, in the order of [`Runner`].
+/// The places of `records`, without repetition, in the order of [`Runner`].
 pub(crate) fn places(records: &[Record]) -> Vec<Runner> {
     let mut places: Vec<Runner> = records.iter().map(Runner::of).collect();
     places.sort_unstable();
@@ -18,15 +18,15 @@ pub(crate) fn places(records: &[Record]) -> Vec<Runner> {
     places
 }
 
-/// One cell and transfer, with what each place gave.
+/// One cell and transfer, with the result of each place.
 struct Line {
-    /// What stands before the figures.
+    /// The columns before the figures.
     at: Vec<String>,
     /// Shape: one per place.
     rows: Vec<Option<Row>>,
 }
 
-/// All lines, and the axes that their first cells name.
+/// All lines, and the axes of their first cells.
 struct Beside {
     places: Vec<Runner>,
     shown: Vec<Axis>,
@@ -45,7 +45,7 @@ impl Beside {
         let mut lines: Vec<Line> = Vec::new();
         let mut all = rows(records);
         let names = crate::phrases::distinct(all.iter().map(|row| row.transfer.clone()));
-        // By the axes of all places: one alone may lack some of the labels.
+        // Sorted by the axes of all places: a single place may lack some of the labels.
         all.sort_by_cached_key(|row| {
             let order = |role| axes.order(&row.cell, role);
             let name = names.iter().position(|known| *known == row.transfer);
@@ -94,8 +94,8 @@ impl Beside {
     }
 }
 
-/// The table for a terminal of so many `columns`: one line per cell and transfer that ran in each place, with the
-/// figures of all; where none did, one for each.
+/// The table for a terminal with `columns`: one line per cell and transfer that ran in each place,
+/// with all figures. Where none did, one table for each place.
 pub fn beside_table(records: &[Record], columns: u16) -> String {
     let mut beside = Beside::of(records);
     let all = beside.lines.len();
@@ -122,7 +122,7 @@ pub fn beside_table(records: &[Record], columns: u16) -> String {
     let mut notes = Notes::default();
     let mut above: &[String] = &[];
     for line in &beside.lines {
-        // What the line above has already is left blank, up to the first difference.
+        // Labels that are the same as in the line above are left blank, up to the first difference.
         let same = line.at.iter().zip(above).take_while(|(here, there)| here == there).count();
         let same = same.min(line.at.len() - 1);
         let mut cells: Vec<String> = line.at.iter().map(|word| unbroken(word)).collect();
@@ -155,7 +155,7 @@ pub fn beside_table(records: &[Record], columns: u16) -> String {
 const EXPLANATION: &str =
     "of limit: the shortest time that physics allows for these bytes / the time that they took.\n";
 
-/// Appends the table of the page; nothing where all records are of one place.
+/// Appends the table to the page; nothing where all records are from one place.
 pub(crate) fn section(page: &mut String, records: &[Record]) {
     let beside = Beside::of(records);
     page.push_str("<section id=\"beside\">\n<h2>Side by side</h2>\n");
@@ -195,7 +195,7 @@ pub(crate) fn section(page: &mut String, records: &[Record]) {
     );
 }
 
-/// What the figures of a place are, as a heading begins.
+/// The kind of a place's figures, for the beginning of a heading.
 pub(crate) fn title(place: Runner) -> String {
     let verb = place.verb();
     let mut letters = verb.chars();

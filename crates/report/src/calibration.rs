@@ -1,10 +1,10 @@
-//! A recording beside a preset: figures for a terminal, and one picture.
+//! Compares a recording with a preset: figures for a terminal, and one picture.
 
 use crate::escape::html as text;
 use midhop_experiment::calibration::{Calibration, Curves, Distribution, Model, Portrait};
 use std::fmt::Write as _;
 
-/// What is shown of a link, and how.
+/// The figures of a link, and how each is shown.
 const ROWS: [(&str, Shown); 9] = [
     ("rate, Mbit/s: mean", |it| mean(it.rate_bit_per_s.as_ref(), 1e-6, 1)),
     ("  p5, p50, p95", |it| quantiles(it.rate_bit_per_s.as_ref(), 1e-6, 1)),
@@ -44,7 +44,7 @@ fn ends(values: Option<&Distribution>, unit: f64, digits: usize) -> Option<Strin
     values.map(|it| format!("{:+.digits$} {:+.digits$}", it.p05 * unit, it.p95 * unit))
 }
 
-/// The figures, the distances, the fitted link, and what one recording cannot tell.
+/// The figures, the distances, the fitted link, and what one recording does not show.
 pub fn calibration_table(calibration: &Calibration) -> String {
     let mut out = String::new();
     let _ = writeln!(
@@ -119,13 +119,14 @@ pub fn calibration_table(calibration: &Calibration) -> String {
     out
 }
 
-/// The width and height of a panel, and the room around it. Unit: pixels.
+/// The width and height of a panel, and its margins. Unit: pixels.
 const PANEL: [f64; 2] = [420.0, 220.0];
 const MARGIN: f64 = 55.0;
-/// Of recording, preset, fitted, fixed, first half. Source: Okabe and Ito 2008, which all can tell apart.
+/// The colours of recording, preset, fitted, fixed, first half. Source: Okabe and Ito 2008;
+/// everybody can distinguish them.
 const COLOURS: [&str; 5] = ["#000000", "#d55e00", "#0072b2", "#999999", "#009e73"];
 
-/// One picture, SVG: quantiles of rates and delays, both over time, and the autocorrelation.
+/// One SVG picture: quantiles of rates and delays, both over time, and the autocorrelation.
 pub fn calibration_picture(calibration: &Calibration) -> String {
     let [width, height] = [2.0 * (PANEL[0] + MARGIN) + MARGIN, 3.0 * (PANEL[1] + MARGIN) + 90.0];
     let mut out = format!(
@@ -148,7 +149,7 @@ pub fn calibration_picture(calibration: &Calibration) -> String {
             text(name)
         );
     }
-    // The hundredths at both ends are left out: one spike would leave no room for all else.
+    // The highest and lowest hundredth are left out: one spike would compress everything else.
     let quantile = |values: &[f64], unit: f64| -> Vec<[f64; 2]> {
         let last = values.len().saturating_sub(1);
         let inner = values.iter().enumerate().filter(|(at, _)| *at > 0 && *at < last);
@@ -196,7 +197,8 @@ fn tick(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// One panel with its axes, and a line for each of what is shown; the first is drawn last, above all.
+/// One panel with its axes, and a line for each curve; the first is drawn last, on top of the
+/// others.
 fn panel(
     out: &mut String,
     [left, top]: [f64; 2],

@@ -4,21 +4,21 @@ use crate::machine::WriteError;
 use crate::parquet_file;
 use midhop_units::{Bytes, Duration, Loss, Rate};
 
-/// What a column holds, one per row.
+/// The values of a column, one per row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// Words.
     Text(Vec<Option<String>>),
-    /// Measured.
+    /// Measured values.
     Number(Vec<Option<f64>>),
-    /// Counted.
+    /// Counts.
     Count(Vec<Option<u64>>),
     /// Yes or no.
     Flag(Vec<bool>),
 }
 
 impl Values {
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         match self {
             Self::Text(values) => values.len(),
@@ -28,7 +28,7 @@ impl Values {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,7 +46,7 @@ impl Values {
     }
 }
 
-/// A column and its name, which carries the unit.
+/// A column and its name, which contains the unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// The name.
@@ -87,8 +87,8 @@ impl Columns {
         self.0.push(Column { name: name.into(), values });
     }
 
-    /// Adds a column of labels: numbers where all of them are some. Where they are quantities with units, a column of
-    /// numbers follows whose name ends in the unit.
+    /// Adds a column of labels, which are numbers where all of them are numbers. Where they are
+    /// quantities with units, a column of numbers follows, whose name ends in the unit.
     pub(crate) fn push_labels(&mut self, name: &str, labels: Vec<Option<String>>) {
         let number = |label: &Option<String>| match label {
             None => Some(None),
@@ -106,20 +106,20 @@ impl Columns {
         self.push(name, Values::Number(numbers));
     }
 
-    /// The columns in their order.
+    /// The columns in order.
     pub fn columns(&self) -> &[Column] {
         &self.0
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.0.first().map_or(0, |column| column.values.len())
     }
 
-    /// As CSV, with a header; what is not known is empty.
+    /// As CSV, with a header; an unknown value is empty.
     ///
     /// # Errors
-    /// When the writer refuses, which text does not make it do.
+    /// When the writer fails, which text does not cause.
     pub fn csv(&self) -> Result<String, WriteError> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(self.0.iter().map(|column| &column.name))?;
@@ -130,10 +130,10 @@ impl Columns {
         Ok(String::from_utf8(bytes)?)
     }
 
-    /// As a Parquet file; what is not known is null.
+    /// As a Parquet file; an unknown value is null.
     ///
     /// # Errors
-    /// When the writer refuses, which columns of this kind do not make it do.
+    /// When the writer fails, which columns of this kind do not cause.
     pub fn parquet(&self) -> Result<Vec<u8>, WriteError> {
         Ok(parquet_file::write(self)?)
     }

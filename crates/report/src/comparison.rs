@@ -1,12 +1,13 @@
-//! Two sets of records side by side: the simulator and the laboratory, yesterday and today, one
+//! Compares two sets of records: the simulator and the laboratory, yesterday and today, one
 //! algorithm and another.
 //!
-//! A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's t; where
-//! one side has a single run, the spread of the other stands for both). A difference is *real* where the
-//! interval leaves out 1. Two cells are the same where every axis says the same; an axis that has but one
-//! label on each side tells the two sides apart, not their cells. So it is with the scenario, with the
-//! transfer, and with the place, simulator or laboratory: where each side has but one, their cells meet; where a side has
-//! several, each is set against its own kind, and no mean is taken over two of them.
+//! A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's t;
+//! where one side has a single run, the spread of the other is used for both). A difference is
+//! *real* where the interval does not contain 1. Two cells are the same where they agree on every
+//! axis. An axis with only one label on each side distinguishes the sides, not their cells. The
+//! same holds for the scenario, the transfer and the place (simulator or laboratory): where each
+//! side has only one, their cells are compared. Where a side has several, each is compared with its
+//! own kind, and no mean is taken over two of them.
 
 use crate::columns::{Columns, Values};
 use crate::machine::WriteError;
@@ -59,7 +60,7 @@ pub struct Line {
     pub time: Option<Contrast>,
 }
 
-/// A contrast of rates as JSON has it.
+/// Serialises a contrast of rates as bit/s.
 fn in_bit_per_s<S: Serializer>(contrast: &Contrast, to: S) -> Result<S::Ok, S::Error> {
     let means = contrast.means.map(|mbit_per_s| mbit_per_s * 1e6);
     Contrast { means, ..contrast.clone() }.serialize(to)
@@ -108,8 +109,9 @@ pub struct Agreement {
 }
 
 impl Comparison {
-    /// One row per line; units are in the names, as are the sides, `a` and `b`. Each axis that tells cells apart is a column
-    /// `cell.<axis>`. A difference without an interval is not `real`.
+    /// One row per line; the names contain the units and the sides, `a` and `b`. Each axis that
+    /// distinguishes cells is a column `cell.<axis>`. A difference without an interval is not
+    /// `real`.
     pub fn columns(&self) -> Columns {
         let lines = &self.lines;
         let text = |value: &dyn Fn(&Line) -> Option<String>| {
@@ -151,7 +153,7 @@ impl Comparison {
     /// As [`columns`](Self::columns), in CSV with a header.
     ///
     /// # Errors
-    /// When the writer refuses, which text does not make it do.
+    /// When the writer fails, which text does not cause.
     pub fn csv(&self) -> Result<String, WriteError> {
         self.columns().csv()
     }
@@ -163,7 +165,7 @@ impl Comparison {
     }
 }
 
-/// Sets two sets of records side by side, with intervals at a confidence of 95 %.
+/// Compares two sets of records, with intervals at a confidence of 95 %.
 pub fn compare(first: &[Record], second: &[Record]) -> Comparison {
     compare_at(first, second, LEVEL)
 }
@@ -217,7 +219,7 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
     }
 }
 
-/// What tells cells apart.
+/// The properties that distinguish cells.
 struct Apart<'r> {
     axes: BTreeSet<&'r String>,
     /// Whether the place does.
@@ -228,7 +230,7 @@ struct Apart<'r> {
     transfers: bool,
 }
 
-/// Which cell, as far as cells are told apart, and which transfer.
+/// The cell, by the properties that distinguish cells, and the transfer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     scenario: Option<String>,
@@ -317,7 +319,7 @@ impl<'r> Side<'r> {
         (!runs.is_empty()).then_some(runs)
     }
 
-    /// What this side has and `other` has not, in words.
+    /// What this side has and `other` does not, in words.
     fn without(&self, other: &Self) -> Vec<String> {
         let missing = |(key, runs): &&(Key, Vec<_>)| !runs.is_empty() && other.find(key).is_none();
         self.groups.iter().filter(missing).map(|(key, _)| key.in_words()).collect()

@@ -7,14 +7,15 @@ use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// How many of those that one side lacks are named.
+/// How many of the cells that one side lacks are named.
 const NAMED: usize = 3;
 
-/// The table: one line per cell and transfer, what holds throughout above it, the summary below. The
-/// sides are called `names`; a line has room for so many `columns`. What several scenarios or places tell apart has a table for each.
+/// The table: one line per cell and transfer, with the constant labels above it and the summary
+/// below. The sides are called `names`; a line has `columns`. Where several scenarios or places are
+/// distinguished, each has a table.
 pub fn comparison_table(comparison: &Comparison, names: [&str; 2], columns: u16) -> String {
     let [first, second] = &comparison.scenarios;
-    // One scenario is set against another only where each side has no more than that.
+    // Different scenarios are compared only where each side has only one.
     let titled = first.len() == 1 && second.len() == 1 && first != second;
     let mut text = String::new();
     for (side, name) in names.iter().enumerate() {

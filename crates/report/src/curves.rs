@@ -11,17 +11,17 @@ use midhop_experiment::metrics::median;
 use midhop_experiment::record::{LegResult, Record, Runner, Series};
 use std::collections::BTreeMap;
 
-/// Points on a whole page, so that it stays a few megabytes whatever the experiment's size.
+/// Points of a whole page, so that it stays a few megabytes for any size of the experiment.
 const POINTS_MAX: usize = 120_000;
 /// Points of one curve: more than a panel has pixels.
 const POINTS_PER_CURVE_MAX: usize = 400;
-/// Fewer would not draw a curve.
+/// Fewer points do not show a curve.
 const POINTS_PER_CURVE_MIN: usize = 24;
-/// A queue that never held more than this tells nothing. Unit: bytes.
+/// A queue that never held more than this is of no interest. Unit: bytes.
 const QUEUE_BYTES_MIN: f64 = 6_000.0;
 
-/// One figure per section, place and quantity; sections are the sets of transfers that ran together.
-/// The page has room for as many points in each of so many `parts`.
+/// One figure per section, place and quantity; a section is a set of transfers that ran together.
+/// The page's points are divided among so many `parts`.
 pub(crate) fn lines(
     records: &[Record],
     parts: usize,
@@ -73,10 +73,11 @@ pub(crate) fn lines(
     figures
 }
 
-/// What one figure shows.
+/// The subject of a figure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// Sorts transfers before links and links before proxies, and what a reader asks first to the front.
+    /// The sort order: transfers before links, links before proxies, and the most important
+    /// quantities first.
     rank: (usize, usize),
     place: String,
     quantity: String,
@@ -99,7 +100,7 @@ const ORDER: [&str; 9] = [
 fn keys(records: &[&Record]) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for record in records {
-        // A phase is no quantity: pages of studies draw it behind others.
+        // A phase is not a quantity: pages of studies draw it behind the others.
         for series in record.series.iter().filter(|it| it.quantity != "phase") {
             let of_transfer = record.transfers.iter().any(|transfer| transfer.name == series.place);
             let of_leg = record.legs.iter().any(|leg| leg.place() == series.place);
@@ -121,7 +122,7 @@ fn keys(records: &[&Record]) -> Vec<Key> {
     keys
 }
 
-/// One run per cell: the first valid one, else the first.
+/// One run per cell: the first valid one, otherwise the first.
 fn representatives<'a>(records: &'a [Record], axes: &Axes) -> Vec<&'a Record> {
     let mut cells: Vec<(&BTreeMap<String, String>, &Record)> = Vec::new();
     for record in records {
@@ -220,7 +221,7 @@ fn one_figure(
     })
 }
 
-/// What a proxy does in the place of the transfer's sender: the leg's name in words and its samples.
+/// The leg on which a proxy acts as the transfer's sender: its name in words and its samples.
 fn beside<'a>(record: &'a Record, key: &Key) -> Option<(String, &'a Series)> {
     if !key.of_transfer || !matches!(key.quantity.as_str(), "cwnd" | "rtt") {
         return None;
@@ -234,16 +235,17 @@ fn beside<'a>(record: &'a Record, key: &Key) -> Option<(String, &'a Series)> {
     Some((format!("{}'s {} leg", leg.node, leg.link), series))
 }
 
-/// The leg with the longest round trip. Two proxies share a link, each at an end of it: of legs
-/// about as long it is the one that sends.
+/// The leg with the longest round trip. Two proxies may share a link, one at each end: of legs of
+/// about the same length, it is the one that sends.
 fn longest(legs: &[LegResult]) -> Option<&LegResult> {
     let rtt = |leg: &LegResult| leg.rtt_min.map_or(0.0, |rtt| rtt.as_s_f64());
     let most = legs.iter().map(rtt).fold(0.0, f64::max);
     legs.iter().filter(|leg| rtt(leg) >= 0.9 * most).max_by_key(|leg| leg.bytes)
 }
 
-/// The sum of the flows at each moment when one of them was sampled. A flow counts nothing before
-/// its first sample, and after its last either nothing or, where `lasting`, its last value.
+/// The sum of the flows at each moment at which one of them was sampled. A flow counts as zero
+/// before its first sample. After its last sample it counts as zero or, where `lasting`, with its
+/// last value.
 fn total(flows: &[&Series], lasting: bool) -> (Vec<f64>, Vec<f64>) {
     let mut times: Vec<f64> = flows
         .iter()
@@ -280,8 +282,7 @@ fn end(curve: &Curve) -> f64 {
     curve.points.last().map_or(0.0, |point| point[0])
 }
 
-/// Where the time axis ends: at the last sample, unless a straggler would squeeze all others into a
-/// corner.
+/// The end of the time axis: the last sample, unless a straggler would compress all other curves.
 fn until(curves: &[Curve]) -> f64 {
     let ends: Vec<f64> = curves.iter().map(end).collect();
     let last = ends.iter().copied().fold(0.0, f64::max);
@@ -291,7 +292,7 @@ fn until(curves: &[Curve]) -> f64 {
     }
 }
 
-/// Gives all figures of a section one time axis, that of what the section is about: the transfers.
+/// Gives all figures of a section the same time axis, that of its transfers.
 fn align_time(figures: &mut [Lines]) {
     let sections = distinct(figures.iter().map(|figure| figure.section.clone()));
     for section in sections {
@@ -310,7 +311,7 @@ fn align_time(figures: &mut [Lines]) {
     }
 }
 
-/// Names those whose curves go on well beyond the axis, and until when; empty if none do.
+/// Names the curves that go on well beyond the axis, and their ends; empty if none do.
 fn beyond(figure: &Lines, configurations: &[String]) -> String {
     let mut late: BTreeMap<usize, f64> = BTreeMap::new();
     for curve in figure.curves.iter().filter(|curve| end(curve) > figure.until * 1.1) {
@@ -327,7 +328,7 @@ fn beyond(figure: &Lines, configurations: &[String]) -> String {
     format!(" The time axis stops at {} s; beyond it goes on: {}.", figure.until, names.join(", "))
 }
 
-/// Queues that never filled say nothing: they move behind the fold, the busiest stays.
+/// Folds queues that were never full; the busiest stays visible.
 fn fold_quiet_queues(figures: &mut [Lines]) {
     let peaks: Vec<Option<(String, f64)>> = figures
         .iter()
@@ -371,7 +372,7 @@ fn quantity_name(quantity: &str) -> String {
     .to_owned()
 }
 
-/// The unit on the axis and the factor from the written one.
+/// The unit on the axis, and the factor from the original unit.
 pub(crate) fn shown_unit(written: &str, largest: f64) -> (String, f64) {
     let (unit, scale) = match written {
         "B" | "bytes" if largest >= 3e6 => ("MB", 1e-6),

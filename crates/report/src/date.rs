@@ -1,9 +1,9 @@
-//! Moments as people write them.
+//! Moments as text.
 
 /// `unix_s` seconds after 1970-01-01T00:00:00Z as `2026-11-21 20:49 UTC`.
 ///
-/// Source: the Gregorian calendar repeats every 400 years, 146 097 days; counted in years that begin
-/// in March, so that the leap day is the last of its year.
+/// Source: the Gregorian calendar repeats every 400 years, 146 097 days. Years are counted from
+/// March, so that the leap day is the last day of its year.
 pub(crate) fn utc(unix_s: u64) -> String {
     const DAYS_IN_400_YEARS: u64 = 146_097;
     // From the 1st of March of year 0 to the 1st of January 1970.
@@ -17,7 +17,7 @@ pub(crate) fn utc(unix_s: u64) -> String {
     let year_of_cycle = (day_of_cycle - leap_days) / 365;
     let day_of_year =
         day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
-    // Months from March on have lengths that repeat every five: 153 days.
+    // From March on, the lengths of months repeat every five months: 153 days.
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn known_moments() {
-        // As `date -u -d @N` prints them.
+        // The output of `date -u -d @N`.
         for (unix_s, text) in [
             (0, "1970-01-01 00:00 UTC"),
             (951_782_400, "2000-02-29 00:00 UTC"),

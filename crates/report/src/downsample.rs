@@ -1,9 +1,10 @@
-//! Fewer points that draw the same curve.
+//! Reduces the points of a curve without changing its appearance.
 
-/// At most `keep` of the points, chosen so that the drawn line keeps its shape: first, last, and in
-/// each bucket between them the point that spans the largest triangle with its neighbours.
+/// At most `keep` of the points, chosen so that the drawn line keeps its shape: the first, the
+/// last, and in each bucket between them the point with the largest triangle between its
+/// neighbours.
 ///
-/// Points that are not finite are left out. `keep` below 3 gives the ends.
+/// Points that are not finite are left out. `keep` below 3 gives only the ends.
 /// Source: Sveinn Steinarsson, "Downsampling Time Series for Visual Representation", 2013 (LTTB).
 pub(crate) fn largest_triangles(time: &[f64], value: &[f64], keep: usize) -> Vec<[f64; 2]> {
     let points: Vec<[f64; 2]> = time
@@ -75,7 +76,7 @@ mod tests {
         let kept = largest_triangles(&[0.0, 1.0, 2.0], &[1.0, f64::NAN, 3.0], 10);
         assert_eq!(kept, [[0.0, 1.0], [2.0, 3.0]]);
         assert_eq!(largest_triangles(&[0.0, 1.0, 2.0], &[1.0, 2.0, 3.0], 0).len(), 2);
-        // Lengths that differ are cut to the shorter.
+        // Of different lengths, the shorter one counts.
         assert_eq!(largest_triangles(&[0.0, 1.0], &[1.0], 10).len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Foreign text made harmless inside HTML.
+//! Escapes foreign text for HTML.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub(crate) fn html(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Characters that HTML forbids even as references; a title may hold anything.
+            // Characters that HTML forbids even as references; a title may contain any.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -20,8 +20,8 @@ pub(crate) fn html(text: &str) -> String {
     out
 }
 
-/// `value` as JSON that may stand inside a `<script>` element: no `<`, so nothing ends the element
-/// or opens a comment, and none of the line separators that old parsers reject.
+/// `value` as JSON that is safe inside a `<script>` element: it has no `<`, so nothing ends the
+/// element or opens a comment, and none of the line separators that old parsers reject.
 pub(crate) fn script_json<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string(value)?
         .replace('<', "\\u003c")

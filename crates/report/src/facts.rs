@@ -1,4 +1,4 @@
-//! What was run, in a few lines at the head of the page.
+//! The facts about the runs at the top of the page.
 
 use crate::axes::{Axes, Role};
 use crate::date::utc;
@@ -6,7 +6,7 @@ use crate::phrases::{count, distinct};
 use midhop_experiment::record::{Record, Runner};
 use serde_json::Value;
 
-/// Name and value of each fact; facts that the records do not give are left out.
+/// Name and value of each fact; facts that the records do not contain are left out.
 pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
     if records.is_empty() {
         return vec![("Runs", "none".to_owned())];
@@ -49,12 +49,12 @@ fn runs(records: &[Record]) -> String {
     }
 }
 
-/// One line per link that limits anything, from a resolved plan; none from a plan of another shape.
+/// One line per link with a limit, from a resolved plan; none from a plan of another form.
 fn links(plan: &Value) -> Vec<String> {
     links_with(plan, &["rate", "delay", "queue"])
 }
 
-/// The same of a record. Of a link that was measured nobody knows the queue.
+/// The same for a record. The queue of a measured link is not known.
 pub(crate) fn links_of(record: &Record) -> Vec<String> {
     if Runner::of(record).runs_plans() {
         links(&record.plan)
@@ -82,7 +82,7 @@ fn links_with(plan: &Value, keys: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What `keys` name of one direction, as far as each is one value.
+/// The values of `keys` in one direction, where each is a single value.
 fn direction(plan: &Value, keys: &[&str]) -> String {
     let one = |key: &str| match plan.get(key) {
         Some(Value::String(value)) => Some(value.clone()),
@@ -149,7 +149,8 @@ fn when(records: &[Record]) -> String {
     format!("{}, {} s from the first run's start to the last one's end", utc(first), last - first)
 }
 
-/// Each part with its version; several where runs differ. The key of a plan, which stands among them, is each run's own.
+/// Each part with its version; several where runs differ. The hash of a plan, which is among them,
+/// is each run's own.
 fn versions(records: &[Record]) -> String {
     let parts =
         distinct(records.iter().flat_map(|record| record.environment.versions.keys().cloned()));
@@ -160,7 +161,7 @@ fn versions(records: &[Record]) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// What ran the plans; of what ran without one nobody knows the machine.
+/// The machine that ran the plans; it is not known for runs without a plan.
 fn machine(records: &[Record]) -> String {
     let planned = || records.iter().filter(|record| Runner::of(record).runs_plans());
     if planned().next().is_none() {

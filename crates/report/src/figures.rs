@@ -1,5 +1,4 @@
-//! What the pictures show, as data for the page's script: every number is chosen here, the script
-//! only draws.
+//! The data of pictures for the page's script: every number is chosen here, the script only draws.
 
 use crate::axes::{Axes, Role};
 use crate::beside::places;
@@ -57,7 +56,7 @@ pub(crate) struct Bar {
     /// Whether the true value is larger.
     pub(crate) at_least: bool,
     pub(crate) valid: bool,
-    /// What the tooltip adds.
+    /// The additional text of the tooltip.
     pub(crate) note: String,
 }
 
@@ -73,7 +72,7 @@ pub(crate) struct Lines {
     pub(crate) caption: String,
     pub(crate) axis: String,
     pub(crate) unit: String,
-    /// Whether it is for the curious, behind a fold.
+    /// Whether it is folded away.
     pub(crate) extra: bool,
     /// One per panel.
     pub(crate) panels: Vec<String>,
@@ -103,7 +102,7 @@ pub(crate) struct Curve {
 }
 
 impl Figures {
-    /// The pictures of `records`: of each place its own, in the same colours.
+    /// The pictures of `records`: separate ones for each place, in the same colours.
     pub(crate) fn of(records: &[Record]) -> Self {
         let axes = Axes::of(records);
         let configurations = configurations(records, &axes);
@@ -133,13 +132,13 @@ impl Figures {
     }
 }
 
-/// The name of the configuration that `cell` has; one name for all where nothing is chosen.
+/// The configuration's name for `cell`; one name for all where nothing is chosen.
 pub(crate) fn configuration(axes: &Axes, cell: &BTreeMap<String, String>) -> String {
     let words = axes.words(cell, Role::Configuration);
     if words.is_empty() { axes.unnamed.to_owned() } else { words }
 }
 
-/// The name of the condition that `cell` was run under; empty where none varied.
+/// The condition's name for `cell`; empty where none varied.
 pub(crate) fn condition(axes: &Axes, cell: &BTreeMap<String, String>) -> String {
     axes.words(cell, Role::Condition)
 }
@@ -151,7 +150,7 @@ fn configurations(records: &[Record], axes: &Axes) -> Vec<String> {
     distinct(cells.into_iter().map(|cell| configuration(axes, cell)))
 }
 
-/// One comparison per transfer: time for a page, goodput for the rest.
+/// One comparison per transfer: time for a page, goodput for the others.
 fn bars(rows: &[Row], axes: &Axes, configurations: &[String]) -> Vec<Bars> {
     let transfers = distinct(rows.iter().map(|row| row.transfer.clone()));
     let mut all: Vec<Bars> = transfers
@@ -162,7 +161,7 @@ fn bars(rows: &[Row], axes: &Axes, configurations: &[String]) -> Vec<Bars> {
             one_comparison(format!("bars-{place}"), transfer, &rows, axes, configurations)
         })
         .collect();
-    // What a person waits for comes first.
+    // Figures in seconds come first.
     all.sort_by_key(|bars| bars.unit != "s");
     all
 }
@@ -260,14 +259,14 @@ fn bar(row: &Row, page: bool) -> Option<Bar> {
     })
 }
 
-/// The shortest time that any finished run of these rows could have taken.
+/// The shortest possible time of a finished run of these rows.
 fn limit_time(rows: &[&Row]) -> Option<f64> {
     let finished = rows.iter().filter(|row| row.is_complete());
     finished.filter_map(|row| row.limit_time_s).reduce(f64::min).map(rounded)
 }
 
-/// The largest goodput that these rows could have had: over the time of a transfer of fixed size,
-/// else the path's.
+/// The largest possible goodput of these rows: over the time of a transfer of fixed size, otherwise
+/// the path's.
 fn limit_goodput(rows: &[&Row]) -> Option<f64> {
     let largest = rows.iter().filter_map(|row| row.limit_goodput_mbit_per_s).reduce(f64::max)?;
     let finished: Vec<&&Row> = rows.iter().filter(|row| row.is_complete()).collect();
@@ -280,7 +279,7 @@ fn limit_goodput(rows: &[&Row]) -> Option<f64> {
     Some(rounded(over_their_times.reduce(f64::max).unwrap_or(largest)))
 }
 
-/// What the last group says in words: its best and its worst, where both may be believed.
+/// The summary of the last group in words: its best and its worst, where both are valid.
 fn spread(
     conditions: &[String],
     series: &[BarSeries],

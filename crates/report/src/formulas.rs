@@ -1,4 +1,4 @@
-//! Simulated flows beside the formulas that were published for them.
+//! Compares simulated flows with published formulas.
 
 use crate::number;
 use crate::terminal::{drawn, frame, plain};
@@ -10,19 +10,19 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// One cell: what its flows achieved, and what the formula predicts.
+/// One cell: the results of its flows, and the formula's prediction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Held {
-    /// Where it stands: axis → label.
+    /// Its position: axis → label.
     pub cell: BTreeMap<String, String>,
-    /// What the formula predicts.
+    /// The formula's prediction.
     pub expected: Expected,
-    /// What each run achieved after its start. Unit: Mbit/s.
+    /// The goodput of each run after its start. Unit: Mbit/s.
     #[serde(rename = "goodputs_bit_per_s", serialize_with = "in_bit_per_s")]
     pub values: Vec<f64>,
 }
 
-/// Rates in Mbit/s as JSON has them.
+/// Serialises rates in Mbit/s as bit/s.
 fn in_bit_per_s<S: Serializer>(mbit_per_s: &[f64], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(mbit_per_s.iter().map(|rate| rate * 1e6))
 }
@@ -35,7 +35,7 @@ pub struct Formulas {
 }
 
 impl Formulas {
-    /// Adds a run; whether a formula speaks of it.
+    /// Adds a run; returns whether a formula applies to it.
     pub fn add(&mut self, record: &Record) -> bool {
         let Some((expected, value)) = law::held(record) else { return false };
         match self.cells.iter_mut().find(|held| held.cell == record.cell) {
@@ -48,7 +48,7 @@ impl Formulas {
         true
     }
 
-    /// Whether each cell's mean that is judged is within its formula's band.
+    /// Whether the mean of each judged cell is within its formula's band.
     pub fn agree(&self) -> bool {
         self.judged().all(Held::agrees)
     }
@@ -59,7 +59,7 @@ impl Formulas {
 }
 
 impl Held {
-    /// Simulated over expected, with an interval at 95 % where there are several runs.
+    /// The ratio of simulated to expected, with an interval at 95 % where there are several runs.
     pub fn ratio(&self) -> Option<Estimate> {
         let expected = self.expected.goodput_mbit_per_s;
         let ratios: Vec<f64> = self.values.iter().map(|value| value / expected).collect();
@@ -72,7 +72,7 @@ impl Held {
     }
 }
 
-/// The table, at so many `columns`: one line for each cell, the count below it.
+/// The table with `columns`: one line for each cell, the count below it.
 pub fn formulas_table(formulas: &Formulas, columns: u16) -> String {
     let Some(first) = formulas.cells.first() else {
         return "no formula speaks of these runs\n".to_owned();

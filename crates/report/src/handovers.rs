@@ -1,4 +1,4 @@
-//! When the handovers of a run take place.
+//! The times of a run's handovers.
 
 use midhop_experiment::handovers::HandoverPlan;
 use serde::Deserialize;
@@ -7,8 +7,8 @@ use serde_json::Value;
 /// More would hide the curves.
 const DRAWN_MAX: usize = 40;
 
-/// The moments that runs of all these plans have in common, in order; empty where there are more than a picture can show.
-/// Unit: seconds.
+/// The moments that runs of all these plans have in common, in order; empty where there are too
+/// many for a picture. Unit: seconds.
 pub(crate) fn moments<'p>(plans: impl IntoIterator<Item = &'p Value>, until_s: f64) -> Vec<f64> {
     let mut all = plans.into_iter().map(|plan| of_run(plan, until_s));
     let mut moments = all.next().unwrap_or_default();

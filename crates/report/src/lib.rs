@@ -1,14 +1,14 @@
 //! Records as tables, plots and a self-contained HTML page.
 //!
-//! [`table`] is for eyes in a terminal, [`csv()`] and [`json()`] are for programs, as are
-//! [`runs()`] and [`cells()`], which are columns for CSV and Parquet; [`html`] is one file
-//! that opens without a network. [`study_page`] is one for a study run again, and [`overview`] leads to
-//! them. [`compare`] sets two sets of records side by side.
+//! [`table`] is for a terminal. [`csv()`] and [`json()`] are for programs, as are [`runs()`] and
+//! [`cells()`], which are columns for CSV and Parquet. [`html`] is one file that opens without a
+//! network. [`study_page`] is such a file for a repeated study, and [`overview`] has links to all
+//! of them. [`compare`] compares two sets of records.
 //!
-//! Invariants: nothing is invented. A transfer that did not finish shows a bound; a run that is
-//! invalid is marked wherever its figures appear, with the reason, and is left out of means as long
-//! as a valid one is there. Text from records is foreign: it is escaped before it enters a page and
-//! stripped of control characters before it enters a terminal. The crate reads and writes no files.
+//! Invariants: nothing is invented. A transfer that did not finish is shown with a bound. An
+//! invalid run is marked wherever its figures appear, with the reason, and is left out of means if
+//! there is a valid one. Text from records is foreign: it is escaped in a page and stripped of
+//! control characters for a terminal. The crate reads and writes no files.
 
 mod arrivals;
 mod axes;

@@ -35,7 +35,7 @@ pub enum WriteError {
 /// `vary` axis is a column `cell.<axis>`.
 ///
 /// # Errors
-/// When the writer refuses, which text does not make it do.
+/// When the writer fails, which text does not cause.
 pub fn csv(records: &[Record]) -> Result<String, WriteError> {
     runs(records).csv()
 }
@@ -140,7 +140,7 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
     columns
 }
 
-/// The version of what `midhop report --json` prints.
+/// The version of the output of `midhop report --json`.
 const VERSION: u32 = 2;
 
 /// What `midhop report --json` prints.
@@ -240,7 +240,7 @@ impl ReportFigures {
     }
 }
 
-/// The JSON Schema of what is written of a type.
+/// The JSON Schema of a type's written form.
 #[cfg(feature = "schema")]
 pub(crate) fn schema_of<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::default().for_serialize();
@@ -250,9 +250,9 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Schema {
 /// [`ReportFigures`] of records, as text.
 ///
 /// # Errors
-/// When the writer refuses, which numbers that JSON cannot hold do.
+/// When the writer fails, which only numbers that JSON cannot represent cause.
 pub fn json(records: &[Record]) -> Result<String, WriteError> {
-    // By way of a value, in which keys have the order of the alphabet.
+    // Converted to a value first, whose keys are in alphabetical order.
     let all = serde_json::to_value(ReportFigures::of(records))?;
     let mut text = serde_json::to_string_pretty(&all)?;
     text.push('\n');

@@ -1,4 +1,4 @@
-//! Numbers as a reader wants them: few digits, the same in a column.
+//! Numbers for readers: few digits, the same number of decimals in a column.
 
 use midhop_study::Estimate;
 
@@ -23,9 +23,9 @@ pub(crate) fn estimate(
     let Some(Estimate { mean, margin, .. }) = estimate else { return "–".to_owned() };
     let mean = mean * scale;
     match margin {
-        // Every seed gave the same: chance has no part in it.
+        // Every seed gave the same: there is no randomness.
         Some(0.0) if bound.is_empty() => format!("{mean:.decimals$}"),
-        // Around a bound there is no interval: the spread of what did not finish is unknown.
+        // A bound has no interval: the spread of unfinished runs is unknown.
         Some(half) if bound.is_empty() => {
             format!("{mean:.decimals$} ± {:.decimals$}", half * scale)
         }

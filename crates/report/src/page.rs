@@ -1,7 +1,7 @@
-//! The report as one HTML file that needs nothing but a browser.
+//! The report as one HTML file that needs only a browser.
 //!
-//! Words and tables are HTML, so they read without scripts; pictures are drawn by `report.js` from
-//! the JSON in the page.
+//! Text and tables are HTML, so they can be read without scripts; `report.js` draws the pictures
+//! from the JSON in the page.
 
 use crate::beside;
 use crate::escape::html as text;
@@ -16,25 +16,25 @@ use std::fmt::Write as _;
 
 const SCRIPT: &str = include_str!("../assets/report.js");
 
-/// How a page is made.
+/// Options of a page.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Options {
     /// The heading; the records' own titles where none.
     pub title: Option<String>,
-    /// The scenario's file, as the command to run a cell again names it.
+    /// The scenario's file, for the command that repeats a cell.
     pub scenario: Option<String>,
 }
 
 impl Options {
-    /// The options with `title` for a heading.
+    /// The options with `title` as the heading.
     #[must_use]
     pub fn titled(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// The options with the scenario's file for commands.
+    /// The options with the scenario's file, for commands.
     #[must_use]
     pub fn from_scenario(mut self, file: impl Into<String>) -> Self {
         self.scenario = Some(file.into());
@@ -42,8 +42,8 @@ impl Options {
     }
 }
 
-/// The page. Where records are of several places, as of the simulator and of real kernels, each place has its own
-/// pictures and its own table, and a table before them has all side by side.
+/// The page. Where records are from several places, as from the simulator and real kernels, each
+/// place has its own pictures and its own table, and a table before them compares all places.
 ///
 /// # Errors
 /// When the figures cannot be written as JSON, which finite numbers always can.
@@ -58,7 +58,7 @@ pub fn html(records: &[Record], options: &Options) -> Result<String, WriteError>
     if places.len() > 1 {
         beside::section(&mut page, records);
     }
-    // A page without records has its sections all the same.
+    // A page without records has the same sections.
     let parts = if places.is_empty() { vec![Runner::default()] } else { places.clone() };
     for &place in &parts {
         let part = Part { place, alone: parts.len() == 1 };
@@ -75,11 +75,11 @@ pub fn html(records: &[Record], options: &Options) -> Result<String, WriteError>
     Ok(page)
 }
 
-/// What of the page is of one place.
+/// The part of the page about one place.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     place: Runner,
-    /// Whether there is no other.
+    /// Whether it is the only one.
     alone: bool,
 }
 
@@ -166,7 +166,7 @@ fn verdict(page: &mut String, records: &[Record]) {
     }
 }
 
-/// `name` as a heading begins.
+/// `name` with a capital first letter.
 fn upper(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

@@ -1,4 +1,4 @@
-//! Columns as a Parquet file: one row group, plain types that every reader knows.
+//! Columns as a Parquet file: one row group, with plain types that every reader supports.
 
 use crate::columns::{Column, Columns, Values};
 use parquet::basic::{LogicalType, Repetition, Type as Physical};

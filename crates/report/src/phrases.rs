@@ -1,6 +1,6 @@
-//! Pieces of sentences and lists.
+//! Parts of sentences and lists.
 
-/// Each item once, in the order of its first coming.
+/// Each item once, in the order of its first occurrence.
 pub(crate) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = Vec::new();
     for item in items {
@@ -11,7 +11,7 @@ pub(crate) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     seen
 }
 
-/// So many of something, with the noun in the number that fits.
+/// A number with its noun in singular or plural.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! A published study run again, as a page of its own and as one of an overview.
+//! A repeated study, as a page of its own and as a part of an overview.
 //!
 //! ```text
 //! Study + Measured + Judgement ─► plot (what pictures show) ─┐
@@ -6,7 +6,7 @@
 //! Record ─► Trace (one run over time)                       ─┘
 //! ```
 //!
-//! Invariant: what a study printed, what was measured and what physics allows are told apart by form and by
+//! Invariant: a study's published values, measured values and physical limits differ in form and in
 //! words, never by colour alone.
 
 mod beside;
@@ -35,77 +35,77 @@ use midhop_units::Seed;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What was run of a study and what came of it.
+/// The runs of a study and their results.
 #[derive(Debug, Clone)]
 pub struct Reproduction<'a> {
-    /// What the user calls the study.
+    /// The user's name for the study.
     pub name: &'a str,
     /// The study.
     pub study: &'a Study,
-    /// Its scenarios by their names, with what the study sets in them where and as it ran.
+    /// Its scenarios by name, with the study's settings for this place.
     pub scenarios: &'a BTreeMap<String, Scenario>,
-    /// What all runs gave.
+    /// The results of all runs.
     pub measured: &'a Measured,
-    /// What became of its claims.
+    /// The judgements of its claims.
     pub judgements: &'a [Judgement],
-    /// What it ran in.
+    /// The place of the runs.
     pub place: Place,
-    /// Whether only what the study leaves where little time is given.
+    /// Whether only the quick form was run.
     pub quick: bool,
     /// Runs that were planned.
     pub runs: usize,
     /// Runs that gave a record.
     pub finished: usize,
-    /// Why runs are not to be believed.
+    /// Why runs are not valid.
     pub faults: &'a [String],
-    /// What could not be run there, and why.
+    /// The runs that were left out, and why.
     pub left_out: &'a [String],
     /// How long this call took.
     pub took: Duration,
     /// The seeds of each scenario and cell that ran.
     pub seeds: &'a Seeds,
-    /// The plan of each of them.
+    /// The plan of each scenario and cell.
     pub plans: &'a Plans,
-    /// What the first run ran on.
+    /// The environment of the first run.
     pub environment: Option<&'a Environment>,
     /// One run of each cell over time.
     pub traces: &'a [Trace],
-    /// The command to run it all again.
+    /// The command that repeats everything.
     pub command: &'a str,
-    /// What it gave in the other place, where it has run there too.
+    /// The results in the other place, if it was run there too.
     pub beside: Option<Beside<'a>>,
 }
 
-/// Which seeds each scenario's cells ran with.
+/// The seeds of each scenario's cells.
 pub type Seeds = BTreeMap<(String, Cell), CellSeeds>;
 
 /// The seeds of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CellSeeds {
-    /// Those that gave a record.
+    /// The seeds with a record.
     pub ran: Vec<Seed>,
-    /// How many it was to run with: what `--seeds` says to run it with these again.
+    /// The planned number of seeds: the value of `--seeds` that repeats them.
     pub asked: u32,
 }
 
 impl Reproduction<'_> {
-    /// At what level the study's numbers are judged: [`Study::level_of_points`].
+    /// The level at which the study's numbers are judged: [`Study::level_of_points`].
     fn level_of_points(&self) -> f64 {
         self.study.level_of_points(self.measured)
     }
 
-    /// The name of its files, without ending: what leads to a directory, and what no file system likes,
-    /// is left out.
+    /// The name of its files, without ending. Path separators and characters that file systems do
+    /// not allow are left out.
     pub fn file_name(&self) -> String {
         self.file_name_in(self.place)
     }
 
-    /// The same of what ran in `place`.
+    /// The name of the files for `place`.
     fn file_name_in(&self, place: Place) -> String {
         let last = self.name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
         let name: String = last.chars().map(plain).collect();
-        // The overview has a name of its own.
+        // The overview's name is reserved.
         let name = match name.trim_matches('.') {
             "" | "index" => "study",
             name => name,
@@ -113,13 +113,13 @@ impl Reproduction<'_> {
         if self.is_guest(place) { format!("{name}-lab") } else { name.to_owned() }
     }
 
-    /// What it is about, and where it ran where it is not the only one.
+    /// Its title, with the place where there are several.
     pub fn title(&self) -> String {
         let title = &self.study.title;
         if self.is_guest(self.place) { format!("{title}: on real kernels") } else { title.clone() }
     }
 
-    /// What readers call it among others.
+    /// Its short name in lists.
     pub fn label(&self) -> String {
         if self.is_guest(self.place) {
             format!("{} in the lab", self.name)
@@ -128,7 +128,8 @@ impl Reproduction<'_> {
         }
     }
 
-    /// Whether what runs in `place` stands beside what the simulator gives, where the study belongs.
+    /// Whether the results from `place` are shown beside those of the simulator, where the study
+    /// belongs.
     fn is_guest(&self, place: Place) -> bool {
         place == Place::Lab && self.study.place == Place::Sim
     }

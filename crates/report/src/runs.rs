@@ -1,4 +1,4 @@
-//! The page's table of all figures, and what is known of each run.
+//! The page's table of all figures, and the details of each run.
 
 use crate::axes::{Axes, Role};
 use crate::date::utc;
@@ -77,7 +77,7 @@ pub(crate) fn table(page: &mut String, id: &str, heading: &str, records: &[Recor
     );
 }
 
-/// The efficiency with a bar behind it as long as the share.
+/// The efficiency with a bar of that length behind it.
 fn share(row: &Row) -> String {
     let words = number::estimate(row.efficiency, 100.0, 1, "");
     let Some(estimate) = row.efficiency else { return words };
@@ -85,7 +85,7 @@ fn share(row: &Row) -> String {
     format!("<span class=\"share\" style=\"--share-end:{percent:.1}%\">{words}</span>")
 }
 
-/// The faults that the states of rows refer to by number.
+/// The faults to which rows refer by number.
 pub(crate) fn list_faults(page: &mut String, faults: &[&str]) {
     if faults.is_empty() {
         return;
@@ -129,7 +129,7 @@ pub(crate) fn state<'a>(row: &'a Row, faults: &mut Vec<&'a str>) -> String {
     words.join(" ")
 }
 
-/// Appends one fold per run: how to repeat it, what its links and flows did, its plan.
+/// Appends one fold per run: how to repeat it, the results of its links and flows, its plan.
 pub(crate) fn details(page: &mut String, records: &[Record], options: &Options) {
     page.push_str("<section id=\"runs\">\n<h2>Each run</h2>\n");
     let axes = Axes::of(records);
@@ -198,7 +198,7 @@ fn again(record: &Record, options: &Options) -> String {
     command
 }
 
-/// `word` as a POSIX shell takes it for one word.
+/// `word` quoted as one word for a POSIX shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,:".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

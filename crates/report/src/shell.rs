@@ -1,6 +1,7 @@
-//! What every page is wrapped in: the head with its policy, and the data and scripts at the end.
+//! The frame of every page: the head with its policy, and the data and scripts at the end.
 //!
-//! The policy forbids every request, so that no page reaches out even if a record tried to make it.
+//! The policy forbids every request, so that a page cannot send any, even through a malicious
+//! record.
 
 use crate::escape::{html as text, script_json};
 use crate::machine::WriteError;
@@ -12,10 +13,10 @@ const STYLES: &str = include_str!("../assets/styles.js");
 const DRAWING: &str = include_str!("../assets/drawing.js");
 const CHARTS: &str = include_str!("../assets/echarts/echarts.min.js");
 
-/// Room for a page: the library that draws, and what is written around it.
+/// The reserved size of a page: the drawing library, and the text around it.
 const PAGE_BYTES: usize = CHARTS.len() + 512 * 1024;
 
-/// A page up to its first words; `style` goes after the style of all pages.
+/// The beginning of a page up to its text; `style` follows the style of all pages.
 pub(crate) fn opened(title: &str, style: &str) -> String {
     let mut page = String::with_capacity(PAGE_BYTES);
     let _ = write!(

@@ -1,4 +1,4 @@
-//! A study's figures beside ours, and its claims, for a terminal.
+//! A study's figures with ours, and its claims, for a terminal.
 
 use crate::terminal::{drawn, frame, plain};
 use comfy_table::{CellAlignment, Table};
@@ -7,8 +7,8 @@ use midhop_study::{
 };
 use std::fmt::Write as _;
 
-/// Every figure of `study` as a table, published beside ours, then every claim; a table of goals only where
-/// a line has `columns` enough for it.
+/// Every figure of `study` as a table with published values and ours, then every claim; goals are a
+/// table only where a line has enough `columns`.
 pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], columns: u16) -> String {
     let mut text = format!("{}\n{}", plain(&study.title), wrapped("", &study.source));
     for figure in &study.figures {
@@ -41,8 +41,8 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], colum
     text
 }
 
-/// What a table cannot say: where its tolerances come from, what was chosen to meet a figure, and why
-/// one is not met.
+/// Remarks on a table: the sources of its tolerances, choices made to match a figure, and reasons
+/// why one is not matched.
 fn remarks(text: &mut String, figure: &Figure, measured: &Measured, level: f64) {
     if let Some(tolerance) = &figure.tolerance {
         text.push_str(&wrapped("± ", tolerance));
@@ -58,15 +58,15 @@ fn remarks(text: &mut String, figure: &Figure, measured: &Measured, level: f64) 
 /// Published figures for which the study's file gives the same reason.
 #[derive(Debug)]
 pub(crate) struct Explanation<'f> {
-    /// What became of them.
+    /// Their verdict.
     pub(crate) verdict: Verdict,
     /// The reason in the file.
     pub(crate) why: &'f str,
-    /// Where they stand.
+    /// Their cells.
     pub(crate) places: Vec<&'f Cell>,
 }
 
-/// What was chosen to meet figures, and why some are not met.
+/// The choices made to match figures, and the reasons why some are not matched.
 pub(crate) fn explanations<'f>(
     figure: &'f Figure,
     measured: &Measured,
@@ -89,7 +89,7 @@ pub(crate) fn explanations<'f>(
     explanations
 }
 
-/// `words` after `mark`, at the width of the tables.
+/// `words` after `mark`, wrapped to the width of the tables.
 fn wrapped(mark: &str, words: &str) -> String {
     let words = plain(words);
     let (mut text, mut line) = (String::new(), mark.to_owned());
@@ -109,12 +109,12 @@ fn wrapped(mark: &str, words: &str) -> String {
     text
 }
 
-/// The cells of a row, none of which is to be broken across lines.
+/// The cells of a row, which must not be broken across lines.
 fn unbroken(row: Vec<String>) -> Vec<String> {
     row.into_iter().map(|cell| cell.replace(' ', "\u{a0}")).collect()
 }
 
-/// What a verdict is called.
+/// The name of a verdict.
 pub fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
@@ -125,7 +125,7 @@ pub fn verdict_name(verdict: Verdict) -> &'static str {
     }
 }
 
-/// One line for each cell; with what is published and judged, a verdict beside it.
+/// One line for each cell, with a verdict where a value is published and judged.
 fn list(figure: &Figure, measured: &Measured, study: &Study) -> Table {
     let (level, judged_at) = (study.confidence, study.level_of_points(measured));
     let cells = measured.cells(&figure.name);
@@ -178,7 +178,7 @@ fn list(figure: &Figure, measured: &Measured, study: &Study) -> Table {
     table
 }
 
-/// The labels of a row, blank up to the first that differs from the row above.
+/// The labels of a row, blank up to the first difference from the row above.
 fn unlike(place: &[String], above: &[String]) -> Vec<String> {
     let same = place.iter().zip(above).take_while(|(here, there)| here == there).count();
     let same = same.min(place.len().saturating_sub(1));
@@ -188,8 +188,8 @@ fn unlike(place: &[String], above: &[String]) -> Vec<String> {
     place.iter().enumerate().map(shown).collect()
 }
 
-/// One column for each case of `axis`, with the share of the limit in brackets; none where a line has no room for them,
-/// margins and shares below their values.
+/// One column for each case of `axis`, with the share of the limit in brackets. None where a line
+/// has no room for them even with margins and shares below their values.
 fn grid(cells: &[CellValue], axis: &str, level: f64) -> Option<Table> {
     let rows: Vec<&String> = cells[0]
         .cell
@@ -242,8 +242,8 @@ fn grid(cells: &[CellValue], axis: &str, level: f64) -> Option<Table> {
     Some(table)
 }
 
-/// The cells of a table, its header first, as they fit a line: margins, and then shares, below their values where they
-/// have to be. None where they do not fit even so.
+/// The cells of a table, its header first, fitted to a line: margins, and then shares, move below
+/// their values where necessary. None where that is not enough.
 fn fitted(mut lines: Vec<Vec<String>>, labels: usize) -> Option<Vec<Vec<String>>> {
     let columns = usize::from(COLUMNS);
     for mark in ["\u{a0}±", "\u{a0}("] {
@@ -258,7 +258,7 @@ fn fitted(mut lines: Vec<Vec<String>>, labels: usize) -> Option<Vec<Vec<String>>
     (width(&lines, labels) <= columns).then_some(lines)
 }
 
-/// What a table takes of a line whose first columns are labels, with the space between columns that [`align`] gives.
+/// The width of a table whose first columns are labels, with the spacing that [`align`] adds.
 fn width(lines: &[Vec<String>], labels: usize) -> usize {
     let longest = |cell: &String| cell.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let of_column = |column: usize| {
@@ -268,7 +268,7 @@ fn width(lines: &[Vec<String>], labels: usize) -> usize {
     (0..lines[0].len()).map(of_column).sum()
 }
 
-/// Two or three lines for each claim: its verdict, what it says, what was wanted and what was found.
+/// Two or three lines for each claim: its verdict, its text, the expectation and the result.
 fn claims(judgements: &[Judgement]) -> String {
     let mut text = String::new();
     for Judgement { claim, verdict, found, wanted, missed } in judgements {
@@ -284,7 +284,7 @@ fn claims(judgements: &[Judgement]) -> String {
     text
 }
 
-/// The cases that a claim about every one fails for, one to a line.
+/// The cases in which a claim about every one fails, one per line.
 fn missing(missed: &[Missed], indent: usize) -> String {
     let line = |it: &Missed| {
         let mark = format!("{}{:15} ", " ".repeat(indent), verdict_name(it.verdict));
@@ -294,10 +294,11 @@ fn missing(missed: &[Missed], indent: usize) -> String {
     missed.iter().map(line).collect()
 }
 
-/// Each goal of which something has run, those that are missed first: what others reach, what is wanted, ours, and what physics allows.
+/// Each goal with at least one run, missed goals first: the values of others, the goal, ours, and
+/// the physical limit.
 fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: u16) -> String {
     let mut ordered: Vec<&Judgement> = judgements.iter().collect();
-    // What is missed is what a reader has to know.
+    // Missed goals are the most important ones for readers.
     ordered.sort_by_key(|it| match it.verdict {
         Verdict::Fails | Verdict::Departs => 0,
         Verdict::Open => 1,
@@ -322,7 +323,7 @@ fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: 
     text
 }
 
-/// A goal and what came of it, in words.
+/// A goal and its result, in words.
 struct Goal {
     claim: String,
     unit: &'static str,
@@ -336,7 +337,7 @@ struct Goal {
 }
 
 impl Goal {
-    /// What a claim comes to; none where nothing of it has run.
+    /// The result of a claim; none where it has no runs.
     fn of(judgement: &Judgement, study: &Study, measured: &Measured) -> Option<Self> {
         let Judgement { claim, verdict, found, .. } = judgement;
         let at = |value: &CellValue| claim.at.iter().all(|(k, v)| value.cell.get(k) == Some(v));
@@ -344,7 +345,7 @@ impl Goal {
         let first = cells.first()?;
         let figure = study.figure(claim.figure());
         let metric = figure.map(|figure| figure.metric);
-        // Of a ratio, or of several cells, there is no one limit.
+        // A ratio, or a goal about several cells, has no single limit.
         let alone = (claim.of.is_none() && cells.len() == 1).then_some(first);
         let limit = alone.and_then(|cell| mean(&cell.limits));
         let ours = alone.and_then(|cell| cell.estimate(study.confidence));
@@ -365,7 +366,7 @@ impl Goal {
         })
     }
 
-    /// For narrow terminals: what it says, and below it the figures.
+    /// For narrow terminals: the text, and below it the figures.
     fn lines(&self) -> String {
         let mut figures = format!("{} {}", self.ours, self.unit).trim_end().to_owned();
         for (name, value) in [("wanted", &self.wanted), ("published", &self.published)] {
@@ -416,7 +417,7 @@ fn spoken(claim: &Claim) -> String {
     }
 }
 
-/// How many decimals the values of a table have.
+/// The number of decimals of a table's values.
 struct Digits(usize);
 
 impl Digits {
@@ -445,9 +446,9 @@ impl Digits {
     }
 }
 
-/// What a terminal shows at least.
+/// The minimum width of a terminal.
 const COLUMNS: u16 = 80;
-/// What the table of goals takes.
+/// The width of the table of goals.
 const COLUMNS_OF_GOALS: u16 = 120;
 
 fn framed() -> Table {
@@ -464,7 +465,7 @@ fn align(table: &mut Table, first: usize, count: usize) {
     }
 }
 
-/// Two digits, none after the point where they say nothing.
+/// Two digits, without decimals where they are not significant.
 pub(crate) fn short(value: f64) -> String {
     let decimals = usize::from(value < 10.0);
     let text = format!("{value:.decimals$}");

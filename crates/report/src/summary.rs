@@ -1,4 +1,4 @@
-//! Runs of the same cell gathered into one row per transfer.
+//! Groups runs of the same cell into one row per transfer.
 
 use crate::axes::{Axes, Role};
 use midhop_experiment::record::{PhaseTimes, Record, Runner, TransferResult};
@@ -115,7 +115,7 @@ fn in_bit_per_s<S: Serializer>(mbit_per_s: &Option<f64>, to: S) -> Result<S::Ok,
 }
 
 impl Row {
-    /// Whether every run that counts delivered everything.
+    /// Whether every counted run delivered everything.
     pub fn is_complete(&self) -> bool {
         self.complete == self.counted
     }
@@ -127,10 +127,10 @@ impl Row {
     }
 }
 
-/// What the records leave open: cells of which there is none, and cells with fewer runs than others.
-/// One sentence, or nothing.
+/// What the records lack: cells without any, and cells with fewer runs than others. One sentence,
+/// or none.
 ///
-/// What was measured without a plan is no experiment: nothing is missing there.
+/// Measurements without a plan are no experiment: nothing is missing in them.
 pub(crate) fn gaps(records: &[Record]) -> Option<String> {
     const NAMED: usize = 3;
     let planned: Vec<Record> =
@@ -156,15 +156,15 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Not the whole experiment: {}.", parts.join("; ")))
 }
 
-/// The records of each scenario, by its title, in each place, where those of one stand behind one another.
-/// Cells and transfers of different scenarios may have the same names and nothing else in common; and no
+/// The records of each scenario, by its title, in each place, each as one contiguous slice. Cells
+/// and transfers of different scenarios may have the same names without being comparable, and no
 /// mean is taken over the simulator and the laboratory.
 pub(crate) fn sets(records: &[Record]) -> impl Iterator<Item = &[Record]> {
     records.chunk_by(|one, other| one.title == other.title && Runner::of(one) == Runner::of(other))
 }
 
-/// One row per cell and transfer of each scenario and place, in the order in which a reader compares: transfer,
-/// conditions, configurations.
+/// One row per cell and transfer of each scenario and place, in the order for comparisons:
+/// transfer, conditions, configurations.
 pub fn rows(records: &[Record]) -> Vec<Row> {
     rows_at(records, LEVEL)
 }
@@ -176,7 +176,7 @@ pub fn rows_at(records: &[Record], level: f64) -> Vec<Row> {
 
 fn rows_of_one(records: &[Record], level: f64) -> Vec<Row> {
     let axes = Axes::of(records);
-    // Cells keep the order of the records, so that the author's order of cases survives.
+    // Cells keep the order of the records, and so the author's order of cases.
     let mut groups: Vec<Group<'_>> = Vec::new();
     for record in records {
         for transfer in &record.transfers {
@@ -206,8 +206,8 @@ fn rows_of_one(records: &[Record], level: f64) -> Vec<Row> {
 /// Cell, transfer, and the runs of both.
 type Group<'a> = (&'a BTreeMap<String, String>, &'a str, Vec<(&'a Record, &'a TransferResult)>);
 
-/// What is wrong with one transfer of one run, beyond being incomplete: the run's own faults, and
-/// what the figures themselves give away.
+/// The faults of one transfer of one run, except that it is incomplete: the run's own faults, and
+/// contradictions in the figures.
 pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> {
     let mut faults = record.validity.faults.clone();
     for flow in &transfer.flows {
@@ -220,7 +220,7 @@ pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> 
     if let Some(limit) = transfer
         .limit
         .as_ref()
-        // Of a limit from outside, as of a link that was measured, nobody knows so well.
+        // A limit from outside, such as that of a measured link, is not known as exactly.
         .filter(|limit| limit.efficiency > 1.0 || !limit.efficiency.is_finite())
         .filter(|_| Runner::of(record).runs_plans())
     {
@@ -232,14 +232,14 @@ pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> 
     faults
 }
 
-/// The transfers of the runs that count: valid ones, or none where none is valid.
+/// The transfers of the runs that count: the valid ones.
 pub(crate) fn counted_runs<'a>(runs: &[(&Record, &'a TransferResult)]) -> Vec<&'a TransferResult> {
     let valid =
         |(record, transfer): &&(&Record, &TransferResult)| faults(record, transfer).is_empty();
     runs.iter().filter(valid).map(|&(_, transfer)| transfer).collect()
 }
 
-/// The limit of several runs: the one that all have, or, where a link draws another in each, their mean.
+/// The limit of several runs: their common one or, where a link's draws differ, their mean.
 fn common(limits: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let first = limits.clone().next()?;
     if limits.clone().all(|limit| limit == first) {
@@ -301,19 +301,20 @@ fn row(
     }
 }
 
-/// Which of the runs of its cell a record is: its seed, or its number where nothing was drawn.
+/// The name of a record among the runs of its cell: its seed, or its number where nothing was
+/// drawn.
 pub(crate) fn run(record: &Record) -> String {
     let word = if Runner::of(record).runs_plans() { "seed" } else { "run" };
     format!("{word} {}", record.seed)
 }
 
-/// Segments sent again by the sender of the transfer, all its flows together.
+/// Retransmissions of the transfer's sender, for all flows together.
 pub(crate) fn retransmissions(transfer: &TransferResult) -> u64 {
     transfer.flows.iter().map(|flow| flow.retransmissions).sum()
 }
 
-/// How long the senders of the transfer were in which phase, all its flows together; none where nobody
-/// could see it.
+/// The time in each phase of the transfer's senders, for all flows together; none where it was not
+/// observed.
 pub(crate) fn phases(transfer: &TransferResult) -> Option<PhaseTimes> {
     let known = transfer.flows.iter().filter_map(|flow| flow.phases);
     known.reduce(|mut sum, phases| {
@@ -322,7 +323,7 @@ pub(crate) fn phases(transfer: &TransferResult) -> Option<PhaseTimes> {
     })
 }
 
-/// Segments sent again by the proxies of a run, all legs together; none where no proxy was watched.
+/// Retransmissions of a run's proxies, for all legs together; none where no proxy was watched.
 pub(crate) fn proxy_retransmissions(record: &Record) -> Option<u64> {
     let legs = &record.legs;
     (!legs.is_empty()).then(|| legs.iter().map(|leg| leg.retransmissions).sum())

@@ -1,4 +1,4 @@
-//! The table for a terminal. Bare text: it reads the same without colour and in a pipe.
+//! The table for a terminal, as plain text: it reads the same without colour and in a pipe.
 
 use crate::axes::{Axes, Role, magnitude};
 use crate::facts;
@@ -11,17 +11,17 @@ use comfy_table::{
 use midhop_experiment::record::{Record, Runner};
 use std::fmt::Write as _;
 
-/// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios, and of several
-/// places, give one table each, under its title and place.
+/// The table at 100 columns: one row per cell and transfer, with notes below it. Records of several
+/// scenarios or places give one table each, under its title and place.
 pub fn table(records: &[Record]) -> String {
     table_in(records, 100)
 }
 
-/// The table wrapped to `columns` characters, or to as many as its words take: none is ever split.
+/// The table wrapped to `columns` characters, or wider where its words need it: none is ever split.
 ///
 /// Times are in seconds, rates in Mbit/s, both as mean ± 95 % interval when several seeds ran. A
-/// transfer that did not finish shows a bound. Each run whose figures may not be believed is marked,
-/// and the reason stands below.
+/// transfer that did not finish is shown with a bound. Each invalid run is marked, with the reason
+/// below.
 pub fn table_in(records: &[Record], columns: u16) -> String {
     if records.is_empty() {
         return table_of_one("", records, columns);
@@ -31,7 +31,8 @@ pub fn table_in(records: &[Record], columns: u16) -> String {
     tables.join("\n")
 }
 
-/// What one table is of: its scenario, and what its figures are, with the version of another's program.
+/// The heading of a table: its scenario, and the kind of its figures, with the version of an
+/// external program.
 fn head(records: &[Record]) -> String {
     let runner = Runner::of(&records[0]);
     let versions = records.iter().filter_map(|it| it.environment.versions.get(runner.name()));
@@ -40,7 +41,7 @@ fn head(records: &[Record]) -> String {
     head.trim_end().to_owned()
 }
 
-/// Where something was measured without a plan: the link, as far as it is known, and datagrams that were lost.
+/// The notes on a measurement without a plan: the link, as far as it is known, and lost datagrams.
 fn measured(records: &[Record]) -> String {
     let mut text = String::new();
     let own = || records.iter().filter(|record| !Runner::of(record).runs_plans());
@@ -98,7 +99,7 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
         place.extend(shown.iter().map(|axis| {
             row.cell.get(&axis.key).map_or_else(|| "–".to_owned(), |label| unbroken(label))
         }));
-        // What the row above already says is left blank, up to the first difference.
+        // Labels that are the same as in the row above are left blank, up to the first difference.
         let same = place.iter().zip(&above).take_while(|(here, there)| here == there).count();
         let same = same.min(place.len() - 1);
         let mut cells: Vec<String> = place
@@ -127,8 +128,8 @@ fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     text
 }
 
-/// Whether simulated flows run side by side where nothing is random: their packets may arrive in the same order for a whole
-/// run (the phase effects of Floyd and Jacobson, 1992).
+/// Whether simulated flows run in parallel without any randomness: their packets may arrive in the
+/// same order for a whole run (the phase effects of Floyd and Jacobson, 1992).
 fn keep_step(records: &[Record], rows: &[Row]) -> bool {
     let flows = |record: &Record| record.transfers.iter().map(|it| it.flows.len()).sum::<usize>();
     rows.iter()
@@ -255,7 +256,7 @@ impl Notes {
     }
 }
 
-/// `text` without control characters, so that a title cannot drive the terminal.
+/// `text` without control characters, so that a title cannot control the terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -275,9 +276,9 @@ pub(crate) fn unbroken(label: &str) -> String {
     if magnitude(&label).is_some() { label.replace(' ', "\u{a0}") } else { label }
 }
 
-/// The table as text. Where words would be split, columns move closer together, and then each is as wide as its longest
-/// word, whatever the table's width: a word that is split is no word any more, and a figure that is, another figure.
-/// A non-breaking space parts nothing.
+/// The table as text. Where words would be split, columns move closer together; then each is as
+/// wide as its longest word, regardless of the table's width. A word must not be split: parts of a
+/// figure would be another figure. A non-breaking space does not separate words.
 pub(crate) fn drawn(mut table: Table) -> String {
     let mut words: Vec<Vec<String>> = vec![Vec::new(); table.column_iter().count()];
     let rows = table.row_iter().chain(table.header());

@@ -1,12 +1,12 @@
-//! Fingerprints of everything that runs produce: to show that a change of the simulator's inside
-//! changes nothing that comes out of it.
+//! Fingerprints of all results of runs, which show that a change inside the simulator does not
+//! change its results.
 //!
 //! ```text
 //! cargo run --release -p midhop-sim --example fingerprint -- FILE [STEP [SEED]] > before
 //! ```
-//! For every STEPth run of a scenario, with SEED in the place of its seed where one is given: its
-//! label, a number made of its record and one made of what watchers saw of it (each packet on each
-//! hop with its headers and time, each change of each sender), and its effort. Two builds that behave
+//! Prints, for every STEPth run of a scenario: its label, a fingerprint of its record, a
+//! fingerprint of all that watchers saw (each packet on each hop with its headers and time, each
+//! change of each sender), and its effort. A SEED replaces the scenario's. Two builds that behave
 //! alike print the same.
 #![allow(clippy::disallowed_methods, reason = "an example reads the files that it is told to")]
 #![allow(clippy::expect_used, reason = "an example may give up")]

@@ -1,13 +1,15 @@
-//! Flows whose packets take another way than their destination says, since the proxy that has them is not on it.
+//! Flows whose packets leave the route to their destination, because the proxy that has the flow is
+//! not on it.
 //!
-//! A handover leaves flows at a proxy that no route leads over any more, or packets of a flow that has moved at the proxy
-//! that had it. The node to which they come takes them to where the flow is, over the link between the two.
+//! After a handover, the route no longer passes the old proxy, which may still have flows; or
+//! packets of a flow that has moved arrive at the old proxy. The node at which such packets arrive
+//! forwards them to the flow's proxy, over the link between the two.
 
 use crate::hop::HopId;
 use crate::packet::{FlowId, NodeId};
 use std::collections::BTreeMap;
 
-/// Where packets of a flow go.
+/// The diversion of a flow's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Diversion {
     /// The next hop.
@@ -16,7 +18,7 @@ pub(crate) struct Diversion {
     pub home: NodeId,
 }
 
-/// All of them, by the node at which packets are diverted.
+/// All diversions, by the node at which packets are diverted.
 ///
 /// Invariant: following the hops of a flow leads to its home.
 #[derive(Debug, Default)]
@@ -28,17 +30,17 @@ impl Diversions {
         self.0.is_empty()
     }
 
-    /// That of a flow at a node.
+    /// The diversion of a flow at a node.
     pub fn of(&self, node: NodeId, flow: FlowId) -> Option<Diversion> {
         self.0.get(&(node, flow)).copied()
     }
 
-    /// Sets that of a flow at a node.
+    /// Sets the diversion of a flow at a node.
     pub fn set(&mut self, node: NodeId, flow: FlowId, diversion: Diversion) {
         self.0.insert((node, flow), diversion);
     }
 
-    /// The flow has come to `home`, over hops that are set already.
+    /// The flow has moved to `home`. The diversions of the hops to it are set already.
     pub fn come(&mut self, flow: FlowId, home: NodeId) {
         self.0.remove(&(home, flow));
         for ((_, of), diversion) in &mut self.0 {
@@ -54,7 +56,7 @@ impl Diversions {
         at.map(|((_, flow), diversion)| (*flow, diversion.home)).collect()
     }
 
-    /// Forgets flows that have ended.
+    /// Removes flows that have ended.
     pub fn retain(&mut self, mut lives: impl FnMut(FlowId, NodeId) -> bool) {
         self.0.retain(|(_, flow), diversion| lives(*flow, diversion.home));
     }

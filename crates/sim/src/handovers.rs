@@ -1,14 +1,15 @@
-//! Handovers: at their moments routes change, and what proxies have on the way that is left moves, is reset, or stays and
-//! has its packets taken there.
+//! Handovers: at their times, routes change. The flows of a proxy on the old path are moved or
+//! reset, or stay there, and then their packets are forwarded to it.
 //!
-//! A flow that moves stands still from the moment of the handover until its state is at the other proxy. That state is what
-//! its two endpoints and its directions hold; it takes the way over the link between the two, with that link's rate and
-//! delay, flow after flow in the order in which they began. From the announcement on it is copied while the flows still
-//! run (`copying`), so that only the difference is left then. It does not compete with packets. Meanwhile packets of the flow
-//! are dropped at both places, as rules in their firewalls would; TCP retransmits them. Packets that come to the old place
-//! later are taken to the new one.
+//! A flow that moves is frozen from the handover until its state has arrived at the other proxy.
+//! The state is what its two endpoints and its directions hold. It crosses the link between the two
+//! proxies, with that link's rate and delay, flow after flow in the order in which they began. From
+//! the announcement on, it is copied while the flows still run (`copying`), so that after the
+//! handover only the difference is left. It does not compete with packets. During the freeze,
+//! packets of the flow are dropped at both nodes, as firewall rules would drop them; TCP
+//! retransmits them. Packets that arrive at the old node later are forwarded to the new one.
 //!
-//! Invariant: a flow that moves is at one place: at a proxy, or on its way.
+//! Invariant: a flow that moves is in one place: at a proxy, or in transit.
 
 mod copying;
 
@@ -31,27 +32,27 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What is done at a time.
+/// An action that is due at a time.
 #[derive(Debug)]
 enum Step {
     /// A handover is announced, or another round of copies may begin.
     Copy(usize),
-    /// New flows pass by the proxy that will be left.
+    /// New flows bypass the proxy that will be left.
     Drain(usize),
     /// A handover takes place.
     HandOver(usize),
-    /// The state of a flow is there.
+    /// The state of a flow arrives.
     Arrive(usize, FlowId),
     /// Flows at a node are reset.
     Reset(NodeId, Vec<FlowId>),
 }
 
-/// A way between the two nodes of a handover.
+/// The path of state between the two nodes of a handover.
 #[derive(Debug)]
 enum Way {
-    /// A link: the hops there and back, and its delay.
+    /// A link: the hops from the old node to the new one and back, and its delay.
     Link([HopId; 2], LinkDelay),
-    /// One of its own.
+    /// A path of its own, outside the network.
     Own(Rate, Duration),
     None,
 }
@@ -64,20 +65,20 @@ struct Handover {
     plan: HandoverPlan,
 }
 
-/// A moment at which one takes place, and the routes from then on.
+/// The time of a handover, and the routes from then on.
 #[derive(Debug)]
 struct Moment {
     handover: usize,
     routes: Rc<Vec<Vec<Option<HopId>>>>,
-    /// It has been.
+    /// It has passed.
     over: bool,
 }
 
-/// Where a flow is that has moved.
+/// The place of a flow that has moved.
 #[derive(Debug)]
 enum Place {
     At(NodeId),
-    /// On its way since then.
+    /// In transit since this time.
     OnItsWay(Instant, Option<MovingFlow>),
 }
 
@@ -91,18 +92,18 @@ pub(crate) struct Handovers {
     sequence: u64,
     /// By moment.
     copies: BTreeMap<usize, Copying>,
-    /// By node that was left and not taken since, the moment.
+    /// Nodes that were left and not returned to since, with the moment of each.
     left: BTreeMap<NodeId, usize>,
     /// Flows that have moved.
     places: BTreeMap<FlowId, Place>,
     result: HandoversResult,
     freezes: Vec<Duration>,
-    /// Pairs of proxies that both had a flow which was to go from one to the other.
+    /// Pairs of proxies of which both had a flow that was to move from one to the other.
     twice: BTreeSet<[NodeId; 2]>,
 }
 
 impl Handovers {
-    /// Those of a plan.
+    /// The handovers of a plan.
     ///
     /// # Errors
     /// When the plan contradicts itself.
@@ -152,7 +153,7 @@ impl Handovers {
         self.steps.insert((at, self.sequence), step);
     }
 
-    /// A round of copies.
+    /// Begins a round of copies.
     fn copy(&mut self, engine: &mut Engine, network: &mut Network, moment: usize) {
         if self.moments[moment].over {
             return;
@@ -167,7 +168,7 @@ impl Handovers {
         self.plan_step(next, Step::Copy(moment));
     }
 
-    /// The host takes its other link.
+    /// The host changes to its other link.
     fn hand_over(&mut self, engine: &mut Engine, network: &mut Network, moment: usize) {
         self.result.count += 1;
         self.find_ways(engine, network, moment);
@@ -201,7 +202,9 @@ impl Handovers {
         }
     }
 
-    /// Flows of other proxies whose packets the node that is left takes there: the one that takes over takes them to it.
+    /// Diverts packets of flows of other proxies, which the node that is left forwards to those
+    /// proxies: the new node sends them to the node that is left. Without a link to it, these flows
+    /// are reset.
     fn take_along(&mut self, engine: &mut Engine, network: &mut Network, moment: usize) {
         let handover = self.of_moment(moment);
         let ([from, to], outage) = (handover.nodes, handover.plan.outage);
@@ -222,7 +225,7 @@ impl Handovers {
         }
     }
 
-    /// What becomes of flows at the node that was left at a moment.
+    /// Decides what happens to flows at the node that was left at a moment.
     fn leave(
         &mut self,
         engine: &mut Engine,
@@ -260,13 +263,13 @@ impl Handovers {
             self.plan_step(drained_at, Step::Reset(from, stay));
         }
         if !reset.is_empty() {
-            // While the host has no link, it would not get to know.
+            // While the host has no link, it would not receive the reset.
             self.plan_step(back_at, Step::Reset(from, reset));
         }
         self.ship(engine, network, moment, moved);
     }
 
-    /// Sends flows to the other proxy.
+    /// Moves flows to the other proxy.
     fn ship(
         &mut self,
         engine: &mut Engine,
@@ -296,7 +299,7 @@ impl Handovers {
         self.result.state_frozen_bytes += Bytes::new(sum);
     }
 
-    /// The state of a flow has come to the other proxy.
+    /// The state of a flow has arrived at the other proxy.
     fn arrive(&mut self, engine: &mut Engine, network: &mut Network, moment: usize, id: FlowId) {
         let now = engine.now();
         let handover = self.of_moment(moment);
@@ -378,7 +381,7 @@ impl Timetable for Handovers {
         self.twice.iter().map(fault).collect()
     }
 
-    /// For tests: checks that each flow that has moved is at one place.
+    /// For tests: checks that each flow that has moved is in one place.
     ///
     /// # Panics
     /// When it is not.
@@ -423,7 +426,7 @@ impl Handover {
         Ok(Self { nodes, way, plan: handover.clone() })
     }
 
-    /// The hops there and back, over a link.
+    /// The hops from the old node to the new one and back, where the path is a link.
     fn hops(&self) -> Option<[HopId; 2]> {
         match self.way {
             Way::Link(hops, _) => Some(hops),
@@ -431,7 +434,7 @@ impl Handover {
         }
     }
 
-    /// What the way carries now; none without a limit.
+    /// The current rate of the path; none without a limit.
     fn rate(&self, network: &mut Network) -> Option<Rate> {
         match self.way {
             Way::Link([hop, _], _) => network.carrier_rate(hop),

@@ -1,4 +1,4 @@
-//! What hosts remember of a route when a connection over it has ended: the threshold of its slow start.
+//! The slow-start thresholds that hosts remember of a route after a connection over it has ended.
 //!
 //! Source: Linux, net/ipv4/tcp_metrics.c (`tcp_update_metrics`, `tcp_init_metrics`) with `tcp_no_ssthresh_metrics_save`
 //! off. Differs: entries never expire, and a window is rounded to segments of the connection that ended.

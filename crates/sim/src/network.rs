@@ -44,7 +44,7 @@ pub struct Network {
     /// Packets on their way through the acting node; the last one continues next.
     steps: Vec<Step>,
     watchers: Vec<Box<dyn Watcher>>,
-    /// Flows whose packets take another way than their destination says.
+    /// Flows whose packets leave the route to their destination.
     pub(crate) diversions: Diversions,
 }
 

@@ -1,4 +1,4 @@
-//! Which hop leads where.
+//! The routes of a plan: the next hop from each node to each other node.
 
 use crate::hop::HopId;
 use crate::packet::NodeId;
@@ -7,8 +7,8 @@ use midhop_experiment::route::{self, Edge};
 use midhop_path::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For each node, by its number, the next hop to each other; none to itself and where no links lead. Links that are `unused`
-/// lead nowhere.
+/// For each node, by its number, the next hop to each other; none to itself and to unreachable
+/// nodes. Links that are `unused` are ignored.
 pub(crate) fn table(plan: &Plan, unused: &BTreeSet<&str>) -> Vec<Vec<Option<HopId>>> {
     let numbered = plan.nodes.iter().zip(0..);
     let ids: BTreeMap<&str, NodeId> =

@@ -1,4 +1,4 @@
-//! A plan in, a record out.
+//! Runs a plan and makes its record.
 
 use crate::agent::Agent;
 use crate::agents;

@@ -43,7 +43,7 @@ pub(crate) enum Stopped {
     Interrupted,
 }
 
-/// What changes the network at times of its own.
+/// A source of scheduled changes of the network.
 pub(crate) trait Timetable: fmt::Debug {
     /// When to call [`Timetable::wake`] next.
     fn due(&self) -> Instant;
@@ -51,10 +51,10 @@ pub(crate) trait Timetable: fmt::Debug {
     /// That time has come.
     fn wake(&mut self, engine: &mut Engine, network: &mut Network);
 
-    /// What it did by now.
+    /// Its results so far.
     fn result(&self, network: &Network) -> HandoversResult;
 
-    /// Why figures of the run are not to be believed.
+    /// Reasons to doubt the figures of the run.
     fn faults(&self) -> Vec<String>;
 
     /// For tests: checks what must hold after every event.
@@ -74,7 +74,7 @@ pub(crate) struct Simulation {
     actors: Vec<Actor>,
     sampler: Timer,
     pub links: LinkCurves,
-    /// What hands over, and its timer.
+    /// The handovers, and their timer.
     pub handovers: Option<(Box<dyn Timetable>, Timer)>,
     /// Runs every check after every event.
     pub checking: bool,
@@ -114,7 +114,7 @@ impl Simulation {
         self.apps.push((app(id), timer));
     }
 
-    /// Adds what hands over.
+    /// Adds the handovers.
     pub fn hand_over(&mut self, handovers: Box<dyn Timetable>) {
         let timer = self.engine.timer();
         set_actor(&mut self.actors, timer, Actor::Handovers);

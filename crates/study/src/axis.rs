@@ -1,4 +1,4 @@
-//! What readers are told of an axis and its labels, which are short for the command line.
+//! Names for readers of an axis and its labels, which are short for the command line.
 
 use crate::cell::Cell;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct AxisWords {
     pub ours: Vec<String>,
 }
 
-/// Holds the words of every axis against the `cells` of all scenarios.
+/// Checks the names of every axis against the `cells` of all scenarios.
 ///
 /// # Errors
 /// One sentence, when an axis or a label is in none of them.

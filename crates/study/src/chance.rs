@@ -1,4 +1,4 @@
-//! Whether the seed matters: where it does not, one run says all there is to say.
+//! Whether the seed matters: where it does not, one run is enough.
 
 use midhop_congestion::Algorithm;
 use midhop_experiment::plan::Plan;
@@ -7,8 +7,8 @@ use midhop_path::aqm::AqmPlan;
 use midhop_path::jitter::JitterPlan;
 use midhop_units::Loss;
 
-/// Whether another seed could give another result. Says so of cross traffic of any kind, and of a
-/// congestion control that it does not know.
+/// Whether another seed could give another result. True for cross traffic of any kind, and for an
+/// unknown congestion control.
 pub(crate) fn has_part_in(plan: &Plan) -> bool {
     let links = plan.links.iter().flat_map(|link| [&link.down, &link.up]).any(draws);
     let controls = plan.congestion_controls();
@@ -16,7 +16,7 @@ pub(crate) fn has_part_in(plan: &Plan) -> bool {
 }
 
 fn draws(direction: &DirectionPlan) -> bool {
-    // Named one by one, so that whoever adds a stage says here whether it draws.
+    // All fields are named, so that a new stage must be classified here: whether it draws.
     let DirectionPlan {
         rate: _,
         delay: _,
@@ -43,6 +43,6 @@ fn draws(direction: &DirectionPlan) -> bool {
 }
 
 fn control_draws(name: &str) -> bool {
-    // Of what we do not know, anything may be.
+    // An unknown algorithm may draw.
     Algorithm::from_name(name).is_none_or(|algorithm| algorithm.description().draws)
 }

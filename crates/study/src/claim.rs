@@ -1,26 +1,26 @@
-//! What a study claims, and whether it holds here.
+//! The claims of a study, and whether they hold here.
 //!
-//! A claim says what to look at and what it should be:
+//! A claim has a subject and an expectation:
 //!
-//! | it has | and is about |
+//! | keys | subject |
 //! |---|---|
 //! | `over`, `falling` or `rising` | the order of an axis' cells: each is above (below) the next |
 //! | `of`, `to` | the value of one cell over that of another |
 //! | neither | the value of the cell at `at` |
-//! | `untold` | nothing that could be run: the text does not say what to look at |
+//! | `untold` | none that could be run: the text does not say which cells it is about |
 //!
-//! Ratio and value lie within bounds: `published` with `within`, `at_least`, `at_most`. With `across`, a
-//! value is taken for each case of another axis, and the greatest, the least or every one counts. A ratio
-//! may also be above that of two other cells: `than`.
+//! Ratio and value have bounds: `published` with `within`, `at_least`, `at_most`. With `across`, a
+//! value is taken for each case of another axis, and the greatest, the least or every one counts. A
+//! ratio may also have to exceed that of two other cells: `than`.
 //!
-//! How far ours may be from what is `published` where that is a mean of `runs` runs: by half of the last `digit` that is
-//! printed, and by what a mean of so many runs may be off if they deviate as ours do. What more than that it is, is
-//! a difference.
+//! The allowed difference from a `published` mean of `runs` runs is half of the last printed
+//! `digit`, and the error of a mean of so many runs if they deviate as ours do. Anything more is a
+//! difference.
 //!
-//! A claim holds where the whole interval of confidence is within its bounds, does not where the whole
-//! interval is outside, and cannot be told otherwise, nor where cells have not run, nor from a single run
-//! in which chance has a part. Where it has none, a run is its own interval. What is untold cannot be told
-//! from any runs.
+//! A claim holds where the whole confidence interval is within its bounds. It does not hold where
+//! the whole interval is outside. Otherwise it is undecided, as it is where cells have not run, or
+//! with a single run that depends on chance. Without chance, a run is its own interval. An untold
+//! claim is undecided with any runs.
 
 use crate::cell::{Cell, covers, joined};
 use crate::estimate::Estimate;
@@ -145,7 +145,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The same, but for a failure that `departs` explains.
+    /// The same verdict, unless it is a failure that `departs` explains.
     pub(crate) fn unless(self, departs: &Option<String>) -> Self {
         match self {
             Self::Fails if departs.is_some() => Self::Departs,
@@ -200,10 +200,10 @@ pub(crate) struct Bounds {
 }
 
 impl Claim {
-    /// What is to be tested.
+    /// The test of the claim.
     ///
     /// # Errors
-    /// One sentence, when the claim says too little or two things at once.
+    /// One sentence, when the claim is incomplete or contradictory.
     pub(crate) fn test(&self) -> Result<Test<'_>, String> {
         if let Some(why) = &self.untold {
             return match self.beside_untold() {
@@ -260,17 +260,17 @@ impl Claim {
         }
     }
 
-    /// Whether something of it can be found out.
+    /// Whether a part of it can be judged.
     pub(crate) fn is_judged(&self) -> bool {
         self.untold.is_none() && self.calibrates.is_none()
     }
 
-    /// Whether it is counted: it is no other reading of another claim.
+    /// Whether it is counted: it is not another reading of another claim.
     pub fn is_counted(&self) -> bool {
         self.repeats.is_none()
     }
 
-    /// What it has that a claim of which nothing is judged has not.
+    /// A key that a claim without any judgement must not have.
     fn beside_untold(&self) -> Option<&'static str> {
         let keys = [
             ("by", self.by == Whose::Ours),
@@ -327,7 +327,7 @@ impl Claim {
         Ok(Bounds { low, high })
     }
 
-    /// All cells of `known` that the claim looks at, each as what names it.
+    /// All cells of `known` that the claim is about, each as the positions that identify it.
     pub(crate) fn cells(&self, known: &[&Cell]) -> Result<Vec<Cell>, String> {
         let with = |more: &Cell| {
             let mut at = self.at.clone();
@@ -350,7 +350,7 @@ impl Claim {
         Ok(ends.iter().flat_map(|end| cases.iter().map(move |case| joined(end, case))).collect())
     }
 
-    /// Whether it holds in what was `measured`, with intervals of `level`.
+    /// Whether it holds for `measured`, with intervals of `level`.
     pub fn judge(&self, measured: &Measured, level: f64) -> Judgement {
         let mut missed = Vec::new();
         let (verdict, found, wanted) = match self.test() {
@@ -402,12 +402,12 @@ impl Claim {
         }
     }
 
-    /// The name of its figure; that of none where it is untold.
+    /// The name of its figure; an empty name where it is untold.
     pub fn figure(&self) -> &str {
         self.figure.as_deref().unwrap_or_default()
     }
 
-    /// The figure that `than` is about.
+    /// The figure of `than`.
     pub(crate) fn other_figure(&self) -> &str {
         self.than.as_ref().and_then(|than| than.figure.as_deref()).unwrap_or(self.figure())
     }
@@ -476,7 +476,7 @@ impl Claim {
                 };
                 let judged: Vec<Missed> = estimates.iter().map(judged).collect();
                 let verdict = judged.iter().map(|it| it.verdict).reduce(all);
-                // A single run decides nothing: of such those count that are outside.
+                // A single run decides nothing: among those, the ones outside the bounds count.
                 let inside = |of: &Estimate| {
                     of.margin.is_none() && (bounds.low..=bounds.high).contains(&of.mean)
                 };
@@ -492,7 +492,7 @@ impl Claim {
         }
     }
 
-    /// The cases of `across` among `known`, in their order; one of nothing without `across`.
+    /// The cases of `across` among `known`, in order; a single empty one without `across`.
     fn cases<'k>(&self, known: impl Iterator<Item = &'k Cell>) -> Vec<Cell> {
         let Some(axis) = &self.across else { return vec![Cell::new()] };
         let mut cases: Vec<Cell> = Vec::new();
@@ -507,7 +507,7 @@ impl Claim {
 }
 
 impl Judgement {
-    /// Whether it is about cells, and all of them have run.
+    /// Whether it is about cells that have all run.
     pub fn is_whole(&self) -> bool {
         self.claim.untold.is_none() && self.found != NOT_RUN
     }
@@ -516,7 +516,7 @@ impl Judgement {
 const NOT_RUN: &str = "not all of its cells have run";
 
 impl Bounds {
-    /// What has no interval, one random draw, decides nothing.
+    /// A value without an interval, from one random draw, decides nothing.
     pub(crate) fn judge(self, found: Estimate) -> Verdict {
         let Some(margin) = found.margin else { return Verdict::Open };
         let (least, most) = (found.mean - margin, found.mean + margin);
@@ -529,7 +529,7 @@ impl Bounds {
         }
     }
 
-    /// By so much more on either side.
+    /// The bounds, widened on both sides.
     fn wider(self, by: f64) -> Self {
         Self { low: self.low - by, high: self.high + by }
     }
@@ -558,7 +558,7 @@ impl Estimate {
     }
 }
 
-/// Both hold, or one does not, or it cannot be told.
+/// Both hold, or one does not hold, or it is undecided.
 fn all(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Fails, _) | (_, Verdict::Fails) => Verdict::Fails,

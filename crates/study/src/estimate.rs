@@ -1,24 +1,23 @@
-//! The mean of a few runs and how sure one may be of it.
+//! The mean of a few runs and its confidence interval.
 //!
-//! Differences and ratios have Welch's margins, as those of `midhop compare` have.
+//! Differences and ratios have Welch's margins, as in `midhop compare`.
 
 use crate::statistics::Summary;
 use serde::Serialize;
 
-/// The confidence of an interval where nobody says otherwise.
+/// The default confidence of an interval.
 pub const LEVEL: f64 = 0.95;
 
-/// A mean, or what else is taken of several runs, and how far it may be off either way.
+/// A mean or another statistic of several runs, with its margin of error.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// Half of the interval; zero where chance has no part in a run, none of a single run in which it
-    /// has.
+    /// Half of the interval; zero without chance, none for a single run with chance.
     pub margin: Option<f64>,
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
-    /// What it is from; none of what is from several samples.
+    /// The samples; none for a value from several sets of samples.
     #[serde(skip)]
     samples: Option<Summary>,
     /// The confidence of the margin.
@@ -43,15 +42,16 @@ impl Estimate {
         })
     }
 
-    /// The greatest of `samples`, with a margin of what the greatest of as many is in the mean; none without
-    /// samples.
+    /// The greatest of `samples`, with the margin against the mean of the greatest of as many
+    /// samples; none without samples.
     pub(crate) fn greatest_of(samples: &[f64], level: f64) -> Option<Self> {
         let summary = Summary::of(samples)?;
         let margin = summary.margin_of_max(level);
         Some(Self { mean: summary.max, margin, runs: summary.count, samples: None, level })
     }
 
-    /// How far a mean of `runs` runs may be off that deviate as these do; zero where they do not, or are too few to say.
+    /// The margin of a mean of `runs` runs that deviate as these do; zero where they do not
+    /// deviate, or are too few.
     pub(crate) fn margin_of(self, runs: u32) -> f64 {
         let of_unit = |count: usize| {
             Summary { count, mean: 0.0, deviation: 1.0, min: 0.0, max: 0.0 }.margin(self.level)
@@ -61,29 +61,29 @@ impl Estimate {
         self.margin.unwrap_or(0.0) * scale
     }
 
-    /// The same of what every run would give again.
+    /// The same without chance: every run gives it again.
     pub(crate) fn certain(self) -> Self {
         Self { margin: self.margin.or(Some(0.0)), ..self }
     }
 
-    /// This over that; none where one of them is nothing.
+    /// The ratio of this to that; none where one of them is zero.
     pub fn over(self, that: Self) -> Option<Self> {
         (that.mean > 0.0 && self.mean > 0.0).then(|| {
             let mean = self.mean / that.mean;
-            // As shares of the means, errors of a ratio add up as those of a difference do.
+            // Relative to the means, errors of a ratio add up as those of a difference do.
             let margin = self.shares().margin_against(that.shares()).map(|margin| mean * margin);
             Self { mean, margin, runs: self.runs.min(that.runs), samples: None, ..self }
         })
     }
 
-    /// This without that.
+    /// The difference of this and that.
     pub(crate) fn minus(self, that: Self) -> Self {
         let (mean, margin) = (self.mean - that.mean, self.margin_against(that));
         Self { mean, margin, runs: self.runs.min(that.runs), samples: None, ..self }
     }
 
-    /// By how much the difference of both may be off either way: after Welch, but for what is itself a
-    /// ratio or a difference, whose margins are added in quadrature.
+    /// The margin of the difference of both: after Welch, except where one is itself a ratio or a
+    /// difference; then the margins are added in quadrature.
     fn margin_against(self, that: Self) -> Option<f64> {
         match (self.samples, that.samples) {
             _ if self.margin == Some(0.0) => that.margin,
@@ -93,7 +93,7 @@ impl Estimate {
         }
     }
 
-    /// The same in units of its mean.
+    /// The same relative to its mean.
     fn shares(self) -> Self {
         let scaled = |it: Summary| Summary {
             mean: it.mean / self.mean,

@@ -1,4 +1,4 @@
-//! What is read from a record: one number for each run.
+//! The values that are read from a record: one number for each run.
 
 use crate::cell::Cell;
 use crate::claim::{Bounds, Verdict};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// The payload of a full segment, for counting segments in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
-/// The share of its limit that a transfer has to reach for its start to be over.
+/// The share of its limit that a transfer has to reach to end its start.
 const STARTED_SHARE: f64 = 0.9;
 
 /// One metric of one transfer, over the cells of one scenario.
@@ -276,17 +276,19 @@ impl Figure {
         if self.relative_to.is_some() { "" } else { self.metric.unit() }
     }
 
-    /// Whether it can be drawn against another: each of its runs stands for itself, and a mean for all.
+    /// Whether it can be drawn over another figure: each of its runs has its own value, and their
+    /// mean is the result.
     pub(crate) fn is_of_runs(&self) -> bool {
         self.relative_to.is_none() && self.take == Take::Mean
     }
 
-    /// How far from `value` ours may be, in the unit of the metric; none where nothing is judged.
+    /// The allowed difference from `value`, in the unit of the metric; none where nothing is
+    /// judged.
     pub fn allowance(&self, value: f64) -> Option<f64> {
         self.off.or_else(|| self.within.map(|share| share * value))
     }
 
-    /// What becomes of `published` in what was `measured`; none where it is only shown.
+    /// The verdict on `published` for `measured`; none where it is only shown.
     pub fn judge(&self, published: &Published, measured: &Measured, level: f64) -> Option<Verdict> {
         if published.calibrates.is_some() {
             return Some(Verdict::Calibrated);
@@ -297,7 +299,8 @@ impl Figure {
         Some(ours.map_or(Verdict::Open, |ours| bounds.judge(ours)).unless(&published.departs))
     }
 
-    /// Ideal over measured time of the same transfer, which says something of a mean. Range: 0 to 1.
+    /// The ratio of ideal to measured time of the same transfer, where the figure is a mean. Range:
+    /// 0 to 1.
     pub fn efficiency(&self, record: &Record) -> Option<f64> {
         let of_one = self.metric != Metric::SpanOfAll;
         if self.relative_to.is_some() || self.take != Take::Mean || !of_one {
@@ -306,8 +309,8 @@ impl Figure {
         Some(self.transfer_of(record)?.limit.as_ref()?.efficiency)
     }
 
-    /// What physics allows of this figure in the run of `record`, in the unit of the metric; none where it
-    /// is silent.
+    /// The physical limit of this figure in the run of `record`, in the unit of the metric; none
+    /// where there is none.
     pub fn limit(&self, record: &Record) -> Option<f64> {
         if self.relative_to.is_some() {
             return None;
@@ -358,7 +361,8 @@ impl Figure {
         }
     }
 
-    /// The mean of the goodput's samples within the span; what comes after the last one is nothing.
+    /// The mean of the goodput's samples within the span; after the last one, the goodput counts as
+    /// zero.
     fn span(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
         let series = series(record, "goodput", &transfer.name, None)?;
         let from = self.from.as_s_f64();
@@ -392,7 +396,7 @@ impl Figure {
         (needed > Bytes::ZERO).then(|| again / segments(needed) * 100.0)
     }
 
-    /// The share that `phase` has in what the senders were in; none where one of them was not watched.
+    /// The share of `phase` in the senders' time; none where one of them was not watched.
     fn phase_share(
         &self,
         record: &Record,
@@ -414,7 +418,7 @@ impl Figure {
         (total > 0.0).then(|| phase(times).as_s_f64() / total * 100.0)
     }
 
-    /// The plan, the figure's link on the way of `transfer`, and what stood before it over time.
+    /// The plan, the figure's link on the path of `transfer`, and its queue over time.
     fn queue<'r>(
         &self,
         record: &'r Record,
@@ -444,7 +448,7 @@ impl Figure {
     }
 }
 
-/// The rate of the link that is narrowest on the way of `transfer`.
+/// The rate of the narrowest link on the path of `transfer`.
 fn provisioned(plan: &Plan, transfer: &TransferPlan) -> Option<Rate> {
     let at = &transfer.limit.as_ref()?.bottleneck;
     let link = plan.link(&at.link)?;
@@ -454,13 +458,13 @@ fn provisioned(plan: &Plan, transfer: &TransferPlan) -> Option<Rate> {
     }
 }
 
-/// When the first SYN left.
+/// When the first SYN was sent.
 fn began(transfer: &TransferResult) -> Option<Duration> {
     transfer.flows.iter().map(|flow| flow.start).min()
 }
 
-/// Where the interval begins that the first sample of `series` is the mean of: samples come at equal
-/// intervals, but for the last, which may come sooner. Unit: seconds.
+/// The beginning of the interval over which the first sample of `series` is the mean: samples come
+/// at equal intervals, except the last, which may come sooner. Unit: seconds.
 fn span_start(series: &Series, transfer: &TransferResult) -> f64 {
     let widest = series.time_s.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::max);
     let first = series.time_s.first().copied().unwrap_or_default();

@@ -1,16 +1,15 @@
-//! A published study as data: which figures it printed, what of ours stands beside them, and what it
-//! claimed.
+//! A published study as data: its printed figures, our values for comparison, and its claims.
 //!
 //! ```text
 //! study.toml ─► Study ─► check (against the cells of its scenarios)
 //! Record ─► Measured::add ─► (a figure's values, cell by cell) ─► Study::judge ─► Judgement per claim
 //! ```
 //!
-//! A study's scenarios are ordinary scenario files beside it. A figure is one metric of one transfer over
-//! the cells of one scenario; a claim is about cells of one figure and holds, does not hold, or cannot be
-//! told: from so few runs, or from the text.
+//! A study's scenarios are ordinary scenario files beside it. A figure is one metric of one
+//! transfer over the cells of one scenario. A claim is about cells of one figure; it holds, does
+//! not hold, or is undecided, because there are too few runs or the text is unclear.
 //!
-//! Invariant: what a claim allows stands in the file. Nothing here knows a study.
+//! Invariant: the bounds of a claim are in the file. No code here depends on a particular study.
 
 mod axis;
 mod cell;

@@ -1,19 +1,19 @@
-//! Many verdicts at once.
+//! The level of many verdicts together.
 //!
-//! Of a hundred intervals at 95 % five miss what they are about, by chance, and may decide a claim that they should
-//! not. So verdicts are given at a higher level: such that of those that are decided no more than one in twenty is
-//! decided by chance, in the mean. Source: Y. Benjamini, Y. Hochberg, "Controlling the False Discovery Rate", Journal of
-//! the Royal Statistical Society B 57, 1995.
+//! Of a hundred intervals at 95 %, five miss the true value by chance, and may decide a claim
+//! wrongly. So verdicts use a higher level: such that on average at most one in twenty of the
+//! decided ones is decided by chance. Source: Y. Benjamini, Y. Hochberg, "Controlling the False
+//! Discovery Rate", Journal of the Royal Statistical Society B 57, 1995.
 
 use crate::claim::Verdict;
 
-/// Below this nobody asks how small a chance is.
+/// Smaller chances are not distinguished.
 const CHANCE_MIN: f64 = 1e-9;
-/// Halvings of a chance's exponent: to a part in a thousand.
+/// Bisection steps for a chance's exponent: precise to one part in a thousand.
 const STEPS: u32 = 16;
 
-/// The level at which verdicts are given of which a share of `1 − level` may be decided by chance; `verdicts` say what
-/// each of them is at any level. What is open at all levels has not run, and is no test.
+/// The level of verdicts of which a share of `1 − level` may be decided by chance; `verdicts` give
+/// each one at any level. One that is open at all levels has not run, and is no test.
 pub(crate) fn level(level: f64, verdicts: &[Box<dyn Fn(f64) -> Verdict + '_>]) -> f64 {
     let share = 1.0 - level;
     let tests = verdicts.iter().filter(|verdict| verdict(0.0) != Verdict::Open);
@@ -25,7 +25,7 @@ pub(crate) fn level(level: f64, verdicts: &[Box<dyn Fn(f64) -> Verdict + '_>]) -
     1.0 - decided.map_or(part, |(rank, _)| rank * part)
 }
 
-/// The smallest chance of an error at which a verdict stands; 1 where it does not at `share`.
+/// The smallest error probability at which a verdict stands; 1 where it does not at `share`.
 fn chance(verdict: impl Fn(f64) -> Verdict, share: f64) -> f64 {
     let stands = |chance: f64| verdict(1.0 - chance) != Verdict::Open;
     if !stands(share) {
@@ -74,7 +74,7 @@ mod tests {
         assert!((level(0.95, &tests(&[0.04])) - 0.95).abs() < 1e-9);
         assert!((level(0.95, &tests(&[0.0, 0.0, 0.0])) - 0.95).abs() < 1e-9);
         assert!((level(0.95, &[]) - 0.95).abs() < 1e-9);
-        // What has not run is no test.
+        // A claim without runs is no test.
         let nothing: Box<dyn Fn(f64) -> Verdict> = Box::new(|_| Verdict::Open);
         let mut with = tests(&[0.04]);
         with.push(nothing);

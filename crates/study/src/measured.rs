@@ -1,4 +1,4 @@
-//! What all runs gave, figure by figure and cell by cell.
+//! The results of all runs, figure by figure and cell by cell.
 
 use crate::cell::{Cell, covers, joined};
 use crate::chance;
@@ -9,7 +9,7 @@ use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use std::collections::BTreeMap;
 
-/// What the runs of one cell gave for one figure.
+/// The results of one cell for one figure.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CellValue {
     /// The cell.
@@ -18,16 +18,16 @@ pub struct CellValue {
     pub values: Vec<f64>,
     /// Ideal over measured time of the same runs.
     pub efficiencies: Vec<f64>,
-    /// What physics allows of the figure in the same runs.
+    /// The physical limits of the figure in the same runs.
     pub limits: Vec<f64>,
-    /// Runs that did not give the figure.
+    /// Runs without the figure.
     pub missing: usize,
-    /// Whether another seed could have given something else.
+    /// Whether another seed could have given another result.
     pub chance: bool,
-    /// What of the values counts.
+    /// The statistic of the values.
     take: Take,
-    /// What the runs of the cell gave that this one is taken over; none where it stands for itself. What is
-    /// taken of them is 1.
+    /// The results of the cell to which this one is relative; none where it is absolute. The
+    /// statistic of those results counts as 1.
     over: Option<Box<Self>>,
 }
 
@@ -41,7 +41,7 @@ impl CellValue {
         }
     }
 
-    /// The same of its values, whatever they are taken over.
+    /// The same for its values alone, even where they are relative.
     fn alone(&self, level: f64) -> Option<Estimate> {
         let whole = (self.missing == 0).then_some(&self.values);
         let estimate = match self.take {
@@ -51,8 +51,8 @@ impl CellValue {
         Some(if self.chance { estimate } else { estimate.certain() })
     }
 
-    /// The same over what `other` gave: each value in what is taken of `other`'s. None where that is none,
-    /// or nothing.
+    /// The values relative to the result of `other`: each one divided by the statistic of `other`'s
+    /// values. None where that is missing or zero.
     fn relative_to(&self, other: &Self) -> Option<Self> {
         let unit = other.alone(0.0)?.mean;
         let in_units = |of: &Self| Self {
@@ -63,16 +63,16 @@ impl CellValue {
     }
 }
 
-/// What one run gave: a value and an efficiency for each figure of its scenario.
+/// The results of one run: a value and an efficiency for each figure of its scenario.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reading {
     cell: Cell,
-    /// Whether another seed could have given something else.
+    /// Whether another seed could have given another result.
     chance: bool,
     figures: Vec<Read>,
 }
 
-/// What a run gave for one figure.
+/// The result of a run for one figure.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Read {
     figure: String,
@@ -83,14 +83,14 @@ struct Read {
 }
 
 impl Reading {
-    /// A reading of one figure without a record, of a run in which chance has a part.
+    /// A reading of one figure without a record, for a run that depends on chance.
     #[cfg(test)]
     pub(crate) fn given(cell: Cell, figure: &str, value: Option<f64>) -> Self {
         let read = Read { figure: figure.to_owned(), value, ..Read::default() };
         Self { cell, chance: true, figures: vec![read] }
     }
 
-    /// The same of a run in which chance has none.
+    /// The same for a run that does not depend on chance.
     #[cfg(test)]
     pub(crate) fn certain(cell: Cell, figure: &str, value: f64) -> Self {
         Self { chance: false, ..Self::given(cell, figure, Some(value)) }
@@ -101,7 +101,7 @@ impl Reading {
         let here = figures
             .iter()
             .filter(|figure| figure.scenario == scenario && covers(&record.cell, &figure.at));
-        // What kernels do is never twice the same.
+        // Kernels never behave in the same way twice.
         let simulated = Place::of(record) == Place::Sim;
         let plan = Plan::from_json(&record.plan).ok().filter(|_| simulated);
         Self {
@@ -120,7 +120,7 @@ impl Reading {
     }
 }
 
-/// What all runs gave.
+/// The results of all runs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measured {
     figures: BTreeMap<String, Vec<CellValue>>,
@@ -147,8 +147,8 @@ impl Measured {
         }
     }
 
-    /// Takes the cells of `figures` over those that they are to be relative to, once all runs are added. Those
-    /// themselves are no longer there, and neither is what they are missing for.
+    /// Makes the cells of `figures` relative to the cells that they name, once all runs are added.
+    /// Those cells themselves are removed, and so are cells that lack one.
     pub fn relate(&mut self, figures: &[Figure]) {
         for figure in figures {
             let (Some(to), Some(cells)) = (&figure.relative_to, self.figures.get_mut(&figure.name))
@@ -164,7 +164,7 @@ impl Measured {
         }
     }
 
-    /// Forgets the figures of which no run gave anything: those that nobody can read where it was.
+    /// Removes the figures without a value from any run: they cannot be read in this place.
     pub fn forget_unmeasured(&mut self) {
         self.figures.retain(|_, cells| cells.iter().any(|cell| !cell.values.is_empty()));
     }
@@ -174,7 +174,7 @@ impl Measured {
         self.figures.get(figure).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The one cell of `figure` that stands at `at`.
+    /// The only cell of `figure` with the positions `at`.
     pub fn cell(&self, figure: &str, at: &Cell) -> Option<&CellValue> {
         let mut fitting = self.cells(figure).iter().filter(|known| covers(&known.cell, at));
         let cell = fitting.next()?;
@@ -199,7 +199,8 @@ mod tests {
         toml::from_str(&format!("{text}{more}")).expect("a figure")
     }
 
-    /// `ON` and `OFF` of one flow, twice as much of four, and something of eight that has nothing beside it.
+    /// `ON` and `OFF` of one flow, twice as much of four, and a value of eight without a
+    /// counterpart.
     fn related(figure: &Figure) -> Measured {
         let mut measured = Measured::default();
         let mut add = |pep: &str, flows: &str, value: Option<f64>| {
@@ -239,7 +240,7 @@ mod tests {
             let [got, wanted] = [got, wanted].map(|it| it.margin.expect("a margin"));
             assert!((got - wanted).abs() < 1e-9 && wanted > 0.1, "{got}, not {wanted}");
         }
-        // What each run gave stands in the same unit.
+        // The result of each run is in the same unit.
         assert_eq!(measured.cells("f")[0].values, [3.0, 3.3, 3.6]);
     }
 

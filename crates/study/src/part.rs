@@ -1,4 +1,4 @@
-//! What of a study is run: where, and when little time is given.
+//! The parts of a study that are run: by place, and for the quick form.
 //!
 //! ```toml
 //! [quick]                                  # with --quick
@@ -13,7 +13,7 @@
 //! set = { download = ["loss=4", "setup=NR,GW,S1"] }
 //! ```
 //!
-//! What kernels cannot do needs no word here: whoever runs the study leaves such cells out, and says why.
+//! Cells that kernels do not support need not be listed: they are left out, with the reason.
 
 use crate::study::Study;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
@@ -34,7 +34,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Where a record was measured; one that does not say so, on kernels.
+    /// The place of a record; a record without one is from kernels.
     pub fn of(record: &Record) -> Self {
         if Runner::of(record) == Runner::Sim { Self::Sim } else { Self::Lab }
     }
@@ -47,7 +47,7 @@ impl Place {
         }
     }
 
-    /// The one that this is not.
+    /// The other place.
     pub const fn other(self) -> Self {
         match self {
             Self::Sim => Self::Lab,
@@ -89,12 +89,12 @@ pub struct Here {
 }
 
 impl Study {
-    /// Whether something of it is meant to run in `place`.
+    /// Whether a part of it runs in `place`.
     pub fn runs_in(&self, place: Place) -> bool {
         self.place == place || self.here(place).is_some()
     }
 
-    /// What is set in `scenario` where it is run in `place`, in this order; none where it is not run.
+    /// The settings of `scenario` in `place`, in this order; none where it is not run.
     pub fn settings(&self, scenario: &str, place: Place, quick: bool) -> Option<Vec<String>> {
         let here = self.here(place);
         let of_place = here.map(|it| (it.seeds, &it.set, &it.without));
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(settings(&own, "a", Place::Lab, false).as_deref(), Some("x=1 seeds=5"));
         assert_eq!(settings(&own, "a", Place::Lab, true).as_deref(), Some("x=1 y=2 seeds=5"));
         assert_eq!(settings(&own, "b", Place::Lab, true).as_deref(), Some("seeds=5"));
-        // Without a quick part of its own, a place has the study's.
+        // Without a quick part of its own, a place uses the study's.
         let shared = study("[quick]\nwithout = [\"b\"]\n[lab]\n").expect("a study");
         assert_eq!(settings(&shared, "b", Place::Lab, true), None);
         assert_eq!(settings(&shared, "b", Place::Lab, false).as_deref(), Some(""));

@@ -1,7 +1,8 @@
-//! How long what is put before a link has to wait there.
+//! How long data waits in the queue before a link.
 //!
-//! A record has the bytes of each queue over time, and its plan and seed what the link could send from then on: the wait
-//! is over when it has sent as much as stood there. So it is exact also where the rate changes meanwhile.
+//! A record has the bytes of each queue over time. Its plan and its seed give what the link could
+//! send from then on: the wait ends when it has sent as much as was in the queue. So it is exact
+//! also where the rate changes meanwhile.
 
 use crate::sender::Span;
 use midhop_experiment::plan::{Crossing, Plan};
@@ -9,11 +10,12 @@ use midhop_experiment::record::Series;
 use midhop_path::Drawn;
 use midhop_units::{Duration, Instant};
 
-/// Who has not left by then waits no longer than that here.
+/// Longer waits count as this long.
 const PATIENCE: Duration = Duration::from_s(60);
 
-/// The wait that so large a `share` of the samples of `queue` within `span` does not exceed, at the link of `crossing`.
-/// Range of the share: 0 to 1. Unit: ms. None without a sample, and of a link without a limit.
+/// The quantile `share` of the waits at the link of `crossing`, over the samples of `queue` within
+/// `span`. Range of the share: 0 to 1. Unit: ms. None without a sample, and for a link without a
+/// limit.
 pub(crate) fn quantile(
     plan: &Plan,
     crossing: &Crossing,
@@ -31,7 +33,7 @@ pub(crate) fn quantile(
     Some(waits[rank.clamp(1, waits.len()) - 1] * 1e3)
 }
 
-/// What a link could have sent since its start: at rising moments, and evenly between them.
+/// What a link could have sent since its start: at ascending moments, linear in between.
 struct Sent {
     /// Moments and bytes. Unit of moments: seconds.
     points: Vec<(f64, f64)>,
@@ -53,7 +55,7 @@ impl Sent {
         }
     }
 
-    /// How long after `at` the link has sent `bytes` more. Both in seconds.
+    /// How long after `at` the link takes to send `bytes` more. Both in seconds.
     fn wait(&self, at: f64, bytes: f64) -> f64 {
         if bytes <= 0.0 {
             return 0.0;
@@ -64,7 +66,8 @@ impl Sent {
         self.between(next, |point| point.1, |point| point.0, wanted) - at
     }
 
-    /// What `of` has where `along` has `value`, which is between the points before `next` and at it.
+    /// Interpolates `of` where `along` has `value`, which is between the point before `next` and
+    /// `next`.
     fn between(
         &self,
         next: usize,
@@ -123,9 +126,9 @@ mod tests {
         near(read("\"10 Mbit/s\"", &[(1.0, 12_500.0)], 0.5), 10.0);
         near(read("\"10 Mbit/s\"", &[(1.0, 0.0)], 0.95), 0.0);
         let falling = "{ trace = [[\"0 s\", \"8 Mbit/s\"], [\"2 s\", \"4 Mbit/s\"]] }";
-        // 500 kB in the half second that is left, and as much again at half the rate.
+        // 500 kB in the remaining half second, and the rest at half the rate.
         near(read(falling, &[(1.5, 1_000_000.0)], 0.5), 1500.0);
-        // A break of a second, and 100 ms of what stood there before it.
+        // An outage of a second, and 100 ms for what was in the queue before it.
         let broken = "{ trace = [[\"0 s\", \"8 Mbit/s\"], [\"2 s\", \"0 Mbit/s\"], [\"3 s\", \"8 Mbit/s\"]] }";
         near(read(broken, &[(2.0, 100_000.0)], 0.5), 1100.0);
         near(read(broken, &[(1.9, 100_000.0)], 0.5), 100.0);

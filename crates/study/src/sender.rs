@@ -1,18 +1,18 @@
-//! How the sender over a link stood: its window and its round trips.
+//! The state of the sender over a link: its window and its round trips.
 //!
-//! Who sends over a link is a matter of the way of the data: the last proxy before it that ends connections, else
-//! the transfer's own sender.
+//! The sender over a link depends on the path of the data: it is the last proxy before the link
+//! that splits connections, otherwise the transfer's own sender.
 
 use midhop_experiment::plan::{Crossing, Plan};
 use midhop_experiment::record::{Record, Series, TransferResult};
 use midhop_units::Duration;
 
-/// Of what time samples count.
+/// The time whose samples count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
-    /// From here on.
+    /// Its beginning.
     pub from: Duration,
-    /// Until here.
+    /// Its end.
     pub until: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ impl Span {
     }
 }
 
-/// The congestion windows of the sender over `link`, of all its connections together, in the mean. Unit: bytes.
+/// The mean congestion window of the sender over `link`, summed over its connections. Unit: bytes.
 pub(crate) fn window(
     record: &Record,
     transfer: &TransferResult,
@@ -45,7 +45,7 @@ pub(crate) fn window(
     (!means.is_empty()).then(|| means.iter().sum())
 }
 
-/// The smoothed round trip that the sender over `link` has, in the mean of its connections. Unit: ms.
+/// The mean smoothed round trip of the sender over `link`, over its connections. Unit: ms.
 pub(crate) fn round_trip(
     record: &Record,
     transfer: &TransferResult,
@@ -56,8 +56,8 @@ pub(crate) fn round_trip(
     (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
 }
 
-/// The means of each curve of `quantity` that the sender over `link` has: one for a proxy, one for each connection of
-/// the transfer's own sender.
+/// The mean of each curve of `quantity` of the sender over `link`: one for a proxy, one for each
+/// connection of the transfer's own sender.
 fn means(
     record: &Record,
     transfer: &TransferResult,
@@ -74,7 +74,8 @@ fn means(
     curves.filter(of_sender).filter_map(|series| span.mean(series)).collect()
 }
 
-/// The leg of the last proxy that sends the data of `transfer` towards `link`, as curves name it.
+/// The leg of the last proxy that sends the data of `transfer` towards `link`, by its name in
+/// curves.
 fn leg_before(record: &Record, transfer: &TransferResult, link: &str) -> Option<String> {
     let plan = Plan::from_json(&record.plan).ok()?;
     let route = &plan.transfer(&transfer.name)?.route;

@@ -1,21 +1,22 @@
-//! What a transfer gets of a link that it shares, and what it leaves to others.
+//! How much of a shared link a transfer gets, and how much it leaves to others.
 //!
-//! An *equal part* is what the path carries, its limit, over the flows that have a right to it: those of the
-//! transfer, and those of cross traffic that send all the time over the same narrowest link in the same
-//! direction. A tunnel's flows stand for themselves here, however few connections carry them.
+//! An *equal part* is the limit of the path divided by the number of flows that are entitled to it:
+//! those of the transfer, and those of cross traffic that sends all the time over the same
+//! narrowest link in the same direction. Flows of a tunnel count individually, however few
+//! connections carry them.
 
 use midhop_experiment::plan::{Plan, TransferPlan};
 use midhop_experiment::record::{LinkResult, Record, Series, TransferResult};
 use midhop_units::Duration;
 
-/// What one flow has of the path of `transfer` where all have the same. Unit: Mbit/s.
+/// The equal part of one flow on the path of `transfer`. Unit: Mbit/s.
 fn equal_part(plan: &Plan, transfer: &TransferPlan) -> Option<f64> {
     let others: u32 = plan.rivals(transfer).map(|(_, flows)| flows).sum();
     let all = f64::from(transfer.work.flows().max(1)) + f64::from(others);
     Some(transfer.limit.as_ref()?.goodput.mbit_per_s() / all)
 }
 
-/// A transfer's goodput, in Mbit/s, over the equal parts of its flows. Unit: percent.
+/// A transfer's goodput, in Mbit/s, relative to the equal parts of its flows. Unit: percent.
 pub(crate) fn share(record: &Record, transfer: &TransferResult, goodput: f64) -> Option<f64> {
     let plan = Plan::from_json(&record.plan).ok()?;
     let planned = plan.transfer(&transfer.name)?;
@@ -23,8 +24,8 @@ pub(crate) fn share(record: &Record, transfer: &TransferResult, goodput: f64) ->
     (part > 0.0).then(|| goodput / part * 100.0)
 }
 
-/// What others got while the transfer ran, between `from` and `until`, over their equal parts. Unit:
-/// percent. None where there are none, or nobody noted when their data arrived.
+/// What others received while the transfer ran, between `from` and `until`, relative to their equal
+/// parts. Unit: percent. None where there are none, or their arrivals were not recorded.
 pub(crate) fn share_of_others(
     record: &Record,
     transfer: &TransferResult,
@@ -49,8 +50,8 @@ pub(crate) fn share_of_others(
     (parts > 0.0).then(|| got / parts * 100.0)
 }
 
-/// The mean of `series`, each of whose samples is of the time since the one before, from `from` to `until`.
-/// Unit of these: seconds.
+/// The mean of `series` from `from` to `until`; each sample is the mean since the one before. Unit
+/// of these: seconds.
 fn mean(series: &Series, from: f64, until: f64) -> Option<f64> {
     let (mut sum, mut before) = (0.0, 0.0);
     for (&time, &value) in series.time_s.iter().zip(&series.value) {
@@ -60,9 +61,9 @@ fn mean(series: &Series, from: f64, until: f64) -> Option<f64> {
     (until > from).then(|| sum / (until - from))
 }
 
-/// What of `resent`, in percent of what had to be sent, the losses on `link` do not explain: p / (1 − p) of
-/// it, where p is the share of the packets that the link dropped in the direction of the data. Unit:
-/// percent.
+/// The part of `resent`, in percent of what had to be sent, that the losses on `link` do not
+/// explain: they explain p / (1 − p), where p is the share of packets that the link dropped in the
+/// direction of the data. Unit: percent.
 pub(crate) fn excess(
     record: &Record,
     transfer: &TransferResult,
@@ -75,7 +76,7 @@ pub(crate) fn excess(
     (kept > 0).then(|| resent - dropped as f64 / kept as f64 * 100.0)
 }
 
-/// What became of the packets on `link` in the direction of the transfer's data.
+/// The packets on `link` in the direction of the transfer's data.
 pub(crate) fn on_the_way<'r>(
     record: &'r Record,
     transfer: &TransferResult,

@@ -1,12 +1,12 @@
-//! Several measurements of the same thing: their mean, their spread, and how sure one may be.
+//! Several measurements of the same quantity: mean, spread, and confidence.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{Continuous, ContinuousCDF, Normal, StudentsT};
 
-/// Several measurements of the same thing, in short.
+/// A summary of several measurements of the same quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many.
+    /// The number of measurements.
     pub count: usize,
     /// Their mean.
     pub mean: f64,
@@ -19,7 +19,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up `samples`; none without samples.
+    /// Summarises `samples`; none without samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let count = samples.len();
         let mean = samples.iter().sum::<f64>() / count as f64;
@@ -34,8 +34,8 @@ impl Summary {
         })
     }
 
-    /// By how much the mean may be off either way at a confidence of `level` (0.95, 0.98), by
-    /// Student's t. None with fewer than two samples or a level outside 0 to 1.
+    /// The margin of error of the mean at a confidence of `level` (0.95, 0.98), by Student's t.
+    /// None with fewer than two samples or a level outside 0 to 1.
     pub fn margin(&self, level: f64) -> Option<f64> {
         if self.count < 2 || !(0.0..1.0).contains(&level) {
             return None;
@@ -45,17 +45,17 @@ impl Summary {
         Some(t * self.deviation / (self.count as f64).sqrt())
     }
 
-    /// By how much the greatest may be off either way from what the greatest of as many is in the mean, at a
-    /// confidence of `level`, by Student's t, as if samples were distributed normally. None with fewer than two
-    /// samples or a level outside 0 to 1.
+    /// The margin of the greatest against the mean of the greatest of as many samples, at a
+    /// confidence of `level`, by Student's t, assuming normally distributed samples. None with
+    /// fewer than two samples or a level outside 0 to 1.
     pub fn margin_of_max(&self, level: f64) -> Option<f64> {
         let of_one = self.margin(level)? * (self.count as f64).sqrt();
         Some(of_one * deviation_of_max(self.count)?)
     }
 
-    /// By how much the difference of this mean and `other`'s may be off either way at a confidence of
-    /// `level`. Where one of them is of a single sample, the deviation of the other stands for both. None
-    /// where both are, or with a level outside 0 to 1.
+    /// The margin of the difference of this mean and `other`'s at a confidence of `level`. Where
+    /// one of them is of a single sample, the deviation of the other is used for both. None where
+    /// both are, or with a level outside 0 to 1.
     ///
     /// Source: B. L. Welch, Biometrika 34 (1947); degrees of freedom of F. E. Satterthwaite (1946).
     pub fn margin_against(&self, other: &Self, level: f64) -> Option<f64> {
@@ -91,7 +91,7 @@ fn deviation_of_max(count: usize) -> Option<f64> {
     let normal = Normal::new(0.0, 1.0).ok()?;
     let n = count as f64;
     let (mut first, mut second) = (0.0, 0.0);
-    // Beyond nine deviations nothing is left that a sum would notice.
+    // Beyond nine deviations, nothing contributes to the sum.
     for step in -900..900 {
         let x = (f64::from(step) + 0.5) * STEP;
         let share = n * normal.pdf(x) * normal.cdf(x).powf(n - 1.0) * STEP;

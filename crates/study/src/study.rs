@@ -1,4 +1,4 @@
-//! A study as written, what is refused of it, and what becomes of its figures and claims.
+//! A study as written, its checks, and the verdicts on its figures and claims.
 
 use crate::axis::{self, AxisWords};
 use crate::cell::{Cell, covers, joined, one};
@@ -56,10 +56,11 @@ impl Study {
         schemars::schema_for!(Self)
     }
 
-    /// Reads `text`; errors call it `file_name`. What it says of scenarios is for [`Study::check`].
+    /// Reads `text`; errors name it `file_name`. Its references to scenarios are checked by
+    /// [`Study::check`].
     ///
     /// # Errors
-    /// When it is no study: the error names the line.
+    /// When it is not a study: the error names the line.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
         let document = Document::parse(file_name, text)?;
         let study: Self = document.read()?;
@@ -67,10 +68,10 @@ impl Study {
         Ok(study)
     }
 
-    /// Holds all that is said of cells against the `cells` that each scenario has.
+    /// Checks all references to cells against the `cells` of each scenario.
     ///
     /// # Errors
-    /// One sentence, when a figure or a claim names a cell that is none or more than one.
+    /// One sentence, when a figure or a claim refers to no cell or to more than one.
     pub fn check(&self, cells: &BTreeMap<String, Vec<Cell>>) -> Result<(), String> {
         axis::check(&self.axes, cells)?;
         for figure in &self.figures {
@@ -123,30 +124,30 @@ impl Study {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
-    /// What varies along `axis`, for readers.
+    /// The name of `axis` for readers.
     pub fn axis_name<'s>(&'s self, axis: &'s str) -> &'s str {
         self.axes.get(axis).and_then(|words| words.shows.as_deref()).unwrap_or(axis)
     }
 
-    /// What `label` of `axis` stands for, for readers.
+    /// The name of `label` of `axis` for readers.
     pub fn label_name<'s>(&'s self, axis: &str, label: &'s str) -> &'s str {
         self.axes.get(axis).and_then(|words| words.names.get(label)).map_or(label, String::as_str)
     }
 
-    /// Whether `cell` is of a configuration of this project's proxy.
+    /// Whether `cell` has a configuration with this project's proxy.
     pub fn is_ours(&self, cell: &Cell) -> bool {
         let ours = |(axis, label)| self.axes.get(axis).is_some_and(|it| it.ours.contains(label));
         cell.iter().any(ours)
     }
 
-    /// Every claim with what became of it, at [the level of claims](Self::level_of_claims).
+    /// Every claim with its judgement, at [the level of claims](Self::level_of_claims).
     pub fn judge(&self, measured: &Measured) -> Vec<Judgement> {
         let level = self.level_of_claims(measured);
         self.claims.iter().map(|claim| claim.judge(measured, level)).collect()
     }
 
-    /// The level at which claims are judged, such that of those that are decided a share of `1 − confidence` may be by
-    /// chance. Range: `confidence` to 1.
+    /// The level at which claims are judged, such that a share of `1 − confidence` of the decided
+    /// ones may be decided by chance. Range: `confidence` to 1.
     pub fn level_of_claims(&self, measured: &Measured) -> f64 {
         let judged = self.claims.iter().filter(|claim| claim.is_judged());
         let verdicts: Vec<Box<dyn Fn(f64) -> Verdict>> = judged
@@ -157,7 +158,7 @@ impl Study {
         many::level(self.confidence, &verdicts)
     }
 
-    /// The same of what is published of figures.
+    /// The same for the published values of figures.
     pub fn level_of_points(&self, measured: &Measured) -> f64 {
         let published = self.figures.iter().flat_map(|figure| {
             let judged = figure.published.iter().filter(|it| it.calibrates.is_none());
@@ -171,7 +172,7 @@ impl Study {
         many::level(self.confidence, &verdicts)
     }
 
-    /// What became of each figure that is published and judged, in the order of the file.
+    /// The verdict on each published and judged value, in the order of the file.
     pub fn verdicts(&self, measured: &Measured) -> Vec<Verdict> {
         let level = self.level_of_points(measured);
         let judged =
@@ -248,7 +249,7 @@ impl Study {
 }
 
 impl Study {
-    /// Whether `figure` can be drawn against that which is called `other`.
+    /// Whether `figure` can be drawn over the one called `other`.
     ///
     /// # Errors
     /// When it cannot: one sentence, and a hint.

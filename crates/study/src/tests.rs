@@ -1,4 +1,4 @@
-//! Claims over cells, and studies that name what is not there.
+//! Claims about cells, and studies that refer to missing things.
 
 use super::*;
 use crate::statistics::Summary;
@@ -76,7 +76,7 @@ fn a_published_mean_may_be_off_by_what_its_runs_deviate() {
     assert_eq!(verdict(&of("10.8"), &ours), Verdict::Holds);
     assert_eq!(verdict(&of("11.3"), &ours), Verdict::Open);
     assert_eq!(verdict(&of("12.0"), &ours), Verdict::Fails);
-    // Without chance only what is not printed is left.
+    // Without chance, only the digits that are not printed remain.
     let mut sure = Measured::default();
     sure.add(Reading::certain(cell("pep=on"), "goodput", 10.04));
     assert_eq!(verdict(&of("10.0"), &sure), Verdict::Holds);
@@ -144,7 +144,7 @@ fn one_random_draw_decides_nothing_and_one_run_without_chance_everything() {
         assert_eq!(verdict(&text, &drawn), Verdict::Open, "{text}");
         assert_eq!(verdict(&text, &sure), truth, "{text}");
     }
-    // One of several runs in which chance had a part is enough.
+    // One of several runs with chance is enough.
     sure.add(Reading::given(cell("pep=on"), "goodput", Some(9.0)));
     assert!(sure.cells("goodput")[0].chance && !sure.cells("goodput")[1].chance);
 }
@@ -157,10 +157,10 @@ fn margins_of_differences_and_ratios_are_welchs() {
     let difference = of(&on).minus(of(&off));
     let welch = summary(&on).margin_against(&summary(&off), 0.95);
     assert_eq!((difference.mean, difference.margin), (1.5, welch));
-    // 1.13, where margins added in quadrature are 1.76 and could not tell.
+    // 1.13; margins added in quadrature would be 1.76, and leave it undecided.
     let both = measured(&[("pep=on", &on), ("pep=off", &off)]);
     assert_eq!(verdict("over = \"pep\"\nfalling = [\"on\", \"off\"]", &both), Verdict::Holds);
-    // Nearly the same as what the logarithms say, which is how records are compared.
+    // Nearly the same as by logarithms, with which records are compared.
     let logs = |samples: &[f64]| summary(&samples.iter().map(|it| it.ln()).collect::<Vec<_>>());
     let margin = logs(&on).margin_against(&logs(&off), 0.95).expect("a margin");
     let ratio = of(&on).over(of(&off)).expect("a ratio");
@@ -390,7 +390,7 @@ fn what_is_sent_again_counts_against_all_that_was_carried() {
     let segments = bytes.get() as f64 / 1448.0;
     record.transfers[0].flows[0].retransmissions = 7;
     near(resent(&record), 700.0 / segments);
-    // Proxies on the link count instead of the ends, and with what else they carried.
+    // Proxies on the link count instead of the ends, together with their other traffic.
     let leg = |bytes: Bytes| LegResult {
         link: "l".to_owned(),
         bytes,
@@ -401,7 +401,7 @@ fn what_is_sent_again_counts_against_all_that_was_carried() {
     near(resent(&record), 4000.0 / segments);
     record.legs[0] = leg(bytes + bytes + bytes);
     near(resent(&record), 4000.0 / (3.0 * segments));
-    // What began again was carried in vain.
+    // Data that was restarted was carried in vain.
     let discarded = Bytes::new(bytes.get() / 2);
     record.transfers[0].restarts = Restarts { count: 1, discarded };
     record.legs[0] = leg(bytes + discarded);
@@ -426,7 +426,7 @@ fn parts_of_a_shared_link_are_those_of_equal_flows() {
     let limit = 10.0 * 1448.0 / 1500.0;
     near(read(&record, "share"), 9.5 / limit * 100.0);
     assert_eq!(read(&record, "share-of-others"), None, "there are none");
-    // Neither what goes the other way nor what comes and goes has an equal part.
+    // Neither traffic in the other direction nor flows that begin and end have an equal part.
     let traffic = "[traffic.n]\nkind = \"bulk\"\nfrom = \"b\"\nto = \"a\"\nflows = 3\n\
         [traffic.o]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\nflows = 5\n\
         [traffic.p]\nkind = \"web\"\nfrom = \"b\"\nto = \"a\"\n";
@@ -434,7 +434,7 @@ fn parts_of_a_shared_link_are_those_of_equal_flows() {
     record.plan = scenario.plans().expect("plans")[0].to_json().expect("JSON");
     near(read(&record, "share"), 9.5 / (limit / 4.0) * 100.0);
     assert_eq!(read(&record, "share-of-others"), None, "nobody noted what came when");
-    // 6 Mbit/s of others in the half of the transfer's time that they sent, nothing before.
+    // 6 Mbit/s of others in the half of the transfer's time in which they sent; before that, none.
     record.series.push(Series {
         place: "n".to_owned(),
         time_s: vec![22.505, 30.0],
@@ -474,7 +474,7 @@ fn time_in_phases_is_that_of_the_sender_on_the_link() {
     let mut record = late();
     assert_eq!(read(&record, "recovery", ""), None, "nobody watched");
     record.transfers[0].flows[0].phases = times(500, 1500, 0, 0);
-    // Two proxies on one link count by their time; what sent nothing there has no part.
+    // Two proxies on one link count by their time; a proxy that sent nothing there does not count.
     record.legs = vec![
         leg("user", times(10, 40, 20, 30)),
         leg("user", times(20, 60, 220, 0)),
@@ -567,7 +567,7 @@ fn cells_that_are_none_are_refused() {
     let columns = STUDY.replace("metric = ", "columns = \"loss\"\nmetric = ");
     let columns = Study::parse("study.toml", &columns).expect("sound");
     assert!(columns.check(&cells(&["pep=on", "pep=off"])).unwrap_err().contains("`loss`"));
-    // What all others are taken over must be there, and has no value of its own to claim anything of.
+    // The cell to which others are relative must exist, and a claim cannot be about its own value.
     let over = |label: &str, cells: &BTreeMap<String, Vec<Cell>>| {
         let text = format!("relative_to = {{ pep = \"{label}\" }}\nmetric = ");
         let study = Study::parse("study.toml", &STUDY.replace("metric = ", &text)).expect("sound");
@@ -601,7 +601,7 @@ fn what_cannot_be_drawn_against_another_figure_is_refused() {
         let error = more(first, against, second).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     }
-    // Both stand, but there is nothing that both have.
+    // Both exist, but they have no cell in common.
     let apart = more("at = { pep = \"no\" }", "goodput", "at = { pep = \"on\" }");
     let apart = apart.map(|it| Study { claims: Vec::new(), ..it }).expect("sound");
     let apart = Study { figures: unpublished(&apart.figures), ..apart };

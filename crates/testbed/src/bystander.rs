@@ -1,4 +1,4 @@
-//! A program of others that works for a run, and ends with it.
+//! A helper program that runs beside a run, and ends with it.
 
 use crate::namespace::mortal_command;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Between two looks at whether somebody asked to stop.
+/// Interval at which a wait checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A program that runs. Dropping it ends it.
@@ -17,8 +17,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Bystander(Child);
 
 impl Bystander {
-    /// Starts `program` as `configure` asks. It ends with this process at the latest, and what a terminal interrupts is
-    /// this process and not it. That its standard output closes says that it has ended.
+    /// Starts `program` as `configure` sets it up. It ends with this process at the latest. A
+    /// signal of the terminal interrupts this process and not the program. The program counts as
+    /// ended when it closes its standard output.
     ///
     /// # Errors
     /// When there is no such program.
@@ -32,7 +33,8 @@ impl Bystander {
         command.stdout(Stdio::piped()).process_group(0).spawn().map(Self)
     }
 
-    /// Writes all of its standard input, where that is piped. It has to fit a pipe, or be read at once.
+    /// Writes `input` to its standard input, where that is piped. The input has to fit into the
+    /// pipe, or the program has to read it at once.
     ///
     /// # Errors
     /// When it has gone, or takes no input.
@@ -41,7 +43,7 @@ impl Bystander {
         self.0.stdin.take().ok_or_else(none)?.write_all(input)
     }
 
-    /// Waits for its end, and gives what it wrote; none where `interrupted` was set before.
+    /// Waits for its end, and gives its output; none where `interrupted` was set before.
     ///
     /// # Errors
     /// When a pipe cannot be read, or it cannot be waited for.

@@ -7,19 +7,19 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-/// First byte of a good answer.
+/// First byte of a report of success.
 const READY: u8 = b'+';
-/// Last byte of any. The end of the pipe is none: processes between the answering one and the starter
-/// may hold it open.
+/// Last byte of any report. The end of the pipe does not mark its end: processes between the
+/// reporting one and the starter may hold the pipe open.
 const END: u8 = 0;
 
 /// Which side of [`detach`] this process is.
 #[derive(Debug)]
 pub enum Side {
-    /// The starter, with what the background process answered: its word when ready, or why it
+    /// The starter, with the report of the background process: its message when ready, or why it
     /// failed.
     Starter(Result<String, String>),
-    /// The background process, which is to answer through this.
+    /// The background process, which has to report through this.
     Background(Answer),
 }
 
@@ -28,24 +28,24 @@ pub enum Side {
 pub struct Answer(File);
 
 impl Answer {
-    /// All is ready; `word` is for the user.
+    /// Reports that all is ready; `word` is for the user.
     pub fn ready(mut self, word: &str) {
         self.write(READY, word);
     }
 
-    /// It failed.
+    /// Reports that it failed.
     pub fn failed(mut self, why: &str) {
         self.write(b'-', why);
     }
 
     fn write(&mut self, verdict: u8, text: &str) {
-        // A starter that is gone reads nothing, which is no reason not to go on.
+        // A starter that is gone reads nothing. That is no reason to stop.
         let _ = self.0.write_all(&[&[verdict], text.as_bytes(), &[END]].concat());
     }
 }
 
-/// Goes on in a background process that has a session of its own and logs to `log`. The starter
-/// returns when the background process has answered or ended.
+/// Continues in a background process that has a session of its own and logs to `log`. The starter
+/// returns when the background process has reported or ended.
 ///
 /// # Errors
 /// When the kernel refuses a process, or the log cannot be made. The program must have one thread.

@@ -1,14 +1,14 @@
 //! Links of a plan between real kernels.
 //!
-//! A link is two virtual Ethernet pairs that meet in a hub namespace, where one thread carries
-//! frames between them as two [`midhop_path`] links, one per direction, say:
+//! A link is two virtual Ethernet pairs that meet in a hub namespace. One thread carries frames
+//! between them as two [`midhop_path`] links, one per direction, for example:
 //!
 //! ```text
 //! node A ══ veth ══ hub [ AF_PACKET → Link "up"   → AF_PACKET ] hub ══ veth ══ node B
 //!                       [ AF_PACKET ← Link "down" ← AF_PACKET ]
 //! ```
-//! Sizes count from the IP header. Frames are what the nodes sent, byte for byte, but where agents stand at an end
-//! of the link; offloads are off, so that each is one packet.
+//! Sizes count from the IP header. Frames are carried as the nodes sent them, byte for byte, unless
+//! agents stand at an end of the link. Offloads are off, so that each frame is one packet.
 //!
 //! Invariant: the emulator never guesses about its own quality. Each packet's departure is compared
 //! with the moment its link promised, and packets that the kernel dropped before the emulator saw
@@ -77,11 +77,11 @@ pub struct Wire {
     pub down: DirectionPlan,
     /// Towards the second node.
     pub up: DirectionPlan,
-    /// What thins the acknowledgements that wait before it, down and up, where something does.
+    /// The rule that thins the acknowledgements waiting before the link, down and up.
     pub ack_filters: [Option<SackRule>; 2],
     /// The agents at the first node's end, and at the second's.
     pub posts: [PostPlan; 2],
-    /// How much may come at once at most, however long its queues are.
+    /// The largest burst that the link receives, however long its queues are.
     pub burst: Bytes,
 }
 
@@ -163,11 +163,11 @@ impl Emulator {
         Ok(Self { name, begin: Some(begin), stop, thread: Some(thread) })
     }
 
-    /// Begins to carry frames. `epoch`, which may be ahead, is the moment from which the link's traces and series
-    /// count.
+    /// Begins to carry frames. Traces and series of the link count from `epoch`, which may be in
+    /// the future.
     pub fn begin(&mut self, epoch: Instant) {
         if let Some(begin) = self.begin.take() {
-            // A thread that has ended reports it when it is joined.
+            // If the thread has ended, the join reports it.
             let _ = begin.send(epoch);
         }
     }
@@ -183,7 +183,7 @@ impl Emulator {
     fn halt(&mut self) -> io::Result<WireReport> {
         let gone = || io::Error::other("its thread was gone already");
         let thread = self.thread.take().ok_or_else(gone)?;
-        // One that never began waits for this, and ends.
+        // A thread that has not begun waits for this channel, and ends when it closes.
         self.begin = None;
         self.stop.write(1)?;
         thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))

@@ -1,14 +1,17 @@
-//! Emulated machines with a kernel that nobody here built, in virtual time.
+//! Emulated machines with an independently built kernel, in virtual time.
 //!
-//! qemu counts instructions and takes each for a nanosecond; where the machine waits, its clock jumps to what comes
-//! next. Nothing of this host reaches it but its input, and its randomness is that of a seed. So two machines with
-//! the same input do the same, instruction by instruction, however busy this host is.
+//! qemu counts instructions and lets each take one nanosecond. When the machine is idle, its clock
+//! jumps to the next timer. The machine depends on nothing of this host but its input, and its
+//! randomness comes from a seed. So two machines with the same input do the same, instruction by
+//! instruction, however busy this host is.
 //!
-//! Two threads of qemu make one machine: one executes its instructions, the other lets its clock jump. By itself the
-//! other may look while the processor is halted and its last instructions are not counted yet, and the clock then
-//! jumps too far. Where qemu records a run, the two take turns. The recording itself is of no use here.
+//! Two threads of qemu run one machine: one executes its instructions, the other moves its clock
+//! forward. The second may look at the clock while the processor is halted and its last
+//! instructions are not counted yet; the clock then jumps too far. In qemu's recording mode, the
+//! two threads alternate. That is the only reason for recording; the recording itself is not used.
 //!
-//! `scripts/reference-machine` makes what such a machine starts from; its `init` runs `midhop reference inside`.
+//! `scripts/reference-machine` makes the files from which such a machine starts; its `init` runs
+//! `midhop reference inside`.
 
 use crate::bystander::Bystander;
 use midhop_units::Seed;
@@ -21,20 +24,21 @@ use std::sync::atomic::AtomicBool;
 
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
-/// Memory of a machine: it is taken from this host as the machine touches it.
+/// Memory of a machine; this host provides it page by page as the machine uses it.
 const MEMORY: &str = "2G";
-/// The kernel's parameters: its console, no mitigations, a fixed layout, and a clock that it trusts. It stirs all of
-/// this line into its randomness before it draws any, so that a seed behind it decides what it draws.
+/// The kernel's parameters: its console, no mitigations, a fixed layout, and a clock source that it
+/// trusts. The kernel mixes this whole line into its random pool before it draws from it, so that
+/// the seed at its end decides the numbers.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                            random.trust_cpu=off tsc=reliable";
-/// How much of its console an error shows. Unit: lines.
+/// The number of lines of its console that an error shows. Unit: lines.
 const LAST_LINES: usize = 5;
 
-/// Why a machine gave no output.
+/// Why a machine produced no output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// What it is to start from is not there.
+    /// The files that it starts from are missing.
     #[error("{} is no machine to start: {source}", directory.display())]
     Missing {
         /// Where it should be.
@@ -42,7 +46,7 @@ pub enum MachineError {
         /// What is missing.
         source: io::Error,
     },
-    /// A file or the emulator could not be had.
+    /// A file or the emulator could not be used.
     #[error("cannot {action}: {source}")]
     Io {
         /// What was tried.
@@ -61,7 +65,7 @@ pub enum MachineError {
     Interrupted,
 }
 
-/// A machine as it is before it is switched on.
+/// A machine that is not switched on yet.
 #[derive(Debug, Clone)]
 pub struct Machine {
     kernel: PathBuf,
@@ -70,7 +74,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One that is in `directory`: `vmlinuz`, `initramfs`, and `release` with the kernel's name.
+    /// The machine in `directory`: `vmlinuz`, `initramfs`, and `release` with the kernel's name.
     ///
     /// # Errors
     /// When one of them is not there.
@@ -95,8 +99,9 @@ impl Machine {
         &self.release
     }
 
-    /// Switches one on with `input`, and returns its output when it has switched itself off. Its randomness is that
-    /// of `seed`. Files that it takes meanwhile are in `scratch`, which is its own.
+    /// Switches on a machine with `input`, and returns its output when it has switched itself off.
+    /// Its randomness comes from `seed`. Its files during the run are in `scratch`, which no other
+    /// run may use.
     ///
     /// # Errors
     /// When there is no emulator, the machine ends without output, or `interrupted` is set.
@@ -159,7 +164,7 @@ impl Machine {
             return Err(MachineError::Interrupted);
         }
         let text = fs::read_to_string(&output).map_err(failed("read a machine's output"))?;
-        // Its last line ends: output that was cut short is none.
+        // The output ends with a newline. Without it, the output was cut short and does not count.
         if text.ends_with('\n') {
             return Ok(text);
         }

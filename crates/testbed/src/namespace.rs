@@ -77,8 +77,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace with its loopback up and set as a node of an experiment: it forwards,
-    /// answers on any path, has no duplicate-address detection and room for large windows.
+    /// Makes a namespace with its loopback up, and configures it as a node of an experiment: it
+    /// forwards, accepts asymmetric paths, has no duplicate-address detection and allows large
+    /// windows.
     ///
     /// `name` is for messages only; two namespaces may share it.
     ///
@@ -146,8 +147,8 @@ impl Namespace {
         link::set_up(self, interface)
     }
 
-    /// Frames that have come to a device and were dropped before anybody saw them, since it was made: the
-    /// kernel's queue of what a processor has to take in was full.
+    /// The number of frames that arrived at a device and were dropped before anybody received them,
+    /// since the device was made: the kernel's backlog queue was full.
     ///
     /// # Errors
     /// When there is no such device.
@@ -168,8 +169,9 @@ impl Namespace {
         link::add_address(self, interface, address, prefix)
     }
 
-    /// Lets the TCP of this host advertise an MSS of packets of no more than `size` bytes, headers without options included,
-    /// over the routes that are there. What it sends is as large as its peers advertise, and datagrams are as they are.
+    /// Limits the MSS that this host's TCP advertises over its existing routes, so that packets
+    /// have at most `size` bytes with headers without options. The size of what this host sends
+    /// depends on what its peers advertise. Datagrams are not affected.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -190,7 +192,7 @@ impl Namespace {
         link::add_route(self, destination, prefix, via)
     }
 
-    /// Tells a device the hardware address of a neighbour for good, so that it never asks.
+    /// Sets the hardware address of a neighbour permanently, so that the device never asks for it.
     ///
     /// # Errors
     /// When there is no such device.
@@ -203,8 +205,8 @@ impl Namespace {
         link::add_neighbour(self, interface, address, mac)
     }
 
-    /// Makes a device send and receive packets as they are on the wire: no segmentation or
-    /// coalescing, no checksums left to hardware.
+    /// Makes a device send and receive packets as on the wire: no segmentation or coalescing, no
+    /// checksums left to hardware.
     ///
     /// # Errors
     /// When there is no such device or it refuses.

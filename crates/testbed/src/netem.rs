@@ -1,13 +1,15 @@
-//! Links that the kernel's own netem carries, for the emulated machine of a reference: nobody here wrote it.
+//! Links that the kernel's own netem carries, for the emulated machine of a reference: an
+//! independent implementation.
 //!
 //! ```text
 //! node A ══ hub: bridge ── veth ── bridge ══ node B
 //!                      rate, queue →     → delay, loss     towards B
 //!      delay, loss ←     ← rate, queue                     towards A
 //! ```
-//! A netem counts what it delays as waiting, so that one for both would make a queue of what is on its way: rate and
-//! queue are one, delay and loss another behind it. Neither is on a node's own device, where a full queue
-//! is reported to TCP at once, as none in the middle of a path is.
+//! A netem counts the packets that it delays as queued. One netem for both would let packets in
+//! flight fill the queue, so rate and queue are one netem, and delay and loss another behind it.
+//! Neither is on a node's own device: there, a full queue is reported to TCP at once, which no
+//! queue in the middle of a path does.
 
 use crate::emulator::{Wire, WireReport};
 use crate::namespace::{Namespace, NamespaceError, veth};
@@ -25,19 +27,19 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io;
 
-/// What netem counts of a frame beside the packet that our links count. Unit: bytes.
+/// The bytes of a frame that netem counts and our links do not. Unit: bytes.
 const ETHERNET_HEADER: u64 = 14;
-/// How many packets may be on their way: more than any path holds, since what is more would be lost.
+/// Limit of packets in flight: more than any path holds, since packets beyond it would be dropped.
 const UNDER_WAY_MAX: u64 = 1_000_000;
 
-/// Why a link of netem could not be had.
+/// Why a link could not be carried by netem.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetemError {
     /// The hub's devices could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// `ip` or `tc` refused.
+    /// `ip` or `tc` failed.
     #[error("cannot {action} link {link}: {source}")]
     Tool {
         /// What was tried.
@@ -49,7 +51,7 @@ pub enum NetemError {
     },
 }
 
-/// Why netem cannot be what `plan` asks for; none where it can.
+/// Why netem cannot carry the links of `plan`; none where it can.
 pub fn refusal(plan: &Plan) -> Option<String> {
     if let Some(node) = plan.nodes.iter().find(|node| !node.agents.is_empty()) {
         return Some(format!("netem has no agents (nodes.{})", node.name));
@@ -66,7 +68,7 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     })
 }
 
-/// The first thing that a direction asks for and that netem, as it is used here, has not.
+/// The first thing that a direction needs and that netem, as it is used here, does not have.
 fn lacking(way: &DirectionPlan) -> Option<&'static str> {
     let has = [
         ("rate that changes", !matches!(way.rate, LinkRate::Trace(_)) && way.acm.is_none()),
@@ -83,7 +85,8 @@ fn lacking(way: &DirectionPlan) -> Option<&'static str> {
     has.into_iter().find(|(_, has)| !has).map(|(what, _)| what)
 }
 
-/// The probability by which each packet is lost by itself; none where losses depend on each other.
+/// The probability with which each packet is lost independently; none where losses depend on each
+/// other.
 pub fn independent_loss(way: &DirectionPlan) -> Option<Loss> {
     match way.loss.as_slice() {
         [] => Some(Loss::NONE),
@@ -92,7 +95,8 @@ pub fn independent_loss(way: &DirectionPlan) -> Option<Loss> {
     }
 }
 
-/// One link, carried by the kernel. Nothing passes before it is started and after it has reported what it did.
+/// One link, carried by the kernel. It carries nothing before it is started and after it has been
+/// finished.
 #[derive(Debug)]
 pub struct Netem {
     hub: Namespace,
@@ -101,19 +105,19 @@ pub struct Netem {
     ends: [End; 2],
 }
 
-/// Where frames for one node pass in the hub.
+/// The devices in the hub through which frames for one node pass.
 #[derive(Debug)]
 struct End {
-    /// The device to the node: delay and loss towards it.
+    /// The device to the node: applies delay and loss towards it.
     outer: String,
-    /// The device to the other end: rate and queue towards that.
+    /// The device to the other end: applies rate and queue towards that.
     inner: String,
     bridge: String,
 }
 
 impl End {
     fn new(outer: &str) -> Self {
-        // A device's name has 15 characters.
+        // A device's name has at most 15 characters.
         let short = outer.trim_start_matches("link");
         Self {
             outer: outer.to_owned(),
@@ -147,7 +151,7 @@ impl Netem {
         Ok(netem)
     }
 
-    /// Counts from `epoch`, when the run begins.
+    /// Counts from `epoch`, the start of the run.
     pub fn begin(&mut self, epoch: Instant) {
         self.epoch = epoch;
     }
@@ -155,7 +159,7 @@ impl Netem {
     /// Stops and reports what the link did.
     ///
     /// # Errors
-    /// When the queues report nothing, or a device does not go.
+    /// When the queues report nothing, or a device cannot be removed.
     pub fn finish(self, now: Instant) -> Result<WireReport, NetemError> {
         let [first, second] = &self.ends;
         let span = now.saturating_since(self.epoch);
@@ -163,7 +167,7 @@ impl Netem {
             self.report(Direction::Down, second, first, span)?,
             self.report(Direction::Up, first, second, span)?,
         ];
-        // Its peer goes with it.
+        // This removes its peer too.
         self.ip(&["link", "del", &first.inner])?;
         for end in &self.ends {
             self.ip(&["link", "del", &end.bridge])?;
@@ -178,7 +182,7 @@ impl Netem {
         })
     }
 
-    /// What one direction did, by the kernel's own counts.
+    /// The result of one direction, by the kernel's own counters.
     fn report(
         &self,
         direction: Direction,
@@ -253,9 +257,9 @@ impl Netem {
     }
 }
 
-/// Rate and queue, as `tc` takes them.
+/// The arguments of `tc` for rate and queue.
 fn before_channel(way: &DirectionPlan, mtu: u32) -> Vec<String> {
-    // netem goes on counting a packet that is being sent.
+    // netem still counts a packet that is being sent.
     let waiting = match way.queue {
         QueueLimit::Bytes(bytes) => bytes.get() / u64::from(mtu.max(1)),
         QueueLimit::Packets(packets) => packets,
@@ -270,10 +274,10 @@ fn before_channel(way: &DirectionPlan, mtu: u32) -> Vec<String> {
     words
 }
 
-/// Delay and loss, as `tc` takes them.
+/// The arguments of `tc` for delay and loss.
 fn on_channel(way: &DirectionPlan) -> Vec<String> {
     let mut words = vec!["limit".to_owned(), UNDER_WAY_MAX.to_string()];
-    // Not every `tc` knows nanoseconds by name; all read fractions.
+    // Not every `tc` knows nanoseconds by name; all accept fractions.
     let delay = way.delay.shortest().as_ns() as f64 / 1e3;
     words.extend(["delay".to_owned(), format!("{delay}us")]);
     let loss = independent_loss(way).unwrap_or(Loss::NONE);
@@ -283,7 +287,7 @@ fn on_channel(way: &DirectionPlan) -> Vec<String> {
     words
 }
 
-/// What `tc` reports of a queue.
+/// What `tc` reports of a queueing discipline.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
     bytes: u64,

@@ -1,16 +1,16 @@
-//! What the proxies' kernels know of their connections while a run goes on.
+//! Samples the kernel's TCP connections of proxies during a run.
 //!
-//! A transfer's own sender sees its leg only; behind a proxy that is the short one. The probe asks
-//! the kernel of every node with a proxy for its TCP sockets ten times a second, over the netlink
-//! family of `ss` (sock_diag(7)), and adds up those of a leg: the link that leads to the socket's
-//! remote address.
+//! A transfer's own sender knows only its own leg; behind a proxy that is the short one. The probe
+//! asks the kernel of every node with a proxy for its TCP sockets ten times a second, over the
+//! netlink family that `ss` uses (sock_diag(7)). It adds up the sockets of each leg: the link that
+//! leads to the socket's remote address.
 //!
 //! ```text
 //! node with a proxy ─ sock_diag ─┬ dump, every 100 ms ──────┐
 //!                                └ notice of each closing ──┴ Legs ─ one curve per leg, totals
 //! ```
-//! Invariants: the probe only reads; nothing of the proxy has to know of it, so any proxy can be
-//! watched. Sums never lose a connection that is gone: what it had sent again stays counted.
+//! Invariants: the probe only reads, and the proxy is not involved, so any proxy can be watched.
+//! Sums never lose a closed connection: its retransmissions stay counted.
 
 mod legs;
 
@@ -25,12 +25,12 @@ use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-/// Time between two looks, as the meter has it.
+/// Time between two samples, as in the meter.
 const INTERVAL: Duration = Duration::from_ms(100);
 
-/// How long the last look waits for notices of sockets that have ended.
+/// How long the last sample waits for notices of closed sockets.
 const NOTICES: Duration = Duration::from_s(5);
-/// Time between two tries of it.
+/// Time between two attempts of it.
 const TRY_AGAIN: Duration = Duration::from_ms(5);
 
 /// Why proxies could not be watched.
@@ -56,20 +56,20 @@ pub enum ProbeError {
     Thread(io::Error),
 }
 
-/// What a [`Probe`] saw.
+/// The results of a [`Probe`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProbeReport {
     /// One per leg that carried a connection, in the order of the nodes and links.
     pub legs: Vec<LegResult>,
-    /// `cwnd`, `rtt`, `retransmissions`, `delivery_rate`, `in_flight`, `outstanding` and `pacing_rate` of
-    /// each leg: the median of the round trips, the sum of all else.
+    /// `cwnd`, `rtt`, `retransmissions`, `delivery_rate`, `in_flight`, `outstanding` and
+    /// `pacing_rate` of each leg: the median for the round trips, the sum for all others.
     pub series: Vec<Series>,
 }
 
 /// Watches the proxies of a run. Dropping it stops it.
 #[derive(Debug)]
 pub struct Probe {
-    /// Closed to stop the thread.
+    /// Dropped to stop the thread.
     running: Sender<()>,
     thread: JoinHandle<ProbeReport>,
 }
@@ -101,7 +101,7 @@ impl Probe {
                 for node in &mut watched {
                     node.look(epoch);
                 }
-                // A late look is not made up for.
+                // A sample that is late does not make the next ones follow faster.
                 due = (due + INTERVAL).max(clock::now());
                 let left = due.saturating_since(clock::now()).into();
                 if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
@@ -122,7 +122,7 @@ impl Probe {
         Ok(Some(Self { running, thread }))
     }
 
-    /// Looks a last time and reports what it saw.
+    /// Takes the last sample and reports the results.
     pub fn finish(self) -> ProbeReport {
         drop(self.running);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -139,28 +139,30 @@ struct Watched {
 impl Watched {
     fn open(plan: &Plan, node: &PlannedNode, namespace: &Namespace) -> Result<Self, ProbeError> {
         let refused = |source| ProbeError::Refused { node: node.name.clone(), source };
-        // A netlink socket asks the namespace that it was made in, whichever thread uses it.
+        // A netlink socket reads the namespace in which it was made, whichever thread uses it.
         let (mut diag, notices) =
             namespace.run(|| Ok((Diag::open()?, Notices::open()?)))?.map_err(refused)?;
         diag.dump(|_| {}).map_err(refused)?;
         Ok(Self { diag, notices, legs: Legs::of(plan, node) })
     }
 
-    /// Adds a sample of now. `true`: every socket that is gone was counted to its end.
+    /// Adds a sample of now. Returns `true` when the final counts of every closed socket are
+    /// included.
     fn look(&mut self, epoch: Instant) -> bool {
         let legs = &mut self.legs;
-        // A look that fails is one sample less; the next one counts what this one missed.
+        // A dump that fails is one sample less; the next one includes what this one missed.
         let dumped = self.diag.dump(|socket| Seen::of(socket).iter().for_each(|it| legs.see(it)));
         let at = clock::now().saturating_since(epoch);
-        // Dumps knew most of those whose notices were lost.
+        // Some notices were lost. Dumps have included most of those sockets.
         if !self.notices.drain(|socket| Seen::of(socket).iter().for_each(|it| legs.bury(it))) {
             legs.await_no_notice();
         }
         legs.sample(at, dumped.is_ok())
     }
 
-    /// Looks until every socket that is gone was counted to its end: the kernel announces it from a queue of its
-    /// own, and on a busy machine long after the connection's peer knew.
+    /// Samples until the final counts of every closed socket are included. The kernel reports a
+    /// closed socket through a queue, on a busy machine long after the connection's peer knows of
+    /// it.
     fn last_look(&mut self, epoch: Instant) {
         let deadline = clock::now() + NOTICES;
         while !self.look(epoch) && clock::now() < deadline {

@@ -1,9 +1,10 @@
-//! A plan in, a record out.
+//! Executes a plan and makes its record.
 //!
 //! ```text
 //! build the network → modems, proxies, servers, programs → carry frames → clients → wait → take down → record
 //! ```
-//! Runs may go beside each other, each in a thread of its own. Invariant: one run's failure is its own.
+//! Several runs may be executed at once, each in a thread of its own. Invariant: the failure of a
+//! run does not affect another.
 
 mod assemble;
 mod execute;
@@ -44,7 +45,7 @@ pub enum RunError {
         /// What went wrong, with its errors.
         what: String,
     },
-    /// A tunnel between two proxies could not be had, or not be watched.
+    /// A tunnel between two proxies did not open, or could not be monitored.
     #[error("the proxy on {node} {what}")]
     Tunnel {
         /// Its node.
@@ -65,14 +66,14 @@ pub enum RunError {
     Interrupted,
 }
 
-/// How to run.
+/// Options of runs.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// A directory for files of the runs; theirs are removed when they end.
+    /// A directory for files of the runs; each run removes its own at its end.
     pub scratch: PathBuf,
     /// The program that has the `meter` command; usually this one.
     pub program: PathBuf,
-    /// Whether root's rights over the machine are there, for the record.
+    /// Whether the process has root's rights over the machine, for the record.
     pub privileged: bool,
     /// What carries frames over the links.
     pub links: Links,
@@ -83,23 +84,23 @@ pub struct RunOptions {
 /// Lateness (99th percentile) above which a link's run is invalid where the plan's round trip is
 /// short.
 pub const LATENESS: Duration = Duration::from_ms(1);
-/// For how long an emulator may do nothing in a run, though its clock ticks: less is in the lateness of packets.
+/// How long an emulator may stand still in a run in all. Shorter delays show in the lateness of packets.
 const STOOD_STILL_MAX: Duration = Duration::from_s(1);
 
-/// The largest 99th percentile of lateness on a link with which a run is valid: `least`, but where
-/// the path's round trip is long, 1 % of that. A packet late by less shifts no ACK clock that a
-/// seed would not shift further.
+/// The largest 99th percentile of lateness on a link with which a run is valid: `least`, or 1 % of
+/// the path's round trip where that is more. Less lateness changes the ACK clock no more than
+/// another seed does.
 pub fn lateness_bound(least: Duration, path_rtt: Duration) -> Duration {
     least.max(path_rtt / 100)
 }
 
-/// Whether a link of `record` was late by more than [`lateness_bound`] allows, or its emulator stood still: beside
-/// less it may be in time.
+/// Whether a link of `record` was late by more than [`lateness_bound`] allows, or its emulator
+/// stood still for too long. A repetition on a less busy machine may be in time.
 pub fn late(plan: &Plan, record: &Record, least: Duration) -> bool {
     !lateness_faults(plan, &record.links, least).is_empty()
 }
 
-/// Whether a run is not valid for its [lateness](late) alone.
+/// Whether a run is invalid only for its [lateness](late).
 pub fn only_late(plan: &Plan, record: &Record, least: Duration) -> bool {
     let of_lateness = lateness_faults(plan, &record.links, least);
     let faults = &record.validity.faults;
@@ -135,8 +136,8 @@ fn lateness_faults(plan: &Plan, links: &[LinkResult], least: Duration) -> Vec<St
     faults
 }
 
-/// For how long the emulator of a link did nothing in all, and how long was allowed, where that is too long: of
-/// packets that it never got to its lateness says nothing.
+/// How long the emulator of a link stood still in all, and how long is allowed; none within that.
+/// The lateness does not include packets that the emulator never received.
 fn stood_still(result: &LinkResult, bound: Duration) -> Option<(Duration, Duration)> {
     let time = result.lateness.as_ref()?.stood_still;
     let allowed = bound.max(STOOD_STILL_MAX);

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin, as a flag that long work looks at.
+//! Ctrl-C and similar signals, as a flag that long operations check.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use std::io;
@@ -12,9 +12,9 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// From now on these signals do not end the program; they set the flag. A second one ends it.
+    /// From now on, these signals set the flag and do not end the program. A second one ends it.
     ///
-    /// Call it while the program has one thread, so that every later one leaves the signals alone.
+    /// Call it while the program has one thread, so that every later thread blocks the signals.
     ///
     /// # Errors
     /// When no thread can be made.
@@ -32,18 +32,19 @@ impl Interrupts {
         Ok(Self { flag })
     }
 
-    /// Whether somebody has asked.
+    /// Whether such a signal has arrived.
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// What is set when somebody asks.
+    /// The flag that a signal sets.
     pub fn flag(&self) -> &AtomicBool {
         &self.flag
     }
 }
 
-/// Keeps the same signals for whoever waits for them. Call it while the program has one thread.
+/// Blocks the same signals for a thread that waits for them. Call it while the program has one
+/// thread.
 #[derive(Debug)]
 pub struct StopRequest(SigSet);
 
@@ -56,7 +57,7 @@ impl StopRequest {
         blocked().map(Self)
     }
 
-    /// Waits until somebody asks to stop.
+    /// Waits for one of these signals.
     ///
     /// # Errors
     /// When signals cannot be waited for.

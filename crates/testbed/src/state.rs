@@ -1,16 +1,17 @@
-//! What a running lab keeps on disk, and clearing up after those that died.
+//! The files of a running lab, and the removal of those that dead labs left.
 //!
 //! Each lab has one directory, named after its outer process: `<pid>-<start time>`. The start time
-//! (in clock ticks since boot, from `/proc`) makes the name unique even when process numbers come
-//! round again, so that what is dead is known for certain and what lives is never touched.
+//! (in clock ticks since boot, from `/proc`) makes the name unique even when process numbers are
+//! reused. So a dead lab is recognised with certainty, and the files of a running one are never
+//! removed.
 
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The environment variable that puts the state of labs elsewhere. Labs under one place do not see
-/// those under another.
+/// The environment variable that selects another directory for the state of labs. Labs in one
+/// directory do not see those in another.
 const PLACE: &str = "MIDHOP_STATE_DIR";
 /// The file in a lab's directory that describes it.
 const DESCRIPTION: &str = "lab.json";
@@ -75,7 +76,7 @@ impl ProcessId {
     }
 }
 
-/// What a lab reports about itself to others.
+/// The description that a lab publishes for other processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The name that a user calls it by.
@@ -116,7 +117,7 @@ impl StateDir {
         &self.path
     }
 
-    /// Notes the number of the lab's process 1.
+    /// Records the number of the lab's process 1.
     ///
     /// # Errors
     /// When the directory is not writable.
@@ -125,7 +126,7 @@ impl StateDir {
         fs::write(&path, pid.to_string()).map_err(|source| io_error("write", &path, source))
     }
 
-    /// Leaves removal to somebody else, e.g. the other half after a fork.
+    /// Leaves the removal to another process, for example the other one after a fork.
     #[must_use]
     pub fn leak(self) -> PathBuf {
         let path = self.path.clone();
@@ -154,20 +155,20 @@ pub fn describe(directory: &Path, description: &Description) -> Result<(), State
         .map_err(|source| io_error("write", &path, source))
 }
 
-/// A lab that lives.
+/// A running lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Living {
     /// Its outer process: ending it ends the lab.
     pub outer: ProcessId,
-    /// Its process 1, as the host counts.
+    /// Its process 1, by its number in the host.
     pub init: i32,
     /// Its state directory.
     pub directory: PathBuf,
-    /// What it reports about itself.
+    /// Its published description.
     pub description: Description,
 }
 
-/// All labs of this user that live and have described themselves, by name.
+/// All running labs of this user with a description, by name.
 ///
 /// # Errors
 /// When the directory of labs is not ours.
@@ -186,7 +187,7 @@ pub fn living() -> Result<Vec<Living>, StateError> {
     Ok(labs)
 }
 
-/// Where the lab called `name` logs: it outlives a lab that failed, for reading.
+/// The log file of the lab called `name`. It is kept when the lab fails, for reading.
 ///
 /// # Errors
 /// When the directory of labs is not ours.
@@ -196,11 +197,11 @@ pub fn log_file(name: &str) -> Result<PathBuf, StateError> {
     Ok(root()?.join(format!("{plain}.log")))
 }
 
-/// Removes the directories of processes that are gone. Whatever is not named as ours stays.
+/// Removes the directories of dead processes. Files with other names are kept.
 fn sweep(root: &Path) {
     for (process, path) in entries(root) {
         if !process.lives() {
-            // A second sweeper may be faster: that is as good.
+            // Another sweeper may remove it first.
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -213,7 +214,7 @@ fn entries(root: &Path) -> impl Iterator<Item = (ProcessId, PathBuf)> {
     })
 }
 
-/// The directory of all labs of this user: in memory where the system offers it.
+/// The directory of all labs of this user: in memory where the system has such a place.
 fn root() -> Result<PathBuf, StateError> {
     let user = nix::unistd::geteuid();
     let place = if let Some(directory) = env::var_os(PLACE).filter(|text| !text.is_empty()) {
@@ -227,7 +228,8 @@ fn root() -> Result<PathBuf, StateError> {
     };
     make_private(&place)?;
     let owner = fs::symlink_metadata(&place).map_err(|source| io_error("read", &place, source))?;
-    // Anyone may make directories in /tmp: one of another user, or a link, is a trap.
+    // Anyone may make directories in /tmp: a directory of another user, or a symbolic link, may be
+    // an attack.
     if owner.uid() == user.as_raw() && owner.is_dir() {
         Ok(place)
     } else {

@@ -1,6 +1,7 @@
-//! How often a test's thread has asked the system for memory, and how much it has.
+//! Counts the allocations of a test's thread, and the memory that it holds.
 //!
-//! A test program that counts makes [`Counting`] its allocator and asks [`so_far`], or [`held`], before and after:
+//! A test program makes [`Counting`] its allocator, and calls [`so_far`] or [`held`] before and
+//! after:
 //!
 //! ```
 //! use midhop_testkit::allocations::{Counting, so_far};
@@ -13,7 +14,7 @@
 //! assert_eq!(so_far() - before, 1);
 //! ```
 //!
-//! Each thread has its own count, so that tests that run beside each other do not disturb one another.
+//! Each thread has its own count, so that parallel tests do not disturb each other.
 #![expect(unsafe_code, reason = "counting allocations means being the allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,7 +25,7 @@ thread_local! {
     static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts what it is asked for. Growth in place counts as asking anew.
+/// The system's allocator with a count. Growth in place counts as a new allocation.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -33,7 +34,8 @@ pub fn so_far() -> u64 {
     ALLOCATIONS.with(Cell::get)
 }
 
-/// What this thread has been given and has not given back, less than nothing where it frees what others were given. Unit: bytes.
+/// The bytes that this thread has allocated and not freed; negative where it frees memory that
+/// other threads allocated. Unit: bytes.
 pub fn held() -> i64 {
     HELD.with(Cell::get)
 }

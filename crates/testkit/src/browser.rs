@@ -1,6 +1,6 @@
-//! Headless Chromium, for tests that look at a page.
+//! Headless Chromium, for tests that inspect a page.
 
-/// Options with which it opens one page, and asks nothing of the network for itself.
+/// Options with which it opens one page and makes no network requests of its own.
 pub const BROWSER_OPTIONS: [&str; 10] = [
     "--headless",
     "--no-sandbox",

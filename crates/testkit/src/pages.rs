@@ -1,11 +1,11 @@
 //! Pages of the book that are made from the code.
 //!
-//! They are committed, so that whoever reads the repository finds them, and a test of the crate that a page
-//! describes makes it again and compares: [`assert_page`]. With `MIDHOP_PAGES=write` the test writes the page
-//! instead.
+//! They are committed, so that readers of the repository find them. A test of the crate that a page
+//! describes makes the page again and compares: [`assert_page`]. With `MIDHOP_PAGES=write` the test
+//! writes the page instead.
 //!
-//! What stands in the book and in the README to be typed or written into a file is taken out of them by
-//! [`blocks`], and commands that their sentences name by [`mentioned`], so that tests can do it.
+//! [`blocks`] extracts commands and files from the book and the README, and [`mentioned`] the
+//! commands in their sentences, so that tests can use them.
 
 mod keys;
 
@@ -14,11 +14,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Said at the head of each page.
+/// The note at the head of each page.
 const NOTICE: &str =
     "<!-- Made from the code: MIDHOP_PAGES=write cargo test writes it again. -->\n\n";
 
-/// Compares a page under `docs/book/src/reference` with what the code says.
+/// Compares a page under `docs/book/src/reference` with the text made from the code.
 ///
 /// # Panics
 /// When they differ, or the page cannot be read or written.
@@ -26,7 +26,7 @@ pub fn assert_page(name: &str, body: &str) {
     assert_file(&folder().join(name), &format!("{NOTICE}{body}"));
 }
 
-/// Compares a committed file with what the code makes.
+/// Compares a committed file with the text made from the code.
 ///
 /// # Panics
 /// When they differ, or the file cannot be read or written.
@@ -53,7 +53,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/reference")
 }
 
-/// A program's help on its commands, each with those below it, as a page.
+/// A program's help on its commands and their subcommands, as a page.
 ///
 /// # Panics
 /// When it prints none.
@@ -82,22 +82,22 @@ fn describe(program: &Path, name: &str, command: &[&str], page: &mut String) {
 fn subcommands(help: &str) -> Vec<&str> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.trim().is_empty());
-    // What follows a name further to the right only explains it.
+    // Text further to the right of a name only explains it.
     let names =
         listed.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
 }
 
-/// Something to type, or to write into a file, and where it stands.
+/// A command or a file's content, and its document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// The document, by its path in the repository.
     pub document: String,
-    /// What stands there.
+    /// Its text.
     pub text: String,
 }
 
-/// What stands in the README and in the book's guides between fences of this language, in their order.
+/// The blocks in the README and in the book's guides between fences of this language, in order.
 ///
 /// # Panics
 /// When they cannot be read.
@@ -109,7 +109,7 @@ pub fn blocks(language: &str) -> Vec<Block> {
     documents().into_iter().flat_map(read).collect()
 }
 
-/// The README and the book's guides, each by its path in the repository, with what stands there.
+/// The README and the book's guides, each by its path in the repository, with its text.
 fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let guides = root.join("docs/book/src");
@@ -153,11 +153,11 @@ pub fn typed() -> Vec<(String, String)> {
     blocks("sh").into_iter().flat_map(lines).filter(|(_, command)| !command.is_empty()).collect()
 }
 
-/// What sentences have between backticks that begins with one of `programs`, each with its document. What
-/// stands in a block is none of it: [`typed`] has that.
+/// The texts between backticks in sentences that begin with one of `programs`, each with its
+/// document. Text in blocks is not included: that is [`typed`].
 ///
 /// # Panics
-/// As [`blocks`], and where a backtick has no other.
+/// As [`blocks`], and where a backtick is not closed.
 pub fn mentioned(programs: &[&str]) -> Vec<(String, String)> {
     let begins = |span: &str| programs.iter().any(|program| span.starts_with(program));
     let found = |(document, text): (String, String)| {
@@ -168,8 +168,8 @@ pub fn mentioned(programs: &[&str]) -> Vec<(String, String)> {
     documents().into_iter().flat_map(found).collect()
 }
 
-/// What stands between backticks outside of blocks, over the ends of lines too. One that has no other: its
-/// paragraph.
+/// The texts between backticks outside of blocks, also across lines. The error is the paragraph of
+/// a backtick that is not closed.
 fn spans(text: &str) -> Result<Vec<String>, String> {
     let mut paragraphs = vec![String::new()];
     let mut in_block = false;
@@ -194,7 +194,7 @@ fn spans(text: &str) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// What of a line is typed.
+/// The part of a line that is typed.
 fn command(line: &str) -> &str {
     let line = line.split_once("$ ").map_or(line, |(_host, typed)| typed);
     line.split_once(" #").map_or(line, |(typed, _comment)| typed).trim()

@@ -1,4 +1,4 @@
-//! JSON beside what is published of it: a schema, and numbers for quantities.
+//! Checks JSON against its published form: a schema, and numbers for quantities.
 
 use serde_json::Value;
 
@@ -8,14 +8,16 @@ const UNITS: [&str; 36] = [
     "Mb/s", "Gb/s", "B/s", "kB/s", "MB/s", "packets", "segments", "km", "%",
 ];
 
-/// Where `value` has a number with a unit as text: the path and the text of each. What is below keys of `apart` is passed over.
+/// The places where `value` has a number with a unit as text: the path and the text of each. Values
+/// below keys in `apart` are skipped.
 pub fn quantities_as_text(value: &Value, apart: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     walk(value, "", apart, &mut found);
     found
 }
 
-/// Has a JSON Schema refuse keys that it does not name. Published schemas take them, so that a later release may add some.
+/// Makes a JSON Schema refuse keys that it does not name. Published schemas accept them, so that a
+/// later release may add some.
 pub fn refuse_other_keys(schema: &mut Value) {
     match schema {
         Value::Object(keys) => {

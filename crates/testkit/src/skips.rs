@@ -1,4 +1,4 @@
-//! Tests that the machine at hand cannot run.
+//! Tests that this machine cannot run.
 
 use std::fmt::{Arguments, Display};
 use std::fs::OpenOptions;
@@ -6,21 +6,22 @@ use std::io::{self, Write};
 
 /// Reports that the running test is skipped because of `why`.
 ///
-/// Rust's test harness knows a test as passed, failed, or ignored when it was built; one that finds at
-/// run time that it lacks a privilege or a program can only return, and is counted as passed. So it
-/// calls this, which does what `MIDHOP_SKIPS` says:
+/// Rust's test harness has only passed and failed tests, and those that were ignored at build time.
+/// A test that finds at run time that it lacks a privilege or a program can only return, and counts
+/// as passed. So it calls this function, whose effect depends on `MIDHOP_SKIPS`:
 ///
-/// | `MIDHOP_SKIPS` | what becomes of the test |
+/// | `MIDHOP_SKIPS` | result of the test |
 /// |---|---|
 /// | unset | it passes, with a line on standard output (`cargo test -- --nocapture`) |
-/// | `refuse` | it fails: this machine is one where nothing may be skipped |
+/// | `refuse` | it fails: on this machine no test may be skipped |
 /// | any other | it passes, with a line appended to the file of that name, which `make test` lists |
 ///
 /// # Panics
 /// Where no test may be skipped, or the list of skipped tests cannot be written.
 #[track_caller]
 pub fn skipped(why: impl Display) {
-    // The harness runs each test on a thread of its name; a child process has it from its parent.
+    // The harness names each test's thread after the test; a child process has the name from its
+    // parent.
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test").to_owned();
     let place = std::panic::Location::caller().file();
@@ -49,7 +50,7 @@ impl Policy {
     }
 }
 
-/// One write a line: test programs may run side by side.
+/// A single write per line: test programs may run in parallel.
 fn append(file: &str, line: Arguments<'_>) -> io::Result<()> {
     let line = line.to_string().replace('\n', " ") + "\n";
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())

@@ -1,8 +1,8 @@
-//! What a skipped test comes to, seen from outside: this file starts itself again.
+//! The result of a skipped test, seen from outside: this file starts itself again.
 
 use std::process::{Command, Output};
 
-/// The test that skips itself, in a process of its own.
+/// A test that skips itself, in a process of its own.
 fn skip(variable: Option<&str>) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("this test's file"));
     command.args(["--exact", "the_one_that_skips", "--ignored", "--nocapture"]);

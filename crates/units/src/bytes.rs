@@ -1,4 +1,4 @@
-//! How much data.
+//! Amounts of data.
 
 use crate::quantity::{self, ParseQuantityError, Unit};
 use std::{fmt, iter::Sum, ops, str::FromStr};
@@ -26,7 +26,7 @@ pub struct Bytes(u64);
 impl Bytes {
     /// No data.
     pub const ZERO: Self = Self(0);
-    /// More data than anything holds.
+    /// The largest amount.
     pub const MAX: Self = Self(u64::MAX);
 
     /// This many bytes.
@@ -44,7 +44,7 @@ impl Bytes {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The sum, as large as fits.
+    /// The sum, saturating.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }

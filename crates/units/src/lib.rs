@@ -1,11 +1,11 @@
-//! Physical values as types, so that a rate is never taken for a number of bytes.
+//! Physical values as types, so that for example a rate is never used as a number of bytes.
 //!
 //! Every quantity is an integer in its base unit (bits per second, bytes, nanoseconds) or, for a
-//! probability, a fraction of one. Each is written and read as a person writes it: `20 Mbit/s`,
-//! `1.5 MB`, `600 ms`, `1 %`. [`std::fmt::Display`] and [`std::str::FromStr`] are each other's inverse.
+//! probability, a fraction of one. The text form is the one that people write: `20 Mbit/s`, `1.5
+//! MB`, `600 ms`, `1 %`. [`std::fmt::Display`] and [`std::str::FromStr`] are inverse to each other.
 //!
-//! Invariant: this crate reads no clock and draws no random numbers. Time is an [`Instant`] that the
-//! caller hands in, randomness comes from a [`Seed`] that the caller hands in.
+//! Invariant: this crate reads no clock and draws no random numbers. Time is an [`Instant`] and
+//! randomness comes from a [`Seed`], both passed by the caller.
 
 mod bytes;
 mod loss;

@@ -1,4 +1,4 @@
-//! How often a packet does not arrive.
+//! The probability of losing a packet.
 
 use crate::ParseQuantityError;
 use std::{fmt, str::FromStr};
@@ -36,7 +36,7 @@ impl Loss {
         self.0
     }
 
-    /// The loss over two stretches of path, each losing on its own.
+    /// The loss over two parts of a path with independent losses.
     pub fn then(self, next: Self) -> Self {
         Self(1.0 - (1.0 - self.0) * (1.0 - next.0))
     }

@@ -1,14 +1,14 @@
 //! Quantities as numbers, whose unit ends the key: `took_s`, `goodput_bit_per_s`, `discarded_bytes`.
 //!
-//! The serde form of a quantity is the text that a person writes, for files that people write. What programs
-//! write for programs has numbers in the base unit, by an attribute of the field:
-//! `#[serde(rename = "took_s", with = "Number::<Duration>")]`.
+//! The serde form of a quantity is text, for files that people write. Files that programs write for
+//! programs have numbers in the base unit, by an attribute of the field: `#[serde(rename =
+//! "took_s", with = "Number::<Duration>")]`.
 
 use crate::{Bytes, Duration, Rate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::marker::PhantomData;
 
-/// A quantity that a number in its base unit stands for.
+/// A quantity that a number in its base unit can represent.
 pub trait BaseUnit: Sized {
     /// The type of the number.
     type Number: Serialize + for<'de> Deserialize<'de>;
@@ -16,7 +16,7 @@ pub trait BaseUnit: Sized {
     /// The quantity in its base unit.
     fn to_number(&self) -> Self::Number;
 
-    /// The quantity that `number` stands for; none where it stands for none.
+    /// The quantity of `number`; none where it represents none.
     fn from_number(number: Self::Number) -> Option<Self>;
 }
 
@@ -29,7 +29,7 @@ impl BaseUnit for Duration {
     }
 
     fn from_number(s: f64) -> Option<Self> {
-        // Whole seconds apart: the product of all of them and 10⁹ would be rounded.
+        // Whole seconds are converted separately: multiplying the whole number by 10⁹ would round.
         let ns = |whole: f64| {
             Self::from_s(1)
                 .as_ns()
@@ -98,7 +98,7 @@ impl<Q: BaseUnit> Number<Q> {
     /// Reads the number.
     ///
     /// # Errors
-    /// When there is no number, or one that is no such quantity.
+    /// When there is no number, or it represents no such quantity.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Q, D::Error> {
         let number = Q::Number::deserialize(deserializer)?;
         Q::from_number(number).ok_or_else(|| de::Error::custom("a negative or infinite quantity"))

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct ParseQuantityError {
     /// The text as it was written.
     pub text: String,
-    /// What kind of quantity was expected, with an example.
+    /// The expected kind of quantity, with an example.
     pub expected: &'static str,
 }
 
@@ -24,8 +24,8 @@ pub(crate) type Unit = (&'static str, u64);
 
 /// Reads `text` as a non-negative decimal number followed by one of `units`.
 ///
-/// The number is scaled exactly as long as it has at most 18 digits; a rest below one base unit is
-/// rounded to nearest. A value that does not fit 64 bits is refused.
+/// The number is scaled exactly if it has at most 18 digits; a remainder below one base unit is
+/// rounded to nearest. A value that does not fit into 64 bits is refused.
 pub(crate) fn parse(
     text: &str,
     units: &[Unit],
@@ -58,8 +58,8 @@ pub(crate) fn parse(
         .ok_or_else(refused)
 }
 
-/// Writes `value` in the largest of `units` that shows it exactly with at most three decimals,
-/// else in base units. `units` run from large to small and end with the base unit.
+/// Writes `value` in the largest of `units` that represents it exactly with at most three decimals,
+/// otherwise in base units. `units` are ordered from large to small and end with the base unit.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> fmt::Result {
     let (name, scale) = units
         .iter()

@@ -1,4 +1,4 @@
-//! How fast bits move.
+//! Data rates.
 
 use crate::quantity::{self, ParseQuantityError, Unit};
 use crate::{Bytes, Duration};
@@ -25,7 +25,7 @@ const READ: &[Unit] = &[
 pub struct Rate(u64);
 
 impl Rate {
-    /// The rate at which nothing moves.
+    /// A rate of zero.
     pub const ZERO: Self = Self(0);
 
     /// A rate of `bits` per second.
@@ -48,7 +48,7 @@ impl Rate {
         self.0 as f64 / 1e6
     }
 
-    /// The rate that moves `bytes` in `time`; zero time gives the largest rate.
+    /// The rate at which `bytes` pass in `time`; zero time gives the largest rate.
     pub fn of(bytes: Bytes, time: Duration) -> Self {
         if time.is_zero() {
             return Self(u64::MAX);
@@ -57,7 +57,7 @@ impl Rate {
         Self(u64::try_from(bits).unwrap_or(u64::MAX))
     }
 
-    /// The time that `bytes` take at this rate, rounded up to a nanosecond; a rate of zero never ends.
+    /// The time for `bytes` at this rate, rounded up to a nanosecond; infinite at a rate of zero.
     pub fn time_for(self, bytes: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;

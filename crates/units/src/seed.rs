@@ -1,4 +1,4 @@
-//! Where all randomness comes from.
+//! The seeds of all randomness.
 
 use std::fmt;
 

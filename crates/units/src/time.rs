@@ -1,4 +1,4 @@
-//! Time as an argument: nothing here knows what o'clock it is.
+//! Time as an argument: nothing here reads a clock.
 
 use crate::quantity::{self, ParseQuantityError, Unit};
 use std::{fmt, iter::Sum, ops, str::FromStr};
@@ -77,7 +77,7 @@ impl Duration {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The sum, as long as fits.
+    /// The sum, saturating.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
@@ -156,7 +156,7 @@ impl FromStr for Duration {
 
 quantity::quantity_serde!(Duration, EXPECTED);
 
-/// A moment on a monotonic clock of the caller's choosing.
+/// A moment on a monotonic clock that the caller chooses.
 ///
 /// Unit: nanoseconds since that clock's start (the run's start in the simulator, the machine's in
 /// the testbed). Only differences carry meaning.

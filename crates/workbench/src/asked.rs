@@ -1,4 +1,4 @@
-//! Cells of a study that a user asks for by name.
+//! Cells of a study that a user requests by name.
 
 use crate::shipped::Bundle;
 use midhop_experiment::Plan;
@@ -33,7 +33,7 @@ impl FromStr for Asked {
     }
 }
 
-/// As it is asked for.
+/// In the form of the request.
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.scenario)?;
@@ -50,8 +50,8 @@ impl Asked {
     }
 }
 
-/// Leaves those of `plans`, of the scenario called `scenario`, that one of `asked` asks for; all where
-/// nothing is.
+/// Keeps those of `plans`, which are of the scenario called `scenario`, that one of `asked`
+/// requests; all where nothing is requested.
 pub fn keep(asked: &[Asked], scenario: &str, plans: &mut Vec<Plan>) {
     if !asked.is_empty() {
         plans.retain(|plan| asked.iter().any(|it| it.has(scenario, &plan.cell())));

@@ -1,5 +1,6 @@
-//! The way from a scenario or a study, wherever it is, to records in virtual time, and from files to records: what the
-//! program `midhop` and the Python package share, so that both run the same, refuse the same and keep the same.
+//! The common part of the program `midhop` and the Python package: from a scenario or a study, in
+//! any place, to records in virtual time, and from files to records. So both run, refuse and store
+//! the same.
 //!
 //! ```text
 //! file, text ─► scenario ─► plans ─► Simulator (an Executor of campaign) ─► records ─► tables
@@ -7,7 +8,7 @@
 //! files of records, measurements ─► Found ─► Gathered ─► records
 //! ```
 //!
-//! Invariant: nothing here prints, or knows of a terminal, of signals, or of Python.
+//! Invariant: nothing here prints, or depends on a terminal, on signals, or on Python.
 
 mod asked;
 mod outcome;

@@ -1,4 +1,4 @@
-//! What came of a study: what its runs gave, and what became of its claims.
+//! The outcome of a study: the results of its runs, and the judgements of its claims.
 
 use crate::studies::Prepared;
 use midhop_experiment::record::{Environment, Record};
@@ -13,26 +13,26 @@ use std::time::Duration;
 /// An expectation was not met.
 const UNMET: u8 = 2;
 
-/// What one run gave.
+/// The results of one run.
 #[derive(Debug)]
 pub struct Read {
     reading: Reading,
-    /// Why it is not to be believed.
+    /// Why the run is not valid.
     faults: Vec<String>,
     environment: Environment,
-    /// Of the first seed only.
+    /// The curves, for the first seed only.
     trace: Option<Trace>,
 }
 
 impl Read {
-    /// What `record`, of `plan`, gave of `study`; over time too where that is wanted and it is the first of its
-    /// cell.
+    /// The results of `record`, of `plan`, for `study`; with curves where `over_time` is set and it
+    /// is the first of its cell.
     pub fn of(study: &Prepared, plan: &Plan, record: &Record, over_time: bool) -> Self {
         let Prepared { bundle, plans, scenarios, .. } = study;
         let number = plan.number as usize;
         let scenario = &scenarios[number];
         let fault = |fault: &String| format!("{scenario}: {}: {fault}", plan.label());
-        // Seeds are the last that changes from plan to plan.
+        // The seed changes fastest from plan to plan.
         let before = number.checked_sub(1).map(|at| (&scenarios[at], plans[at].cell()));
         let first = over_time && before != Some((scenario, plan.cell()));
         Self {
@@ -44,39 +44,39 @@ impl Read {
     }
 }
 
-/// What came of a study.
+/// The outcome of a study.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Runs that were asked for.
+    /// The planned runs.
     pub runs: usize,
-    /// Runs that gave a record.
+    /// Runs with a record.
     pub finished: usize,
     /// Records that could not be written.
     pub unwritten: usize,
-    /// Why some are not to be believed.
+    /// Why some runs are not valid.
     pub faults: Vec<String>,
-    /// What they gave, figure by figure.
+    /// The results, figure by figure.
     pub measured: Measured,
-    /// What became of the claims.
+    /// The judgements of the claims.
     pub judgements: Vec<Judgement>,
-    /// Of what is published cell by cell.
+    /// The verdicts on published values, cell by cell.
     pub cells: Vec<Verdict>,
     /// The seeds of each cell that ran.
     pub seeds: Seeds,
-    /// The plan of each of them.
+    /// The plan of each cell.
     pub plans: Plans,
-    /// The scenarios with what the study sets in them there.
+    /// The scenarios with the study's settings for this place.
     pub scenarios: BTreeMap<String, Scenario>,
-    /// What the first run ran on.
+    /// The environment of the first run.
     pub environment: Option<Environment>,
     /// One run of each cell over time.
     pub traces: Vec<Trace>,
-    /// How long it all took.
+    /// The total duration.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// What the runs of `study` gave, none where one gave no record.
+    /// The outcome of the runs of `study`; a run without a record has no result.
     pub fn of(study: &Prepared, results: Vec<Option<Read>>) -> Self {
         let Prepared { bundle, place, plans, scenarios, .. } = study;
         let read = study.read.clone();
@@ -104,7 +104,8 @@ impl Outcome {
         }
         outcome.judgements = bundle.study.judge(&outcome.measured);
         if *place != bundle.study.place {
-            // What belongs elsewhere is run in part: the rest is not reported.
+            // A study that belongs in the other place is run only in part: the rest is not
+            // reported.
             outcome.judgements.retain(Judgement::is_whole);
         }
         outcome.cells = bundle.study.verdicts(&outcome.measured);
@@ -122,7 +123,7 @@ impl Outcome {
             (true, false) => 0,
         }
     }
-    /// What came of it, for programs: each figure cell by cell, and each claim with what became of it.
+    /// The outcome for programs: each figure cell by cell, and each claim with its judgement.
     pub fn to_json(&self, study: &Prepared) -> Value {
         let bundle = &study.bundle;
         json!({

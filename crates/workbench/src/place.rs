@@ -1,10 +1,10 @@
-//! Where records go.
+//! The directories of records.
 
 use midhop_campaign::try_directory;
 use midhop_failure::Failure;
 use std::path::Path;
 
-/// Makes a directory for records and tries it: better refused now than after an hour of runs.
+/// Makes a directory for records and checks it: better refused now than after an hour of runs.
 ///
 /// # Errors
 /// When no record can be written there.

@@ -1,4 +1,4 @@
-//! Records from files, as runs have left them, and measurements without a scenario, which become records.
+//! Reads records from files, and measurements without a scenario, which become records.
 
 use crate::scenario::{Changes, Source};
 use midhop_experiment::measured::{Measured, MeasuredError, limit_by, number_runs};
@@ -11,14 +11,14 @@ use serde_json::value::RawValue;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// How deep below a named directory records are looked for.
+/// The maximum depth below a named directory at which records are searched.
 const DEPTH_MAX: usize = 4;
 
-/// What to give where records are looked for.
+/// A hint on where records are.
 pub const WHERE_RECORDS_ARE: &str = "records are what `midhop lab run --out DIR` writes and `midhop lab run --json` prints; \
      `midhop meter run --json`, `midhop meter link --json` and `iperf3 --json` will do too";
 
-/// What a JSON value is.
+/// The kind of a JSON value.
 #[derive(Debug)]
 pub enum Found {
     /// A record of a run.
@@ -28,8 +28,8 @@ pub enum Found {
 }
 
 impl Found {
-    /// What is in `text`, which is called `name`: values one after another. Where it lies `among_others`, JSON of other
-    /// kinds is passed over.
+    /// The values in `text`, which is called `name`, one after another. With `among_others`, JSON
+    /// of other kinds is skipped.
     ///
     /// # Errors
     /// When it is no JSON, something else, or damaged.
@@ -69,10 +69,10 @@ impl Found {
         Ok(all)
     }
 
-    /// It as a record.
+    /// Converts it to a record.
     ///
     /// # Errors
-    /// When its numbers cannot be.
+    /// When its numbers are not possible.
     pub fn into_record(self, name: &str) -> Result<Record, Failure> {
         match self {
             Self::Record(record) => Ok(*record),
@@ -91,7 +91,7 @@ pub fn text_of(file: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Records of many places.
+/// Records from several places.
 #[derive(Debug, Default)]
 pub struct Gathered {
     records: Vec<Record>,
@@ -99,7 +99,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Adds those in `text`, which is called `name`.
+    /// Adds the records in `text`, which is called `name`.
     ///
     /// # Errors
     /// As [`Found::all`].
@@ -113,8 +113,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds those in a file, or in and below a directory, there without what lies at or below `but`, which has no link in
-    /// its path, as `place` must not have then.
+    /// Adds the records in a file, or in and below a directory. There, everything at or below `but`
+    /// is left out; neither `but` nor `place` may then have a symbolic link in its path.
     ///
     /// # Errors
     /// When something cannot be read, and as [`Found::all`].
@@ -134,12 +134,12 @@ impl Gathered {
         self.add_text(&file.display().to_string(), &text, among_others)
     }
 
-    /// What measurements do not show, in sentences.
+    /// What measurements do not show, as sentences.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The records in the order in which they were planned. Those that have no seed are numbered.
+    /// The records in the order of their plans. Those without a seed are numbered.
     pub fn into_records(self) -> Vec<Record> {
         let mut records = self.records;
         records.sort_by_cached_key(|record| {
@@ -151,10 +151,12 @@ impl Gathered {
     }
 }
 
-/// Sets what was measured without a scenario beside what the scenario in `source`, or the link that was measured, allows.
+/// Compares measurements without a scenario with the limit of the scenario in `source`, or of the
+/// link that was measured.
 ///
 /// # Errors
-/// When it is neither, has more than one cell, or has no such transfer; when no record was measured without a scenario.
+/// When it is neither, has more than one cell, or has no such transfer; when no record is a
+/// measurement without a scenario.
 pub fn limit_records(source: &Source, records: &mut [Record]) -> Result<(), Failure> {
     let name = &source.name;
     if records.iter().all(|record| Runner::of(record).runs_plans()) {
@@ -192,7 +194,7 @@ fn refused(name: &str, error: &MeasuredError) -> Failure {
     Failure::usage(format!("{name} is {error}")).hint(error.hint())
 }
 
-/// Why a text is no JSON, with what may have become of it.
+/// Why a text is not JSON, with a possible cause.
 fn no_json(name: &str, text: &str, error: &serde_json::Error) -> Failure {
     if error.is_eof() && !text.trim().is_empty() {
         return Failure::usage(format!("{name} is cut short: {error}"))
@@ -205,7 +207,7 @@ fn no_json(name: &str, text: &str, error: &serde_json::Error) -> Failure {
     failure.hint(WHERE_RECORDS_ARE)
 }
 
-/// What tells a record from other JSON, whatever its version.
+/// The properties that distinguish a record from other JSON, in any version.
 #[derive(Deserialize)]
 struct Marks {
     schema: u32,
@@ -215,7 +217,7 @@ struct Marks {
     _validity: IgnoredAny,
 }
 
-/// Every `.json` and `.jsonl` below `directory`, in the order of their names.
+/// Every `.json` and `.jsonl` file below `directory`, ordered by name.
 fn files_of_records(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     let mut directories = vec![(directory.to_owned(), 0)];

@@ -1,27 +1,27 @@
-//! Scenarios from files and from text, with what is changed in them, as plans.
+//! Scenarios from files and from text, with changes, as plans.
 
 use midhop_experiment::pep::LegCongestion;
 use midhop_experiment::{Plan, Scenario};
 use midhop_failure::Failure;
 use std::path::{Path, PathBuf};
 
-/// A scenario as it is given.
+/// A scenario as given.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: String,
     /// Its text.
     pub text: String,
-    /// Where it stands: the files that it names lie there.
+    /// Its directory, in which the files that it names are.
     pub directory: PathBuf,
 }
 
-/// What is changed in a scenario from outside.
+/// Changes of a scenario from outside.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Changes<'a> {
-    /// As the option `--set` takes them.
+    /// In the form of the option `--set`.
     pub set: &'a [String],
-    /// As the option `--vary` takes them.
+    /// In the form of the option `--vary`.
     pub vary: &'a [String],
 }
 
@@ -40,10 +40,10 @@ impl Source {
         Ok(Self { name, text, directory })
     }
 
-    /// The scenario with `changes` in it and with the files that it names.
+    /// The scenario with `changes` and with the files that it names.
     ///
     /// # Errors
-    /// When it is none, a change leads nowhere, or a file cannot be read.
+    /// When it is not valid, a change has no place, or a file cannot be read.
     pub fn scenario(&self, changes: Changes<'_>) -> Result<Scenario, Failure> {
         let mut scenario = Scenario::parse(&self.name, &self.text)?;
         for assignment in changes.set {
@@ -56,7 +56,7 @@ impl Source {
         Ok(scenario)
     }
 
-    /// The plans of all runs, where the simulator can run them and there are some.
+    /// The plans of all runs, where the simulator can run them and there are any.
     ///
     /// # Errors
     /// As [`Source::scenario`] and [`simulable_plans`]; when there are none.
@@ -64,7 +64,7 @@ impl Source {
         self.not_none(simulable_plans(&self.scenario(changes)?)?)
     }
 
-    /// The same where the laboratory may run them.
+    /// The same for the laboratory.
     ///
     /// # Errors
     /// As [`Source::scenario`] and [`runnable_plans`]; when there are none.
@@ -84,7 +84,7 @@ impl Source {
     }
 }
 
-/// Reads the files that a scenario names, which lie beside its `own`.
+/// Reads the files that a scenario names, which are beside the file `own`.
 ///
 /// # Errors
 /// When one cannot be read.
@@ -105,7 +105,7 @@ fn supply(scenario: &mut Scenario, directory: &Path, own: &str) -> Result<(), Fa
     Ok(())
 }
 
-/// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.
+/// The plans of all runs, where `midhopd` accepts the table of each proxy in them.
 ///
 /// # Errors
 /// When it is not, or a cell cannot be run.
@@ -119,7 +119,8 @@ fn plans_with(scenario: &Scenario, legs: LegCongestion) -> Result<Vec<Plan>, Fai
     Ok(plans)
 }
 
-/// The same, when the simulator can run them: what it cannot is reported with its place in the scenario.
+/// The same, where the simulator can run them: what it does not support is reported with its
+/// position in the scenario.
 ///
 /// # Errors
 /// When it cannot.

@@ -1,4 +1,4 @@
-//! The studies that come with the program, and those in a directory.
+//! The built-in studies, and those in a directory.
 
 use crate::scenario::supply_files;
 use midhop_experiment::Scenario;
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 /// A study and the texts of its scenarios.
 #[derive(Debug)]
 pub struct Bundle {
-    /// What the user calls it.
+    /// The user's name for it.
     pub name: String,
-    /// What it prints and claims.
+    /// Its figures and claims.
     pub study: Study,
     scenarios: BTreeMap<String, Scenario>,
     beside: Beside,
 }
 
-/// Where the files are that its scenarios name.
+/// The place of the files that its scenarios name.
 #[derive(Debug)]
 enum Beside {
-    /// In the directory where it was read.
+    /// In the directory from which it was read.
     Directory(PathBuf),
     /// In the program.
     Program(&'static [Text]),
@@ -29,12 +29,12 @@ enum Beside {
 
 type Text = (&'static str, &'static str);
 
-/// A study that comes with the program, as its files were when that was built.
+/// A built-in study, with its files as they were at build time.
 struct Shipped {
     name: &'static str,
     study: &'static str,
     scenarios: &'static [Text],
-    /// What its scenarios name, such as recordings.
+    /// The files that its scenarios name, such as recordings.
     files: &'static [Text],
 }
 
@@ -85,7 +85,7 @@ const SHIPPED: [Shipped; 8] = [
     shipped!("splitting-today", "cells", "open", "heuristic", "gain"),
 ];
 
-/// The names of the studies that come with the program.
+/// The names of the built-in studies.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().map(|shipped| shipped.name)
 }
@@ -145,10 +145,10 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Hands a scenario of it, called `name`, the files that it names, which lie beside it.
+    /// Supplies a scenario of it, called `name`, with the files that it names, which are beside it.
     ///
     /// # Errors
-    /// When one cannot be read, or does not come with the program as the study does.
+    /// When one cannot be read, or is not built in although the study is.
     pub fn supply(&self, name: &str, scenario: &mut Scenario) -> Result<(), Failure> {
         let own = format!("{name}.toml");
         let known = match &self.beside {
@@ -167,7 +167,8 @@ impl Bundle {
         Ok(())
     }
 
-    /// What its directory among records of several studies is called: its name without what leads to it.
+    /// The name of its directory among records of several studies: its name without parent
+    /// directories.
     pub fn directory_name(&self) -> &str {
         Path::new(&self.name).file_name().and_then(|name| name.to_str()).unwrap_or("study")
     }
@@ -177,12 +178,12 @@ impl Bundle {
         self.scenarios.get(name)
     }
 
-    /// All its scenarios by their names.
+    /// All its scenarios by name.
     pub fn all(&self) -> &BTreeMap<String, Scenario> {
         &self.scenarios
     }
 
-    /// Its scenarios that run in `place`, in the order of the study, each with what has to be set in it.
+    /// Its scenarios that run in `place`, in the order of the study, each with its settings.
     pub fn scenarios(
         &self,
         place: Place,

@@ -1,22 +1,22 @@
-//! The two sides of a comparison, by the places where their records lie.
+//! The two sides of a comparison, by the places of their records.
 
 use crate::reading::{Gathered, WHERE_RECORDS_ARE};
 use midhop_experiment::record::Record;
 use midhop_failure::Failure;
 use std::path::{Path, PathBuf};
 
-/// One side: a file, or a directory. Where the other side lies in it, as a study's records of the laboratory lie in the
-/// directory of those of the simulator, it is what else is there.
+/// One side: a file, or a directory. Where the other side is inside it, as a study's records of the
+/// laboratory are inside the directory of those of the simulator, this side is the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     place: PathBuf,
     but: Option<PathBuf>,
 }
 
 impl Side {
-    /// The side at `own` of a comparison with what is at `other`.
+    /// The side at `own` of a comparison with `other`.
     pub fn of(own: &Path, other: &Path) -> Self {
         let resolved = |path: &Path| path.canonicalize().ok();
         let inside = resolved(own).zip(resolved(other));
@@ -37,7 +37,7 @@ impl Side {
         into.add_place(&self.place, self.but.as_deref())
     }
 
-    /// The records of `gathered`, which are all that this side has.
+    /// The records of `gathered`, as those of this side.
     ///
     /// # Errors
     /// When there is none.

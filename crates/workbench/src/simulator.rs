@@ -1,4 +1,4 @@
-//! The simulator as what a campaign runs plans with.
+//! The simulator as a campaign's executor.
 
 use midhop_campaign::Executor;
 use midhop_experiment::Plan;
@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// How many processors there are to run on.
+/// The number of available processors.
 pub fn processors() -> usize {
     available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Those who watch a run.
+/// The watchers of a run.
 pub type Watchers = io::Result<Vec<Box<dyn Watcher>>>;
 
 /// Runs plans in virtual time.
 pub struct Simulator<'w> {
-    /// Who watches the run of a plan.
+    /// Makes the watchers of a plan's run.
     pub watch: &'w (dyn Fn(&Plan) -> Watchers + Sync),
     /// Whether records keep their curves over time.
     pub curves: bool,
 }
 
 impl Simulator<'_> {
-    /// One whose runs nobody watches, and whose records are whole.
+    /// A simulator without watchers, whose records are complete.
     pub fn unwatched() -> Self {
         Self { watch: &|_| Ok(Vec::new()), curves: true }
     }
@@ -38,7 +38,7 @@ impl Simulator<'_> {
 impl Executor for Simulator<'_> {
     type Error = RunError;
 
-    /// One run, and what the wall clock and the machine have to add.
+    /// One run, with the wall clock and the machine added to its record.
     fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Record, RunError> {
         let (began, started) = (Instant::now(), SystemTime::now());
         let interrupted = || stop.load(Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Executor for Simulator<'_> {
     }
 }
 
-/// What a run costs, in packets and links: about, and only compared with other runs.
+/// The cost of a run, in packets and links: an estimate, only for comparison with other runs.
 pub fn weight(plan: &Plan) -> u64 {
     const PACKET_BYTES: u64 = 1448;
     const BUILDING: u64 = 500;

@@ -1,4 +1,4 @@
-//! What of a study is run, and where.
+//! The runs of a study, by place.
 
 use crate::asked::{self, Asked};
 use crate::scenario::{runnable_plans, simulable_plans};
@@ -8,26 +8,27 @@ use midhop_failure::Failure;
 use midhop_study::Place;
 use std::collections::BTreeMap;
 
-/// A study with all that is to be run of it in one place.
+/// A study with all its runs in one place.
 #[derive(Debug)]
 pub struct Prepared {
     /// The study.
     pub bundle: Bundle,
-    /// Where it is run.
+    /// The place.
     pub place: Place,
     /// All its runs.
     pub plans: Vec<Plan>,
     /// The scenario of each plan.
     pub scenarios: Vec<String>,
-    /// Every scenario by its name, with what the study sets in it there.
+    /// Every scenario by name, with the study's settings for that place.
     pub read: BTreeMap<String, Scenario>,
-    /// What cannot be run there, and why.
+    /// The runs that are left out there, and why.
     pub left_out: Vec<String>,
 }
 
 impl Prepared {
-    /// Resolves the runs of a study for `place`: less of it where it is `quick`, with so many `seeds` for each cell where
-    /// they are given, and only the `cells` that are asked for where some are.
+    /// Resolves the runs of a study for `place`: the quick form where it is `quick`, with so many
+    /// `seeds` for each cell where they are given, and only the requested `cells` where there are
+    /// any.
     ///
     /// # Errors
     /// When a scenario of it cannot be run, or it has no such cell.

@@ -6,8 +6,8 @@ use midhop_report::{Columns, WriteError};
 use std::fs;
 use std::path::Path;
 
-/// Writes `runs` and `cells`, as CSV and as Parquet, into `directory`, each whole or not at all; intervals of means
-/// have the confidence `level`.
+/// Writes `runs` and `cells`, as CSV and as Parquet, into `directory`, each completely or not at
+/// all; intervals of means have the confidence `level`.
 ///
 /// # Errors
 /// When one cannot be written.

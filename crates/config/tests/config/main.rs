@@ -1,4 +1,4 @@
-//! What is read of TOML, and what somebody who wrote it wrongly gets to read.
+//! How TOML is read, and the messages for mistakes in it.
 
 mod messages;
 mod properties;

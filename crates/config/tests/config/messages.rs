@@ -1,4 +1,4 @@
-//! What somebody who made a mistake gets to read, word for word.
+//! The complete messages for mistakes.
 
 use insta::assert_snapshot;
 use midhop_config::{ConfigError, Document, KeyPath, read_str};
@@ -60,7 +60,7 @@ enum Action {
     Bypass,
 }
 
-/// What is printed for `text`: the error, then its hint.
+/// The output for `text`: the error, then its hint.
 fn printed(text: &str) -> String {
     let error: ConfigError = read_str::<File>("lab.toml", text).expect_err("it is wrong");
     match &error.hint {

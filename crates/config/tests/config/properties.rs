@@ -1,4 +1,4 @@
-//! No text panics, and no error points outside its text.
+//! No text panics, and every error's position is inside its text.
 
 use midhop_config::{Document, KeyPath, read_str};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ enum Choice {
     Four { x: f64 },
 }
 
-/// Texts that look enough like TOML to get past the first character.
+/// Texts that are similar enough to TOML that parsing does not fail at the first character.
 fn toml_like() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("a"),

@@ -1,4 +1,4 @@
-//! Agents that repair losses on the path by the sequence numbers of the TCP that passes.
+//! Agents that repair losses on the path by the sequence numbers of passing TCP segments.
 
 use super::{AgentKind, AgentSpec};
 use crate::spec::{NO_PEP, NodeSpec, Spec};
@@ -85,7 +85,7 @@ impl From<&DProxy> for DProxySettings {
     }
 }
 
-/// What is wrong with a table: the key, what, and a hint.
+/// A fault of a table: the key, the problem, and a hint.
 pub(super) type Wrong = (&'static str, String, Option<String>);
 
 /// A snoop agent before these links.
@@ -103,7 +103,7 @@ pub(super) fn snoop(written: &AgentSpec, links: Vec<String>) -> Result<Snoop, Wr
     })
 }
 
-/// A D-Proxy whose table is right; its peer is not known yet.
+/// A D-Proxy whose table is valid; its peer is not known yet.
 pub(super) fn d_proxy(written: &AgentSpec) -> Result<DProxy, Wrong> {
     let default = DProxy::default();
     match written.peers.as_deref() {
@@ -126,10 +126,10 @@ pub(super) fn d_proxy(written: &AgentSpec) -> Result<DProxy, Wrong> {
     })
 }
 
-/// The node at which a D-Proxy's other half stands.
+/// The node of a D-Proxy's other half.
 ///
 /// # Errors
-/// What is wrong with where the two are, and a hint.
+/// The problem with the places of the two, and a hint.
 pub(super) fn peer(
     spec: &Spec,
     node: &str,
@@ -154,7 +154,7 @@ pub(super) fn peer(
     }
 }
 
-/// Why an agent of this kind cannot stand at a node.
+/// Why an agent of this kind cannot be at a node.
 pub(super) fn refusal(
     node: &NodeSpec,
     agent: &str,

@@ -1,4 +1,4 @@
-//! How far a model is from a recording.
+//! The distance of a model from a recording.
 
 use super::grid::Grid;
 use super::portrait::{Seen, changes, lags, means, quantile};
@@ -70,7 +70,7 @@ pub(super) fn distance(model: &[Seen], recording: &Seen) -> (f64, Vec<Part>) {
         let autocorrelation = both.iter().sum::<f64>() / both.len().max(1) as f64;
         add(&format!("{name} autocorrelation"), (!both.is_empty()).then_some(autocorrelation));
         if let Some(grid) = recording.grid() {
-            // A model without a grid has no steps on it.
+            // A model without a grid has no steps on one.
             let mut ours: Vec<f64> =
                 model.iter().filter_map(Seen::grid).flat_map(|it| steps(&it).clone()).collect();
             if ours.is_empty() {
@@ -89,7 +89,8 @@ pub(super) fn distance(model: &[Seen], recording: &Seen) -> (f64, Vec<Part>) {
     (mean, parts)
 }
 
-/// The area between two quantile functions; none where one has no values. Source: Vallender 1974 (one dimension).
+/// The area between two quantile functions; none where one has no values. Source: Vallender 1974
+/// (one dimension).
 pub(super) fn wasserstein(one: &[f64], other: &[f64]) -> Option<f64> {
     const SHARES: usize = 1000;
     let sorted = |values: &[f64]| {

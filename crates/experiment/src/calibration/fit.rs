@@ -1,4 +1,4 @@
-//! A link fitted to a recording.
+//! Fits a link to a recording.
 
 use super::grid::{Grid, PERIOD_S};
 use super::portrait::{RATE_BIN_S, Seen, quantile};
@@ -12,11 +12,11 @@ use midhop_path::switch::Switch;
 use midhop_units::{Duration, Loss, Number, Rate};
 use serde::Serialize;
 
-/// A break is less than this share of the median rate.
+/// A break has a rate below this share of the median rate.
 const BREAK_SHARE: f64 = 0.2;
-/// How far from a boundary a break may begin. Unit: bins of the rate.
+/// The maximum distance of a break's beginning from a boundary. Unit: bins of the rate.
 const NEAR: usize = 25;
-/// A grid's slot whose beginning was not seen is left out.
+/// The length of a grid's slot. A slot whose beginning was not recorded is left out.
 const SLOT_TENTHS: usize = 150;
 
 /// The keys of a link that is drawn anew every 15 s, as they follow from a recording.
@@ -54,7 +54,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Fits a link to what was seen, on a grid that was found; none without rates.
+    /// Fits a link to samples, on a grid where one was found; none without rates.
     pub(super) fn of(seen: &Seen, grid: Option<&Grid>) -> Option<Self> {
         let seconds = seen.seconds();
         if seconds.is_empty() {
@@ -65,7 +65,7 @@ impl Fit {
         let phase = grid.map(|grid| (grid.phase.as_s_f64() * 10.0).round() as usize);
         let slots = |values: &[f64]| -> Vec<f64> {
             let Some(phase) = phase else { return vec![median(values)] };
-            // The slot before the first boundary counts where most of it was seen.
+            // The slot before the first boundary counts if most of it was recorded.
             let begins = (phase % SLOT_TENTHS..values.len()).step_by(SLOT_TENTHS);
             let begins = std::iter::once(0).chain(begins);
             let slot = |begin: usize| {
@@ -108,7 +108,7 @@ impl Fit {
         })
     }
 
-    /// A link that never changes, with the means of what was seen; none without rates.
+    /// A constant link with the means of the samples; none without rates.
     pub(super) fn fixed(seen: &Seen) -> Option<DirectionSpec> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let rate = Rate::from_bits_per_s(mean(&seen.seconds()) as u64);
@@ -116,7 +116,7 @@ impl Fit {
         (rate > Rate::ZERO).then(|| spec(rate, Some(delay), seen.losses(), None))
     }
 
-    /// The link as it is written.
+    /// The link's description.
     pub fn spec(&self) -> DirectionSpec {
         let slots = self.first.map(|first| ReconfigurationSpec {
             every: Some(Duration::from_s_f64(PERIOD_S)),
@@ -127,13 +127,13 @@ impl Fit {
             rate_factor_max: Some(self.rate_factor_max),
             interruption_min: Some(self.interruption_min),
             interruption_max: Some(self.interruption_max),
-            // A recorded delay that jumps and falls again was held, not lost.
+            // A recorded delay that jumps and falls again shows that packets were held, not lost.
             lossy_share: Some(Loss::NONE),
         });
         spec(self.rate, self.delay, self.loss_ratio, slots)
     }
 
-    /// The link as a person writes it in a scenario.
+    /// The link in the form of a scenario.
     pub fn toml(&self) -> String {
         let mut text = format!("rate = \"{}\"\n", self.rate);
         if let Some(delay) = self.delay {
@@ -178,7 +178,7 @@ fn spec(
     }
 }
 
-/// The shortest and the longest time near a boundary in which next to nothing passed.
+/// The shortest and the longest time near a boundary in which almost nothing passed.
 fn breaks(seen: &Seen, grid: Option<&Grid>, median: f64) -> (Duration, Duration) {
     let Some(grid) = grid else { return (Duration::ZERO, Duration::ZERO) };
     let period = (PERIOD_S / RATE_BIN_S).round() as usize;

@@ -1,17 +1,18 @@
-//! The grid of 15 s on which constellations assign satellites anew: found by itself, and how large its steps are.
+//! The grid of 15 s on which constellations reassign satellites: how to detect it, and how large
+//! its steps are.
 
 use super::portrait::Distribution;
 use midhop_units::{Duration, Number};
 use serde::Serialize;
 
-/// From one reconfiguration to the next. Unit: seconds.
+/// Time between reconfigurations. Unit: seconds.
 pub(super) const PERIOD_S: f64 = 15.0;
-/// Phases that are tried in one period: one each 100 ms.
+/// Number of phases that are tried in one period: one each 100 ms.
 const PHASES: usize = 150;
-/// What is compared on either side of a boundary: this much, up to this near. Unit: 100 ms.
+/// How much is compared on either side of a boundary, and how near to it. Unit: 100 ms.
 const WINDOW: usize = 30;
 const GUARD: usize = 3;
-/// By how much the steps at the grid must exceed those at other times.
+/// The minimum ratio of the steps on the grid to those at other times.
 const SHARPNESS_MIN: f64 = 1.5;
 
 /// A grid of 15 s, and the steps on it.
@@ -35,7 +36,8 @@ pub struct Grid {
     pub(super) delay_steps: Vec<f64>,
 }
 
-/// Looks for a grid in rates and delays, means over 100 ms each; none where no phase stands out.
+/// Looks for a grid in rates and delays, which are means over 100 ms; none where no phase stands
+/// out.
 pub(super) fn find(rate: &[f64], delay: &[f64]) -> Option<Grid> {
     let scores: Vec<f64> = (0..PHASES)
         .map(|phase| score(rate, phase).unwrap_or(0.0) + score(delay, phase).unwrap_or(0.0))
@@ -49,7 +51,8 @@ pub(super) fn find(rate: &[f64], delay: &[f64]) -> Option<Grid> {
     if best <= 1e-6 || sharpness < SHARPNESS_MIN {
         return None;
     }
-    // Phases on either side see much of the same step: the middle of those that are nearly as good is the boundary.
+    // Neighbouring phases see much of the same step: the boundary is in the middle of those that
+    // are nearly as good.
     let good: Vec<f64> = (0..PHASES)
         .filter_map(|at| {
             let offset = (at + PHASES - phase + PHASES / 2) % PHASES;
@@ -73,7 +76,7 @@ pub(super) fn find(rate: &[f64], delay: &[f64]) -> Option<Grid> {
 }
 
 impl Grid {
-    /// The steps of several grids together; the phase is that of the first.
+    /// The steps of several grids together, with the phase of the first.
     pub(super) fn together(grids: Vec<Self>) -> Option<Self> {
         let first = grids.first()?;
         let rate_steps: Vec<f64> = grids.iter().flat_map(|it| it.rate_steps.clone()).collect();
@@ -91,7 +94,8 @@ impl Grid {
     }
 }
 
-/// The mean step at a phase over the mean of all, so that rates and delays count alike.
+/// The mean step at a phase relative to the mean over all phases, so that rates and delays count
+/// alike.
 fn score(values: &[f64], phase: usize) -> Option<f64> {
     let found = steps(values, phase);
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -101,7 +105,7 @@ fn score(values: &[f64], phase: usize) -> Option<f64> {
     Some(found.iter().map(|step| step.abs()).sum::<f64>() / found.len() as f64 / mean)
 }
 
-/// From the median before each boundary to that after it.
+/// The change from the median before each boundary to the median after it.
 fn steps(values: &[f64], phase: usize) -> Vec<f64> {
     let median = |values: &[f64]| {
         let mut sorted = values.to_vec();

@@ -1,16 +1,18 @@
-//! What a description of a link looks like from outside: its draws as rates, and probes sent over it.
+//! Samples of a link's description: its draws as rates, and probes sent over it.
 
 use super::portrait::{PROBE_S, RATE_BIN_S, Seen};
 use midhop_path::recorded::LossSample;
 use midhop_path::{Direction, DirectionSpec, Drawn, Link, ResolveError};
 use midhop_units::{Bytes, Duration, Instant, Seed};
 
-/// A probe, as irtt sends them. Unit: bytes.
+/// The size of a probe, as in irtt. Unit: bytes.
 const PROBE_BYTES: Bytes = Bytes::new(88);
-/// Links are seen from this much after their start on: the first slot is cut short. Unit: seconds.
+/// Links are sampled from this time after their start on: their first slot is cut short. Unit:
+/// seconds.
 const BEGINS_S: u64 = 30;
 
-/// `seeds` times of a link, each as long as `span`; with rates, delays and losses where those are asked for.
+/// The samples of a link for `seeds` seeds, each as long as `span`; rates, delays and losses only
+/// where requested.
 pub(super) fn realisations(
     spec: &DirectionSpec,
     direction: Direction,
@@ -43,7 +45,7 @@ pub(super) fn realisations(
     Ok((1..=seeds).map(seen).collect())
 }
 
-/// What gets through in each bin. Unit: bit/s.
+/// The rate of arrivals in each bin. Unit: bit/s.
 fn rates(mut drawn: Drawn, begin: Instant, bins: usize) -> Vec<f64> {
     let bin = Duration::from_s_f64(RATE_BIN_S);
     drawn.seek(begin);
@@ -70,7 +72,7 @@ fn rates(mut drawn: Drawn, begin: Instant, bins: usize) -> Vec<f64> {
     rates
 }
 
-/// Sends a probe each [`PROBE_S`]; a lost one shows the delay before it.
+/// Sends a probe each [`PROBE_S`]; a lost one counts with the delay of the one before it.
 fn probe(link: &mut Link<u64>, begin: Instant, probes: u64, seen: &mut Seen) {
     let every = Duration::from_s_f64(PROBE_S);
     let mut arrived: Vec<Option<f64>> = vec![None; probes as usize];

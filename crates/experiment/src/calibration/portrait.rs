@@ -1,4 +1,4 @@
-//! What is seen of a link over time, and its figures.
+//! Samples of a link over time, and their figures.
 
 use super::grid::{self, Grid};
 use midhop_path::Direction;
@@ -6,15 +6,15 @@ use midhop_path::recorded::{LossSample, Recording};
 use midhop_units::Duration;
 use serde::Serialize;
 
-/// Rates are means over this. Unit: seconds.
+/// The bin of rates. Unit: seconds.
 pub(super) const RATE_BIN_S: f64 = 0.02;
-/// Delays are probed so often. Unit: seconds.
+/// The interval of delay probes. Unit: seconds.
 pub(super) const PROBE_S: f64 = 0.01;
-/// Bins of a rate in a second, which is what its distribution is of.
+/// Bins of a rate in a second, over whose mean the distribution is taken.
 const SECOND: usize = 50;
-/// Probes in 100 ms, the mean of which is what the distribution of delays is of.
+/// Probes in 100 ms, over whose mean the distribution of delays is taken.
 const TENTH: usize = 10;
-/// The lags whose autocorrelation is shown. Unit: seconds.
+/// The lags of the autocorrelation. Unit: seconds.
 const LAGS_S: [usize; 6] = [1, 2, 3, 5, 10, 15];
 
 /// A link over a time.
@@ -28,7 +28,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Several recordings of one link that begin together: each quantity from the first that has it.
+    /// Several recordings of one link that begin together: each quantity comes from the first that
+    /// has it.
     pub(super) fn of(recordings: &[Recording], direction: Direction) -> Self {
         let mut seen = Self::default();
         for recording in recordings {
@@ -55,7 +56,7 @@ impl Seen {
                 seen.losses.clone_from(&recording.losses);
             }
         }
-        // What was recorded of both is looked at together.
+        // Only the time in which both were recorded is used.
         let ends: Vec<f64> =
             [seen.rate.len() as f64 * RATE_BIN_S, seen.delay.len() as f64 * PROBE_S]
                 .into_iter()
@@ -129,7 +130,7 @@ impl Seen {
     }
 }
 
-/// Adds a rate that held from one time to another to bins.
+/// Adds a rate that held from one time to another to the bins.
 fn spread(bins: &mut [f64], from: f64, until: f64, rate: f64) {
     let mut bin = (from / RATE_BIN_S) as usize;
     while bin < bins.len() && (bin as f64) * RATE_BIN_S < until {
@@ -140,14 +141,14 @@ fn spread(bins: &mut [f64], from: f64, until: f64, rate: f64) {
     }
 }
 
-/// Delays at each probe: the last that was seen by then.
+/// The delay at each probe: the last one known by then.
 fn held(delays: &[(Duration, Duration)]) -> Vec<f64> {
     let Some((end, _)) = delays.last() else { return Vec::new() };
     let count = (end.as_s_f64() / PROBE_S) as usize + 1;
     let mut at = 0;
     (0..count)
         .map(|probe| {
-            // Half a step of grace: a sample of 10 ms stands at its own probe.
+            // Half a step of tolerance: a sample of 10 ms belongs to its own probe.
             let time = (probe as f64 + 0.5) * PROBE_S;
             while at + 1 < delays.len() && delays[at + 1].0.as_s_f64() <= time {
                 at += 1;
@@ -246,7 +247,7 @@ impl Distribution {
     }
 }
 
-/// A quantile of sorted values, between two in proportion.
+/// A quantile of sorted values, interpolated between two.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share * last as f64;
@@ -256,7 +257,7 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 impl Portrait {
-    /// The figures of several times of one kind, taken together.
+    /// The figures of several samples of one kind together.
     pub(super) fn of(seen: &[Seen]) -> Self {
         let together = |values: &dyn Fn(&Seen) -> Vec<f64>| {
             Distribution::of(&seen.iter().flat_map(values).collect::<Vec<f64>>())
@@ -277,12 +278,12 @@ impl Portrait {
     }
 }
 
-/// From each value to the next.
+/// The changes from each value to the next.
 pub(super) fn changes(values: &[f64]) -> Vec<f64> {
     values.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// The mean autocorrelation of several times, at the lags that each has twice.
+/// The mean autocorrelation of several samples, at the lags that each covers twice.
 pub(super) fn lags(seen: &[Seen], values: &dyn Fn(&Seen) -> Vec<f64>) -> Vec<Lag> {
     let all: Vec<Vec<f64>> = seen.iter().map(values).collect();
     LAGS_S
@@ -295,7 +296,7 @@ pub(super) fn lags(seen: &[Seen], values: &dyn Fn(&Seen) -> Vec<f64>) -> Vec<Lag
         .collect()
 }
 
-/// How alike values are to those `lag` later; what never changes is like itself.
+/// The correlation of values with those `lag` later; 1 for a constant.
 fn autocorrelation(values: &[f64], lag: usize) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     let square: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

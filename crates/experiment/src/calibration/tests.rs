@@ -1,10 +1,10 @@
-//! Recordings of models that are known, held against them.
+//! Compares recordings of known models with these models.
 
 use super::*;
 use midhop_path::recorded::{RateSample, RecordedFormat};
 use midhop_path::{DirectionSpec, presets};
 
-/// A recording of two minutes of a model that is known.
+/// A recording of a known model.
 fn recorded(spec: &DirectionSpec, span_s: u64) -> Recording {
     let span = Duration::from_s(span_s);
     let all =
@@ -39,7 +39,7 @@ fn a_preset_is_near_itself_and_a_fixed_link_is_not() {
     let found = Calibration::of(&[recording], &starlink, Direction::Down, 20).expect("long enough");
     let (own, fixed) = (named(&found, "preset").distance, named(&found, "fixed").distance);
     assert!(own < 0.1 && own < fixed / 2.0, "{own} {fixed}");
-    // Boundaries come at 12 s, and it is seen from 30 s on.
+    // Boundaries are at 12 s of each period, and samples begin at 30 s.
     let grid = found.recording.grid.as_ref().expect("a grid");
     assert!((grid.phase.as_s_f64() - 12.0).abs() < 0.2, "{}", grid.phase);
     assert!(grid.boundaries > 50 && grid.sharpness > 1.5, "{grid:?}");

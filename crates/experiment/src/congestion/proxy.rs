@@ -1,7 +1,7 @@
 //! Congestion control in the legs of a scenario's proxies.
 //!
-//! A leg's `congestion` is a name, as in a file of midhopd. A simulation takes a table too, as
-//! transfers do; what the leg has itself (`rate`, `rtt0`, `start`) the table need not repeat.
+//! A leg's `congestion` is a name, as in a file of midhopd. A simulation also accepts a table, as
+//! for transfers. The table need not repeat what the leg itself has (`rate`, `rtt0`, `start`).
 //!
 //! ```toml
 //! [peps.gw]
@@ -13,38 +13,39 @@ use crate::plan::Plan;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Duration, Rate};
 
-/// What a proxy's leg says that its congestion control needs.
+/// The parameters of a proxy's leg that its congestion control needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxyLeg {
     /// The leg's name.
     pub name: String,
-    /// What its link carries away from the proxy, where it is said.
+    /// The rate of its link away from the proxy, if it is given.
     pub rate: Option<Rate>,
-    /// What it carries towards it.
+    /// The rate towards the proxy.
     pub rate_in: Option<Rate>,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
-    /// Whether a flow begins at a known rate.
+    /// Whether a flow starts at a known rate.
     pub start_at_rate: bool,
-    /// Whether the queue of its link answers XCP.
+    /// Whether the queue of its link is an XCP router.
     pub answers_xcp: bool,
 }
 
 impl ProxyLeg {
-    /// What `written` means for the leg's connections; none for a name that some kernel may know.
+    /// The tuning of `written` for the leg's connections; none for a name that only some kernel may
+    /// have.
     ///
     /// # Errors
-    /// When a key or value is not for the algorithm, or the leg lacks what it needs.
+    /// When a key or value does not fit the algorithm, or the leg lacks what it needs.
     pub fn tuning(&self, written: &CongestionSpec) -> Result<Option<Tuning>, ConfigError> {
         let path = KeyPath::of(["legs", self.name.as_str(), "congestion"]);
         resolve_for_proxy(written, &path, self, &Document::parse("the plan", "")?)
     }
 }
 
-/// Whether the tables of all proxies that run mean something.
+/// Checks the congestion control tables of all proxies that run.
 ///
 /// # Errors
-/// At the first key that does not.
+/// At the first key that is not valid.
 pub(crate) fn check_legs(plan: &Plan, document: &Document) -> Result<(), ConfigError> {
     for node in &plan.nodes {
         let Some((name, pep)) =

@@ -1,4 +1,4 @@
-//! From what is written to a tuning: checked, and with every default filled in.
+//! Resolves a written congestion control to a tuning: checked, and with every default filled in.
 
 use super::{CongestionSpec, OpeningPlan, Own, ProxyLeg, Tuning};
 use crate::own_keys;
@@ -20,32 +20,32 @@ const WINDOW_INITIAL_MAX: u32 = 10_000;
 /// The largest jump where none is given: more than any path in use carries.
 const WINDOW_MAX: Bytes = Bytes::new(64 << 20);
 
-/// Where congestion control stands in a scenario, and whose data it governs.
+/// The place of a congestion control in a scenario, and the data that it governs.
 pub(crate) struct Leg<'r> {
-    /// The key that it is written under.
+    /// Its key.
     pub path: KeyPath,
-    /// The way of the data.
+    /// The path of the data.
     pub route: &'r [Crossing],
 }
 
-/// Resolves what is `written` for data that goes over `leg` of `plan`, whose links are resolved. None
-/// for a name that we do not know, which some kernel may.
+/// Resolves `written` for data that goes over `leg` of `plan`, whose links are resolved. None for
+/// an unknown name, which some kernel may have.
 ///
 /// # Errors
-/// When a key or value is not for this algorithm, or the way lacks what the algorithm needs.
+/// When a key or value does not fit this algorithm, or the path lacks what the algorithm needs.
 pub(crate) fn resolve(
     written: &CongestionSpec,
     leg: &Leg<'_>,
     plan: &Plan,
     document: &Document,
 ) -> Result<Option<Tuning>, ConfigError> {
-    // A proxy on the way is where the sender's connection ends.
+    // The sender's connection ends at the first proxy on the path.
     let ends = leg.route.iter().position(|crossing| plan.splits_after(crossing));
     let route = ends.map_or(leg.route, |last| &leg.route[..=last]);
     Reader { written, path: &leg.path, way: Way::Route(route, plan), document }.tuning()
 }
 
-/// Resolves what is `written` at `path` for the connections of a proxy's `leg`. None as in [`resolve`].
+/// Resolves `written` at `path` for the connections of a proxy's `leg`. None as in [`resolve`].
 ///
 /// # Errors
 /// As [`resolve`].
@@ -58,7 +58,7 @@ pub(crate) fn resolve_for_proxy(
     Reader { written, path, way: Way::Proxy(leg), document }.tuning()
 }
 
-/// Where the data goes.
+/// The path of the data.
 #[derive(Clone, Copy)]
 enum Way<'r> {
     Route(&'r [Crossing], &'r Plan),
@@ -108,7 +108,7 @@ impl Reader<'_> {
         }
     }
 
-    /// At a key of the table; at the name where there is no table.
+    /// A fault at a key of the table; at the name where there is no table.
     fn fault(&self, key: &str, message: impl Into<String>, hint: Option<String>) -> ConfigError {
         let within = self.path.join(key);
         let there = self.document.get(&within).is_some();
@@ -132,7 +132,7 @@ impl Reader<'_> {
         Err(self.fault(&key, message, Some(own_keys::hint(&own))))
     }
 
-    /// The keys that an algorithm takes, with the opening that is written.
+    /// The keys of an algorithm, with the written opening.
     fn own_keys(&self, algorithm: Algorithm) -> Vec<&'static str> {
         let description = algorithm.description();
         let of_opening: &[&str] = match self.written.opening.as_deref() {
@@ -152,7 +152,7 @@ impl Reader<'_> {
         keys
     }
 
-    /// What a proxy's leg says itself, or has not.
+    /// Refuses keys that a proxy's leg has itself.
     fn none_of_the_leg(&self, algorithm: Algorithm) -> Result<(), ConfigError> {
         let written = self.written;
         if written.link.is_some() {
@@ -389,20 +389,20 @@ impl Reader<'_> {
         })
     }
 
-    /// The link on a route whose rate is to be known, and what it carries along the route and back; none
+    /// The link on a route whose rate must be known, with its rates along the route and back; none
     /// where it has no rate.
     fn rate_on(
         &self,
         route: &[Crossing],
         plan: &Plan,
     ) -> Result<Option<(String, Rate, Rate)>, ConfigError> {
-        // At its best.
+        // Its highest rate.
         let rate_of = |link: &str, way| plan.link(link)?.direction(way).rate_max();
         let narrowest = || {
             let limited = route.iter().filter_map(|crossing| {
                 Some((rate_of(&crossing.link, crossing.direction)?, crossing))
             });
-            // Of equal ones the first: it is where the others' queues would be.
+            // Of equal ones the first: the queue builds up there.
             limited.min_by_key(|(rate, _)| *rate).map(|(_, crossing)| crossing)
         };
         let crossing = match &self.written.link {

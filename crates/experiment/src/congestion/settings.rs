@@ -1,4 +1,4 @@
-//! What a tuning is for the crate that computes: its settings.
+//! Converts a tuning to the settings of the crate that computes congestion control.
 
 use super::{OpeningPlan, Own, Tuning};
 use midhop_congestion::{
@@ -12,22 +12,22 @@ use midhop_units::{Duration, Rate};
 pub struct KernelLeg {
     /// The algorithm's name.
     pub algorithm: String,
-    /// The round-trip time of the flow that Hybla imitates; none: the usual.
+    /// The round-trip time of the flow that Hybla imitates; none: the default.
     pub rtt0: Option<Duration>,
-    /// What the leg carries, where `hybla-plus` is told.
+    /// The leg's rate, where `hybla-plus` uses it.
     pub rate: Option<Rate>,
     /// Whether a flow starts at that rate.
     pub start_at_rate: bool,
 }
 
 impl Tuning {
-    /// The algorithm; none in a plan that another release has written.
+    /// The algorithm; none in a plan of another release.
     pub fn algorithm(&self) -> Option<Algorithm> {
         Algorithm::from_name(&self.algorithm)
     }
 
-    /// What a kernel is asked for that is to do all this: the algorithm's name, and behind a comma the one
-    /// thing that it may be told, `hybla,rtt0=50ms`; none where no kernel can.
+    /// The kernel's name for this tuning: the algorithm's name, with the single parameter that a
+    /// kernel accepts behind a comma, such as `hybla,rtt0=50ms`; none where no kernel can do it.
     pub fn of_kernel(&self) -> Option<String> {
         let algorithm = self.algorithm().filter(|it| it.runs_in_kernel())?;
         let mut plain = Self::of(algorithm)?;
@@ -45,7 +45,7 @@ impl Tuning {
         (plain == *self).then_some(name)
     }
 
-    /// What a proxy on a kernel has to register that is to do all this; none where no kernel can.
+    /// What a proxy on a kernel has to register for this tuning; none where no kernel can do it.
     pub fn of_kernel_leg(&self) -> Option<KernelLeg> {
         let algorithm = self.algorithm().filter(|it| it.runs_in_kernel())?;
         let plain = Self::of(algorithm)?;
@@ -71,8 +71,8 @@ impl Tuning {
         (rest == plain).then_some(leg)
     }
 
-    /// The algorithm with its own parameters; none in a plan whose parameters are not the algorithm's. A leg
-    /// of known rate is a new one, of the sender's rate.
+    /// The algorithm with its own parameters; none in a plan whose parameters do not fit the
+    /// algorithm. A leg of known rate is a new one, with the sender's rate.
     pub fn law(&self) -> Option<Law> {
         let algorithm = self.algorithm()?;
         let law = match &self.own {
@@ -91,9 +91,9 @@ impl Tuning {
         (law.algorithm() == algorithm).then_some(law)
     }
 
-    /// What a controller is built from, but for the seed and the size of a segment; none where there is no
-    /// [`law`](Self::law). The record of a careful resume is a new one, which all connections with clones of
-    /// these settings share.
+    /// The settings of a controller, without the seed and the size of a segment; none where there
+    /// is no [`law`](Self::law). The record of a careful resume is a new one, which all connections
+    /// with clones of these settings share.
     pub fn settings(&self) -> Option<Settings> {
         Some(Settings {
             initial_window: self.initial_window,
@@ -114,8 +114,8 @@ impl Tuning {
         })
     }
 
-    /// What an algorithm is told that is asked for by its name alone; none for one that needs to be
-    /// told of its leg.
+    /// The parameters of an algorithm that is requested by its name alone; none for one that needs
+    /// parameters of its leg.
     fn of(algorithm: Algorithm) -> Option<Self> {
         let settings = Settings::of(Law::usual(algorithm, None)?);
         let own = match settings.law {
@@ -130,7 +130,7 @@ impl Tuning {
         Some(Self::plain(algorithm, own, settings.initial_window))
     }
 
-    /// An algorithm with nothing chosen.
+    /// An algorithm with its defaults.
     pub(super) fn plain(algorithm: Algorithm, own: Own, initial_window: u32) -> Self {
         let slow_start = algorithm.description().slow_start.usual();
         Self {

@@ -1,4 +1,4 @@
-//! What handovers must keep to: links that lead where they say, moments that can follow each other.
+//! Checks of handovers: links lead to their nodes, and moments can follow each other.
 
 use super::{HandoverPlan, HandoverSpec, LiveFlows, StateWay, Timeline};
 use crate::pep::PepPlan;
@@ -7,19 +7,19 @@ use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::BTreeMap;
 
-/// So many entries.
+/// Most entries.
 const HANDOVERS_MAX: usize = 250;
-/// So many moments of a run.
+/// Most moments of a run.
 const MOMENTS_MAX: usize = 10_000;
-/// How soon the same handover may take place again.
+/// The shortest interval of a repeated handover.
 const EVERY_MIN: Duration = Duration::from_ms(100);
-/// The longest time without a link, of a drain and of a way of state.
+/// The longest outage, drain, and delay of a path of state.
 const TIME_MAX: Duration = Duration::from_s(3600);
 const DRAIN: Duration = Duration::from_s(30);
 const STATE: Bytes = Bytes::new(1000);
 const STATE_MAX: Bytes = Bytes::new(1_000_000);
 
-/// Resolves the handovers of `spec`, whose proxies that run are `peps`.
+/// Resolves the handovers of `spec`, whose running proxies are `peps`.
 ///
 /// # Errors
 /// At the first that cannot take place.
@@ -43,7 +43,7 @@ pub(crate) fn resolve(
     Ok(plans)
 }
 
-/// One handover, and what it is checked against.
+/// One handover, and the data for its checks.
 struct One<'s> {
     spec: &'s Spec,
     peps: &'s BTreeMap<String, PepPlan>,
@@ -184,7 +184,7 @@ impl One<'_> {
         Ok(())
     }
 
-    /// The way between the two places.
+    /// The path of state between the two nodes.
     fn over(&self) -> Result<Option<StateWay>, ConfigError> {
         let HandoverSpec { from, to, flows, over, .. } = self.handover;
         let joins = |name: &str| {
@@ -236,7 +236,7 @@ impl One<'_> {
     }
 }
 
-/// At each moment the link that is left is in use, and the one that is taken is not.
+/// Checks that at each moment the link that is left is in use, and the one that is taken is not.
 fn in_order(spec: &Spec, plans: &[HandoverPlan], document: &Document) -> Result<(), ConfigError> {
     let path = |number: usize| KeyPath::of(["handovers".to_owned(), number.to_string()]);
     let timeline = Timeline::new(plans, spec.duration);

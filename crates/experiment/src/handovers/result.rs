@@ -1,4 +1,4 @@
-//! What handovers of a run did.
+//! The results of the handovers of a run.
 
 use midhop_units::{Bytes, Duration, Number};
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ pub struct Freezes {
 }
 
 impl Freezes {
-    /// Of so many.
+    /// The figures of these freezes.
     pub fn of(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
         let rank = |share: usize| {

@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Moment {
     /// When, after the run's start.
     pub at: Duration,
-    /// Which handover, by its place in the scenario.
+    /// The handover, by its index in the scenario.
     pub handover: usize,
 }
 
-/// All moments of a run, in their order.
+/// All moments of a run, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline<'h> {
     handovers: &'h [HandoverPlan],
@@ -26,7 +26,7 @@ pub struct Timeline<'h> {
 }
 
 impl<'h> Timeline<'h> {
-    /// Of `handovers` in a run of `duration`.
+    /// The timeline of `handovers` in a run of `duration`.
     pub fn new(handovers: &'h [HandoverPlan], duration: Duration) -> Self {
         let mut moments = Vec::new();
         for (number, handover) in handovers.iter().enumerate() {
@@ -46,7 +46,7 @@ impl<'h> Timeline<'h> {
         &self.moments
     }
 
-    /// When live flows of a proxy may be held up: at its moments, and when a drain ends.
+    /// When live flows of a proxy may be interrupted: at its moments, and when a drain ends.
     pub fn holdups(&self) -> Vec<Duration> {
         let ends = self.moments.iter().filter_map(|moment| {
             let handover = self.handover(*moment);
@@ -89,7 +89,7 @@ impl<'h> Timeline<'h> {
         all
     }
 
-    /// The links in use at the beginning, then those of each other state that the run comes to, once each.
+    /// The links in use at the beginning, and in each other state of the run, without repetitions.
     pub fn phases(&self, edges: &[Edge]) -> Vec<Vec<Edge>> {
         let mut known = BTreeSet::new();
         let mut phases = Vec::new();
@@ -102,7 +102,7 @@ impl<'h> Timeline<'h> {
         phases
     }
 
-    /// When `link` carries nothing: while it is not in use, and just after it was taken.
+    /// When `link` carries nothing: while it is not in use, and shortly after it was taken.
     pub fn breaks(&self, link: &str) -> Vec<Outage> {
         let mut breaks = Vec::new();
         let mut since = self.unused_first().contains(link).then_some(Duration::ZERO);
@@ -123,7 +123,7 @@ impl<'h> Timeline<'h> {
             }
         }
         if let Some(start) = since {
-            // Packets may still be on their way when the run ends.
+            // Packets may still be in flight when the run ends.
             add(start, self.duration * 2);
         }
         breaks
@@ -131,7 +131,7 @@ impl<'h> Timeline<'h> {
 }
 
 impl Plan {
-    /// When its handovers take place, and what follows from that.
+    /// The timeline of its handovers.
     pub fn timeline(&self) -> Timeline<'_> {
         Timeline::new(&self.handovers, self.duration)
     }
@@ -146,8 +146,8 @@ impl Plan {
         self.links.iter().map(edge).collect()
     }
 
-    /// By link, what its two directions do, `down` first, with the breaks of handovers. Only links that one leaves or
-    /// takes are among them.
+    /// By link, the plan of its two directions, `down` first, with the outages of handovers. Only
+    /// links that a handover leaves or takes are included.
     pub fn broken_links(&self) -> BTreeMap<&str, [DirectionPlan; 2]> {
         let timeline = self.timeline();
         let of = |link: &crate::plan::PlannedLink| {

@@ -1,7 +1,8 @@
-//! What `iperf3 --json` prints, of version 3.1 and later.
+//! The output of `iperf3 --json`, version 3.1 and later.
 //!
-//! What arrived counts, not what was sent; times are the receiver's. Intervals at the start that the user had iperf3
-//! omit are left out. Source: iperf3's own `src/iperf_api.c`; its project states no schema.
+//! Received data counts, not sent data; times are the receiver's. Intervals at the start that
+//! iperf3 was asked to omit are left out. Source: iperf3's own `src/iperf_api.c`; its project
+//! documents no schema.
 
 use super::{DATAGRAMS, DOWN, MeasuredError, UP};
 use crate::record::{
@@ -11,10 +12,10 @@ use midhop_units::{Bytes, Duration, Rate, Seed};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// More seconds than any test takes.
+/// An upper bound for the seconds of a test.
 const TIME_S_MAX: f64 = 1e9;
 
-/// The output of one test. Only what is needed is read.
+/// The output of one test; only the needed fields.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Iperf3Report {
     start: Start,
@@ -82,7 +83,7 @@ struct IntervalStream {
     bits_per_second: f64,
     #[serde(default)]
     omitted: bool,
-    /// Whether the end that prints sends; missing before version 3.7.
+    /// Whether the printing end sends; missing before version 3.7.
     sender: Option<bool>,
     snd_cwnd: Option<f64>,
     /// Unit: microseconds.
@@ -113,7 +114,7 @@ struct EndStream {
     udp: Option<Half>,
 }
 
-/// What one end knows of a stream.
+/// The counts of one end of a stream.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Half {
     socket: i64,
@@ -129,7 +130,7 @@ struct Half {
     sender: Option<bool>,
 }
 
-/// What streams of one direction have together.
+/// The sum over the streams of one direction.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 struct Sum {
     #[serde(default)]
@@ -144,11 +145,11 @@ struct Sum {
 
 /// The streams of one direction.
 struct Way<'r> {
-    /// Whether the end that prints sends.
+    /// Whether the printing end sends.
     sends: bool,
     streams: Vec<&'r EndStream>,
     received: &'r Sum,
-    /// Of datagrams: what was sent, and lost.
+    /// For datagrams: the counts of sent and lost ones.
     sent: &'r Sum,
     congestion: Option<&'r String>,
 }
@@ -160,7 +161,7 @@ impl EndStream {
 }
 
 impl Iperf3Report {
-    /// The report, where its test came to its end.
+    /// The report, if its test was completed.
     pub(super) fn whole(self) -> Result<Self, MeasuredError> {
         match &self.error {
             Some(error) => Err(MeasuredError::Iperf3Failed(error.trim().to_owned())),
@@ -177,7 +178,7 @@ impl Iperf3Report {
         self.end.streams.iter().any(|stream| stream.udp.is_some())
     }
 
-    /// The directions that have streams: that of the test first.
+    /// The directions with streams: that of the test first.
     fn ways(&self) -> Vec<Way<'_>> {
         let sends = |stream: &EndStream| stream.any().and_then(|half| half.sender).unwrap_or(true);
         let end = &self.end;
@@ -206,7 +207,7 @@ impl Iperf3Report {
     /// The report as a record.
     ///
     /// # Errors
-    /// When nothing arrived as far as the end knows that printed it.
+    /// When nothing arrived, as far as the printing end knows.
     pub fn into_record(self) -> Result<Record, MeasuredError> {
         let is_udp = self.is_udp();
         let (mut transfers, mut links, mut series) = (Vec::new(), Vec::new(), Vec::new());
@@ -262,7 +263,7 @@ impl Iperf3Report {
         })
     }
 
-    /// What was asked for, where it makes a difference.
+    /// The options of the test that make a difference.
     fn cell(&self, is_udp: bool) -> BTreeMap<String, String> {
         let mut cell = BTreeMap::new();
         let mut set = |axis: &str, label: String| cell.insert(axis.to_owned(), label);
@@ -287,7 +288,7 @@ impl Iperf3Report {
             (0..).zip(&way.streams).filter_map(|(id, stream)| self.flow(id, stream, way)).collect();
         let (mut bytes, mut end) = (way.received.bytes, way.received.end);
         if bytes <= 0.0 && self.is_udp() {
-            // Before version 3.8 there is one sum, of what was sent.
+            // Before version 3.8 there is only one sum, that of the sender.
             let arrived = 1.0 - part(way.sent.lost_packets, way.sent.packets);
             (bytes, end) = (way.sent.bytes * arrived, way.sent.end);
         }
@@ -337,8 +338,8 @@ impl Iperf3Report {
         })
     }
 
-    /// What the end that prints sampled: where it receives the goodput, where it sends the state of its connections. What
-    /// a sender writes into its socket is no goodput, and is left out.
+    /// The samples of the printing end: the goodput where it receives, the state of its connections
+    /// where it sends. What a sender writes into its socket is not goodput, and is left out.
     fn series(&self, way: &Way<'_>, place: &str, flows: usize) -> Vec<Series> {
         let sockets: Vec<i64> =
             way.streams.iter().filter_map(|stream| Some(stream.any()?.socket)).collect();
@@ -393,7 +394,7 @@ impl Iperf3Report {
     }
 }
 
-/// What became of datagrams, as of a link.
+/// The datagrams as results of a link.
 fn datagrams(way: &Way<'_>, direction: &str, transfer: &TransferResult) -> LinkResult {
     let [sent, lost] = [way.sent.packets, way.sent.lost_packets].map(|packets| packets as u64);
     let drops = (lost > 0).then(|| ("loss".to_owned(), lost));
@@ -415,11 +416,11 @@ fn part(count: f64, of: f64) -> f64 {
 }
 
 fn count(bytes: f64) -> Bytes {
-    // As large as it gets where the number is larger, and none where it is negative.
+    // The cast saturates: a larger number becomes the maximum, a negative one zero.
     Bytes::new(bytes as u64)
 }
 
-/// A time that a test can have taken.
+/// A plausible duration of a test.
 fn seconds(s: f64) -> Option<Duration> {
     (s > 0.0 && s < TIME_S_MAX).then(|| Duration::from_s_f64(s))
 }

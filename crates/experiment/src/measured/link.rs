@@ -1,4 +1,4 @@
-//! What `midhop meter link --json` prints. Each number's unit ends its key.
+//! The output of `midhop meter link --json`. Each number's unit ends its key.
 
 use super::{DATAGRAMS, DOWN, MeasuredError, UP};
 use crate::plan::Plan;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A rate whose 10th percentile is below this part of its median varies.
+/// A rate varies if its 10th percentile is below this part of its median.
 const VARIES: f64 = 0.8;
-/// Above this loss, `hybla-plus` halves its window too.
+/// Above this loss, `hybla-plus` also halves its window.
 const LOSS_MUCH: f64 = 0.02;
 
 /// What was found of a link.
@@ -145,7 +145,7 @@ impl LinkDirection {
     }
 }
 
-/// A transfer that a link's scenario has for each direction: over TCP, for 3 s.
+/// The duration of a link's scenario's TCP transfers, one for each direction.
 const TRANSFER_S: u64 = 3;
 /// Size of the packets of a train. Unit: bytes.
 const PACKET: f64 = 1250.0;
@@ -157,10 +157,11 @@ impl LinkReport {
         super::schema_of::<Self>()
     }
 
-    /// The link as a plan with a TCP flow each way, `down` and `up`: what physics allows over it.
+    /// The link as a plan with a TCP flow each way, `down` and `up`, for the physical limit over
+    /// it.
     ///
     /// # Errors
-    /// When the numbers make no link.
+    /// When the numbers do not make a valid link.
     pub fn plan(&self) -> Result<Plan, MeasuredError> {
         let refused = |error: &dyn std::fmt::Display| MeasuredError::Link(error.to_string());
         let scenario = Scenario::parse("link", &self.scenario()).map_err(|it| refused(&it))?;
@@ -168,7 +169,7 @@ impl LinkReport {
         plans.into_iter().next().ok_or_else(|| refused(&"there is no plan"))
     }
 
-    /// The link as a scenario, with all digits: what is rounded is no limit.
+    /// The link as a scenario with all digits: a rounded number would be no limit.
     fn scenario(&self) -> String {
         let mut text = format!(
             "title = \"a measured link\"\nduration = \"60 s\"\n[nodes]\nhere = {{}}\nthere = {{}}\n\
@@ -195,11 +196,11 @@ impl LinkReport {
         text
     }
 
-    /// The report as a record: for each direction the datagrams by which its rate was judged, and the TCP flow where
-    /// there was one, beside what the link allows it.
+    /// The report as a record. For each direction it has the datagrams by which the rate was
+    /// measured and, if there was one, the TCP flow, each compared with the link's limit.
     ///
     /// # Errors
-    /// When the numbers make no link.
+    /// When the numbers do not make a valid link.
     pub fn into_record(self) -> Result<Record, MeasuredError> {
         let plan = self.plan()?;
         let ways = [(DOWN, &self.down), (UP, &self.up)];
@@ -245,7 +246,7 @@ impl LinkReport {
 }
 
 impl LinkDirection {
-    /// Whether a rate was found: there may have been no time to.
+    /// Whether a rate was found: there may have been too little time.
     pub fn is_known(&self) -> bool {
         self.rate_bit_per_s > 0.0
     }
@@ -274,8 +275,8 @@ impl LinkDirection {
         Some(transfer(name, bytes, took, goodput, vec![flow]))
     }
 
-    /// The train by which the rate was judged as a transfer called `name`: its packets in the time that they take at the
-    /// rate that arrived.
+    /// The train by which the rate was measured, as a transfer called `name`: its packets, and the
+    /// time that they take at the rate of arrival.
     fn datagrams(&self, name: &str) -> TransferResult {
         let arrived = self.rate_bit_per_s * (1.0 - self.loss_ratio);
         let bytes = self.rate_packets as f64 * PACKET;
@@ -283,7 +284,7 @@ impl LinkDirection {
         transfer(name, Bytes::new(bytes as u64), time(took), rate(arrived), Vec::new())
     }
 
-    /// What became of the packets by which losses were counted.
+    /// The packets by which losses were counted, as results of a link.
     fn counted(&self, direction: &str) -> LinkResult {
         let lost = (self.packets_lost > 0).then(|| ("loss".to_owned(), self.packets_lost));
         let received = self.packets_sent.saturating_sub(self.packets_lost);

@@ -1,4 +1,4 @@
-//! What `midhop meter run --json` prints.
+//! The output of `midhop meter run --json`.
 
 use crate::record::{Environment, Record, Runner, SCHEMA, Series, TransferResult, Validity};
 use midhop_path::Direction;
@@ -38,7 +38,7 @@ pub struct MeterReport {
 }
 
 impl MeterReport {
-    /// Whether all that was asked for arrived as it was sent.
+    /// Whether everything that was requested arrived unchanged.
     pub fn is_complete(&self) -> bool {
         self.transfer.complete
     }
@@ -53,7 +53,7 @@ impl MeterReport {
     pub fn into_record(self) -> Record {
         let host = self.host.map_or_else(String::new, |host| format!(" to {host}"));
         let mut cell = BTreeMap::new();
-        // A page has as many connections as it needed, which is a result.
+        // A page opens as many connections as it needs: their number is a result.
         if self.transfer.objects.is_empty() {
             cell.insert("flows".to_owned(), flows(&self.transfer).to_string());
         }
@@ -88,7 +88,7 @@ impl MeterReport {
     }
 }
 
-/// Flows without those that were replaced by another when they broke.
+/// The flows, without those that broke and were replaced.
 fn flows(transfer: &TransferResult) -> usize {
     transfer.flows.len().saturating_sub(transfer.restarts.count as usize)
 }

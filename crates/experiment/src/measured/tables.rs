@@ -1,16 +1,16 @@
-//! What a measurement found, as midhopd and a scenario take it.
+//! The results of a measurement, as configuration for midhopd and for a scenario.
 
 use super::{LinkDirection, LinkReport};
 use midhop_units::{Duration, Rate};
 use std::fmt::Write;
 
-/// From this round trip on the kernel's own congestion control is slow to reach a rate.
+/// From this round trip on, the kernel's own congestion control is slow to reach a rate.
 const RTT_LONG_MS: f64 = 100.0;
-/// From this loss on it does not reach the rate at all.
+/// From this loss on, it does not reach the rate at all.
 const LOSS_LITTLE: f64 = 0.0005;
-/// Runs of losses that are longer than this in the mean are bursts.
+/// Losses are bursts if their mean run is longer than this.
 const BURST_MIN: f64 = 1.2;
-/// A delay that varies by less is as good as constant.
+/// A delay that varies by less counts as constant.
 const JITTER_MS_MIN: f64 = 1.0;
 
 impl LinkReport {
@@ -69,7 +69,7 @@ fn effects(way: &LinkDirection) -> String {
             None => write!(text, ", loss = \"{loss} %\""),
         };
     }
-    // Of an exponential distribution the median is 0.69 of the mean.
+    // The median of an exponential distribution is 0.69 of its mean.
     let mean = way.delay_variation_median_s * 1e3 / std::f64::consts::LN_2;
     if mean >= JITTER_MS_MIN {
         let mean = rounded_ms(mean);
@@ -96,21 +96,21 @@ fn remark(way: &LinkDirection) -> String {
     if remarks.is_empty() { String::new() } else { format!("  # {}", remarks.join("; ")) }
 }
 
-/// To three digits, down: a rate that is too high builds a queue.
+/// Rounds down to three digits: a rate that is too high builds a queue.
 fn rounded_rate(way: &LinkDirection) -> Rate {
     let bits = way.rate_bit_per_s as u64;
     let step = 10u64.pow(bits.max(1).ilog10().saturating_sub(2));
     Rate::from_bits_per_s(bits / step * step)
 }
 
-/// To three digits.
+/// Rounds to three digits.
 fn rounded_ms(ms: f64) -> Duration {
     let us = (ms.max(0.0) * 1e3).round() as u64;
     let step = 10u64.pow(us.max(1).ilog10().saturating_sub(2));
     Duration::from_us((us + step / 2) / step * step)
 }
 
-/// To three digits, as a plain decimal number.
+/// Rounds to three digits, as a plain decimal number.
 fn significant(value: f64) -> String {
     let decimals = (2 - value.abs().max(1e-9).log10().floor() as i32).max(0) as usize;
     let text = format!("{value:.decimals$}");

@@ -1,11 +1,11 @@
-//! When flows begin that come as a Poisson process, and how much each fetches.
+//! The starts of flows that begin as a Poisson process, and the size of each.
 
 use super::{Load, TrafficPlan};
 use crate::random::Random;
 use midhop_units::{Bytes, Duration, Seed};
 
-/// Flows that begin at random moments: when, after the run's start, and how many bytes each has. Ends
-/// where the traffic does.
+/// Flows that begin at random moments: the time after the run's start, and the number of bytes.
+/// Ends when the traffic stops.
 #[derive(Debug)]
 pub struct Beginnings {
     /// Mean time between two.
@@ -18,7 +18,7 @@ pub struct Beginnings {
 }
 
 impl Beginnings {
-    /// Those of `plan` in a run of `seed`; none of what begins otherwise.
+    /// The flows of `plan` in a run of `seed`; none for other kinds.
     pub fn of(plan: &TrafficPlan, seed: Seed) -> Option<Self> {
         let Load::Arrivals { per_second, bytes, shape, .. } = &plan.load else { return None };
         Some(Self {

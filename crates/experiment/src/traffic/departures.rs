@@ -1,9 +1,9 @@
-//! When datagrams leave: at a constant rate, always or in bursts.
+//! The departures of datagrams: at a constant rate, always or in bursts.
 //!
-//! The clock of the sender runs only while a burst lasts, and every `packet / rate` of it a datagram
-//! leaves. So the long-run rate is exactly `rate × on / (on + off)`, however short the bursts are, and
-//! a constant rate is the case of a burst that never ends. Bursts and pauses with a Pareto law of
-//! infinite variance add up to self-similar traffic.
+//! The sender's clock runs only during a burst, and a datagram leaves every `packet / rate` of it.
+//! So the long-run rate is exactly `rate × on / (on + off)`, however short the bursts are, and a
+//! constant rate is a burst that never ends. Bursts and pauses with a Pareto law of infinite
+//! variance add up to self-similar traffic.
 //!
 //! Source: W. Willinger, M. Taqqu, R. Sherman, D. Wilson, "Self-similarity through high-variability",
 //! IEEE/ACM Transactions on Networking 5(1), 1997.
@@ -20,15 +20,15 @@ struct Bursts {
     shape: Option<f64>,
 }
 
-/// The moments at which the datagrams of one line of traffic leave, after the run's start, in order.
-/// Ends where the traffic does.
+/// The moments at which the datagrams of one table of traffic leave, after the run's start, in
+/// order. Ends when the traffic stops.
 #[derive(Debug)]
 pub struct Departures {
     rate: Rate,
     packet: Bytes,
     bursts: Option<Bursts>,
     random: Random,
-    /// The burst under way: when it began, and when it ends.
+    /// The current burst: its begin and its end.
     burst: (Duration, Duration),
     /// Time on before this burst.
     on_before: Duration,
@@ -37,7 +37,7 @@ pub struct Departures {
 }
 
 impl Departures {
-    /// Those of `plan` in a run of `seed`; none of what sends no datagrams.
+    /// The departures of `plan` in a run of `seed`; none for kinds without datagrams.
     pub fn of(plan: &TrafficPlan, seed: Seed) -> Option<Self> {
         let (rate, packet, bursts) = match &plan.load {
             Load::Constant { rate, packet } => (*rate, *packet, None),
@@ -66,7 +66,7 @@ impl Departures {
         self.burst = (at, end);
     }
 
-    /// When the next datagram is due in the burst under way, should that last so long.
+    /// When the next datagram is due in the current burst, if that lasts so long.
     fn due(&self) -> Duration {
         let bits = u128::from(self.passed) * u128::from(self.packet.get()) * 8;
         let on = bits * 1_000_000_000 / u128::from(self.rate.bits_per_s().max(1));

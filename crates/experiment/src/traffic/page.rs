@@ -1,4 +1,4 @@
-//! Pages as users load them: how large, how many objects, how long they are parsed and read.
+//! Pages as users load them: size, number of objects, time to parse and to read.
 //!
 //! Source: the web browsing model of IEEE 802.16m-08/004, "IEEE 802.16m Evaluation Methodology Document"
 //! (2009), section 10.1, which is that of 3GPP2 C.R1002-0, "cdma2000 Evaluation Methodology" (2004), and
@@ -6,13 +6,14 @@
 //! objects lognormal (mu 6.17, sigma 2.36, 50 B to 2 MB), their number a Pareto law (shape 1.1, least 2,
 //! cut off at 55) less 2, parsing exponential (mean 0.13 s), reading exponential (mean 30 s). The means
 //! printed beside them are 10,710 B, 7,758 B and 5.64; the laws as printed, drawn again outside of their
-//! bounds, have 11.0 kB, 8.3 kB and 5.64, and 5.2 objects once their number is whole.
+//! bounds, have 11.0 kB, 8.3 kB and 5.64, and 5.2 objects once their number is rounded to an
+//! integer.
 //!
-//! The shape is that which was measured before: reading times and sizes with heavy tails (B. Mah, "An
+//! The model has the measured properties: reading times and sizes with heavy tails (B. Mah, "An
 //! Empirical Model of HTTP Network Traffic", INFOCOM 1997; P. Barford and M. Crovella, "Generating
-//! Representative Web Workloads", SIGMETRICS 1998), pages of a main object and those within it (H.-K. Choi
-//! and J. Limb, "A Behavioral Model of Web Traffic", ICNP 1999). Differs: connections as today's browsers
-//! use them; users begin somewhere in a first reading time, not all at once.
+//! Representative Web Workloads", SIGMETRICS 1998), pages of a main object and embedded ones (H.-K.
+//! Choi and J. Limb, "A Behavioral Model of Web Traffic", ICNP 1999). Differs: connections are used
+//! as in current browsers; users begin at random moments of a first reading time, not all at once.
 
 use crate::random::Random;
 use midhop_units::Duration;
@@ -21,7 +22,7 @@ use midhop_units::Duration;
 const READING: Duration = Duration::from_s(30);
 /// Mean time that a main object takes to be parsed.
 const PARSING: Duration = Duration::from_ms(130);
-/// Connections at once of one page.
+/// Parallel connections of one page.
 pub const CONNECTIONS: usize = 6;
 /// The largest object. Unit: bytes.
 const OBJECT_MAX: f64 = 2e6;
@@ -41,12 +42,12 @@ pub fn main_object(random: &mut Random) -> u64 {
     random.lognormal(8.37, 1.37, 100.0, OBJECT_MAX) as u64
 }
 
-/// The size of an object within a page. Unit: bytes.
+/// The size of an embedded object. Unit: bytes.
 fn embedded_object(random: &mut Random) -> u64 {
     random.lognormal(6.17, 2.36, 50.0, OBJECT_MAX) as u64
 }
 
-/// The sizes of the objects within a page, of which the last is asked for first. Unit: bytes.
+/// The sizes of a page's embedded objects, of which the last is requested first. Unit: bytes.
 pub fn embedded_objects(random: &mut Random) -> Vec<u64> {
     let count = embedded_count(random);
     (0..count).map(|_| embedded_object(random)).collect()

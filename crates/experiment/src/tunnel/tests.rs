@@ -1,4 +1,4 @@
-//! What a scenario's tables say of tunnels, and what is filled in.
+//! The tunnels in a scenario's tables, and what is filled in.
 
 use crate::pep::LegCongestion;
 use crate::{Plan, Scenario};
@@ -43,7 +43,7 @@ fn plans(text: &str) -> Result<Vec<Plan>, ConfigError> {
     Scenario::parse("pair.toml", text)?.plans()
 }
 
-/// What the proxy of `node` reads.
+/// The configuration of the proxy on `node`.
 fn configuration(plan: &Plan, node: &str) -> Config {
     let node = plan.node(node).expect("a node");
     let pep = &plan.peps[node.pep.as_ref().expect("a proxy")];
@@ -92,7 +92,7 @@ fn three_lines_make_a_pair() {
     assert!(plan.node("client").expect("a client").tunnels.is_none());
     let again = Plan::from_json(&plan.to_json().expect("JSON")).expect("a plan");
     assert_eq!(again, plan);
-    // A limit knows nothing of what carries the bytes.
+    // A limit does not depend on the transport of the bytes.
     let without = self::plan(
         &PAIR
             .replace("peers.gw = { node = \"gateway\" }\n", "")
@@ -129,7 +129,7 @@ fn what_a_table_sets_itself_stays() {
     assert_eq!(far.tunnel.key, Some(PathBuf::from("mine")));
     assert_eq!(far.peers.len(), 1);
     assert_eq!(far.tunnel.targets.len(), 2);
-    // Nobody may be asked for, which is not the same as that nothing is written.
+    // An empty list is not the same as a missing one.
     let text = text.replace("tunnel = {", "tunnel = { targets = [],");
     assert!(configuration(&self::plan(&text), "gateway").tunnel.targets.is_empty());
 }
@@ -228,7 +228,7 @@ fn a_table_is_judged_with_what_will_be_filled_in() {
     }
 }
 
-/// The pair with `keys` of what each end knows of its peer.
+/// The pair, with `keys` in each end's table of its peer.
 fn with_modems(near: &str, far: &str) -> String {
     PAIR.replace("{ node = \"gateway\" }", &format!("{{ node = \"gateway\", {near} }}")).replace(
         "[peps.gw]\n",
@@ -245,14 +245,14 @@ fn a_modem_without_an_address_is_the_laboratory_s() {
     assert_eq!(near.address, "127.0.0.1:854".parse().ok());
     assert_eq!(near.least.map(|rate| rate.to_string()).as_deref(), Some("1 Mbit/s"));
     assert_eq!(modem("gateway", "user").expect("a modem").address, "127.0.0.1:854".parse().ok());
-    // In a record it stands as it was written, and means the same.
+    // In a record it has the form in which it was written, and the same meaning.
     let again = Plan::from_json(&plan.to_json().expect("JSON")).expect("a plan");
     assert_eq!(again, plan);
     let record = plan.to_json().expect("JSON");
     assert_eq!(record.pointer("/peps/gw/peers/user/modem"), Some(&serde_json::json!({})));
     let checked = Scenario::parse("pair.toml", &text).expect("a scenario");
     assert_eq!(checked.check_peps(LegCongestion::Names), Ok(()));
-    // One with an address, or a file, is somebody else's.
+    // A modem with an address, or a file, is not the laboratory's.
     for own in ["address = \"127.0.0.1:9854\"", "file = \"/run/modem\""] {
         let plan = self::plan(&with_modems(&format!("modem = {{ {own} }}"), "modem = {}"));
         let tunnels = plan.node("terminal").and_then(|node| node.tunnels.as_ref());

@@ -1,4 +1,4 @@
-//! Agents as written, and what of them is refused.
+//! Agents as written, and which of them are refused.
 
 use midhop_experiment::agents::{AckFilter, PlannedAgent, Role, SackRule};
 use midhop_experiment::{Plan, Scenario};

@@ -1,9 +1,9 @@
-//! The delays of `studies/far-proxy/flight.toml` are those of great circles between its cities.
+//! The delays in `studies/far-proxy/flight.toml` are those of great circles between its cities.
 
 use midhop_units::Duration;
 
-/// Latitude and longitude of the city's middle, in degrees north and east, as public gazetteers such as
-/// GeoNames have them, to the hundredth.
+/// Latitude and longitude of the city's centre, in degrees north and east, from public gazetteers
+/// such as GeoNames, to the hundredth.
 const CITIES: [(&str, f64, f64); 6] = [
     ("frankfurt", 50.11, 8.68),
     ("new-york", 40.71, -74.01),
@@ -19,10 +19,11 @@ const ONE_WAY_MS_PER_KM: f64 = 15.0 / 2000.0;
 const BACKHAUL_KM: f64 = 640.0;
 /// The file has delays to the hundredth of a millisecond.
 const DELAY_OFF_MS_MAX: f64 = 0.005;
-/// And distances to the kilometre, which the hundredths of a degree do not quite decide.
+/// And distances to the kilometre; hundredths of a degree are slightly too coarse for that.
 const DISTANCE_OFF_KM_MAX: f64 = 1.0;
 
-/// The great circle between two cities, by the haversine formula; from Boise what the name says beyond the backhaul.
+/// The great circle between two cities, by the haversine formula. From Boise, it is the backhaul and
+/// the distance in the name.
 fn distance_km(way: &str) -> f64 {
     if let Some(beyond) = way.strip_prefix("boise-") {
         return BACKHAUL_KM + beyond.parse::<f64>().expect("a number of kilometres");

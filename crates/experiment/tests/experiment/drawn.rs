@@ -1,4 +1,5 @@
-//! Limits of links that vary: where they do not in fact, the formula; where they do, a count of what passes.
+//! Limits of links that vary: where the variation has no effect, they agree with the formula;
+//! otherwise with a count of what passes.
 
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{FlowResult, TransferResult};
@@ -6,7 +7,7 @@ use midhop_experiment::{Scenario, limit::Demand};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use proptest::prelude::*;
 
-/// Three hosts: the links that a test writes, and a transfer.
+/// Three hosts, with the links of a test, and a transfer.
 fn plan(first: &str, second: &str, transfer: &str) -> Plan {
     let text = format!(
         "title = \"x\"\nduration = \"60 s\"\n[nodes]\na = {{}}\nb = {{}}\nc = {{}}\n\
@@ -17,7 +18,7 @@ fn plan(first: &str, second: &str, transfer: &str) -> Plan {
     plans.unwrap_or_else(|error| panic!("{error}\n{text}")).swap_remove(0)
 }
 
-/// A transfer of `plan` as it may have been measured.
+/// A possible measurement of a transfer of `plan`.
 fn measured(plan: &Plan, start: Duration, bytes: u64, took: Duration) -> TransferResult {
     let bytes = Bytes::new(bytes);
     let flow = FlowResult {
@@ -93,7 +94,7 @@ fn a_rate_that_changes_after_the_end_is_the_formula() {
 
 #[test]
 fn what_carried_half_stands_beside_half() {
-    // 15 s at 20, 15 s at 4 Mbit/s: what has all of it has 100 %, whatever may have been drawn.
+    // 15 s at 20, 15 s at 4 Mbit/s: a run that has all of it has 100 %, at any draw.
     let steps = trace(&[(15_000, 20_000), (15_000, 4_000), (1, 20_000)]);
     let plan = plan(&steps, "", "seconds = 30\nopens = \"from\"");
     let all = 1448.0 / 1500.0 * 12e6 * 30.0 / 8.0;
@@ -108,7 +109,8 @@ fn what_carried_half_stands_beside_half() {
 
 #[test]
 fn a_file_stands_beside_its_earliest_end() {
-    // A break from 1 to 3 s: of a file of 2 s at 8 Mbit/s that begins at 0.5 s half is there before it.
+    // An outage from 1 to 3 s: of a file of 2 s at 8 Mbit/s that begins at 0.5 s, half arrives
+    // before it.
     let broken = "rate = \"8 Mbit/s\"\ndelay = \"50 ms\"\noutages = [{ start = \"1 s\", length = \"2 s\", hold = true }]";
     let plan = plan(broken, "", "bytes = \"1 MB\"\nopens = \"from\"\nstart = \"500 ms\"");
     let bytes = 8e6 / 8.0 * 1448.0 / 1500.0;
@@ -167,7 +169,8 @@ fn at(steps: &[(u64, u64)], ms: f64) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Against a count in steps of a millisecond, over two links that vary with a delay between them.
+    /// Compared with a count in steps of a millisecond, over two links that vary, with a delay
+    /// between them.
     #[test]
     fn two_links_in_a_row_are_counted_exactly(far in steps(), near in steps(), delay_ms in 0u64..400) {
         let second = format!("{}\ndelay = \"{delay_ms} ms\"", trace(&far));
@@ -186,7 +189,7 @@ proptest! {
         let share = 1448.0 / 1500.0;
         let found = path.carries(Duration::ZERO, Duration::from_ms(until)).get() as f64 * 8.0;
         prop_assert!((found - passed * share).abs() <= 8.0 + passed * 1e-9, "{found} {}", passed * share);
-        // And back: that many bytes are there no later, and with one packet more only later.
+        // The inverse: these bytes arrive no later, and one packet more arrives only later.
         let bytes = Bytes::new((found / 8.0) as u64);
         let late = Duration::from_s(100);
         if bytes > Bytes::ZERO {
@@ -199,7 +202,8 @@ proptest! {
         }
     }
 
-    /// No transfer is above its limit that a path of one link could have carried, and a later moment carries no less.
+    /// A transfer that a path of one link could have carried does not exceed its limit, and more
+    /// time never lowers the limit.
     #[test]
     fn limits_only_grow_with_time(near in steps(), from_ms in 0u64..3000, span_ms in 1u64..4000) {
         let plan = plan(&trace(&near), "", "seconds = 5\nopens = \"from\"");

@@ -1,4 +1,4 @@
-//! Scenarios, plans and records: what is read, resolved and refused.
+//! Scenarios, plans and records: how they are read, resolved and refused.
 
 mod agents;
 mod cities;

@@ -1,5 +1,6 @@
-//! What was measured without a scenario becomes a record. The files in `iperf3/` are what iperf 3.12 printed in a lab
-//! whose link carries 20 Mbit/s down and 8 Mbit/s up, loses 0.3 % down, and has a round trip of 40 ms.
+//! Measurements without a scenario become records. The files in `iperf3/` are output of iperf 3.12
+//! in a lab whose link has 20 Mbit/s down and 8 Mbit/s up, 0.3 % loss down, and a round trip of 40
+//! ms.
 
 use midhop_experiment::measured::{
     LinkDirection, LinkReport, Measured, MeasuredError, MeterReport, limit_by, number_runs,
@@ -54,7 +55,7 @@ fn a_tcp_test_of_iperf3_is_what_arrived() {
     let [flow] = &transfer.flows[..] else { panic!("{:?}", transfer.flows) };
     assert_eq!((flow.retransmissions, flow.server_port), (57, 5201));
     assert_eq!(flow.rtt_min, Some(Duration::from_us(49_822)));
-    // A sender's intervals are what it wrote, no goodput; what it knows of its connection is kept.
+    // A sender's intervals are what it wrote, not goodput; the state of its connection is kept.
     assert!(record.series.iter().all(|it| it.quantity != "goodput"), "{:?}", record.series);
     let rtt = series(&record, "rtt", "up", Some(0));
     near(rtt.value[2], 54.505);
@@ -112,7 +113,7 @@ fn datagrams_are_counted() {
         [("datagrams up", 1_249_624), ("datagrams down", 1_248_176)]
     );
     assert_eq!(both.links[1].drops["loss"], 1);
-    // Of versions before 3.8 there is one sum.
+    // Versions before 3.8 have only one sum.
     let mut old: Value = serde_json::from_str(include_str!("iperf3/udp_down.json")).expect("JSON");
     let end = old["end"].as_object_mut().expect("an object");
     end.remove("sum_sent");
@@ -140,7 +141,7 @@ fn what_is_no_whole_test_is_refused_with_a_hint() {
         "an iperf3 test that ended in an error: unable to connect to server: Connection refused"
     );
     assert!(refused.hint().contains("run iperf3 again"));
-    // As one is that was interrupted: it has intervals, and an end.
+    // The output of an interrupted test: it has intervals, and an end.
     let interrupted = TCP_UP.trim_end().trim_end_matches('}').to_owned()
         + ", \"error\": \"interrupt - the client has terminated\"}";
     assert!(failed(&interrupted).to_string().contains("interrupt - the client"));
@@ -158,7 +159,7 @@ fn what_is_no_whole_test_is_refused_with_a_hint() {
         assert!(TCP_UP.contains(&numbers), "{numbers}");
         let key = numbers.split(':').next().expect("a key");
         for absurd in ["-1", "1e300", "0"] {
-            // Whatever the numbers are, no panic.
+            // No number may cause a panic.
             let text = TCP_UP.replace(&numbers, &format!("{key}:{absurd}"));
             let _ = parse(&text);
         }
@@ -223,14 +224,14 @@ fn a_measured_link_is_its_own_limit() {
     assert_eq!(record.links[0].drops["loss"], 20);
     let plan = Plan::from_json(&record.plan).expect("a plan");
     assert_eq!(plan.links[0].down.delay_min(), Duration::from_ms(300));
-    // A direction for which there was no time has no row that says 0 Mbit/s.
+    // A direction for which there was no time has no row, instead of one with 0 Mbit/s.
     let half = LinkReport { up: LinkDirection::default(), ..link() };
     let record = half.into_record().expect("a record");
     let names: Vec<&str> = record.transfers.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["down", "datagrams down"]);
 }
 
-/// A report as the meter makes it.
+/// A report in the meter's form.
 fn run(name: &str, bytes: u64, took: Duration) -> MeterReport {
     let bytes = Bytes::new(bytes);
     MeterReport {
@@ -278,12 +279,12 @@ bytes = "5 MB"
     assert_eq!(records[0].title, "midhop meter run to 192.0.2.1");
     let plan =
         Scenario::parse("s.toml", SCENARIO).and_then(|it| it.plans()).expect("plans").remove(0);
-    // Its only transfer stands for any name but those of directions: iperf3's is not downwards.
+    // Its only transfer matches any name except those of directions: iperf3's is not downwards.
     assert_eq!(limit_by(&plan, &mut records), Err(vec!["up".to_owned()]));
     let limit = records[0].transfers[0].limit.as_ref().expect("a limit");
     near(limit.goodput.mbit_per_s(), 20.0 * 1448.0 / 1500.0);
     assert!((0.5..0.54).contains(&limit.efficiency), "{limit:?}");
-    // A link that was measured does for both directions.
+    // A measured link applies to both directions.
     let mut records = vec![record(TCP_UP)];
     assert_eq!(limit_by(&link().plan().expect("a plan"), &mut records), Ok(()));
     assert!(records[0].transfers[0].limit.is_some());

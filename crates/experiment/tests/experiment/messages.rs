@@ -1,4 +1,4 @@
-//! What somebody who wrote a scenario wrongly gets to read.
+//! The error messages for mistakes in scenarios.
 
 use insta::assert_snapshot;
 use midhop_config::ConfigError;
@@ -38,7 +38,7 @@ to = "server"
 seconds = 10
 "#;
 
-/// What is read of the error of a text: where, which key, what, and the hint.
+/// The error of a text as the user reads it: place, key, message and hint.
 fn read_of(text: &str, set: &[&str]) -> String {
     let plans = Scenario::parse("lab.toml", text).and_then(|mut scenario| {
         set.iter().try_for_each(|assignment| scenario.set(assignment))?;
@@ -50,7 +50,7 @@ fn read_of(text: &str, set: &[&str]) -> String {
     first + &hint.unwrap_or_default()
 }
 
-/// A paragraph for each fault: what was written, and what is read of it.
+/// A paragraph for each fault: what was written, and the message.
 fn paragraphs(read: impl IntoIterator<Item = (String, String)>) -> String {
     let paragraphs: Vec<String> = read
         .into_iter()
@@ -59,7 +59,7 @@ fn paragraphs(read: impl IntoIterator<Item = (String, String)>) -> String {
     paragraphs.join("\n\n")
 }
 
-/// Of [`GOOD`] with the first of each two replaced by the second.
+/// The messages for [`GOOD`] with the first of each two replaced by the second.
 fn changed(changes: &[(&str, &str)]) -> String {
     paragraphs(changes.iter().map(|(old, new)| {
         assert!(GOOD.contains(old), "{old} is not in the text");
@@ -68,14 +68,14 @@ fn changed(changes: &[(&str, &str)]) -> String {
     }))
 }
 
-/// Of [`GOOD`] with each of these added at its end.
+/// The messages for [`GOOD`] with each of these added at its end.
 fn added(texts: &[&str]) -> String {
     paragraphs(
         texts.iter().map(|more| ((*more).to_owned(), read_of(&(GOOD.to_owned() + more), &[]))),
     )
 }
 
-/// Of [`GOOD`] with `more` at its end, and one key set from outside.
+/// The messages for [`GOOD`] with `more` at its end, and one key set from outside.
 fn set_with(more: &str, assignments: &[&str]) -> String {
     paragraphs(
         assignments
@@ -135,14 +135,14 @@ fn keys_that_the_proxy_would_refuse() {
         let hint = error.hint.unwrap_or_default();
         assert!(hint.starts_with("did you mean `congestion`?"), "{hint}");
     }
-    // Where it does not run, nobody minds.
+    // A proxy that runs nowhere is not checked.
     let unused = wrong.replacen("pep = \"gw\"", "pep = \"none\"", 1);
     assert_eq!(checked(&unused), Ok(()));
     assert!(scenario(&unused).plans().is_ok());
-    // A case of an axis may be wrong where the file is not.
+    // A case of an axis may be wrong although the file is right.
     let varied = GOOD.to_owned() + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"bbr\", 7]";
     assert_eq!(checked(&varied).expect_err("a number is no name").line, 32);
-    // What reads well may still make no sense to the proxy, which knows only its own keys.
+    // A value of the right form may still be refused by the proxy, which knows only its own keys.
     let varied = GOOD.to_owned()
         + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"reno\", \"by-its-long-name\"]";
     let error = checked(&varied).expect_err("one case is refused");
@@ -189,7 +189,8 @@ fn amounts() {
 
 #[test]
 fn ways_and_links() {
-    // The last ones are impossible only in the light of other keys, told for one direction and for both.
+    // The last ones are only impossible together with other keys, written for one direction and for
+    // both.
     assert_snapshot!(changed(&[
         ("from = \"server\"", "from = \"island\""),
         ("to = \"client\"", "to = \"server\""),
@@ -198,7 +199,7 @@ fn ways_and_links() {
         ("300 ms", "3 h"),
         ("loss = 0.01", "queue = \"1e9 BDP\""),
     ]));
-    // Two links between the same nodes are no fault.
+    // Two links between the same nodes are allowed.
     let text = GOOD.to_owned() + "[links.spare]\nbetween = [\"client\", \"gateway\"]\n";
     assert!(Scenario::parse("lab.toml", &text).and_then(|scenario| scenario.plans()).is_ok());
 }
@@ -315,7 +316,7 @@ fn an_orbit_that_cannot_be_is_reported_where_it_stands() {
     assert_snapshot!(changed(&changes));
 }
 
-/// Two satellites over a terminal, and what a handover from one to the other is called in each test.
+/// Two satellites over a terminal; each test names the keys of a handover from one to the other.
 const SATELLITES: &str = r#"title = "a test"
 duration = "30 s"
 

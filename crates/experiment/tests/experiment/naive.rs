@@ -1,4 +1,4 @@
-//! Naive proxies and restarts as written, and what of them is refused.
+//! Naive proxies and restarts as written, and which of them are refused.
 
 use midhop_experiment::naive::{Forwards, Holds, NaiveAccept};
 use midhop_experiment::plan::RestartPlan;
@@ -33,7 +33,7 @@ fn defaults_are_filled_in_and_a_naive_proxy_splits_the_way() {
     assert_eq!((other.timer, other.window), (None, window));
     let names = [written, other].map(|leg| leg.tuning.algorithm.clone());
     assert_eq!(names, ["cubic", "reno"]);
-    // What is lost behind a proxy is its business: it costs the narrow link before it nothing.
+    // The proxy repairs losses behind it: they use no capacity of the narrow link before it.
     let goodput = |change: &str| {
         let plans = plans(FILE, &format!("{BOX}[vary]\n\"links.m.loss\" = [0.2]\n{change}"));
         let plan = plans.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
@@ -61,7 +61,7 @@ fn what_pepsal_does_is_an_option_each() {
     assert!(pepsal.cork);
     assert_eq!(pepsal.accepted.expect("another").algorithm, "cubic");
     assert_eq!(pepsal.legs["m"].tuning.algorithm, "hybla-linux");
-    // Who holds little stops reading: its windows are the kernel's.
+    // A proxy with a small store stops reading: its windows are the kernel's.
     assert_eq!(pepsal.legs["m"].window, None);
     assert_eq!(pepsal.legs["l"].window, Some(Bytes::new(20_000)));
 }

@@ -1,4 +1,4 @@
-//! What physics does not allow is found in a record, wherever it stands.
+//! Violations of physics in a record are detected in every place.
 
 use midhop_experiment::record::{
     Environment, LegResult, LinkResult, Record, SCHEMA, TrafficResult, TransferResult, Validity,
@@ -87,7 +87,7 @@ fn a_run_within_its_limits_has_no_fault() {
     let mut full = record();
     full.links[2].bytes_sent = 10_000_000 + 1500;
     assert_eq!(full.check_limit(), Vec::<String>::new());
-    // A record of before these counts were kept.
+    // A record from before these counts existed.
     full.links[2] = LinkResult { span: Duration::ZERO, bytes_sent: 0, ..full.links[2].clone() };
     assert_eq!(full.check_limit(), Vec::<String>::new());
 }
@@ -96,7 +96,7 @@ fn a_run_within_its_limits_has_no_fault() {
 fn a_link_that_sent_more_than_its_rate_allows_is_a_fault() {
     let found = fault(|record| record.links[2].bytes_sent = 10_000_000 + 1501);
     assert!(found.contains("link satellite (down)") && found.contains("8 Mbit/s"), "{found}");
-    // The other direction has its own account.
+    // The other direction is counted separately.
     let found = fault(|record| record.links[3].bytes_sent = 20_000_000);
     assert!(found.contains("link satellite (up)"), "{found}");
 }

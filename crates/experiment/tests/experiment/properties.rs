@@ -1,4 +1,4 @@
-//! Whatever is written: no panic, and what resolves can be run.
+//! For any text: no panic, and what resolves can be run.
 
 use midhop_experiment::{Plan, Scenario, plan::Direction};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Snoop and D-Proxy as written, and what of them is refused.
+//! Snoop and D-Proxy as written, and which of them are refused.
 
 use midhop_experiment::agents::{DProxy, Role, Snoop};
 use midhop_experiment::{Plan, Scenario};

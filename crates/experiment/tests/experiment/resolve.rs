@@ -1,4 +1,4 @@
-//! What a plan says that its scenario left open.
+//! The values in a plan that its scenario left open.
 
 use midhop_experiment::plan::{Direction, TransferPlan, Work};
 use midhop_experiment::spec::Connections;
@@ -123,7 +123,7 @@ fn a_connection_for_each_object_spares_no_request_but_handshakes_are_not_counted
     assert!((time("") - 163.8).abs() < 0.1, "{}", time(""));
     assert_eq!(time("connections = \"new\""), time(""));
     assert!((time("parallel = 3") - 63.8).abs() < 0.1, "{}", time("parallel = 3"));
-    // What did not arrive in full is judged by its bytes.
+    // An incomplete page is judged by its bytes.
     let page = transfer("objects = [\"1 kB\", \"1 kB\", \"1 kB\"]");
     let part = page.limit_result(false, Bytes::new(1000), Duration::from_s(1));
     assert!((part.expect("the line is narrow").time.as_ms_f64() - 54.6).abs() < 0.1);
@@ -207,7 +207,7 @@ fn longer_work_is_expected_to_take_longer() {
     assert!(time("bytes = \"100 kB\"") < time("bytes = \"1 MB\""));
     assert!(time("seconds = 5") < time("seconds = 6"));
     assert_eq!(time("bytes = \"1 GB\""), Duration::from_s(30));
-    // Reno's and CUBIC's laws at 10 % loss say longer than BBR.
+    // At 10 % loss, the formulas of Reno and CUBIC give longer times than BBR.
     let bbr = time("bytes = \"200 kB\"\ncongestion = \"bbr\"");
     assert!(time("bytes = \"200 kB\"") > bbr);
     assert_eq!(plan("").expected_time(), Duration::from_s(30));
@@ -267,7 +267,7 @@ bytes = "1 MB"
         assert_eq!((orbit.part.name(), orbit.satellites), (link.name.as_str(), 66));
         assert!(link.down.delay_min() > Duration::from_ms(2), "{}", link.name);
     }
-    // The limit knows the propagation both ways: no less than along the ground, 6200 km.
+    // The limit uses the propagation delay both ways: at least that along the ground, 6200 km.
     let path_rtt = plan.links[0].path_rtt;
     assert!((41.0..400.0).contains(&path_rtt.as_ms_f64()), "{path_rtt}");
     let text = serde_json::to_string(&plan).expect("text");
@@ -359,13 +359,13 @@ down = { delay = { csv_file = "down.csv" } }
         );
     let inline = Scenario::parse("recorded.toml", &inline).expect("a scenario");
     assert_eq!(plan.links, inline.plans().expect("plans")[0].links);
-    // What a plan is known by covers what is in the file.
+    // A plan's hash covers the contents of files.
     let before = hash(&scenario);
     scenario.supply("down.csv", "0,20\n1,31\n".to_owned());
     assert_ne!(before, hash(&scenario));
 }
 
-/// A recording that is shorter than the run does not begin again unasked.
+/// A recording that is shorter than the run does not repeat unless the scenario says so.
 #[test]
 fn a_recording_lasts_as_long_as_the_run() {
     const RECORDED: &str = r#"

@@ -1,4 +1,4 @@
-//! Every scenario that comes with the repository, and what its plans say.
+//! Every scenario in the repository, and properties of its plans.
 
 #![expect(clippy::disallowed_methods, reason = "a test reads the files that the repository holds")]
 
@@ -32,7 +32,7 @@ fn every_scenario_resolves_and_can_be_read_back() {
         }
         seen += 1;
         let plans = plans(&name);
-        // The proxy's own checks, as far as they need no host.
+        // The proxy's own checks, except those that need a host.
         assert_eq!(load(&name).check_peps(LegCongestion::Names), Ok(()), "{name}");
         let labels: BTreeSet<String> = plans.iter().map(Plan::label).collect();
         assert_eq!(labels.len(), plans.len(), "{name}: two plans have one label");

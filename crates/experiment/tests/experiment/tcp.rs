@@ -1,4 +1,4 @@
-//! The TCP of hosts as written, and what of it is refused.
+//! The TCP of hosts as written, and which of it is refused.
 
 use midhop_experiment::tcp::{LossDetection, Rto, TcpPlan};
 use midhop_experiment::{Plan, Scenario};
@@ -32,7 +32,7 @@ fn a_node_s_own_keys_count_before_those_of_all() {
     assert_eq!(c.receive_buffer, Some(Bytes::new(65_536)));
     assert_eq!((a.delayed_ack.segments, a.delayed_ack.timeout), (1, Duration::ZERO));
     assert!(a.threshold_cache && c.threshold_cache);
-    // What nobody asks for is Linux', and stays there in a record.
+    // Values that are not written are Linux', and are recorded.
     assert_eq!((a.window_scaling, a.loss_detection), (true, LossDetection::Rack));
     let json = plan.to_json().expect("has a form");
     assert_eq!(Plan::from_json(&json).expect("a plan"), plan);
@@ -49,7 +49,8 @@ fn the_limit_is_that_of_the_packets_that_are_sent() {
     assert_eq!(framing("[tcp]\npacket = \"1024 B\"\n", ""), (1024, true));
     // Both ends must agree, and the smaller packet counts.
     assert_eq!(framing("", "tcp = { packet = \"576 B\", timestamps = false }"), (576, false));
-    // A proxy may let a flow pass: of its connections and the direct one the most frugal counts.
+    // A proxy may let a flow pass: of its connections and the direct one, the one with the lowest
+    // overhead counts.
     let proxied = "[nodes.b]\npep = \"p\"\ntcp = { packet = \"576 B\" }\n";
     let text = "title = \"t\"\nduration = \"30 s\"\n[nodes]\na = {}\nc = {}\n[peps.p]\n\
          [links.l]\nbetween = [\"a\", \"b\"]\nrate = \"10 Mbit/s\"\n\

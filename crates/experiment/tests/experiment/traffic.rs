@@ -1,4 +1,4 @@
-//! Cross traffic as written, and what of it is refused.
+//! Cross traffic as written, and which of it is refused.
 
 use midhop_experiment::Scenario;
 use midhop_experiment::traffic::{Load, TrafficPlan};
@@ -31,7 +31,7 @@ fn defaults_are_filled_in() {
             shape: Some(1.5),
         }
     );
-    // No traffic outlives the run.
+    // No traffic lasts longer than the run.
     assert_eq!((plans[0].stop, plans[1].start), (Duration::from_s(30), Duration::from_s(5)));
     assert_eq!(plans[1].load.congestion(), Some("cubic"));
     assert_ne!(plans[0].port, plans[1].port);

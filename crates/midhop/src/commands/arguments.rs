@@ -1,4 +1,4 @@
-//! Values that several commands take, refused where they mean nothing.
+//! Values that several commands accept, with checks that they are valid.
 
 use midhop_config::address as written;
 use std::net::{IpAddr, SocketAddr};

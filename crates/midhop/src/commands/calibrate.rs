@@ -1,4 +1,4 @@
-//! `midhop calibrate`: a recording of a link beside a preset.
+//! `midhop calibrate`: compares a recording of a link with a preset.
 
 use super::output;
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ pub struct Calibrate {
 }
 
 impl Calibrate {
-    /// Reads the recordings and prints how far the preset is from them.
+    /// Reads the recordings and prints the distance of the preset from them.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let preset = presets::find(&self.preset).map_err(|error| {
             Failure::usage(error.to_string())

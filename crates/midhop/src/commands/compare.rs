@@ -57,7 +57,7 @@ impl Compare {
     }
 }
 
-/// The records of one side and what it is called.
+/// The records of one side, and its name.
 fn side(own: &Path, other: &Path) -> anyhow::Result<(Vec<Record>, String)> {
     let side = Side::of(own, other);
     let mut gathered = Gathered::default();

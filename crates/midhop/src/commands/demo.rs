@@ -1,4 +1,5 @@
-//! `midhop demo`: the main job. Every cell in virtual time first, then on this machine's kernel, and a page with both.
+//! `midhop demo`: the main use case. It runs every cell in virtual time, then on this machine's
+//! kernel, and makes a page with both.
 
 use super::lab::check_daemon;
 use super::lab::progress::spoken;
@@ -27,13 +28,15 @@ const SCENARIO: &str = include_str!("../../../../scenarios/geo-demo.toml");
 
 /// The axis of the demo's losses.
 const LOSS: &str = "links.satellite.down.loss";
-/// What `--quick` runs on kernels: a file at the loss at which setups differ most. All cells are simulated.
+/// The cells that `--quick` runs on kernels: a file at the loss at which setups differ most. All
+/// cells are simulated.
 const QUICK: [(&str, &[&str]); 2] = [("load", &["file"]), (LOSS, &["1 %"])];
-/// As many of them at once as two processors carry, the pair's beside the longest: they are all small.
+/// The number of parallel runs that two processors can carry, with the pair's runs beside the
+/// longest: all of them are small.
 const QUICK_JOBS: usize = 3;
-/// What runs on kernels where nothing else is asked for: the ends of the axis, in minutes.
+/// The default cells on kernels: the ends of the axis, which take minutes.
 const ENDS: [(&str, &[&str]); 1] = [(LOSS, &["0 %", "1 %"])];
-/// How often a run that was late is run again: more costs minutes and shows nothing new.
+/// How often a late run is repeated: more repetitions take minutes and show nothing new.
 const REPEATS: u32 = 2;
 
 /// Arguments of `midhop demo`.
@@ -60,14 +63,15 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Runs the demo. Exit code 1 when a run failed, or was not valid for another reason than a busy machine: such a run
-    /// is marked, and all there is to see is there.
+    /// Runs the demo. Exit code 1 when a run failed, or was invalid for another reason than a busy
+    /// machine. A run that was late is only marked; all results are shown in any case.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        // Before anything of this adds to it.
+        // Before anything here adds to the load.
         let load = load_average();
         let scenario = self.scenario()?;
         let plans = simulable_plans(&scenario)?;
-        // Namespaces are entered while there is one thread; what they lack is reported when there is something to see.
+        // Namespaces are entered while there is one thread. Missing rights are reported once there
+        // is a result to show.
         let inside = check_daemon(&plans).and_then(|()| Isolated::enter());
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let simulated = self.simulate(&plans, &interrupts)?;
@@ -76,7 +80,8 @@ impl Demo {
             return Ok(ExitCode::from(failure::RUN));
         }
         let inside = inside?;
-        // What may be chosen depends on rights, so it is asked where the runs will be.
+        // The available congestion controls depend on rights, so they are checked inside, where the
+        // runs will be.
         let plans = runnable(plans.into_iter().filter(|plan| self.is_for_kernels(plan)).collect());
         if plans.is_empty() {
             return Err(Failure::run("no cell of the demo can run on this machine's kernel")
@@ -95,10 +100,10 @@ impl Demo {
         }
         let directory = self.out.join("records");
         if !self.resume {
-            // The records of an earlier demo go, and nothing else.
+            // The records of an earlier demo are removed, and nothing else.
             numbered(&directory, origin::real()?)?.clear()?;
         }
-        // Who has a minute learns that runs were late, and does not wait for them again.
+        // The quick form reports that runs were late, and does not repeat them.
         let repeats = if self.quick { 0 } else { REPEATS };
         let (repeats, must_be_in_time) = (Some(repeats), false);
         let pace = Pace { jobs, lateness: LATENESS, repeats, must_be_in_time, lines: true };
@@ -108,7 +113,7 @@ impl Demo {
             go_on::report(Some(&self.out), Some("--resume"));
         }
         let records = [simulated, measured].concat();
-        // First, so that it is not lost with a page that cannot be written.
+        // Printed first, so that the results are not lost if the page cannot be written.
         output::print(&format!("\n{}", beside_table(&records, output::columns())))?;
         let page = self.out.join("report.html");
         fs::write(&page, midhop_report::html(&records, &Options::default().from_scenario(FILE))?)
@@ -125,7 +130,7 @@ impl Demo {
         Ok(scenario)
     }
 
-    /// All cells in virtual time: what to expect of the kernels, within seconds.
+    /// Runs all cells in virtual time, within seconds: the results to expect from the kernels.
     fn simulate(&self, plans: &[Plan], interrupts: &Interrupts) -> anyhow::Result<Vec<Record>> {
         let store = numbered(&self.out.join("simulated"), origin::simulated()?)?;
         store.clear()?;
@@ -137,7 +142,7 @@ impl Demo {
         Ok(ran.results.into_iter().flatten().collect())
     }
 
-    /// Whether a cell is among those that run on kernels. A loss that somebody chose does.
+    /// Whether a cell is among those that run on kernels. One with a loss that the user chose is.
     fn is_for_kernels(&self, plan: &Plan) -> bool {
         let chosen: &[(&str, &[&str])] = match (self.quick, self.all) {
             (true, _) => &QUICK,
@@ -152,7 +157,8 @@ impl Demo {
     }
 }
 
-/// What to expect of kernels where others keep the machine busy. A build that has just ended is no reason.
+/// A warning about runs on kernels where other programs keep the machine busy. A build that has
+/// just ended does not count.
 fn busy(load: f64, processors: usize) -> Option<String> {
     (load > 2.0 * processors as f64).then(|| {
         format!(
@@ -162,7 +168,7 @@ fn busy(load: f64, processors: usize) -> Option<String> {
     })
 }
 
-/// The plans whose congestion controls this machine can give; prints which are left out, and why.
+/// The plans whose congestion controls this machine has; prints which are left out, and why.
 fn runnable(plans: Vec<Plan>) -> Vec<Plan> {
     let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
     let (kept, left): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| {
@@ -179,7 +185,7 @@ fn runnable(plans: Vec<Plan>) -> Vec<Plan> {
     kept
 }
 
-/// Why a congestion control cannot be had here; none when it can.
+/// Why a congestion control is not available here; none when it is.
 fn unavailable(name: &str) -> Option<String> {
     let resolution = match resolve(name) {
         Ok(resolution) => resolution,

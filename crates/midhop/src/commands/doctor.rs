@@ -1,4 +1,5 @@
-//! `midhop doctor`: what this host has of what `midhop` needs, and then what `midhopd doctor` finds.
+//! `midhop doctor`: checks whether this host has what `midhop` needs, and then runs `midhopd
+//! doctor`.
 
 use super::lab::session::Isolated;
 use super::output;
@@ -9,7 +10,7 @@ use midhop_workbench::processors;
 use std::error::Error;
 use std::process::{Command, ExitCode};
 
-/// The congestion controls that the demo and the guides choose.
+/// The congestion controls that the demo and the guides use.
 const CONGESTION: [&str; 4] = ["cubic", "bbr", "hybla", "hybla-plus"];
 
 /// Arguments of `midhop doctor`.
@@ -42,7 +43,7 @@ impl Finding {
 }
 
 impl Doctor {
-    /// Looks, tries, and prints. Exit code 1 when the laboratory or midhopd would not run here.
+    /// Checks and prints. Exit code 1 when the laboratory or midhopd would not run here.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut findings =
             vec![Finding::yes("simulator", format!("needs nothing; {} processors", processors()))];
@@ -57,7 +58,7 @@ impl Doctor {
         });
         let mut works = daemon.is_ok();
         let mut findings_of_daemon = String::new();
-        // Before the namespaces are entered: it looks at the host.
+        // Before the namespaces are entered: it checks the host.
         if let Ok(daemon) = &daemon {
             let output = Command::new(daemon).arg("doctor").output();
             let output = output.with_context(|| format!("cannot start {}", daemon.display()))?;
@@ -65,7 +66,8 @@ impl Doctor {
             findings_of_daemon =
                 format!("\nmidhopd doctor:\n{}", String::from_utf8_lossy(&output.stdout));
         }
-        // The output is in the child that goes on inside, where the laboratory would run.
+        // The output is printed by the child, which continues inside, where the laboratory would
+        // run.
         match Isolated::enter() {
             Ok(_inside) => {
                 findings.push(Finding::yes("laboratory", "namespaces of its own can be made"));
@@ -87,7 +89,7 @@ impl Doctor {
     }
 }
 
-/// Whether a congestion control can be had here; cells that ask for another are left out of the demo.
+/// Whether a congestion control is available here; the demo leaves out cells with one that is not.
 fn congestion(name: &'static str) -> Finding {
     let found = match resolve(name) {
         Ok(resolution) => resolution.activate(&Parameters::default()).map(drop).map_err(whole),
@@ -99,7 +101,7 @@ fn congestion(name: &'static str) -> Finding {
     }
 }
 
-/// An error with what it came from.
+/// An error with its sources.
 fn whole(error: impl Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

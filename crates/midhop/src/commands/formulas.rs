@@ -1,4 +1,4 @@
-//! `midhop formulas`: long simulated flows beside the formulas that were published for them.
+//! `midhop formulas`: compares long simulated flows with published formulas.
 //!
 //! Standard output carries data only: the table, or JSON with `--json`. Progress goes to standard error.
 
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 /// An expectation was not met.
 const UNMET: u8 = 2;
-/// The scenario that comes with the program.
+/// The built-in scenario.
 const SHIPPED: &str = include_str!("../../../../scenarios/formulas.toml");
 
 /// Arguments of `midhop formulas`.
@@ -44,7 +44,7 @@ pub struct CheckFormulas {
 }
 
 impl CheckFormulas {
-    /// Runs all cells and prints them beside their formulas.
+    /// Runs all cells and prints them with their formulas.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plans = self.plans()?;
         for plan in &plans {
@@ -101,7 +101,7 @@ impl CheckFormulas {
     }
 }
 
-/// Adds a run to its cell; prints why where it cannot be held against a formula.
+/// Adds a run to its cell; where it cannot be compared with a formula, prints why.
 fn add_run(plan: &Plan, record: &Record, cells: &mut Formulas) -> bool {
     for fault in &record.validity.faults {
         eprintln!("invalid: {}: {fault}", plan.label());

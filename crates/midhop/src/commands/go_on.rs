@@ -1,9 +1,10 @@
-//! How an interrupted command goes on.
+//! How to continue an interrupted command.
 
 use std::path::Path;
 
-/// Prints the command that goes on where this one was stopped. What is finished is in `out`; without, nothing is kept,
-/// and a call that would keep it is named. `flag` is what the command needs beside its own arguments to go on.
+/// Prints the command that continues this one. Finished records are in `out`; without it nothing is
+/// kept, and a command that would keep them is printed. `flag` is what the command needs in
+/// addition to its own arguments to continue.
 pub fn report(out: Option<&Path>, flag: Option<&str>) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     eprintln!("{}", command(&arguments, out.is_some(), flag));

@@ -39,7 +39,7 @@ enum Action {
 }
 
 impl Lab {
-    /// Runs the command; the exit code reports how it went.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),
@@ -51,12 +51,13 @@ impl Lab {
     }
 }
 
-/// The name that a lab gets from its scenario's file.
+/// The name of a lab, derived from its scenario's file.
 fn name_of(file: &Path) -> String {
     file.file_stem().map_or_else(|| "lab".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Refuses at once, before anything is built, when a plan needs a daemon that is not there or could not take flows.
+/// Refuses at once, before anything is built, when a plan needs a daemon that is missing or could
+/// not intercept flows.
 pub fn check_daemon(plans: &[Plan]) -> anyhow::Result<()> {
     if plans.iter().any(Plan::has_daemons) {
         midhop_testbed::lab::check_daemon()?;

@@ -48,8 +48,8 @@ impl Meter {
     }
 }
 
-/// Makes a congestion control selectable, such as `cubic` or `hybla,rtt0=50ms`; the name is good for as
-/// long as the value lives.
+/// Makes a congestion control selectable, such as `cubic` or `hybla,rtt0=50ms`. The name is valid
+/// while the value lives.
 fn activate(asked: &str) -> Result<Active, Failure> {
     let (name, setting) =
         asked.split_once(',').map_or((asked, None), |(name, it)| (name, Some(it)));
@@ -73,7 +73,7 @@ fn activate(asked: &str) -> Result<Active, Failure> {
     resolution.activate(&parameters).map_err(Failure::run)
 }
 
-/// A runtime whose sockets are all of the calling thread's network namespace.
+/// A runtime whose sockets all belong to the calling thread's network namespace.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -60,7 +60,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command; the exit code reports how it went.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Demo(command) => command.run(),

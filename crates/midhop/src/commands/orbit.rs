@@ -1,6 +1,6 @@
-//! `midhop orbit`: what constellations do to a path, without running anything.
+//! `midhop orbit`: the effects of constellations on a path, without a run.
 //!
-//! Standard output carries the answer; progress goes to standard error.
+//! Standard output carries the result; progress goes to standard error.
 
 mod arguments;
 mod list;

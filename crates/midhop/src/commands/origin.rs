@@ -1,4 +1,4 @@
-//! What makes the records of a command: this program, and what it works with.
+//! The origin of a command's records: this program and the parts that it uses.
 
 use super::own_program;
 use anyhow::Context;
@@ -11,7 +11,7 @@ pub fn simulated() -> anyhow::Result<Origin> {
     Ok(Origin::new(Runner::Sim, own_build()?))
 }
 
-/// Records of the laboratory: the daemon matters too, and the kernel.
+/// Records of the laboratory, which also depend on the daemon and the kernel.
 pub fn real() -> anyhow::Result<Origin> {
     let build = match find_daemon() {
         Ok(daemon) => own_build()?.and(&Build::of(&daemon)?),

@@ -1,17 +1,17 @@
-//! Standard output: data for a person or for the next program.
+//! Standard output: data for a person or for another program.
 
 use anyhow::Context;
 use std::io::{self, ErrorKind, Write};
 
-/// More than any table of ours takes: a file has lines of any length.
+/// Wider than any of our tables: lines of a file have no maximum length.
 const COLUMNS: u16 = 10_000;
 
-/// How many characters a line of standard output has room for: a terminal's own, elsewhere as many as there are.
+/// The line width of standard output: that of a terminal, otherwise unlimited.
 pub fn columns() -> u16 {
     terminal_size::terminal_size_of(io::stdout()).map_or(COLUMNS, |(width, _)| width.0)
 }
 
-/// Writes to standard output; a reader that went away (`| head`) is no error.
+/// Writes to standard output; a reader that has closed it (`| head`) is no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Records: on standard output, as files, and what they report of how the runs went.
+//! Records on standard output and in files, and the exit codes that follow from them.
 
 use super::output;
 use crate::failure;
@@ -25,14 +25,15 @@ pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// The files, named by number, of a scenario's records in `directory`, which is made and tried first.
+/// The files, named by number, for a scenario's records in `directory`, which is created and
+/// checked first.
 pub fn numbered(directory: &Path, origin: Origin) -> anyhow::Result<Files> {
     check_place(directory)?;
     Ok(Files::new(directory, origin, Naming::ByNumber))
 }
 
-/// Warns of records in a directory that these plans will not replace: who reads the directory later reads
-/// them too.
+/// Warns of records in a directory that these plans will not replace: a later reader of the
+/// directory reads them too.
 pub fn warn_of_others(directory: &Path, store: &Files, plans: &[Plan]) {
     let others = store.others(plans);
     if others > 0 {
@@ -44,7 +45,7 @@ pub fn warn_of_others(directory: &Path, store: &Files, plans: &[Plan]) {
     }
 }
 
-/// Reports how many of `plans` are there already, where some are.
+/// Reports how many of `plans` have a record already, if any have.
 pub fn announce<K>(resumed: &Resumed<'_, K>, plans: &[Plan]) {
     if resumed.there() > 0 {
         eprintln!("{} of {} runs are there already", resumed.there(), plans.len());
@@ -57,7 +58,7 @@ pub fn not_kept(error: &StoreError) -> String {
     format!("error: {error}{cause}")
 }
 
-/// Says on standard error what went wrong, and gives the exit code.
+/// Prints failures on standard error, and returns the exit code.
 pub fn judge<E>(
     plans: &[Plan],
     results: &[Result<Record, E>],
@@ -66,7 +67,7 @@ pub fn judge<E>(
     judge_all_but(plans, results, is_interruption, |_, _| false)
 }
 
-/// The same where a record that `is_borne` does not fail the command, though it is not valid.
+/// The same, where an invalid record with `is_borne` does not make the command fail.
 pub fn judge_all_but<E>(
     plans: &[Plan],
     results: &[Result<Record, E>],
@@ -86,7 +87,7 @@ pub fn judge_all_but<E>(
                 }
             }
             Err(error) if is_interruption(error) => interrupted += 1,
-            // What failed was reported when it did.
+            // A failure was reported when it happened.
             Err(_) => failed += 1,
         }
     }
@@ -101,7 +102,7 @@ pub fn judge_all_but<E>(
     code
 }
 
-/// The exit code, which is `code` but where some of the records of `plans` were not written.
+/// The exit code: `code`, unless some of the records of `plans` were not written.
 pub fn judge_unwritten(unwritten: usize, plans: &[Plan], code: ExitCode) -> ExitCode {
     if unwritten == 0 {
         return code;

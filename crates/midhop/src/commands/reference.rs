@@ -1,5 +1,5 @@
-//! `midhop reference`: scenarios on a kernel that nobody here built, whose own netem carries the links, and in a
-//! simulator that nobody here wrote.
+//! `midhop reference`: runs scenarios on independent implementations: a distribution's kernel with
+//! its own netem for the links, and ns-3.
 
 mod batch;
 mod ns3;
@@ -119,7 +119,8 @@ fn refusal(plan: &Plan) -> Option<String> {
     proxied.or_else(|| netem::refusal(plan))
 }
 
-/// Has a machine run `plan`. Its files are in a directory of `place`, which goes when it has ended.
+/// Lets a machine run `plan`. Its files are in a directory of `place`, which is removed when it has
+/// ended.
 fn run_on(
     machine: &Machine,
     plan: &Plan,
@@ -149,7 +150,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// Runs the plan. The machine is for it alone, and ends with it: nothing here is cleared up.
+    /// Runs the plan. The machine is used for it alone and ends with it, so nothing is cleaned up
+    /// here.
     fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.plan.display();
         let text = fs::read_to_string(&self.plan).with_context(|| format!("cannot read {name}"))?;

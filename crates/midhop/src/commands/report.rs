@@ -82,8 +82,8 @@ impl Report {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The records that are asked for. Those of a page are of one scenario: it compares cells, and others only
-    /// share names with them.
+    /// The requested records. A page is about one scenario: it compares cells, and records of other
+    /// scenarios only have the same names.
     fn wanted(&self) -> anyhow::Result<Vec<Record>> {
         let mut records = read_all(&self.from)?;
         if let Some(file) = &self.limit {
@@ -119,7 +119,7 @@ impl Report {
     }
 }
 
-/// A place in words, with what chooses it.
+/// A place in words, with the option that selects it.
 fn in_words(place: Place) -> &'static str {
     match place {
         Place::Sim => "the simulator (--in sim)",
@@ -127,7 +127,7 @@ fn in_words(place: Place) -> &'static str {
     }
 }
 
-/// The records in and below `places`, in the order in which they were planned.
+/// The records in `places` and below, in the order of their plans.
 fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut gathered = Gathered::default();
     for place in places {
@@ -145,13 +145,13 @@ fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Adds the records that come by standard input.
+/// Adds the records from standard input.
 pub(super) fn add_standard_input(gathered: &mut Gathered) -> anyhow::Result<()> {
     let text = io::read_to_string(io::stdin()).context("cannot read standard input")?;
     Ok(gathered.add_text("standard input", &text, false)?)
 }
 
-/// Says what measurements do not show.
+/// Prints the warnings of measurements.
 pub(super) fn note(gathered: &Gathered) {
     gathered.notes().iter().for_each(|note| eprintln!("note: {note}"));
 }

@@ -1,4 +1,4 @@
-//! `midhop reproduce`: published studies, run again.
+//! `midhop reproduce`: repeats published studies.
 //!
 //! Standard output carries data only: tables, or JSON with `--json`. Progress goes to standard error.
 
@@ -88,7 +88,7 @@ enum Where {
 }
 
 impl Where {
-    /// The places in their order.
+    /// The places in order.
     fn places(self) -> &'static [Place] {
         match self {
             Self::Sim => &[Place::Sim],
@@ -99,7 +99,7 @@ impl Where {
 }
 
 impl Reproduce {
-    /// Runs the studies and prints what came out.
+    /// Runs the studies and prints the results.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut studies = self.chosen()?;
         self.check_engine(&studies)?;
@@ -154,7 +154,7 @@ impl Reproduce {
         Ok(ExitCode::from(worst))
     }
 
-    /// The command that runs a study once more.
+    /// The command that repeats a study.
     fn again(&self, study: &Prepared) -> String {
         let place = if study.place == Place::Lab { "lab" } else { "sim" };
         let mut command = format!("midhop reproduce {} --in {place}", study.bundle.name);
@@ -186,9 +186,9 @@ impl Reproduce {
         if !elsewhere {
             eprintln!("{}", self.announced(study, &resumed.left()));
         }
-        // What failed was reported when it did.
+        // A failure was reported when it happened.
         let ran = match inside.filter(|_| study.place == Place::Lab) {
-            // What a cluster has left is not run here.
+            // Runs that the cluster has left out are not run here.
             None if elsewhere => {
                 let results = resumed.into_results().into_iter().map(Option::flatten);
                 Ran { results: results.collect(), unwritten: 0 }
@@ -215,7 +215,7 @@ impl Reproduce {
         Ok(outcome)
     }
 
-    /// What is to be run, and how long it will take.
+    /// What will be run, and how long it will take.
     fn announced(&self, study: &Prepared, left: &[&Plan]) -> String {
         let Prepared { bundle, plans, .. } = study;
         let place = match study.place {
@@ -240,9 +240,9 @@ impl Reproduce {
         text
     }
 
-    /// About how long `plans` take in `place`, and how many of them go at once at most where that is worth
-    /// saying: on kernels a second lasts a second, in virtual time it is a matter of the machine. No time where
-    /// that cannot be tried.
+    /// An estimate of how long `plans` take in `place`, and the maximum number of parallel runs
+    /// where that is of interest: on kernels, time is real time; in virtual time, it depends on the
+    /// machine. None where a trial is not possible.
     fn outlook(&self, place: Place, plans: &[&Plan]) -> (Option<Duration>, usize) {
         match place {
             Place::Sim => (sim_outlook(plans, self.jobs.unwrap_or_else(processors)), 1),
@@ -257,7 +257,7 @@ impl Reproduce {
     fn announce_all(&self, studies: &[Prepared]) -> anyhow::Result<()> {
         for (place, name) in [(Place::Sim, "in the simulator"), (Place::Lab, "on real kernels")] {
             let here: Vec<&Prepared> = studies.iter().filter(|it| it.place == place).collect();
-            // How fast a cluster is, nobody knows here.
+            // The speed of a cluster is not known here.
             if here.len() < 2 || (place == Place::Sim && self.engine.is_some()) {
                 continue;
             }
@@ -275,8 +275,8 @@ impl Reproduce {
         Ok(())
     }
 
-    /// What of a study an earlier call has not left. In virtual time, where there are thousands of records, one
-    /// of them says whether this build has made them.
+    /// The runs of a study for which an earlier call has left no record. In virtual time there are
+    /// thousands of records, and one of them is enough to check that this build has made them.
     fn left<'p>(&self, study: &'p Prepared) -> anyhow::Result<Vec<&'p Plan>> {
         let store = self.store(study)?;
         let mut left = Vec::new();
@@ -300,11 +300,11 @@ impl Reproduce {
     /// The directory of a study's records, if they are kept.
     fn directory(&self, study: &Prepared) -> Option<PathBuf> {
         let directory = self.out.as_ref()?.join(study.bundle.directory_name());
-        // A plan has one record in virtual time and another on kernels.
+        // A plan may have one record in virtual time and another on kernels.
         Some(if study.place == Place::Lab { directory.join("lab") } else { directory })
     }
 
-    /// Where the records of a study are kept, if anywhere.
+    /// The store of a study's records, if they are kept.
     fn store(&self, study: &Prepared) -> anyhow::Result<Option<Files>> {
         let Some(directory) = self.directory(study) else { return Ok(None) };
         let origin = match (study.place, self.engine_of(study)) {
@@ -338,7 +338,7 @@ impl Reproduce {
     }
 }
 
-/// Prints on standard error what went wrong.
+/// Prints failures on standard error.
 fn report_failures(outcome: &Outcome) {
     let Outcome { runs, finished, unwritten, .. } = outcome;
     for fault in &outcome.faults {
@@ -362,7 +362,7 @@ fn in_words(place: Place, time: Option<Duration>) -> Option<String> {
     }
 }
 
-/// How many of `verdicts` there are of each kind; nothing where there are none.
+/// The number of `verdicts` of each kind; nothing where there are none.
 fn summed(what: &str, verdicts: &[Verdict]) -> String {
     use Verdict::{Calibrated, Departs, Fails, Holds, Open};
     let counted = [Holds, Fails, Departs, Open, Calibrated]

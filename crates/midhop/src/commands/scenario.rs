@@ -26,7 +26,7 @@ impl ScenarioArguments {
         Ok(plans)
     }
 
-    /// The same with axes from the command line, when the simulator can run them.
+    /// The same with axes from the command line; refuses plans that the simulator cannot run.
     pub fn simulable_plans(&self, vary: &[String], more: &[String]) -> anyhow::Result<Vec<Plan>> {
         let set = self.set_with(more);
         let plans = Source::file(&self.file)?.simulable_plans(Changes { set: &set, vary })?;
@@ -34,7 +34,7 @@ impl ScenarioArguments {
         Ok(plans)
     }
 
-    /// What is changed, as it was given.
+    /// The changes as they were given.
     pub fn set(&self) -> &[String] {
         &self.set
     }
@@ -52,7 +52,8 @@ fn warn_of_cut(plans: &[Plan]) {
     }
 }
 
-/// The directions of links that lose every packet in some plan: `loss = 1` was rather meant as one per cent.
+/// The directions of links that lose every packet in some plan: `loss = 1` was probably meant as
+/// one per cent.
 fn cut(plans: &[Plan]) -> BTreeSet<String> {
     let links = plans.iter().flat_map(|plan| &plan.links);
     let directions = links.flat_map(|link| [(link, "down", &link.down), (link, "up", &link.up)]);

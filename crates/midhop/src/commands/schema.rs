@@ -1,6 +1,8 @@
-//! `midhop schema`: what the files of the laboratory take, for editors, and what records have, for programs.
+//! `midhop schema`: the schemas of the laboratory's files, for editors, and of records, for
+//! programs.
 //!
-//! What makes schemas takes more time to build than their text: a test holds the text to the types.
+//! The schema generator takes longer to build than the texts. So the texts are stored, and a test
+//! compares them with the types.
 
 use super::output;
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 //! `midhop sim`: scenarios in virtual time.
 //!
-//! The same files as `midhop lab`, the same records, no kernel and no waiting. Standard output carries
-//! data only: records with `--json`, else the final table. Progress goes to standard error.
+//! It reads the same files and gives the same records as `midhop lab`, without a kernel and without
+//! waiting. Standard output carries data only: records with `--json`, otherwise the final table.
+//! Progress goes to standard error.
 
 pub mod batch;
 pub mod engine;
@@ -29,7 +30,7 @@ enum Action {
 }
 
 impl Sim {
-    /// Runs the command; the exit code reports how it went.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),

@@ -1,4 +1,4 @@
-//! The study `starlink-as-measured`, whose links are recorded: its files come with the program.
+//! The study `starlink-as-measured`, with recorded links: its files are built into the program.
 
 use serde_json::Value;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 const NAME: &str = "starlink-as-measured";
 
-/// `midhop reproduce` where no file of the study is near.
+/// Runs `midhop reproduce` in a place without the study's files.
 fn reproduce(study: &str, more: &[&str]) -> Output {
     let elsewhere = tempfile::tempdir().expect("a directory");
     Command::new(env!("CARGO_BIN_EXE_midhop"))
@@ -46,7 +46,8 @@ fn its_short_form_runs_and_nothing_is_above_what_was_drawn() {
     assert!(waits.clone().count() == 4 && waits.clone().all(|it| !it["here"].is_null()));
 }
 
-/// The recording is read from the program, from the repository and from a copy of it, and gives the same each time.
+/// The recording can be read from the program, from the repository and from a copy of it, with the
+/// same results.
 #[test]
 fn the_same_recording_gives_the_same_wherever_it_is_read() {
     let cell = ["--quick", "--seeds", "2", "--cell", "page:link=second,begins=1-s,setup=pair"];

@@ -1,7 +1,7 @@
-//! What the book and the README tell people to type works, in blocks and in sentences.
+//! The commands in the book and the README work, in blocks and in sentences.
 //!
-//! What takes long runs on less of the same, and it is checked that the program takes the whole.
-//! `MIDHOP_BOOK=all` (`make book-commands`) runs blocks as they stand.
+//! A long command is run in a shorter form, and the program is checked to accept the whole one.
+//! `MIDHOP_BOOK=all` (`make book-commands`) runs blocks as they are.
 
 use midhop_testkit::pages::{blocks, mentioned, typed};
 use std::collections::BTreeSet;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What takes long, by how it begins, and how a test begins it instead. Studies are for [`one_cell`].
+/// Long commands, by their beginning, and the shorter beginning of each. Studies are handled by
+/// [`one_cell`].
 const LESS: [(&str, &str); 5] = [
     (
         "midhop lab run scenarios/geo-demo.toml",
@@ -31,7 +32,7 @@ const LESS: [(&str, &str); 5] = [
     ),
     ("midhop meter run 192.0.2.1 --seconds 120", "midhop meter run 192.0.2.1 --seconds 1"),
 ];
-/// Of each study a cell that costs little.
+/// A cheap cell of each study.
 const CELLS: [(&str, &str); 5] = [
     ("far-proxy", "sweep:proxy=small,rtt=30ms"),
     ("geo-onoff", "download:loss=independent,pep=off,congestion=cubic"),
@@ -39,10 +40,11 @@ const CELLS: [(&str, &str); 5] = [
     ("pepsal-multiflow", "single:reading=each-hop,load=file,setup=newreno"),
     ("tunnel", "page:load=first,setup=tunnel"),
 ];
-/// What a sentence names without what it needs.
+/// Commands that a sentence names without their arguments.
 const NAMES: [&str; 4] =
     ["midhop orbit trace", "midhop lab up", "midhop lab run", "midhop sim run"];
-/// What `crates/midhopd/tests/{book,installed,packages}.rs` run, or ask of a daemon that they run.
+/// Commands that `crates/midhopd/tests/{book,installed,packages}.rs` run, or that query a daemon
+/// which they run.
 const OF_THE_DAEMON: [&str; 8] = [
     "midhopd ",
     "target/release/midhopd ",
@@ -53,11 +55,11 @@ const OF_THE_DAEMON: [&str; 8] = [
     "useradd ",
     "chown ",
 ];
-/// What takes two hosts, for a test of its own.
+/// Commands that need two hosts; another test runs them.
 const OF_TWO_HOSTS: [&str; 1] = ["midhop meter "];
-/// Beside other tests a laboratory is late; whether it may be believed then is not asked here.
+/// Beside other tests a laboratory is late; whether its results are valid is not tested here.
 const LATE: &str = "--lateness '1 s'";
-/// A program that is not there by then does not come.
+/// How long a program may take to serve.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn root() -> PathBuf {
@@ -100,10 +102,10 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Somebody who has the program and stands in the repository, but writes elsewhere.
+/// A reader who has the program and is in the repository, but writes elsewhere.
 struct Reader {
     directory: tempfile::TempDir,
-    /// What has been run.
+    /// The commands that have been run.
     done: BTreeSet<String>,
     /// The daemon on a node of a lab.
     daemon: Option<Serving>,
@@ -133,7 +135,7 @@ impl Reader {
         self.command(line).output().expect("a shell")
     }
 
-    /// Once is enough for whatever says the same.
+    /// Each command is run only once.
     fn must_work(&mut self, document: &str, line: &str, codes: &[i32]) {
         if self.done.insert(line.to_owned()) {
             let output = self.shell(line);
@@ -141,19 +143,19 @@ impl Reader {
         }
     }
 
-    /// The program knows the command and its options.
+    /// Checks that the program knows the command and its options.
     fn must_be_known(&mut self, document: &str, line: &str) {
         self.must_work(document, &format!("{line} --help"), &[0]);
     }
 
-    /// Does what stands in a block, or less of it where `all` is not wanted.
+    /// Runs the command of a block, or a shorter form of it unless `all` is set.
     fn follow(&mut self, document: &str, line: &str, all: bool) {
         let own = line.strip_prefix("target/release/midhop ").map(|rest| format!("midhop {rest}"));
         let line = own.as_deref().unwrap_or(line);
         let lab = begins(line, &["midhop lab ", "midhop reproduce tunnel "])
             && !begins(line, &["midhop lab list "]);
         if begins(line, &OF_THE_DAEMON) || begins(line, &OF_TWO_HOSTS) {
-            // Run elsewhere.
+            // Run by another test.
         } else if let Some(recipe) = line.strip_prefix("make ") {
             self.make(document, recipe, all);
         } else if lab && (!is_root() || !daemon_is_here()) {
@@ -167,7 +169,7 @@ impl Reader {
             self.ask_daemon(document, asked);
         } else if let Some(short) = one_cell(line).filter(|_| !all) {
             self.must_be_known(document, line);
-            // One cell of one seed need not be what the study's claims are about.
+            // One cell with one seed need not satisfy the study's claims.
             self.must_work(document, &short, &[0, 2]);
         } else {
             assert!(line.starts_with("midhop "), "{document}: nobody knows how to run {line}");
@@ -183,7 +185,8 @@ impl Reader {
         }
     }
 
-    /// Runs a daemon on the gateway of a lab by the configuration of the gateway's guide, or asks it something.
+    /// Runs a daemon on the gateway of a lab with the configuration from the gateway's guide, or
+    /// queries it.
     fn ask_daemon(&mut self, document: &str, asked: &str) {
         let at = |name: &str| self.directory.path().join(name).display().to_string();
         let (config, socket) = (at("midhopd.toml"), at("midhopd.sock"));
@@ -202,11 +205,11 @@ impl Reader {
         self.must_work(document, &line, &[0]);
     }
 
-    /// What a recipe would do is found out; of that, our program's commands are known to it.
+    /// Determines what a recipe would do; the commands of our program in it must be known.
     fn make(&mut self, document: &str, recipe: &str, all: bool) {
         let mut make = Command::new("make");
         make.arg(recipe).current_dir(root());
-        // What takes this test's own time again, or hours, is for those who wait for it.
+        // Recipes that take as long as this test, or hours, run only with `all`.
         if !(all && matches!(recipe, "build" | "demo")) {
             make.arg("-n");
         }
@@ -220,7 +223,8 @@ impl Reader {
         }
     }
 
-    /// Starts what serves at a port of a node of a lab, entered by `enter`, and waits until it does.
+    /// Starts a program that serves at a port of a node of a lab, entered by `enter`, and waits
+    /// until it does.
     fn serve(&self, enter: &str, line: &str, port: u16) -> Serving {
         let mut server = self.command(&format!("exec {enter} {line}"));
         server.stdout(Stdio::null()).stderr(Stdio::null());
@@ -242,7 +246,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.daemon.take());
-        // A test that failed leaves no lab behind.
+        // A failed test leaves no lab behind.
         let _ = self.shell("midhop lab down");
     }
 }
@@ -292,7 +296,7 @@ fn what_sentences_name_works() {
     assert!(reader.done.contains("midhop --version"), "not found any more: {:?}", reader.done);
 }
 
-/// What is to be typed on one host and on another, on two nodes of a lab that have their names.
+/// The commands for one host and for another, on two nodes of a lab with these names.
 #[test]
 fn two_hosts_measure_between_them() {
     const HOSTS: &str = "title = \"Two hosts\"\nduration = \"10 s\"\n[nodes]\nhost-a = {}\nhost-b = {}\n\
@@ -315,7 +319,7 @@ fn two_hosts_measure_between_them() {
             serving.get_or_insert_with(serve);
         } else if line.starts_with("midhop meter ") {
             assert!(serving.is_some(), "{document}: {line}: nobody serves");
-            // It takes most of a minute: the first one that is found is enough.
+            // It takes most of a minute: only the first one is run.
             if line.starts_with("midhop meter link ") && std::mem::replace(&mut linked, true) {
                 continue;
             }
@@ -352,7 +356,8 @@ fn scenarios_in_the_book_are_scenarios() {
     assert!(count > 0, "the book has a scenario");
 }
 
-/// Less of a command is a command of the same study, and keeps what is not about how much.
+/// The shorter form of a command is of the same study, and keeps the options that do not concern
+/// the amount.
 #[test]
 fn less_of_a_study_is_one_cell_of_it() {
     for (line, short) in [

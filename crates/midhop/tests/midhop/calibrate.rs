@@ -1,4 +1,4 @@
-//! `midhop calibrate`: a recording beside a preset, and what is refused.
+//! `midhop calibrate`: a recording and a preset, and which inputs are refused.
 
 use serde_json::Value;
 use std::fs;
@@ -39,7 +39,7 @@ fn the_recording_that_comes_with_the_repository_is_held_against_presets() {
         model["distance"].as_f64().expect("a number")
     };
     let starlink = found("starlink");
-    // The breaks of the recording are at 8.7 s and every 15 s after it.
+    // The outages of the recording are at 8.7 s and every 15 s after it.
     let phase = starlink["recording"]["grid"]["phase_s"].as_f64().expect("a grid");
     assert!((phase - 8.7).abs() <= 0.3, "{phase}");
     let rate_median = starlink["recording"]["rate_bit_per_s"]["p50"].as_f64().expect("a median");

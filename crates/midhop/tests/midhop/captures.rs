@@ -1,11 +1,11 @@
-//! Captures of simulated links, read by other people's programs.
+//! Captures of simulated links, read by independent programs.
 
 use midhop_experiment::record::Record;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A way over two satellites, lossy at the user's end.
+/// A path over two satellites, lossy at the user's end.
 const SCENARIO: &str = r#"title = "over two satellites"
 duration = "60 s"
 
@@ -51,7 +51,7 @@ fn captured(directory: &Path) -> Record {
     record
 }
 
-/// What a program prints; none where it is not installed.
+/// The output of a program; none where it is not installed.
 fn printed(program: &str, file: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).arg(file).output().ok()?;
     let (out, error) =
@@ -92,20 +92,20 @@ fn tcptrace_counts_what_the_record_has() {
     let directory = tempfile::tempdir().expect("a directory");
     let record = captured(directory.path());
     let flow = &record.transfers[0].flows[0];
-    // All that the server sends passes both: nothing is lost before the user's link.
+    // All packets of the server pass both: no packet is lost before the user's link.
     for name in ["feeder@server", "isl@sat1"] {
         let file = directory.path().join(format!("out/0000.{name}.pcapng"));
         let Some(text) = printed("tcptrace", &file, &["-l", "-n"]) else {
             return midhop_testkit::skipped("tcptrace is not installed");
         };
         assert!(text.contains("1 TCP connection traced:"), "{text}");
-        // Two columns: of the client, which opens, and of the server.
+        // Two columns: of the client, which opens the connection, and of the server.
         let of_server = |what: &str| -> u64 {
             let line = text.lines().find(|line| line.contains(what)).expect(what);
             line.split_whitespace().last().and_then(|count| count.parse().ok()).expect(line)
         };
         let headers = of_server("unique bytes sent:") - flow.bytes.get();
-        // What the server sends around the file: yes, a header, and a hash.
+        // The server's frames around the file: acceptance, header, and hash.
         assert_eq!(headers, 94 + 9 + 67, "{name}");
         assert_eq!(of_server("rexmt data pkts:"), flow.retransmissions, "{name}");
         let bytes = of_server("actual data bytes:") - of_server("unique bytes sent:");

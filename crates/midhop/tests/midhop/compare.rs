@@ -1,4 +1,4 @@
-//! `midhop compare` as a user meets it: a scenario simulated twice, set side by side.
+//! `midhop compare` from a user's view: a scenario simulated twice, compared.
 
 use midhop_experiment::record::Record;
 use midhop_units::Rate;
@@ -35,7 +35,8 @@ fn two_directories_meet_cell_by_cell() {
     assert!(found["summary"]["median"].as_f64().is_some_and(|median| median > 0.5), "{found}");
 }
 
-/// The records of a study lie as `midhop reproduce --out` leaves them: the laboratory's below the simulator's.
+/// The records of a study are placed as by `midhop reproduce --out`: the laboratory's below the
+/// simulator's.
 #[test]
 fn the_laboratory_below_the_simulator_is_not_averaged_with_it() {
     let place = tempfile::tempdir().expect("a directory");
@@ -43,7 +44,7 @@ fn the_laboratory_below_the_simulator_is_not_averaged_with_it() {
     std::fs::write(path("law.toml"), SCENARIO).expect("written");
     let out = midhop(&["sim", "run", &path("law.toml"), "--out", &path("x")]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // What kernels gave: the same, half as fast.
+    // The results of kernels: the same, at half the rate.
     std::fs::create_dir(path("x/lab")).expect("made");
     for file in std::fs::read_dir(path("x")).expect("listed") {
         let file = file.expect("listed").path();
@@ -83,7 +84,7 @@ fn the_laboratory_below_the_simulator_is_not_averaged_with_it() {
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     let head = format!("A: {} without {}, in the simulator", path("x"), path("x/lab"));
     assert!(table.starts_with(&head), "{table}");
-    // A side of which nothing is left is no side.
+    // A side without any records is refused.
     std::fs::create_dir(path("y")).expect("made");
     std::fs::rename(path("x/lab"), path("y/lab")).expect("moved");
     let out = midhop(&["compare", &path("y"), &path("y/lab")]);

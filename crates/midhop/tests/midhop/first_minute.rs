@@ -1,4 +1,5 @@
-//! What somebody meets in the first minute: the version, the demo, hints, tables, and how an interrupted call goes on.
+//! A user's first minute: the version, the demo, hints, tables, and how to continue an interrupted
+//! call.
 
 use midhop_testkit::skipped;
 use nix::sys::signal::{Signal, kill};
@@ -48,8 +49,8 @@ fn the_demo_simulates_first_then_measures_and_one_page_has_both() {
     }
     let first = at("page       cubic");
     assert!(at("measured") > first, "{table}");
-    // A line for each run that is finished on kernels. Late ones have more, and on a busy machine they may stay late, so
-    // that the count does not come to its end.
+    // A line for each finished run on kernels. Late runs have more lines, and on a busy machine
+    // they may stay late, so that the count does not reach its end.
     let finished = |of: usize| {
         let number = |line: &str| line.trim_start().split(' ').next().map(str::to_owned);
         let ends = format!("/{of}");
@@ -122,7 +123,7 @@ fn a_link_that_loses_everything_is_warned_of() {
 fn an_interrupted_sweep_names_the_command_that_goes_on() {
     let place = tempfile::tempdir().expect("a directory");
     let out = place.path().join("a sweep").display().to_string();
-    // More than anybody waits for.
+    // Far more than can finish during the test.
     let arguments = ["sim", "sweep", "scenarios/quick.toml", "--seeds", "5000", "--out", &out];
     let mut child = Command::new(env!("CARGO_BIN_EXE_midhop"))
         .current_dir(ROOT)

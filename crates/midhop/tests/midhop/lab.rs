@@ -1,6 +1,6 @@
-//! `midhop lab` from outside: what a user types, on real kernels, as root and as nobody.
+//! `midhop lab` from outside: the commands of a user, on real kernels, as root and as nobody.
 //!
-//! Figures are held to what physics allows and to each other, never to how fast this machine is.
+//! Figures are compared with physical limits and with each other, never with this machine's speed.
 
 use midhop_experiment::record::Record;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Two nodes over one link of 20 Mbit/s and 2 × 10 ms; `more` goes into the link.
+/// Two nodes over one link of 20 Mbit/s and 2 × 10 ms; `more` is added to the link.
 fn scenario(more: &str, transfer: &str) -> String {
     format!(
         "title = \"a test\"\nduration = \"60 s\"\n\
@@ -20,7 +20,7 @@ fn scenario(more: &str, transfer: &str) -> String {
     )
 }
 
-/// A directory of a test's own: its scenario, and the state of its labs.
+/// A directory for one test: its scenario, and the state of its labs.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -52,7 +52,7 @@ impl Place {
     fn run(&self, more: &[&str]) -> Vec<Record> {
         let file = self.scenario();
         let arguments = [&["run", file.to_str().expect("a path"), "--json"], more].concat();
-        // A busy machine is late; what is tested here holds for late packets too.
+        // On a busy machine packets are late; these tests also hold for late packets.
         let output = self.lab(&[&arguments[..], &["--lateness", "10 s"]].concat());
         records(&output)
     }
@@ -81,7 +81,7 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// What every run must keep to, however late its packets were.
+/// Checks that hold for every run, however late its packets were.
 fn check(record: &Record, bytes: u64) {
     assert_eq!(record.validity.faults, Vec::<String>::new());
     let transfer = &record.transfers[0];
@@ -96,7 +96,7 @@ fn check(record: &Record, bytes: u64) {
     assert!(limit.efficiency > 0.0 && limit.efficiency <= 1.0, "{limit:?}");
     for link in &record.links {
         let dropped: u64 = link.drops.values().sum();
-        // What was still under way at the end is neither.
+        // Packets in flight at the end are in neither count.
         assert!(link.packets_out + dropped <= link.packets_in, "{link:?}");
         assert!(link.packets_out > 0 && link.lateness.is_some(), "{link:?}");
     }
@@ -137,7 +137,7 @@ fn packets_are_as_large_as_a_scenario_has_them() {
         Record::from_json(String::from_utf8_lossy(&output.stdout).trim()).expect("a record");
     check(&record, 1_000_000);
     let down = &record.links[0];
-    // 972 bytes of each are payload, where 1,500 would carry 1,448.
+    // 972 bytes of each are payload; of 1,500 bytes, 1,448 would be.
     let packets = 1_000_000_u64.div_ceil(972);
     assert!((packets..packets * 11 / 10).contains(&down.packets_in), "{down:?}");
     assert!(down.bytes_in <= down.packets_in * 1024, "{down:?}");
@@ -183,8 +183,9 @@ fn a_proxys_satellite_leg_is_in_the_record() {
         .iter()
         .find(|link| link.name == "satellite" && link.direction == "down")
         .expect("two directions");
-    // Of what is lost towards the client, only a bare ACK would not be sent again: the gateway has
-    // one for the request, for the client's FIN, and for each of the meter's later words.
+    // Of the packets lost towards the client, only pure ACKs are not retransmitted: the gateway
+    // sends one for the request, one for the client's FIN, and one for each of the meter's later
+    // messages.
     let lost = down.drops.get("loss").copied().unwrap_or(0);
     let bare = 8;
     assert!(lost > bare && satellite.retransmissions >= lost - bare, "{lost} lost: {satellite:?}");
@@ -226,7 +227,7 @@ fn a_killed_runner_takes_everything_with_it_and_the_next_start_sweeps() {
     let init = || -> Option<u32> {
         fs::read_to_string(directory()?.join("init")).ok()?.trim().parse().ok()
     };
-    // The client's log is there a moment before the client is.
+    // The client's log exists shortly before the client.
     let inside = || init().map(processes_below).unwrap_or_default();
     wait_for("a running transfer: runner and two meters", || {
         directory().is_some_and(|lab| lab.join("run-0/run-file.log").exists())
@@ -256,7 +257,7 @@ fn processes_below(parent: u32) -> Vec<u32> {
     children.iter().flat_map(|&child| [vec![child], processes_below(child)].concat()).collect()
 }
 
-/// For kernels that list no children: whoever names `parent` as theirs.
+/// For kernels that do not list children: the processes whose parent is `parent`.
 fn children_by_status(parent: u32) -> Vec<u32> {
     let wanted = format!("PPid:\t{parent}");
     let processes = fs::read_dir("/proc").expect("a list of processes").flatten();
@@ -309,13 +310,13 @@ fn two_labs_are_held_at_once_and_run_any_program() {
         let output = place.lab(&["exec", "--lab", lab, node, "--", "sh", "-c", script]);
         (output.status.code(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    // Files of the host are there, other labs and the host's network are not.
+    // Files of the host are visible; other labs and the host's network are not.
     assert_eq!(exec("one", "client", "exit 7"), (Some(7), String::new()));
     let devices = "ip -o link | cut -d: -f2 | cut -d@ -f1 | tr -d ' \\n'";
     assert_eq!(exec("one", "client", devices), (Some(0), "lolink".to_owned()));
     let (code, hosts) = exec("two", "client", "grep -c server /etc/hosts");
     assert_eq!((code, hosts.as_str()), (Some(0), "2"));
-    // A program of one lab serves on a port that the other's uses too.
+    // Programs of two labs serve on the same port.
     let servers: Vec<Child> = ["one", "two"]
         .map(|lab| {
             let mut server = Command::new(env!("CARGO_BIN_EXE_midhop"));
@@ -360,7 +361,7 @@ fn two_labs_are_held_at_once_and_run_any_program() {
 #[test]
 fn nobody_runs_a_lab_without_root() {
     if !nix::unistd::geteuid().is_root() {
-        // Then every other test of this file is the arm without root.
+        // Without root, every other test of this file covers this case.
         midhop_testkit::skipped("only root can become nobody");
         return;
     }
@@ -369,9 +370,10 @@ fn nobody_runs_a_lab_without_root() {
     fs::create_dir(place.state()).expect("made");
     let nobody = Some(65534);
     std::os::unix::fs::chown(place.state(), nobody, nobody).expect("given away");
-    // The build directory may be closed to nobody.
+    // The user nobody may not have access to the build directory.
     let program = place.0.path().join("midhop");
-    // By a process of its own: what another test starts meanwhile would have a file of this one open for writing.
+    // Copied by a separate process: otherwise a child that another test starts meanwhile would hold
+    // the file open for writing.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_midhop")).arg(&program).status();
     assert!(copied.expect("cp starts").success());
     let output = Command::new("setpriv")
@@ -467,7 +469,7 @@ fn a_place_that_takes_no_records_is_refused_before_anything_runs() {
     let place = Place::new(&scenario("", "bytes = \"1 kB\""));
     let file = place.scenario();
     let file = file.to_str().expect("a path");
-    // A file stands where the directory should be; root may write to any directory.
+    // A file is in the place of the directory; root may write to any directory.
     let output = place.lab(&["run", file, "--out", file]);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{text}");
@@ -480,7 +482,7 @@ fn a_record_that_cannot_be_written_is_reported_and_still_in_the_table() {
     let place = Place::new(&scenario("", "bytes = \"100 kB\""));
     let file = place.scenario();
     let out = place.0.path().join("out");
-    // Where the second record should go there is something else.
+    // Something else is in the place of the second record.
     fs::create_dir_all(out.join("0001.json/in the way")).expect("made");
     let (file, to) = (file.to_str().expect("a path"), out.to_str().expect("a path"));
     let late = ["--lateness", "10 s"];
@@ -537,7 +539,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert!(output.status.success() && text.is_empty(), "{text}");
 }
 
-/// A seed has the same cross traffic in virtual time and on kernels.
+/// A seed gives the same cross traffic in virtual time and on kernels.
 #[test]
 fn cross_traffic_is_that_of_the_simulator() {
     let from_to = "from = \"server\"\nto = \"client\"\nstop = \"2 s\"";
@@ -563,7 +565,7 @@ fn cross_traffic_is_that_of_the_simulator() {
     assert_eq!(lab.traffic.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), names);
     for (ours, theirs) in lab.traffic.iter().zip(&sim.traffic) {
         assert!(ours.bytes.get() > 0 && ours.goodput.bits_per_s() > 0, "{ours:?}");
-        // Users go on when a page is there, which is a question of time.
+        // Users continue when a page has arrived, which depends on time.
         if ours.name != "users" {
             assert_eq!(
                 (ours.flows, ours.packets_sent),
@@ -580,14 +582,14 @@ fn cross_traffic_is_that_of_the_simulator() {
     }
 }
 
-/// What an agent has counted in a run.
+/// A counter of an agent in a run.
 fn counted(record: &Record, node: &str, what: &str) -> u64 {
     let at = |it: &&midhop_experiment::record::NodeResult| it.node == node;
     let counts = record.nodes.iter().filter(at).map(|it| it.counts.get(what).copied());
     counts.flatten().sum()
 }
 
-/// Agents of the simulator meet packets of kernels, of both families.
+/// Agents of the simulator process packets of kernels, of both families.
 #[test]
 fn agents_on_the_path_meet_packets_of_kernels() {
     let text = "title = \"a test\"\nduration = \"60 s\"\n\
@@ -632,7 +634,8 @@ fn agents_on_the_path_meet_packets_of_kernels() {
             _ => {
                 some("terminal", "thin.acks-left-out");
                 some("gateway", "even.acks-made");
-                // Each that has gone on meets the other agent once, and none that this one has let go meets it again.
+                // Each ACK that has been forwarded passes the other agent once, and none that this
+                // one has dropped does.
                 let gone_on = counted(record, "terminal", "thin.acks")
                     - counted(record, "terminal", "thin.acks-left-out");
                 let met = counted(record, "gateway", "even.acks-come");

@@ -1,4 +1,4 @@
-//! The tool, as people start it.
+//! The program from a user's view.
 
 mod as_measured;
 mod book;

@@ -1,4 +1,4 @@
-//! `midhop report` and `midhop compare` take what was measured without a scenario, as a user meets them.
+//! `midhop report` and `midhop compare` with measurements without a scenario, from a user's view.
 
 use midhop_testkit::quantities_as_text;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const TCP_UP: &str = "tcp_up.json";
 
-/// What iperf 3.12 printed.
+/// Output of iperf 3.12.
 fn iperf3(name: &str) -> String {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiment/tests/experiment/iperf3");
     place.join(name).display().to_string()
@@ -18,7 +18,7 @@ fn midhop(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_midhop")).args(arguments).output().expect("midhop starts")
 }
 
-/// What a call prints that works.
+/// The output of a call that succeeds.
 fn printed(arguments: &[&str]) -> String {
     let output = midhop(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The error of a call that is refused: one, with a hint.
+/// The error of a call that is refused: exactly one, with a hint.
 fn refused(arguments: &[&str]) -> String {
     let output = midhop(arguments);
     let errors = String::from_utf8(output.stderr).expect("text");
@@ -51,7 +51,7 @@ fn lacks(text: &str, parts: &[&str]) {
     }
 }
 
-/// A scenario of the shape of the tests in `iperf3/`, with one upload.
+/// A scenario like the tests in `iperf3/`, with one upload.
 const TWIN: &str = "title = \"Twin\"\nduration = \"10 s\"\nseeds = 1\n[nodes]\nclient = {}\nserver = {}\n\
      [links.link]\nbetween = [\"client\", \"server\"]\ndelay = \"20 ms\"\n\
      down = { rate = \"20 Mbit/s\", loss = \"0.3 %\" }\nup = { rate = \"8 Mbit/s\" }\n\
@@ -76,7 +76,7 @@ fn tests_of_iperf3_are_a_table() {
     has(&both, &["up ", "down ", "6.90", "9.25"]);
     let datagrams = printed(&["report", &iperf3("udp_down.json")]);
     has(&datagrams, &["datagrams down", "19.55", "down: 347 of 3876 datagrams lost (8.95 %)"]);
-    // Twice the same test is two runs of it.
+    // The same test twice counts as two runs of it.
     let csv = printed(&["report", &iperf3(TCP_UP), &iperf3(TCP_UP), "--csv"]);
     assert_eq!(csv.lines().count(), 3, "{csv}");
     has(&csv, &["iperf3"]);
@@ -159,12 +159,12 @@ fn a_simulated_run_of_the_same_shape_meets_a_test_of_iperf3() {
     let found: Value = serde_json::from_str(&json).expect("JSON");
     let ratio = found["summary"]["median"].as_f64().expect("a ratio");
     assert!((0.8..1.2).contains(&ratio), "{found}");
-    // What both have by one name is told apart from the rest.
+    // Transfers with the same name are listed apart from the others.
     let same = printed(&["compare", &iperf3("tcp_bidir.json"), &iperf3(TCP_UP)]);
     has(&same, &["only in A: down"]);
 }
 
-/// In virtual time and on kernels: both read scenarios the same way.
+/// Scenarios are read in the same way in virtual time and on kernels.
 #[test]
 fn a_recorded_delay_is_taken_from_beside_the_scenario() {
     let place = tempfile::tempdir().expect("a directory");
@@ -215,7 +215,7 @@ fn what_cannot_be_used_is_one_error_with_a_hint() {
     has(&refused(&["report", &text]), &["is not a record", "run it again with --json"]);
     let other = file("other.json", "{\"a\": 1}");
     has(&refused(&["report", &other]), &["other.json is not a record", "iperf3 --json"]);
-    // In a directory JSON of other kinds is passed over, but no test that failed.
+    // In a directory, JSON of other kinds is skipped, but a failed test is not.
     let table = {
         let kept = tempfile::tempdir().expect("a directory");
         std::fs::write(kept.path().join("a.json"), &whole).expect("written");
@@ -225,7 +225,7 @@ fn what_cannot_be_used_is_one_error_with_a_hint() {
     has(&table, &["measured by iperf3 3.12"]);
 }
 
-/// A serving meter, killed with the value.
+/// A serving meter, killed when the value is dropped.
 struct Serving(Child, String);
 
 impl Drop for Serving {
@@ -258,7 +258,7 @@ fn serve() -> Serving {
     Serving(child, address)
 }
 
-/// Lets a schema name all keys that there may be.
+/// Makes a schema refuse keys that it does not name.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(keys) => {
@@ -272,7 +272,8 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Fails unless `text` holds to the schema that `midhop schema` prints for `kind`, without other keys or quantities as text.
+/// Checks `text` against the schema that `midhop schema` prints for `kind`: there must be no other
+/// keys, and no quantities as text.
 fn assert_published(kind: &str, text: &str) {
     let mut schema: Value = serde_json::from_str(&printed(&["schema", kind])).expect("JSON");
     close(&mut schema);

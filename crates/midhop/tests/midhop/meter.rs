@@ -1,4 +1,4 @@
-//! `midhop meter` as its users meet it: two processes, their output, their exit codes.
+//! `midhop meter` from a user's view: two processes, their output, their exit codes.
 
 use midhop_testbed::meter::MeterReport;
 use midhop_units::Bytes;
@@ -11,7 +11,7 @@ fn midhop(arguments: &[&str]) -> Command {
     command
 }
 
-/// A serving process, killed with the value.
+/// A serving process, killed when the value is dropped.
 struct Serving {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -120,7 +120,7 @@ fn waiting(arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
     (child, out)
 }
 
-/// What `child` answers to a start of `start`: its exit code, output and errors.
+/// The result of `child` after the start `start`: its exit code, output and errors.
 fn begun(mut child: Child, mut out: BufReader<ChildStdout>, start: &str) -> Output {
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(start.as_bytes()).expect("it reads its start");
@@ -142,7 +142,7 @@ fn meters_start_when_their_standard_input_has_it() {
         let output = begun(child, out, &format!("{start}\n"));
         assert!(output.status.success(), "{}", error(&output));
         let report = report(&output);
-        // Times count from the common start, and nothing is before it.
+        // Times count from the common start, and none is before it.
         let first = report.transfer.flows[0].start;
         assert!(report.transfer.complete && !first.is_zero(), "{report:?}");
     }
@@ -169,7 +169,8 @@ fn a_links_tables_are_read_by_those_whom_they_are_for() {
     let plan = midhop_pep::config::Plan::read("printed.toml", leg)
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
     let leg = plan.legs.iter().find(|leg| leg.name == "satellite").expect("the leg");
-    // Loopback is faster than the server gives: both rates are about its 4 Mbit/s, and reported as the least.
+    // Loopback is faster than the server's limit: both rates are about its 4 Mbit/s, and reported
+    // as lower bounds.
     for rate in [leg.rate, leg.rate_in] {
         let rate = rate.expect("a rate").mbit_per_s();
         assert!(rate > 1.0 && rate < 4.4, "{text}");
@@ -181,7 +182,7 @@ fn a_links_tables_are_read_by_those_whom_they_are_for() {
     let scenario = midhop_experiment::Scenario::parse("printed.toml", &scenario)
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(scenario.plans().expect("a plan").len(), 1);
-    // Progress goes beside the data.
+    // Progress is not mixed with data.
     for part in
         ["rate down: a train of 1.00 Mbit/s", "loss up", "note: down: the link carries at least"]
     {
@@ -250,7 +251,7 @@ fn a_wrong_command_line_is_a_usage_error() {
     }
 }
 
-/// What is wrong with an address is reported in our words, with what to write.
+/// A fault of an address is reported in our words, with what to write.
 #[test]
 fn addresses_are_refused_with_what_to_write() {
     for (arguments, part) in [
@@ -268,7 +269,7 @@ fn addresses_are_refused_with_what_to_write() {
     }
 }
 
-/// A scenario's proxy takes the same values as the daemon's file.
+/// A scenario's proxy accepts the same values as the daemon's file.
 #[test]
 fn a_scenario_s_addresses_are_refused_with_what_to_write() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,6 +1,7 @@
-//! Naive proxies on real kernels: what overflows, what begins again, what arrives whole.
+//! Naive proxies on real kernels: overflows, restarts, and complete transfers.
 //!
-//! Who is reset follows from rates that differ tenfold, never from how fast this machine is.
+//! Which flow is reset follows from rates that differ by a factor of ten, never from this machine's
+//! speed.
 
 use midhop_experiment::record::{Record, TransferResult};
 use midhop_units::{Bytes, Duration};
@@ -12,13 +13,13 @@ const NETWORK: &str = "title = \"a test\"\nduration = \"60 s\"\n\
     [links.satellite]\nbetween = [\"client\", \"gateway\"]\nrate = \"10 Mbit/s\"\ndelay = \"20 ms\"\n\
     [links.internet]\nbetween = [\"gateway\", \"server\"]\nrate = \"100 Mbit/s\"\ndelay = \"2 ms\"\n";
 
-/// What `midhop lab run` prints, and its record.
+/// The output of `midhop lab run`, and its record.
 fn run(more: &str) -> (String, Option<Record>) {
     let place = tempfile::tempdir().expect("a directory");
     let file = place.path().join("test.toml");
     fs::write(&file, format!("{NETWORK}{more}")).expect("written");
     let output = Command::new(env!("CARGO_BIN_EXE_midhop"))
-        // A busy machine is late; what is tested here holds for late packets too.
+        // On a busy machine packets are late; these tests also hold for late packets.
         .args(["lab", "run", "--json", "--lateness", "10 s"])
         .arg(&file)
         .env("MIDHOP_STATE_DIR", place.path().join("state"))
@@ -57,7 +58,8 @@ const FILE: &str = "[transfers.file]\nfrom = \"server\"\nto = \"client\"\n";
 
 #[test]
 fn who_holds_the_most_is_reset_and_nobody_else() {
-    // Small objects leave the store as fast as they come; the file comes ten times as fast as it leaves.
+    // Small objects leave the store as fast as they arrive; the file arrives ten times as fast as
+    // it leaves.
     let record = record(&format!(
         "[naive.box]\nbuffer = \"500 kB\"\n\
          {FILE}bytes = \"20 MB\"\n\
@@ -89,7 +91,7 @@ fn where_there_is_room_all_arrives_as_it_was_sent() {
 
 #[test]
 fn what_was_reset_begins_again_and_arrives_whole() {
-    // Two at a time are too many, one after the other is fine.
+    // Two at a time are too many; one after the other works.
     let record = record(&format!(
         "[naive.box]\nbuffer = \"1.2 MB\"\n\
          {FILE}bytes = \"1 MB\"\nflows = 2\nrestarts = 3\nrestart_after = \"3 s\"\n"

@@ -1,5 +1,6 @@
-//! `midhop reference ns3`: what a plan is in the words of its program, and what becomes of each answer. The program here
-//! is a script that keeps its input; `make ns3` runs the one that is built against ns-3.
+//! `midhop reference ns3`: a plan's description for its program, and the handling of each answer.
+//! The program here is a script that stores its input; `make ns3` runs the one that is built
+//! against ns-3.
 
 use midhop_experiment::Record;
 use std::fs;
@@ -32,7 +33,7 @@ bytes = "1 MB"
 flows = 2
 "#;
 
-/// A file, and a program that keeps its input beside it and answers with `script`.
+/// A directory with a program that stores its input and answers with `script`.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -42,7 +43,8 @@ impl Place {
         let program = place.path("program");
         let input = place.path("input");
         let script = format!("#!/bin/sh\ncat >{}\n{script}\n", input.display());
-        // By a process of its own: what another test starts meanwhile would have a file of this one open for writing.
+        // Written by a separate process: otherwise a child that another test starts meanwhile would
+        // hold the file open for writing.
         let mut shell = Command::new("sh");
         shell
             .args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""])
@@ -81,7 +83,7 @@ fn a_plan_goes_in_and_a_report_becomes_a_record() {
     for line in [
         "duration 20000000000",
         "nodes 3",
-        // The client is the link's first node: from it up, to it down.
+        // The client is the first node of the link: packets from it go up, packets to it go down.
         "link 0 1 60000 2000000 250000000 50000B 100p 0 0.01",
         "link 1 2 100000000 100000000 10000000 1000p 1000p 0 0",
         "leg 1 0 hybla 50000000 1000000",
@@ -95,15 +97,15 @@ fn a_plan_goes_in_and_a_report_becomes_a_record() {
     let record = Record::from_json(text.trim()).expect("a record");
     assert_eq!(record.environment.runner, "ns3");
     let file = &record.transfers[0];
-    // What is not all there took until the end.
+    // An incomplete transfer lasted until the end.
     assert!(!file.complete && file.took.as_s_f64() == 20.0, "{file:?}");
     assert_eq!(file.bytes.get(), 1_900_000);
     assert_eq!(file.flows[0].retransmissions, 12);
-    // What is there is not run again.
+    // A run with a record is not repeated.
     fs::write(place.path("program"), "#!/bin/sh\nexit 9\n").expect("written");
     let resume = || place.run(&[&to[..], &["--resume"]].concat()).status;
     assert!(resume().success());
-    // What another build of this version has made is.
+    // A record of another build of this version is.
     let kept = out.join("0000.json");
     let mut record = Record::from_json(&fs::read_to_string(&kept).expect("kept")).expect("JSON");
     record.environment.versions.insert("build".to_owned(), "another".to_owned());

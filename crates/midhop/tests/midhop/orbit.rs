@@ -1,4 +1,4 @@
-//! `midhop orbit` as a user meets it.
+//! `midhop orbit` from a user's view.
 
 use midhop_experiment::Scenario;
 use midhop_path::rate::LinkRate;
@@ -19,7 +19,7 @@ fn good(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What is printed on standard error, and the exit code.
+/// The output on standard error, and the exit code.
 fn refused(arguments: &[&str]) -> (String, Option<i32>) {
     let output = midhop(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?} prints something");
@@ -126,7 +126,7 @@ fn a_trace_with_handovers_has_a_node_for_each_satellite_and_runs() {
     let record = if record.is_array() { &record[0] } else { &record };
     assert_eq!(record["handovers"]["count"], plan.handovers.len(), "{record}");
 
-    // Where there is no way for some time nobody takes over.
+    // With a gap in the path there is no handover, and the form is refused.
     let gone = ["--mask", "20", "--duration", "20min"];
     let gone = [&["trace", "--form", "handovers"][..], &ATLANTIC[..6], &gone].concat();
     let (error, code) = refused(&gone);
@@ -155,7 +155,7 @@ fn passes_are_listed_with_the_longest_gap() {
     assert_eq!(code, Some(64));
 }
 
-/// A ring of satellites over the equator, written as the generator writes it.
+/// A ring of satellites over the equator, in the generator's format.
 #[test]
 fn a_network_of_hypatia_is_followed_as_it_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -191,7 +191,8 @@ fn a_network_of_hypatia_is_followed_as_it_is_written() {
     let way: Vec<String> = serde_json::from_value(own["first"].clone()).expect("names");
     assert!(way.len() >= 2 && way.iter().all(|name| name.starts_with("Ring ")), "{way:?}");
 
-    // What it would forward along our own way gives our own delays; where it drops, there is no way.
+    // Forwarding along our own path gives our own delays; where packets are dropped, there is no
+    // path.
     let numbers: Vec<u32> = way.iter().map(|name| name[5..].parse().expect("a number")).collect();
     let mut state = format!("36,37,{},0,0\n", numbers[0]);
     for pair in numbers.windows(2) {
@@ -206,7 +207,7 @@ fn a_network_of_hypatia_is_followed_as_it_is_written() {
     assert_eq!(theirs["samples"][0], own["samples"][0]);
     assert_eq!(theirs["gaps"], serde_json::json!([{ "from_s": 5.0, "until_s": 10.0 }]));
 
-    // What does not fit together is refused, with the file and the line.
+    // Inconsistent files are refused, with the file and the line.
     let faulty = |file: &str, text: &str, reason: &str| {
         let before = std::fs::read_to_string(directory.path().join(file)).unwrap_or_default();
         write(file, text);

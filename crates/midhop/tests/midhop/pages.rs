@@ -1,7 +1,8 @@
-//! Pages of the studies that come with the program, made of simulated runs and opened in a browser.
+//! Pages of the built-in studies, made from simulated runs and opened in a browser.
 //!
-//! The browser needs headless Chromium (Debian package `chromium`); without one the test reports that it is
-//! skipped. The quickest cells of each study run, so that its pictures have their real names and figures.
+//! The browser needs headless Chromium (Debian package `chromium`); without one the test is
+//! reported as skipped. The fastest cells of each study run, so that its pictures have their real
+//! names and figures.
 
 #[path = "../../../report/tests/report/chromium/mod.rs"]
 mod chromium;
@@ -12,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Every study that belongs in the simulator, and cells of it that take little.
+/// Every study for the simulator, and cheap cells of it.
 const STUDIES: [(&str, &[&str]); 5] = [
     ("ntn-placement", &["download:reading=b,loss=4", "thin:loss=4"]),
     ("geo-leo-variants", &["pair", "leo:sky=iridium,part=load"]),
@@ -21,9 +22,10 @@ const STUDIES: [(&str, &[&str]); 5] = [
     ("pepsal-multiflow", &["single:reading=each-hop,load=page", "many:flows=1"]),
 ];
 
-/// What a page reports of itself once all is drawn: its pictures, those drawn, those of which a cell is shown with
-/// the command that runs it again, the most curves or bars of one, what looks alike in one, with colours and
-/// without, words that are cut off, and whether the page is wider than its window.
+/// The report of a page about itself once everything is drawn: its pictures, those that were drawn,
+/// those in which a cell is shown with the command that repeats it, the most curves or bars of one,
+/// what looks alike in one, with colours and without, words that are cut off, and whether the page
+/// is wider than its window.
 const LOOK: &str = "<script>document.addEventListener('drawn', () => {\
     const all = [...document.querySelectorAll('figure[id]')];\
     let told = 0, most = 0;\
@@ -61,7 +63,7 @@ const LOOK: &str = "<script>document.addEventListener('drawn', () => {\
     }, '*');\
     })</script>";
 
-/// The page of a study of which only `cells` run, each once.
+/// The page of a study of which only `cells` run, once each.
 fn page(place: &Path, study: &str, cells: &[&str]) -> PathBuf {
     let to = place.join(study);
     let mut command = Command::new(env!("CARGO_BIN_EXE_midhop"));
@@ -69,12 +71,13 @@ fn page(place: &Path, study: &str, cells: &[&str]) -> PathBuf {
     let output = command.args(cells.iter().flat_map(|cell| ["--cell", cell])).output();
     let output = output.expect("the program starts");
     let errors = String::from_utf8_lossy(&output.stderr);
-    // One run of a cell decides no claim that chance has a part in; the others may be decided either way.
+    // One run of a cell decides no claim that depends on chance; the others may be decided either
+    // way.
     assert!(matches!(output.status.code(), Some(0 | 2)), "{study}: {errors}");
     to.join(format!("{study}.html"))
 }
 
-/// All pages in one window, each in a frame so wide; what they report of themselves, in the order of `names`.
+/// All pages in one window, each in a frame of this width; their reports, in the order of `names`.
 fn looked_at(browser: &str, names: &[String], width: u32) -> Vec<Value> {
     let frames: String = names
         .iter()
@@ -95,7 +98,7 @@ fn looked_at(browser: &str, names: &[String], width: u32) -> Vec<Value> {
     let outer = folder().join(format!("shipped-{width}.html"));
     fs::write(&outer, whole).expect("writable build directory");
     let height = 3000 * u32::try_from(names.len()).expect("few");
-    // Headless windows are never narrower than 500 pixels, so that pages of telephones sit in frames.
+    // Headless windows are never narrower than 500 pixels, so the telephone's pages are in frames.
     let seen = open(browser, &outer, width.max(500), height, &["--dump-dom"]);
     assert_eq!(seen.console, Vec::<String>::new(), "{width} pixels wide");
     let answer = seen.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
@@ -128,7 +131,7 @@ fn pages_of_every_study_are_drawn_on_a_desk_and_on_a_telephone() {
             assert_eq!((&page["alike"], &page["cut"]), (&json!([]), &json!([])), "{name}: {page}");
             assert_eq!(page["fits"], true, "{name} at {width}: {page}");
         }
-        // The most that a shipped study has side by side.
+        // The most configurations of a built-in study in one picture.
         let most = answers.iter().filter_map(|page| page["most"].as_u64()).max();
         assert!(most >= Some(8), "{answers:?}");
     }

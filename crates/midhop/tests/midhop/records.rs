@@ -1,4 +1,4 @@
-//! What programs write for programs: numbers with the unit in the key, as the published schema has them.
+//! Output for programs: numbers with the unit in the key, as in the published schema.
 
 use midhop_testkit::{quantities_as_text, refuse_other_keys};
 use serde_json::{Value, json};
@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// What is written as in scenario files: the configuration, and the labels of a scenario's own axes.
+/// Parts in the form of scenario files: the configuration, and the labels of a scenario's own axes.
 const AS_WRITTEN: [&str; 2] = ["plan", "cell"];
 
-/// Fails unless `text` is a record as the published schema has it, without a key beyond those that it names, and without
-/// a quantity as text.
+/// Checks that `text` is a record by the published schema, without keys that the schema does not
+/// name, and without quantities as text.
 pub fn assert_published(text: &str) {
     static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
@@ -46,7 +46,7 @@ fn record_of(arguments: &[&str]) -> Vec<Value> {
     lines(arguments).iter().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// What is in the record that an example is chosen for.
+/// The part of a record for which each example is chosen.
 const EXAMPLES: [(&[&str], &str); 6] = [
     (&["quick.toml", "--set", "links.link.down.loss=5 %"], "/links/0/drops/loss"),
     (&["quick.toml", "--set", CALLS], "/traffic/0/goodput_bit_per_s"),
@@ -77,7 +77,7 @@ fn records_hold_to_their_schema() {
     }
 }
 
-/// What is printed has no plan and no curves, what is kept has both.
+/// Printed records have no plan and no curves; stored ones have both.
 #[test]
 fn records_of_sweeps_hold_to_their_schema() {
     let place = tempfile::tempdir().expect("a directory");
@@ -121,15 +121,15 @@ fn the_schema_refuses_what_is_no_record() {
     }
 }
 
-/// The schema that the program prints for `kind`, which names all keys that there may be.
+/// The schema that the program prints for `kind`, made to refuse keys that it does not name.
 fn published(kind: &str) -> jsonschema::Validator {
     let mut schema = serde_json::from_slice(&midhop(&["schema", kind]).stdout).expect("JSON");
     refuse_other_keys(&mut schema);
     jsonschema::validator_for(&schema).expect("a schema")
 }
 
-/// Of runs with proxies, pages and cells of several seeds, of runs without an end, and of measurements with and without a
-/// limit.
+/// Runs with proxies, pages, cells of several seeds, runs without an end, and measurements with and
+/// without a limit.
 #[test]
 fn reports_and_comparisons_hold_to_their_schemas() {
     let place = tempfile::tempdir().expect("a directory");
@@ -192,7 +192,7 @@ fn reports_and_comparisons_hold_to_their_schemas() {
     assert!(!compare.is_valid(&wrong));
 }
 
-/// What other commands write for programs has no quantity as text either, and the same keys.
+/// Other commands' output for programs has no quantity as text either, and the same keys.
 #[test]
 fn reports_comparisons_and_ways_have_numbers() {
     let place = tempfile::tempdir().expect("a directory");

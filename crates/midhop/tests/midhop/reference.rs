@@ -1,5 +1,5 @@
-//! The book's pages of commands, scenarios, studies and records, and the schemas that the program prints, say what the
-//! code says.
+//! The book's pages of commands, scenarios, studies and records, and the schemas that the program
+//! prints, agree with the code.
 
 use midhop_experiment::Scenario;
 use midhop_experiment::calibration::Calibration;
@@ -53,7 +53,7 @@ fn the_book_has_every_key_of_a_record() {
     pages::assert_page("record.md", &page);
 }
 
-/// What an editor would underline in files that are right.
+/// The problems that an editor would mark in valid files.
 #[test]
 fn schemas_take_the_files_that_ship() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -90,14 +90,14 @@ fn schemas_take_the_files_that_ship() {
             .collect();
         assert!(faults.is_empty(), "{}: {faults:#?}", path.display());
     }
-    // And it is no schema that takes everything.
+    // And the schema does not accept everything.
     for wrong in [serde_json::json!({ "titel": "x" }), serde_json::json!({ "duration": 3 })] {
         assert!(!scenario.is_valid(&wrong), "{wrong}");
     }
     assert!(!configuration.is_valid(&serde_json::json!({ "limits": { "flow": 3 } })));
 }
 
-/// Those that `midhop schema` prints.
+/// The schemas that `midhop schema` prints.
 #[test]
 fn the_schemas_are_those_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");

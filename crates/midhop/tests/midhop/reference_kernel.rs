@@ -1,7 +1,8 @@
-//! `midhop reference`: a cell of each congestion control on a kernel that nobody here built, beside the simulator.
+//! `midhop reference`: a cell of each congestion control on an independently built kernel, compared
+//! with the simulator.
 //!
-//! The machines are in virtual time and draw from their seed, so that what they answer is the same on every host
-//! that has the same qemu, however busy it is.
+//! The machines are in virtual time and take their random numbers from their seed, so their results
+//! are the same on every host with the same qemu, however busy it is.
 
 use midhop_experiment::Record;
 use nix::sys::signal::{Signal, kill};
@@ -13,11 +14,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// The exit code on a host that cannot have such machines.
+/// The exit code on a host that cannot run such machines.
 const UNABLE: i32 = 77;
 const CONTROLS: [&str; 6] = ["reno", "cubic", "bbr", "hybla-linux", "vegas", "westwood"];
 
-/// A queue that is too short for all but those that do not fill it: the law decides how much passes, not chance.
+/// A queue that is too short for all algorithms that fill it: the algorithm decides how much passes,
+/// not chance.
 const SHORT_QUEUE: &str = r#"
 title = "A short queue"
 duration = "12 s"
@@ -45,10 +47,12 @@ fn midhop(arguments: &[&str], state: &Path) -> Output {
         .expect("midhop runs")
 }
 
-/// How long a machine is let alone between two disturbances. Nothing is waited for: they go on until it has ended.
+/// The pause between two disturbances. The test does not wait for anything else: disturbances go on
+/// until the machine has ended.
 const UNDISTURBED: Duration = Duration::from_micros(100);
 
-/// As [`midhop`], while what it starts is woken again and again: a busy host wakes a machine's threads at any moment.
+/// As [`midhop`], with its children woken again and again: a busy host wakes a machine's threads at
+/// any moment.
 fn disturbed(arguments: &[&str], state: &Path) -> Output {
     let midhop = Command::new(env!("CARGO_BIN_EXE_midhop"))
         .args(arguments)
@@ -68,8 +72,8 @@ fn disturbed(arguments: &[&str], state: &Path) -> Output {
                 let status = fs::read_to_string(format!("/proc/{child}/status"));
                 let status = status.unwrap_or_default();
                 let child = Pid::from_raw(child.parse().expect("a number"));
-                // Once it is up, qemu reads this signal where it waits for files, and does nothing else on it.
-                // While it starts a thread it blocks all.
+                // Once it runs, qemu reads this signal where it waits for files, and takes no other
+                // action. While it starts a thread, it blocks all signals.
                 if status.starts_with("Name:\tqemu")
                     && blocks(&status, Signal::SIGIO)
                     && !blocks(&status, Signal::SIGUSR2)
@@ -84,19 +88,19 @@ fn disturbed(arguments: &[&str], state: &Path) -> Output {
     });
     let output = midhop.wait_with_output().expect("it ends");
     let woken: u32 = waker.join().expect("no panic");
-    // How many depends on what else the host does, which disturbs as well.
+    // The number depends on the host's other load, which disturbs as well.
     assert!(woken > 0, "nothing was disturbed");
     output
 }
 
-/// Whether the process with this `/proc/PID/status` has `signal` wait.
+/// Whether the process with this `/proc/PID/status` blocks `signal`.
 fn blocks(status: &str, signal: Signal) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
 }
 
-/// What machines with this program start from; none where this host cannot have them.
+/// The files from which machines with this program start; none where this host cannot run them.
 fn machine() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_midhop"));
     let place = program.with_file_name("reference-machine");
@@ -131,17 +135,18 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
         assert_eq!(real.cell, simulated.cell);
         let passed = [real, simulated].map(|it| it.transfers[0].goodput.mbit_per_s());
         let ratio = passed[1] / passed[0];
-        // Vegas and BBR leave a queue that short nearly empty, or the link nearly busy.
+        // Vegas and BBR leave a queue this short nearly empty, or the link nearly busy.
         assert!((0.85..1.15).contains(&ratio), "{name}: {passed:?} Mbit/s, {ratio}");
         let kernel = name.strip_suffix("-linux").unwrap_or(name);
         assert_eq!(real.transfers[0].flows[0].congestion, kernel);
-        // The kernel's own counts: nothing got past its queue.
+        // The kernel's own counts: no packet bypassed its queue.
         let down = real.links.iter().find(|link| link.direction == "down").expect("counted");
         assert!(down.bytes_out > real.transfers[0].bytes.get(), "{down:?}");
         assert_eq!(down.drops["loss"], 0, "{down:?}");
     }
 
-    // Once more, one of them, disturbed: bit by bit the same, and a run that is there is not run again.
+    // One of them again, with disturbances: the result is identical bit by bit. A run with a record
+    // is not repeated.
     let kept = fs::read(Path::new(&out).join("0001.json")).expect("a record");
     fs::remove_file(Path::new(&out).join("0001.json")).expect("removed");
     let again = disturbed(&[&reference[..], &["--resume"]].concat(), place.path());
@@ -149,7 +154,8 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
     assert!(errors.contains("5 of 6 runs are there already"), "{errors}");
     assert!(fs::read(Path::new(&out).join("0001.json")).expect("a record") == kept);
 
-    // What a kernel draws follows from the seed: the ports of clients are the first of it that shows.
+    // A kernel's random numbers follow from the seed: the ports of clients are the first visible
+    // ones.
     let brief =
         ["duration=2s", "transfers.download.seconds=1", "transfers.download.congestion=reno"];
     let brief = brief.iter().flat_map(|it| ["--set", it]);

@@ -1,4 +1,4 @@
-//! `midhop report` as a user meets it.
+//! `midhop report` from a user's view.
 
 use midhop_experiment::record::{Environment, Record, SCHEMA, TransferResult, Validity};
 use midhop_units::{Bytes, Duration, Rate, Seed};
@@ -50,7 +50,7 @@ fn midhop(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    // A program that refuses its arguments does not read; that is not this test's failure.
+    // A program that refuses its arguments does not read its input; this test does not check that.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     child.wait_with_output().expect("the program ends")
 }
@@ -59,7 +59,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The error of a call that is used wrongly.
+/// The error of a call with wrong usage.
 fn refused(arguments: &[&str]) -> String {
     let output = midhop(arguments, "");
     let errors = text(&output.stderr);
@@ -90,7 +90,7 @@ fn a_directory_becomes_a_table_in_the_order_of_the_plan_and_a_page() {
 fn records_of_several_scenarios_are_distinguished() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
-    // The same cell and transfer, of another scenario.
+    // The same cell and transfer, but of another scenario.
     let other = Record { title: "Another".to_owned(), ..record(0, "fast", 20) };
     write(directory.path(), "a.json", &record(0, "fast", 4));
     write(directory.path(), "b.json", &other);
@@ -106,7 +106,7 @@ fn records_of_several_scenarios_are_distinguished() {
     let (one, two) = (serde_json::json!("Another"), serde_json::json!("Two setups"));
     let (twenty, four) = (serde_json::json!(20.0), serde_json::json!(4.0));
     assert_eq!(means, [(&one, &twenty), (&two, &four)]);
-    // A page is of one.
+    // A page is about one scenario.
     let page = directory.path().join("report.html").display().to_string();
     let errors = refused(&[&place, "--out", &page]);
     assert!(errors.contains("2 scenarios: \"Another\", \"Two setups\""), "{errors}");
@@ -144,7 +144,7 @@ fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
     let csv = text(&midhop(&[&place, "--csv"], "").stdout);
     assert!(csv.starts_with("title,place,seed,"), "{csv}");
     assert!(csv.contains("\nTwo setups,sim,1,") && csv.contains("\nTwo setups,lab,2,"), "{csv}");
-    // A page has both, each under its own heading, unless one is asked for.
+    // A page has both, each under its own heading, unless one is selected.
     let page = directory.path().join("report.html").display().to_string();
     let written = |more: &[&str]| {
         let out = midhop(&[&[place.as_str(), "--out", &page], more].concat(), "");

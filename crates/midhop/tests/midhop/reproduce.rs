@@ -1,4 +1,4 @@
-//! `midhop reproduce` as a user meets it, and the studies that come with it.
+//! `midhop reproduce` from a user's view, and the built-in studies.
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Record;
@@ -69,7 +69,8 @@ fn every_study_parses_and_names_only_cells_that_it_has() {
     }
 }
 
-/// The figures need not come out in so little time: that each study runs to its tables is what is shown.
+/// The figures need not be right after so short a time: the test shows that each study runs up to
+/// its tables.
 #[test]
 fn one_cell_of_every_study_runs() {
     for (name, directory) in directories() {
@@ -87,7 +88,7 @@ fn one_cell_of_every_study_runs() {
         let scenario = Scenario::parse(runs, &read(&format!("{runs}.toml"))).expect("a scenario");
         let first = scenario.positions().into_iter().next().expect("a cell");
         let kept = first.iter().map(|(axis, label)| format!("{axis}={label}"));
-        // Cross traffic may begin later than a short run ends.
+        // Cross traffic may begin after the end of a short run.
         let short = !read(&format!("{runs}.toml")).contains("[traffic.");
         let set: Vec<String> = kept.chain(short.then(|| "duration=4 s".to_owned())).collect();
         let set = toml::Table::from_iter([(runs.clone(), set.into())]);
@@ -99,12 +100,12 @@ fn one_cell_of_every_study_runs() {
         text.insert("quick".to_owned(), toml::Table::from_iter(quick).into());
         fs::write(place.join("study.toml"), text.to_string()).expect("written");
 
-        // A busy machine is late; what is shown here is shown by late packets too.
+        // On a busy machine packets are late; this test also holds for late packets.
         let late = ["--lateness", "10 s"];
         let quick = [place.to_str().expect("UTF-8"), "--quick", "--json"];
         let output = midhop(&[&quick[..], &late].concat());
         let errors = String::from_utf8_lossy(&output.stderr);
-        // A claim of one cell may be judged, and after so little time it need not hold.
+        // A claim about one cell may be judged, and after so short a time it need not hold.
         assert!(matches!(output.status.code(), Some(0 | 2)), "{name}: {errors}");
         let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(
@@ -117,7 +118,7 @@ fn one_cell_of_every_study_runs() {
         let figures = value["figures"].as_array().expect("figures");
         assert!(figures.iter().all(|figure| figure["cell"] == serde_json::json!(first)), "{name}");
         let given = figures.iter().filter(|figure| !figure["here"].is_null()).count();
-        // What asks for a transfer's end has none after 4 s.
+        // A figure of a transfer's end has no value after 4 s.
         assert!(given > 0, "{name}: {figures:?}");
     }
 }
@@ -170,12 +171,12 @@ fn a_report_of_one_cell_is_written_where_it_is_wanted() {
         "{csv}"
     );
     assert!(report.join("pepsal-multiflow.parquet").is_file());
-    // One cell is not put in the place of a report of all.
+    // A single cell does not replace a report of all.
     assert!(!out.join("report").exists());
 }
 
-/// What a page shows of a cell: with these settings and this command it is run again as it was, with the seeds
-/// that are shown, whatever the study sets where it ran and for `--quick`.
+/// The page shows how to repeat a cell: with these settings and this command it is run again as
+/// before, with the seeds shown, including what the study sets in its place and for `--quick`.
 #[test]
 fn a_cell_is_run_again_as_it_is_shown() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -225,7 +226,7 @@ fn simulated_studies_announce_how_long_they_take() {
         errors.lines().next().is_some_and(|it| it.ends_with(" on this machine in all")),
         "{errors}"
     );
-    // What is there already takes no time.
+    // Runs with a record take no time.
     let errors = run();
     assert!(errors.starts_with(&format!("{place}: 3 runs, 3 of them there already\n")), "{errors}");
 }
@@ -244,7 +245,7 @@ fn cells_that_a_study_does_not_have_are_refused_with_those_that_it_has() {
     }
 }
 
-/// The fleet that the placement study prints cannot see the places that it prints.
+/// The constellation in the placement study's paper is never visible from the paper's places.
 #[test]
 fn the_fleet_of_the_placement_study_is_refused_with_the_reason() {
     let scenario = studies().join("ntn-placement/moving.toml");
@@ -275,7 +276,7 @@ fn what_an_earlier_call_has_finished_is_not_run_again() {
         let study = study.to_str().expect("UTF-8");
         let output = midhop(&[study, "--quick", "--seeds", "1", "--out", out]);
         let text = String::from_utf8(output.stdout).expect("text");
-        // All but the time that it took.
+        // Everything except the time that it took.
         text.rsplit_once(" in ").expect("a last line").0.to_owned()
     };
     let first = run();
@@ -289,7 +290,7 @@ fn what_an_earlier_call_has_finished_is_not_run_again() {
     let before = written();
     assert_eq!(run(), first);
     assert_eq!(written(), before);
-    // A record that another build has made, with other figures, is no record of this one's.
+    // A record with other figures, made by another build, is not used by this one.
     let path = before.keys().next().expect("a record");
     let mut record = Record::from_json(&fs::read_to_string(path).expect("a record")).expect("JSON");
     record.environment.versions.insert("build".to_owned(), "another".to_owned());
@@ -301,7 +302,8 @@ fn what_an_earlier_call_has_finished_is_not_run_again() {
     assert!(before.iter().all(|(known, then)| (after[known] != *then) == (known == path)));
 }
 
-/// A study in a directory of its own: `study` below a head that names one scenario, and that.
+/// A study in a directory of its own: `study` below a head that names one scenario, and the
+/// scenario.
 fn study(directory: &Path, study: &str, scenario: &str) -> PathBuf {
     let place = directory.join("mine");
     fs::create_dir_all(&place).expect("made");
@@ -368,7 +370,7 @@ fn studies_of_nonsense_are_refused_and_never_panic() {
         assert_eq!(code, Some(64), "{text}: {error}");
         assert!(error.contains(reason), "{text}: {error}");
     }
-    // What is sound and empty, or has what no run gives, is shown as it is.
+    // A valid study without figures, or with figures that no run gives, is shown as it is.
     for text in [
         "scenarios = [\"one\"]\nfigures = []\n",
         &with("[quick]\nwithout = [\"one\"]\n"),
@@ -403,7 +405,7 @@ fn files_that_scenarios_name_lie_beside_them() {
     assert_eq!(output.status.code(), Some(0), "{errors}");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let goodput = value["figures"][0]["values"][0].as_f64().expect("a figure");
-    // Of which 1448 in 1500 are payload; the link's own 20 Mbit/s would give more than 3.
+    // 1448 of 1500 are payload; the link's own 20 Mbit/s would give more than 3.
     assert!((1.5..3.008 * 1448.0 / 1500.0).contains(&goodput), "{goodput} Mbit/s: {value}");
 }
 
@@ -423,7 +425,7 @@ fn one_run_decides_a_claim_only_where_chance_has_no_part() {
     assert_eq!(verdict("", "1"), (Some(2), Some("fails".to_owned())));
 }
 
-/// A claim that a kernel's run decides, in a directory of its own.
+/// A claim that is decided by a run on a kernel, in a directory of its own.
 #[test]
 fn a_study_runs_on_kernels() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -451,7 +453,7 @@ fn a_study_runs_on_kernels() {
     assert!(errors.starts_with(&format!("{place}: 2 runs, about ")), "{errors}");
     let records = || fs::read_dir(out.join("mine/lab")).expect("records").count();
     assert_eq!(records(), 2);
-    // What is finished is not run again, and virtual time is another place.
+    // A finished run is not repeated, and virtual time is another place.
     let (_, again, errors) = run(&[]);
     assert!(errors.starts_with(&format!("{place}: 2 runs, 2 of them there already")), "{errors}");
     let figures = |text: &str| text.rsplit_once(" in ").expect("a last line").0.to_owned();
@@ -475,7 +477,8 @@ fn what_no_kernel_has_is_refused_before_anything_starts() {
     assert!(errors.contains("a kernel takes no more, only `midhop sim` does"), "{errors}");
 }
 
-/// The goals of tunnels, asked of the simulator: over GEO with losses a bulk flow and a file.
+/// The goals of tunnels are also tested in the simulator: a bulk flow and a file over GEO with
+/// losses.
 #[test]
 fn goals_of_tunnels_are_asked_of_the_simulator_too() {
     let output = midhop(&["tunnel", "--in", "sim", "--quick", "--json"]);
@@ -491,8 +494,9 @@ fn goals_of_tunnels_are_asked_of_the_simulator_too() {
     assert!(ours("page") <= 10.5, "{} s for the file", ours("page"));
 }
 
-/// What kernels lack is left out and reported, and what they have runs: with Hybla given its reference round trip
-/// where that may be registered, and acknowledgements thinned by the emulator.
+/// Runs that kernels do not support are left out and reported, the others run: with Hybla's
+/// reference round trip where that can be registered, and with acknowledgements thinned by the
+/// emulator.
 #[test]
 fn a_study_runs_on_kernels_as_far_as_they_can() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -526,7 +530,7 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
         errors.contains(&left_out) && errors.contains("mine in the lab: 1 runs, about"),
         "{errors}"
     );
-    // Of what did not run nothing is reported.
+    // Figures of runs that were left out are not reported.
     let claims = value["claims"].as_array().expect("claims");
     assert_eq!(claims.len(), 1, "{claims:?}");
     assert_eq!(claims[0]["claim"]["says"], "y");
@@ -543,7 +547,7 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
     assert_eq!((&value["runs"], &value["finished"]), (&runs.into(), &runs.into()), "{errors}");
     assert!(errors.contains("1 of them there already"), "{errors}");
 
-    // What the lab left beside the simulator's, without running it again.
+    // The laboratory's records beside the simulator's are shown without running them again.
     let (from, kept) = (place.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
     let output = midhop(&[from, "--in", "sim", "--out", kept]);
     let tables = String::from_utf8_lossy(&output.stdout);
@@ -553,7 +557,7 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
     let page = fs::read_to_string(out.join("report/mine.html")).expect("a page");
     assert!(page.contains("reproduced<br>simulator") && page.contains("lab / sim"));
     assert!(page.contains("\"other\":{\"value\":"), "no marks of the lab in pictures");
-    // Both in one call lead to each other.
+    // The pages of both in one call have links to each other.
     let asked = ["--in", "both", "--lateness", "10 s", "--cell", "one:setup=reno", "--report"];
     let to = directory.path().join("pages");
     let pages = to.to_str().expect("UTF-8");

@@ -1,4 +1,5 @@
-//! `midhop sim` from the command line: exit codes, what goes where, going on after an interruption.
+//! `midhop sim` from the command line: exit codes, places of output, continuing after an
+//! interruption.
 
 use midhop_experiment::record::{Environment, Record};
 use std::fs;
@@ -55,7 +56,7 @@ fn a_run_gives_the_same_record_every_time() {
         let mut records = records(&as_text(&output.stdout));
         for record in &mut records {
             assert!(record.transfers[0].complete && record.environment.runner == "sim");
-            // All that the machine and its clocks add.
+            // Everything that depends on the machine and its clocks.
             record.environment = Environment::default();
         }
         records
@@ -134,7 +135,7 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         let output = midhop(directory.path(), &[&["sim", "run", "file.toml"], &set[..]].concat());
         assert!(output.status.success(), "{set:?}: {}", as_text(&output.stderr));
     }
-    // An agent that no node names changes nothing.
+    // An agent that no node names has no effect.
     let output =
         midhop(directory.path(), &["lab", "up", "file.toml", "--set", thin, "--set", noise]);
     assert!(as_text(&output.stderr).contains("traffic.noise"), "{}", as_text(&output.stderr));
@@ -181,7 +182,7 @@ fn records_of_other_runs_are_reported() {
     assert!(errors.contains("hint: "), "{errors}");
 }
 
-/// A device on which nothing fits: what went wrong is reported, and what can be printed is.
+/// A device that is full: the failure is reported, and what can be printed is printed.
 #[test]
 fn a_disk_that_is_full_is_reported_and_fails() {
     let directory = directory();
@@ -195,7 +196,7 @@ fn a_disk_that_is_full_is_reported_and_fails() {
         "{}",
         as_text(&output.stderr)
     );
-    // The same where a record is to go.
+    // The same where a record is to be written.
     fs::remove_file(&full).expect("removed");
     std::os::unix::fs::symlink("/dev/full", directory.path().join("0000.json.new"))
         .expect("a link");
@@ -229,7 +230,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     let (first, errors) = sweep(&["--seeds", "2"]);
     assert_eq!(first.len(), 8);
     assert!(!errors.contains("there already"), "{errors}");
-    // As if it had been killed while it wrote its last but one record.
+    // As after a kill while it wrote its last but one record.
     let path = directory.path().join("out/records.jsonl");
     let text = fs::read_to_string(&path).expect("kept");
     let lines: Vec<&str> = text.lines().collect();
@@ -252,7 +253,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
         let bytes = table(name);
         assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "{name}");
     }
-    // Whoever reads records elsewhere reads these.
+    // A reader of records elsewhere can read these.
     let output = midhop(directory.path(), &["report", "out", "--csv"]);
     assert!(output.status.success(), "{}", as_text(&output.stderr));
 }
@@ -349,7 +350,7 @@ fn a_leg_may_give_its_congestion_control_more_than_a_name() {
 
 #[test]
 fn a_finished_sweep_keeps_cells_that_are_the_same_run() {
-    // Without the proxy its congestion control changes nothing: two cells, one plan.
+    // Without the proxy, its congestion control has no effect: two cells have one plan.
     let directory = directory();
     fs::write(directory.path().join("proxied.toml"), PROXIED).expect("written");
     let sweep = || {
@@ -438,7 +439,7 @@ fn traces_hold_every_packet_and_tshark_opens_them() {
     assert_eq!(with(0, &|protocol| protocol == "17"), record.traffic[0].packets_sent);
     assert_eq!(with(1, &|syn| syn == "1" || syn == "True"), 2);
     assert_eq!(with(2, &|malformed| !malformed.is_empty()), 0);
-    // A sequence number that the server sends twice is a segment that it sends again.
+    // A sequence number that the server sends twice belongs to a retransmission.
     let mut sent: Vec<&str> = fields
         .iter()
         .filter(|line| line[3] == "7000" && line[4] != "0")
@@ -464,7 +465,8 @@ fn a_flow_outside_the_band_of_its_formula_is_an_unmet_expectation() {
     };
     let (code, errors) = formulas(&[]);
     assert_eq!(code, Some(0), "{errors}");
-    // A link that carries less than half of what Padhye's formula predicts, which knows no link.
+    // A link that carries less than half of what Padhye's formula predicts, since the formula does
+    // not include the link.
     let (code, errors) = formulas(&["--set", "links.path.rate=1 Mbit/s"]);
     assert_eq!(code, Some(2), "{errors}");
 }

@@ -1,9 +1,9 @@
-//! Simulator and laboratory agree: eight cells of `make truth` in both, within its goal.
+//! Simulator and laboratory agree: eight cells of `make truth` in both, within its bounds.
 //!
-//! The cells are those in which the link decides, not the clock: a queue of twice the path's product
-//! never runs empty under Reno or CUBIC. Real runs that the laboratory itself calls late are left out, as
-//! `midhop compare` leaves them out. What is asserted is the goal of the whole matrix, for as few cells:
-//! the median within 5 %, all but one within 15 %.
+//! In these cells the link decides, not the clock: a queue of twice the path's product never
+//! becomes empty under Reno or CUBIC. Real runs that the laboratory itself reports as late are left
+//! out, as in `midhop compare`. The bounds are those of the whole matrix, applied to these few
+//! cells: the median within 5 %, all but one within 15 %.
 
 use midhop_experiment::Record;
 use midhop_experiment::metrics::median;
@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// How late packets may be. When Reno has halved its window, half of the path's product, 25 ms, still waits in the
-/// queue: what is so little late leaves the link as busy as it was.
+/// How late packets may be. When Reno has halved its window, half of the path's product, 25 ms,
+/// still waits in the queue: so little lateness leaves the link as busy as before.
 const LATENESS: &str = "10 ms";
-/// What a busy machine does to a run; these cells bear it.
+/// The effects of a busy machine on a run, which these cells tolerate.
 const LATE: [&str; 2] = ["ms late", "before the emulator"];
 
-/// The records of a command: without a proxy and, where there is a daemon, with one; one flow and four.
+/// The records of a command: without a proxy and, if there is a daemon, with one; one flow and
+/// four.
 fn records(command: &str, congestion: &str, more: &[&str]) -> Vec<Record> {
     let state = tempfile::tempdir().expect("a directory");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/matrix.toml");
@@ -43,7 +44,7 @@ fn records(command: &str, congestion: &str, more: &[&str]) -> Vec<Record> {
     records
 }
 
-/// Of the runs that may be believed, by their cells.
+/// The goodputs of valid runs, by cell.
 fn goodputs(records: &[Record]) -> BTreeMap<String, f64> {
     let cell = |record: &&Record| {
         let labels: Vec<String> =

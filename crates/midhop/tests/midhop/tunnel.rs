@@ -1,12 +1,12 @@
 //! Pairs of proxies with a tunnel between them, from a scenario: on real kernels and in virtual time.
 //!
-//! Figures are held to what physics allows and to each other, never to how fast this machine is.
+//! Figures are compared with physical limits and with each other, never with this machine's speed.
 
 use midhop_experiment::record::{LegResult, Record};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A lossy link of 20 Mbit/s and 2 × 50 ms between two proxies, and what goes over it.
+/// A lossy link of 20 Mbit/s and 2 × 50 ms between two proxies, and a transfer over it.
 fn scenario(near: &str, transfer: &str) -> String {
     format!(
         "title = \"a test\"\nduration = \"60 s\"\n\
@@ -41,7 +41,7 @@ fn run(text: &str) -> Option<(Option<i32>, Option<Record>, String)> {
         return None;
     }
     let place = tempfile::tempdir().expect("a directory");
-    // A busy machine is late; what is tested here holds for late packets too.
+    // On a busy machine packets are late; these tests also hold for late packets.
     let output = midhop(place.path(), "lab", text, &["--lateness", "10 s"]);
     let record = serde_json::from_slice(&output.stdout).ok();
     if record.is_some() {
@@ -62,7 +62,7 @@ fn leg<'r>(record: &'r Record, node: &str, link: &str) -> &'r LegResult {
 
 #[test]
 fn a_pair_carries_a_file_and_the_record_shows_it() {
-    // What is repaired is not sent again.
+    // Repaired data is not retransmitted.
     let pair = PAIR.replace("gateway\"", "gateway\", repair = \"off\"");
     let Some((code, record, errors)) = run(&scenario(&pair, "bytes = \"1 MB\"")) else { return };
     assert_eq!(code, Some(0), "{errors}");
@@ -74,7 +74,7 @@ fn a_pair_carries_a_file_and_the_record_shows_it() {
     assert!(flow.hash_sent.is_some() && flow.hash_sent == flow.hash_received, "{flow:?}");
     let limit = transfer.limit.as_ref().expect("this path has a limit");
     assert!(limit.efficiency > 0.0 && limit.efficiency <= 1.0, "{limit:?}");
-    // The satellite leg is the tunnel, and no TCP beside it; the others are TCP.
+    // The satellite leg is the tunnel, without any TCP; the other legs are TCP.
     let down = leg(&record, "gateway", "satellite");
     assert_eq!(down.tunnel.as_deref(), Some("terminal"));
     assert!(down.bytes.get() >= 1_000_000, "{down:?}");
@@ -88,7 +88,7 @@ fn a_pair_carries_a_file_and_the_record_shows_it() {
     let lost = record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
     let lost = lost.and_then(|link| link.drops.get("loss").copied()).unwrap_or(0);
     assert!(lost > 0 && down.retransmissions > 0, "{lost} lost: {down:?}");
-    // A tunnel was there before the run began: its handshake is no part of any flow.
+    // The tunnel existed before the run began: its handshake is not part of any flow.
     assert!(flow.start < midhop_units::Duration::from_s(5), "{flow:?}");
 }
 
@@ -103,7 +103,7 @@ fn a_tunnel_that_carries_nothing_makes_a_run_invalid() {
     assert!(faults.iter().any(|it| it.contains("no flow went by the tunnel")), "{faults:?}");
 }
 
-/// Three in a row that only split, from the scenario that comes with the program: each has its two legs.
+/// Three proxies in a row that only split, from the shipped scenario: each has its two legs.
 #[test]
 fn proxies_in_a_row_each_split() {
     let chain = include_str!("../../../../scenarios/chain.toml");
@@ -123,7 +123,8 @@ fn proxies_in_a_row_each_split() {
     }
 }
 
-/// The same file in virtual time: a record with the same tunnels, and a peer that no node is named by its key.
+/// The same file in virtual time: a record with the same tunnels. The error for a peer that is no
+/// node names its key.
 #[test]
 fn a_pair_runs_in_virtual_time_by_the_same_file() {
     let place = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Loss models: their statistics against theory.
+//! Loss models: their statistics compared with theory.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn spec(text: &str) -> LossPlan {
     spec.0[0].resolve().expect(text).expect(text)
 }
 
-/// Share lost, and mean length of a run of losses, of packets sent every `gap`.
+/// The share of lost packets and the mean length of a run of losses, for packets sent every `gap`.
 fn measure(plan: &LossPlan, seed: u64, packets: u64, gap: Duration) -> (f64, f64) {
     let mut process = LossProcess::new(plan, Instant::START, Seed(seed));
     let (mut lost, mut bursts, mut before) = (0u64, 0u64, false);
@@ -83,8 +83,8 @@ fn chains_by_time_last_as_long_whatever_the_load() {
         let packets = day.as_ns() / gap.as_ns();
         let (lost, run) = measure(&plan, 3, packets, gap);
         assert_within(lost, 0.01, 0.05, "loss");
-        // A stay of exponential length, seen every `gap`, is seen 1 / (1 − exp(−gap / mean)) times if
-        // it is seen at all.
+        // A stay of exponential length, sampled every `gap`, is seen 1 / (1 − exp(−gap / mean))
+        // times, if it is seen at all.
         let seen = 1.0 / -f64::exp_m1(-gap.as_ms_f64() / 20.0);
         assert_within(run, seen, 0.05, "packets in a burst");
     }

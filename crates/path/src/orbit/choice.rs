@@ -63,13 +63,13 @@ pub(crate) struct Chooser<'c> {
 }
 
 impl<'c> Chooser<'c> {
-    /// The sky so long after the run's beginning.
+    /// The sky at a time after the run's beginning.
     pub(crate) fn sky(&self, elapsed: Duration) -> Sky<'c> {
         Sky::new(self.constellation, (self.start + elapsed).as_s_f64())
     }
 
-    /// The way at `elapsed` when `current` was used until then; `anew` at the moments of the slots.
-    /// `None` where there is none.
+    /// The path at `elapsed`, when `current` was used until then. `anew` is true at the moments of
+    /// the slots. `None` where there is no path.
     pub(crate) fn choose(
         &self,
         sky: &Sky<'_>,
@@ -77,7 +77,7 @@ impl<'c> Chooser<'c> {
         current: Option<&Way>,
         anew: bool,
     ) -> Option<Way> {
-        // Within a slot a way stands as long as it works.
+        // Within a slot, a path is kept as long as it works.
         if self.slots.is_some() && !anew && current.is_some_and(|way| self.works(sky, way)) {
             return current.cloned();
         }
@@ -92,7 +92,8 @@ impl<'c> Chooser<'c> {
             let among = if anew { &lasting[end] } else { &seen[end] };
             among.iter().find(|sighting| sighting.satellite == satellite).copied()
         });
-        // Satellites are given up only where there is no way with them: one end first, then both.
+        // Satellites are given up only where there is no path with them: at one end first, then at
+        // both.
         let free = [&lasting[0][..], &lasting[1][..]];
         let held = [0, 1].map(|end| kept[end].as_ref().map_or(free[end], std::slice::from_ref));
         [held, [held[0], free[1]], [free[0], held[1]], free, [&seen[0], &seen[1]]]
@@ -100,12 +101,12 @@ impl<'c> Chooser<'c> {
             .find_map(|ends| self.best(sky, ends))
     }
 
-    /// Whether a way can be used now.
+    /// Whether a path can be used now.
     fn works(&self, sky: &Sky<'_>, way: &Way) -> bool {
         sky.delay(way, &self.stations).is_some()
     }
 
-    /// Those of the satellites seen that will be seen at a later moment too.
+    /// The visible satellites that will still be visible at a later moment.
     fn lasting(&self, seen: &[Vec<Sighting>; 2], until: Duration) -> [Vec<Sighting>; 2] {
         let time_s = (self.start + until).as_s_f64();
         [0, 1].map(|end| {
@@ -140,7 +141,8 @@ impl<'c> Chooser<'c> {
         let last = by_elevation(last);
         by_elevation(first).iter().find_map(|up| {
             let up = std::slice::from_ref(up);
-            // Most often any end can be reached; where shells are apart, this spares looking at each.
+            // Mostly any end can be reached. Where shells are not joined, this avoids examining
+            // each.
             sky.quickest(up, &last)?;
             last.iter().find_map(|down| sky.quickest(up, std::slice::from_ref(down)))
         })

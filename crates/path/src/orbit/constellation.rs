@@ -1,4 +1,4 @@
-//! Satellites, the links between them, and from how low over the horizon they are used.
+//! Satellites, the links between them, and the minimum elevation at which they are used.
 
 use crate::orbit::coverage_deg;
 use crate::orbit::earth::Figure;
@@ -8,7 +8,7 @@ use crate::orbit::vector::Vector;
 use crate::orbit::walker::{self, Circle, Shell};
 use sgp4::chrono::NaiveDateTime;
 
-/// Everything that flies together.
+/// Satellites and their links.
 #[derive(Debug, Clone)]
 pub struct Constellation {
     name: String,
@@ -19,7 +19,7 @@ pub struct Constellation {
     links: Vec<Vec<u32>>,
     seams: Vec<Seam>,
     mask_deg: f64,
-    /// No ground link is longer than this; files of other simulators bound them so.
+    /// The longest ground link, which files of other simulators give.
     ground_link_km_max: f64,
 }
 
@@ -30,7 +30,7 @@ enum Motion {
 }
 
 impl Constellation {
-    /// Shells of circular orbits, each with its links, used above an elevation.
+    /// Shells of circular orbits, each with its links, used above a minimum elevation.
     ///
     /// The shells must have passed their checks: [`crate::orbit::OrbitSpec::resolve`] does them.
     pub(crate) fn walker(name: &str, shells: &[(Shell, IslRules)], mask_deg: f64) -> Self {
@@ -42,7 +42,7 @@ impl Constellation {
             let (own, seam) = isl::grid(shell, rules, first);
             isls.extend(own);
             seams.extend(seam);
-            // Planes and places count from 1, as people count them.
+            // Planes and places count from 1.
             let prefix = if shells.len() > 1 { format!("{}/", index + 1) } else { String::new() };
             for plane in 1..=shell.planes {
                 names
@@ -113,33 +113,33 @@ impl Constellation {
         }
     }
 
-    /// Bounds the length of ground links.
+    /// Limits the length of ground links.
     pub(crate) fn bound_ground_links(&mut self, km: f64) {
         self.ground_link_km_max = km;
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many satellites it has.
+    /// The number of satellites.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether it has none, which no constellation that was made here has.
+    /// Whether it has no satellite, which is true of no constellation made here.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// What a satellite is called: the name that its elements came with, or plane and place in the
-    /// plane.
+    /// The name of a satellite: the one in its elements, or its plane and its place in the plane.
     pub fn satellite(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("?", String::as_str)
     }
 
-    /// The fixed links between satellites; those across a seam come and go and are not among them.
+    /// The fixed links between satellites. Links across a seam change over time and are not among
+    /// them.
     pub fn isls(&self) -> &[Isl] {
         &self.isls
     }
@@ -149,7 +149,7 @@ impl Constellation {
         !self.isls.is_empty() || !self.seams.is_empty()
     }
 
-    /// The elevation below which no satellite is used where a site says nothing else.
+    /// The elevation below which no satellite is used, unless a site has its own.
     pub fn mask_deg(&self) -> f64 {
         self.mask_deg
     }
@@ -166,7 +166,7 @@ impl Constellation {
         &self.seams
     }
 
-    /// What the ground is like under these satellites: elements refer to the ellipsoid, ideal shells
+    /// The figure of the Earth for these satellites: elements refer to the ellipsoid, ideal shells
     /// to a sphere.
     pub fn figure(&self) -> Figure {
         match self.motion {
@@ -175,8 +175,8 @@ impl Constellation {
         }
     }
 
-    /// How far north, and south, a place may lie that ever sees a satellite above the mask.
-    /// Unit: degrees.
+    /// The highest northern or southern latitude from which a satellite is ever seen above the
+    /// mask. Unit: degrees.
     pub fn latitude_max_deg(&self, mask_deg: f64) -> f64 {
         let reached = |highest: f64, altitude_km: f64| {
             let highest = highest.min(180.0 - highest);
@@ -193,8 +193,8 @@ impl Constellation {
         }
     }
 
-    /// Where every satellite is at a time, in Earth-fixed coordinates. A satellite that the theory has
-    /// decayed by then is nowhere.
+    /// The position of every satellite at a time, in Earth-fixed coordinates. None for a satellite
+    /// that has decayed by then according to the theory.
     pub fn positions(&self, time_s: f64) -> Vec<Option<Vector>> {
         match &self.motion {
             Motion::Circles { orbits, .. } => {
@@ -209,7 +209,7 @@ impl Constellation {
         }
     }
 
-    /// Where one satellite is at a time.
+    /// The position of one satellite at a time.
     pub fn position(&self, satellite: u32, time_s: f64) -> Option<Vector> {
         match &self.motion {
             Motion::Circles { orbits, .. } => {

@@ -1,4 +1,4 @@
-//! The Earth: its figure, its rotation, places on it, and what they see of a satellite.
+//! The Earth: its figure, its rotation, places on it, and how a satellite appears from them.
 
 use crate::orbit::vector::Vector;
 use crate::resolve::{ResolveError, check_number};
@@ -18,7 +18,7 @@ pub const RADIUS_KM: f64 = 6371.0;
 pub const GRAVITY_KM3_S2: f64 = 398_600.4;
 /// The speed of light, in space and, near enough, in the air. Unit: km/s.
 pub const LIGHT_KM_S: f64 = 299_792.458;
-/// How fast the Earth turns against the stars (IERS Conventions 2010). Unit: rad/s.
+/// The rotation of the Earth against the stars (IERS Conventions 2010). Unit: rad/s.
 pub const ROTATION_RAD_S: f64 = 7.292_115e-5;
 
 /// Equatorial radius and flattening of WGS 84.
@@ -55,7 +55,7 @@ impl Site {
         Self { latitude_deg, longitude_deg, altitude_m: 0.0, mask_deg: None }
     }
 
-    /// Refuses what is no place on the Earth. `key` is the key it stands under.
+    /// Refuses coordinates that are no place on the Earth. `key` is their key in the scenario.
     pub(crate) fn check(&self, key: &'static str) -> Result<(), ResolveError> {
         check_number(key, self.latitude_deg, -90.0..=90.0)?;
         check_number(key, self.longitude_deg, -180.0..=360.0)?;
@@ -172,7 +172,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The sine of the elevation at which a satellite stands. Comparing sines spares the angles.
+    /// The sine of a satellite's elevation. Comparing sines avoids computing angles.
     pub fn sin_elevation(&self, satellite: Vector) -> f64 {
         let way = satellite - self.position;
         self.up.dot(way) / way.length()
@@ -184,12 +184,12 @@ impl Ground {
     }
 }
 
-/// The time that light takes for a way, to the nearest nanosecond.
+/// The propagation delay over a distance, to the nearest nanosecond.
 pub fn delay(km: f64) -> Duration {
     Duration::from_ns((km / LIGHT_KM_S * 1e9).round() as u64)
 }
 
-/// The distance to a satellite that stands at an elevation, over a spherical Earth. Unit: km.
+/// The distance to a satellite at an elevation, over a spherical Earth. Unit: km.
 ///
 /// Source: 3GPP TR 38.821 §6.1.1.
 pub fn slant_range_km(altitude_km: f64, elevation_deg: f64) -> f64 {
@@ -197,8 +197,8 @@ pub fn slant_range_km(altitude_km: f64, elevation_deg: f64) -> f64 {
     (height * height + altitude_km * altitude_km + 2.0 * RADIUS_KM * altitude_km).sqrt() - height
 }
 
-/// How far from the point below it a satellite is seen above an elevation, as an angle at the centre
-/// of the Earth. Unit: degrees.
+/// The greatest distance from the point below a satellite at which it is above an elevation, as an
+/// angle at the centre of the Earth. Unit: degrees.
 pub fn coverage_deg(altitude_km: f64, mask_deg: f64) -> f64 {
     let mask = radians(mask_deg);
     let angle = libm::acos(RADIUS_KM * libm::cos(mask) / (RADIUS_KM + altitude_km)) - mask;
@@ -211,14 +211,15 @@ pub fn period_s(altitude_km: f64) -> f64 {
     2.0 * std::f64::consts::PI * (radius_km * radius_km * radius_km / GRAVITY_KM3_S2).sqrt()
 }
 
-/// The longest way between two satellites of one altitude that stays `grazing_km` above the ground.
-/// Unit: km.
+/// The longest link between two satellites of one altitude that stays `grazing_km` above the
+/// ground. Unit: km.
 pub fn isl_max_km(altitude_km: f64, grazing_km: f64) -> f64 {
     let (orbit_km, least_km) = (RADIUS_KM + altitude_km, RADIUS_KM + grazing_km);
     2.0 * (orbit_km * orbit_km - least_km * least_km).max(0.0).sqrt()
 }
 
-/// Degrees to radians. (`f64::to_radians` multiplies by a constant too, but does not promise to.)
+/// Degrees to radians. (`f64::to_radians` also multiplies by a constant, but does not guarantee
+/// it.)
 pub(crate) fn radians(degrees: f64) -> f64 {
     degrees * (std::f64::consts::PI / 180.0)
 }

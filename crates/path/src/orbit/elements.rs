@@ -1,10 +1,10 @@
 //! Satellites by their published two-line elements, moved by SGP4.
 //!
-//! Two-line elements are mean elements of one theory and mean nothing without it, so the propagator is
+//! Two-line elements are mean elements of one theory, and only valid with it. So the propagator is
 //! the reference one (Vallado, Crawford, Hujsak and Kelso, "Revisiting Spacetrack Report #3", AIAA
-//! 2006-6753, with the constants of WGS 72 with which elements are made), as the crate `sgp4` has it.
-//! Its axes (TEME) are turned into Earth-fixed ones by mean sidereal time; polar motion (15 m) and the
-//! difference of UT1 and UTC (0.9 s, 400 m) are left out.
+//! 2006-6753, with the constants of WGS 72 with which elements are made), as the crate `sgp4`
+//! implements it. Its axes (TEME) are turned into Earth-fixed ones by mean sidereal time; polar
+//! motion (15 m) and the difference of UT1 and UTC (0.9 s, 400 m) are left out.
 
 use crate::orbit::vector::Vector;
 use sgp4::chrono::{NaiveDateTime, TimeDelta};
@@ -45,25 +45,26 @@ pub enum ElementsError {
     },
 }
 
-/// Elements tell nothing of a time so far from their own; a year is generous. Unit: days.
+/// Elements are not valid so far from their own time; a year is generous. Unit: days.
 const AGE_MAX_DAYS: i64 = 366;
 
 /// The length of each line.
 const LINE: usize = 69;
 
-/// A satellite with its elements, ready to be moved.
+/// A satellite with its elements, initialised for the propagator.
 #[derive(Debug, Clone)]
 pub(crate) struct Orbiter {
     pub(crate) name: String,
     pub(crate) epoch: NaiveDateTime,
-    /// Mean height above a sphere of 6371 km, and inclination: for saying what it can see at best.
+    /// Mean height above a sphere of 6371 km, and inclination: for the latitudes from which it can
+    /// be seen.
     pub(crate) altitude_km: f64,
     pub(crate) inclination_deg: f64,
     constants: Arc<Constants>,
 }
 
-/// Reads two-line elements: pairs of lines, each with or without a line with a name before it. Other
-/// lines are passed over.
+/// Reads two-line elements: pairs of lines, each with or without a line with a name before it.
+/// Other lines are ignored.
 ///
 /// # Errors
 /// When a pair cannot be read, or there is none.
@@ -80,7 +81,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Orbiter>, ElementsError> {
         }
         let wrong = |reason: String| ElementsError::Line { line: number + 1, reason };
         let second = lines.next().map_or("", |(_, second)| second);
-        // The library counts on a digit there.
+        // The library assumes a digit there.
         let sums = |line: &str| line.ends_with(|last: char| last.is_ascii_digit());
         if [first, second].iter().any(|line| line.len() == LINE && !sums(line)) {
             return Err(wrong("the last character of a line is its checksum, a digit".to_owned()));
@@ -112,10 +113,10 @@ pub(crate) fn moment(text: &str) -> Result<NaiveDateTime, ElementsError> {
         .map_err(|_| ElementsError::Moment { text: text.to_owned() })
 }
 
-/// The moment that `text` tells, near enough to the `newest` of some elements.
+/// The moment that `text` names, if it is near enough to the `newest` of some elements.
 ///
 /// # Errors
-/// When it is none, or too far.
+/// When it is no moment, or too far away.
 pub(crate) fn moment_near(
     text: &str,
     newest: NaiveDateTime,
@@ -130,7 +131,7 @@ pub(crate) fn moment_near(
 
 impl Orbiter {
     /// The satellite in the propagator's own axes (TEME), `time_s` after `epoch`; `None` where the
-    /// theory has it decayed, or has no place for it.
+    /// theory has it decayed, or gives no position.
     pub(crate) fn inertial(&self, epoch: NaiveDateTime, time_s: f64) -> Option<Vector> {
         let minutes = (seconds(epoch - self.epoch) + time_s) / 60.0;
         let state =
@@ -195,7 +196,8 @@ pub(crate) mod tests {
         let (sin, cos) = against_sidereal_time(moment, 0.0);
         let degrees = libm::atan2(-sin, cos).to_degrees();
         assert!((degrees - 152.578_787_81).abs() < 1e-5, "{degrees}");
-        // A sidereal day later the Earth stands as before; a solar day later it is a degree further.
+        // A sidereal day later, the Earth has the same angle; a solar day later, it is a degree
+        // further.
         let (sin, cos) = against_sidereal_time(moment, 86_164.090_5);
         assert!((libm::atan2(-sin, cos).to_degrees() - degrees).abs() < 1e-4);
     }
@@ -209,7 +211,7 @@ pub(crate) mod tests {
         let error = read(&format!("X\n{flipped}")).err().map(|error| error.to_string());
         let error = error.expect("a checksum that is wrong");
         assert!(error.contains("line 2") && error.contains("checksum"), "{error}");
-        // What stands for no checksum at all.
+        // Characters that are no digits, in the place of the checksum.
         for (line, wrong) in [("4753", "475/"), ("413667", "41366+")] {
             let error = read(&VANGUARD.replace(line, wrong)).expect_err(wrong).to_string();
             assert!(error.contains("line 1 ") && error.contains("checksum"), "{error}");

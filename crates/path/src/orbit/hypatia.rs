@@ -1,4 +1,4 @@
-//! Reads the state of a satellite network as Hypatia's `satgenpy` writes it into a directory.
+//! Reads the state of a satellite network from a directory that Hypatia's `satgenpy` has written.
 //!
 //! | file | a line |
 //! |---|---|
@@ -8,16 +8,16 @@
 //! | `description.txt` | `max_gsl_length_m=…`, `max_isl_length_m=…` |
 //! | `dynamic_state_…/fstate_T.txt` | `node,destination,next node,interface,interface`, at T ns, only what changed |
 //!
-//! Nodes are numbered satellites first, then ground stations. Source: Kassing et al., "Exploring the
-//! Internet from Space with Hypatia", IMC 2020, and the generator's own output. Times there are in
-//! nanoseconds since the epoch of the elements; a ground link is bounded by its length, not by an
-//! elevation.
+//! Nodes are numbered satellites first, then ground stations. Source: Kassing et al., "Exploring
+//! the Internet from Space with Hypatia", IMC 2020, and the generator's own output. Times there are
+//! in nanoseconds since the epoch of the elements. A ground link is limited by its length, not by
+//! an elevation.
 
 use crate::orbit::earth::Site;
 use crate::orbit::sky::Way;
 use std::collections::BTreeMap;
 
-/// A line that is not what its file should hold.
+/// A line that does not match its file's format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}, line {line}: \"{text}\" is not {expected}")]
 pub struct HypatiaError {
@@ -25,9 +25,9 @@ pub struct HypatiaError {
     pub file: &'static str,
     /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// The line as it stands.
+    /// The text of the line.
     pub text: String,
-    /// What should stand there.
+    /// What is expected there.
     pub expected: &'static str,
 }
 
@@ -36,11 +36,11 @@ pub struct HypatiaError {
 pub struct GroundStation {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its location.
     pub site: Site,
 }
 
-/// How long links may be.
+/// Maximum lengths of links.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Description {
     /// Between the ground and a satellite. Unit: km.
@@ -68,8 +68,9 @@ fn lines<T>(
     .collect()
 }
 
-/// Checks that `tles.txt` holds as many satellites as its first line says, and gives it back: the rest of
-/// it is two-line elements. Forwarding counts satellites, so one that is missing would shift them all.
+/// Checks that `tles.txt` has as many satellites as its first line announces, and returns the text:
+/// what follows that line is two-line elements. Forwarding numbers satellites by their order, so a
+/// missing one would shift all others.
 ///
 /// # Errors
 /// When the first line is no pair of numbers, or another number of satellites follows.
@@ -152,17 +153,18 @@ pub fn description(text: &str) -> Result<Description, HypatiaError> {
     })
 }
 
-/// Who forwards what to whom, at one moment.
+/// The next hop for each node and destination, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForwardingState {
     next: BTreeMap<(u32, u32), Option<u32>>,
 }
 
 impl ForwardingState {
-    /// Takes in the changes of an `fstate_T.txt` of a network of `nodes` satellites and ground stations.
+    /// Applies the changes of an `fstate_T.txt` of a network of `nodes` satellites and ground
+    /// stations.
     ///
     /// # Errors
-    /// When a line does not consist of five numbers, or names a node that there is not.
+    /// When a line does not consist of five numbers, or names an unknown node.
     pub fn apply(&mut self, text: &str, nodes: u32) -> Result<(), HypatiaError> {
         let expected =
             "five numbers: node,destination,next node,interface,interface of nodes that there are";
@@ -171,7 +173,7 @@ impl ForwardingState {
             let numbers: Option<Vec<i64>> =
                 line.split(',').map(|number| number.trim().parse().ok()).collect();
             let [from, destination, next, _, _] = numbers?[..] else { return None };
-            // -1 stands for: dropped here.
+            // -1: the packet is dropped here.
             let next = if next == -1 { None } else { Some(node(next)?) };
             Some(((node(from)?, node(destination)?), next))
         })?;
@@ -179,9 +181,9 @@ impl ForwardingState {
         Ok(())
     }
 
-    /// The way that packets take between two ground stations, given by their numbers among ground
-    /// stations, over `satellites` satellites; `None` where they are dropped, run in circles, or come
-    /// down in between.
+    /// The path of packets between two ground stations, given by their numbers among ground
+    /// stations, over `satellites` satellites; `None` where they are dropped, run in a loop, or
+    /// pass another ground station.
     pub fn way(&self, satellites: u32, from: u32, to: u32) -> Option<Way> {
         let destination = satellites.checked_add(to)?;
         let mut node = satellites.checked_add(from)?;

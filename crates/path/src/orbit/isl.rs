@@ -1,14 +1,14 @@
 //! Which satellites are joined by inter-satellite links (ISLs), and when such a link works.
 //!
-//! In a grid each satellite is joined to those before and behind it in its plane, and to those of the
-//! same number in the planes beside its own. The last plane of a delta joins the first, shifted by the
-//! phasing; in a star lies the seam between them, where satellites pass each other, and there is no
-//! link but where `cross_seam` asks for one: then each satellite of the last plane is joined to
-//! whichever of the first is nearest.
+//! In a grid, each satellite is joined to the ones before and behind it in its plane, and to those
+//! of the same number in the neighbouring planes. The last plane of a delta joins the first,
+//! shifted by the phasing. In a star, the seam is between them, where satellites move in opposite
+//! directions. There are links across it only where `cross_seam` requests them: then each satellite
+//! of the last plane is joined to the nearest one of the first.
 //!
-//! A link between planes rests where either end is nearer to a pole than the latitude threshold, for
-//! there the planes cross and antennas would have to turn too fast. No link works whose straight line
-//! would pass lower over the ground than the grazing altitude.
+//! A link between planes is inactive while either end is nearer to a pole than the latitude
+//! threshold: there the planes cross, and antennas would have to turn too fast. No link works while
+//! its straight line passes below the grazing altitude.
 
 use crate::orbit::earth::{RADIUS_KM, radians};
 use crate::orbit::vector::Vector;
@@ -17,7 +17,7 @@ use crate::resolve::{ResolveError, check_number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Lower than this above the ground no link passes: there is air that bends and absorbs it.
+/// No link passes lower than this above the ground: the air there bends and absorbs it.
 pub const GRAZING_KM: f64 = 80.0;
 
 /// How the satellites of a shell are joined.
@@ -52,7 +52,7 @@ impl Default for IslRules {
 }
 
 impl IslRules {
-    /// No links: what goes up comes down from the same satellite.
+    /// No links: each packet goes up to and down from the same satellite.
     pub fn bent_pipe() -> Self {
         Self { reach: 0, ..Self::default() }
     }
@@ -104,7 +104,7 @@ pub struct Isl {
 }
 
 impl Isl {
-    /// A link between satellites that a file joins, no longer than this.
+    /// A link of at most this length between satellites that a file joins.
     pub(crate) fn given(ends: [u32; 2], length_km_max: f64) -> Self {
         Self { length_km_max, ..Self::of(ends, IslKind::Given, &IslRules::default()) }
     }
@@ -121,7 +121,8 @@ impl Isl {
         }
     }
 
-    /// Its length while it works between satellites at these places; `None` while it rests.
+    /// Its length between satellites at these positions while it works; `None` while it is
+    /// inactive.
     pub fn length_km(&self, one: Vector, other: Vector) -> Option<f64> {
         let too_far_north = |place: Vector| {
             self.sin_latitude_max < 1.0 && place.z.abs() > self.sin_latitude_max * place.length()
@@ -150,17 +151,18 @@ impl Seam {
     }
 }
 
-/// The fixed links of a shell whose satellites have the numbers from `first` on, and its seam if that
-/// is to be joined.
+/// The fixed links of a shell whose satellites have the numbers from `first` on, and its seam if
+/// that is joined.
 pub(crate) fn grid(shell: &Shell, rules: &IslRules, first: u32) -> (Vec<Isl>, Option<Seam>) {
     let (planes, each) = (shell.planes, shell.satellites);
     let number = |plane: u32, place: u32| first + plane * each + place % each;
-    // How many places the shift from plane to plane has added up to after a full circle.
+    // The sum of the shifts from plane to plane over a full circle, in places.
     let wrapped = libm::round(shell.phasing) as u32;
     let mut isls = Vec::new();
     let mut joined = BTreeSet::new();
     let mut join = |ends: [u32; 2], kind| {
-        // Small rings come back to themselves, or reach a neighbour from both sides.
+        // In small rings, a link may lead back to its own satellite, or two links may join the same
+        // pair.
         let pair = (ends[0].min(ends[1]), ends[0].max(ends[1]));
         if ends[0] != ends[1] && joined.insert(pair) {
             isls.push(Isl::of(ends, kind, rules));

@@ -1,17 +1,19 @@
-//! The way between two stations over time: delays, handovers, gaps.
+//! The path between two stations over time: delays, handovers, gaps.
 //!
-//! The sky is looked at every step. Where the way at the end of a step is not the one at its
-//! beginning, the moment of the change is found by bisection to the millisecond, and again from there
-//! on until nothing changes any more. A way that changes and changes back within one step is not seen.
+//! The sky is computed at every step. Where the path at the end of a step is not the one at its
+//! beginning, the moment of the change is found by bisection to the millisecond, and so on from
+//! there until the end of the step. A path that changes and changes back within one step is not
+//! noticed.
 
 use crate::orbit::choice::Chooser;
 use crate::orbit::sky::{Way, WayDelay};
 use midhop_units::Duration;
 use serde::{Deserialize, Serialize};
 
-/// How finely changes are placed in time.
+/// The time resolution of changes.
 const TICK: Duration = Duration::from_ms(1);
-/// The most changes of way in a step that are told apart; more would be closer than any effect.
+/// The most changes of the path in a step that are distinguished; more would be too close to have
+/// an effect.
 const CHANGES_PER_STEP_MAX: u32 = 64;
 
 /// One of the links of a way.
@@ -55,8 +57,8 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Which links lead elsewhere than before. Where the satellites at both ends stay and only the way
-    /// between them changes, that is [`Hop::Isl`].
+    /// The links that changed. Where the satellites at both ends stay and only the path between
+    /// them changes, that is [`Hop::Isl`].
     pub fn hops(&self) -> Vec<Hop> {
         let (Some(before), Some(after)) = (&self.before, &self.after) else {
             return vec![Hop::User, Hop::Feeder];
@@ -90,7 +92,7 @@ pub struct Journey {
 }
 
 impl Journey {
-    /// Times without any way: beginning and end.
+    /// The beginning and end of each time without a path.
     pub fn gaps(&self) -> Vec<(Duration, Duration)> {
         let mut gaps = Vec::new();
         let mut since = self.first.is_none().then_some(Duration::ZERO);
@@ -108,13 +110,13 @@ impl Journey {
         gaps
     }
 
-    /// Whether there is a way at any time.
+    /// Whether there is a path at any time.
     pub fn connects(&self) -> bool {
         self.samples.iter().any(|(_, delay)| delay.is_some())
     }
 }
 
-/// Follows the way for `duration`, looking every `step`. `progress` is told how far it is.
+/// Follows the path for `duration` in steps of `step`. `progress` is called with the time so far.
 pub(crate) fn follow(
     chooser: &Chooser<'_>,
     duration: Duration,
@@ -137,7 +139,7 @@ pub(crate) fn follow(
         let slot = chooser.slots.map(|slots| slots.next(now));
         let next = next_step.min(duration).min(slot.unwrap_or(Duration::MAX));
         let chosen_anew = slot == Some(next);
-        // What holds until just before a slot's beginning is not what holds from there on.
+        // A slot's path ends just before the next slot begins.
         let until = if chosen_anew { next.saturating_sub(TICK).max(now) } else { next };
         way = changes(chooser, &mut journey, way, now, until);
         let sky = chooser.sky(next);
@@ -156,7 +158,7 @@ pub(crate) fn follow(
     journey
 }
 
-/// Follows ways that somebody else has chosen, each from its moment on, in the order of time. A way
+/// Follows paths that the caller has chosen, each from its moment on, in the order of time. A path
 /// that does not work at its moment counts as none.
 pub(crate) fn replay(
     chooser: &Chooser<'_>,
@@ -191,7 +193,7 @@ pub(crate) fn replay(
     journey
 }
 
-/// Finds and notes the changes after `begin` up to `end`; gives the way at `end`.
+/// Finds and records the changes after `begin` up to `end`; returns the path at `end`.
 fn changes(
     chooser: &Chooser<'_>,
     journey: &mut Journey,
@@ -209,7 +211,7 @@ fn changes(
         }
         let (mut before, mut after) = (begin, end);
         while after.saturating_sub(before) > TICK {
-            // On whole ticks, so that the steps of the search do not show in the result.
+            // On whole ticks, so that the steps of the search do not affect the result.
             let middle = before.as_ns() + (after - before).as_ns() / 2;
             let middle = Duration::from_ns(middle - middle % TICK.as_ns()).max(before + TICK);
             if at(middle, &way) == way { before = middle } else { after = middle }

@@ -1,4 +1,4 @@
-//! From an orbit to the delay and the outages of a link.
+//! Makes the delay and the outages of a link from an orbit.
 
 use crate::orbit::journey::Journey;
 use crate::orbit::refusal::OrbitError;
@@ -8,10 +8,10 @@ use crate::spec::LinkSpec;
 use midhop_units::Duration;
 use std::sync::Arc;
 
-/// How many journeys are remembered.
+/// How many journeys are cached.
 const REMEMBERED_MAX: usize = 32;
 
-/// Journeys already followed: the parts of one way, and the cells of a sweep, ask for the same again.
+/// A cache of journeys: the parts of one path, and the cells of a sweep, need the same ones again.
 #[derive(Debug, Clone, Default)]
 pub struct Journeys {
     known: Vec<(OrbitSpec, Duration, Arc<Journey>)>,
@@ -21,7 +21,7 @@ impl Journeys {
     /// The journey of an orbit over `duration`.
     ///
     /// # Errors
-    /// When the orbit cannot be flown, or never joins its two places in that time.
+    /// When the orbit is not valid, or never joins its two places in that time.
     pub fn follow(
         &mut self,
         spec: &OrbitSpec,
@@ -32,7 +32,7 @@ impl Journeys {
             return Err(ResolveError::out_of_range("orbit", duration, hint).into());
         }
         let (plan, constellation) = spec.resolve()?;
-        // What a link makes of the way does not change the way.
+        // These keys affect the link, but not the path.
         let way = OrbitSpec { part: None, interruption: None, hold: None, ..spec.clone() };
         let same =
             |known: &&(OrbitSpec, Duration, Arc<Journey>)| known.0 == way && known.1 == duration;
@@ -49,14 +49,14 @@ impl Journeys {
 }
 
 impl LinkSpec {
-    /// This link with the delay and the outages of its orbit over a run of `duration`, and what became
-    /// of the orbit; without an orbit the link as it is.
+    /// This link with the delay and the outages of its orbit over a run of `duration`, and the
+    /// result of the orbit; without an orbit, the link unchanged.
     ///
-    /// Outages that the link states itself win over those of the orbit, as everywhere; packets of a
-    /// new way overtake those of the old where `overtaking` says so.
+    /// Outages that the link itself has take precedence over those of the orbit, as everywhere.
+    /// Packets on a new path overtake those on the old one where `overtaking` is set so.
     ///
     /// # Errors
-    /// When the orbit cannot be flown, never joins its two places, or a delay is given as well.
+    /// When the orbit is not valid, never joins its two places, or a delay is given as well.
     pub fn with_orbit(
         &self,
         duration: Duration,

@@ -4,7 +4,7 @@ use crate::orbit::constellation::Constellation;
 use crate::orbit::sky::{Sky, Station};
 use midhop_units::Duration;
 
-/// How finely risings and settings are placed in time.
+/// The time resolution of rising and setting.
 const TICK: Duration = Duration::from_ms(1);
 
 /// One satellite above the mask, from its rising to its setting.
@@ -12,25 +12,25 @@ const TICK: Duration = Duration::from_ms(1);
 pub struct Pass {
     /// Its number in the constellation.
     pub satellite: u32,
-    /// When it rises above the mask, after the beginning; zero where it was already up.
+    /// When it rises above the mask, after the beginning; zero where it was above it already.
     pub rise: Duration,
-    /// When it sinks below the mask; the end of the search where it is still up.
+    /// When it sets below the mask; the end of the search where it is still above it.
     pub set: Duration,
     /// Whether rising and setting both lie within the search.
     pub whole: bool,
-    /// The highest elevation at which it was looked at. Unit: degrees.
+    /// The highest sampled elevation. Unit: degrees.
     pub elevation_max_deg: f64,
 }
 
 impl Pass {
-    /// How long it lasts, as far as it lies within the search.
+    /// How long it lasts within the search.
     pub fn length(&self) -> Duration {
         self.set - self.rise
     }
 }
 
-/// The passes over a station within `duration` from `start`, by their rising. The sky is looked at
-/// every `step`; a pass that is shorter may be missed.
+/// The passes over a station within `duration` from `start`, ordered by their rising. The sky is
+/// sampled every `step`; a shorter pass may be missed.
 pub fn passes(
     constellation: &Constellation,
     station: &Station,
@@ -43,7 +43,8 @@ pub fn passes(
         let place = constellation.position(satellite, (start + elapsed).as_s_f64())?;
         station.sights(satellite, place)
     };
-    // The moment after `low` up to `high` at which the satellite is first seen, or first not.
+    // The moment after `low` up to `high` at which the satellite becomes visible, or stops being
+    // visible.
     let edge = |satellite: u32, mut low: Duration, mut high: Duration, seen: bool| {
         while high.saturating_sub(low) > TICK {
             let middle = low + (high - low) / 2;
@@ -98,7 +99,7 @@ pub fn passes(
     passes
 }
 
-/// Times within `duration` at which none of the passes, sorted by their rising, is under way.
+/// Times within `duration` without any of the passes, which are sorted by their rising.
 pub fn gaps(passes: &[Pass], duration: Duration) -> Vec<(Duration, Duration)> {
     let mut gaps = Vec::new();
     let mut covered = Duration::ZERO;

@@ -1,25 +1,25 @@
-//! Constellations that scenarios take by name.
+//! Constellations that scenarios can name.
 
 use crate::orbit::constellation::Constellation;
 use crate::orbit::isl::IslRules;
 use crate::orbit::walker::{Pattern, Shell};
 use midhop_units::Duration;
 
-/// A constellation with a name.
+/// A named constellation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConstellationPreset {
-    /// What a scenario writes: `constellation = "iridium"`.
+    /// Its name in a scenario: `constellation = "iridium"`.
     pub name: &'static str,
-    /// What it is.
+    /// A short description.
     pub description: &'static str,
-    /// Where its numbers come from, and where sources disagree.
+    /// The source of its numbers, and differences between sources.
     pub source: &'static str,
     /// Its shells, with the links within each.
     pub shells: Vec<(Shell, IslRules)>,
     /// The elevation below which no satellite is used.
     pub mask_deg: f64,
-    /// When satellites are chosen anew, where the system does that by the clock: the period and the
-    /// first moment.
+    /// When satellites are chosen anew, for a system with fixed slots: the period and the first
+    /// moment.
     pub slots: Option<(Duration, Duration)>,
 }
 
@@ -29,7 +29,7 @@ impl ConstellationPreset {
         Constellation::walker(self.name, &self.shells, self.mask_deg)
     }
 
-    /// How many satellites it has.
+    /// The number of satellites.
     pub fn satellites(&self) -> u32 {
         self.shells.iter().map(|(shell, _)| shell.planes * shell.satellites).sum()
     }
@@ -56,7 +56,8 @@ pub fn find(name: &str) -> Option<ConstellationPreset> {
     all().into_iter().find(|preset| preset.name == name)
 }
 
-/// A shell whose planes are shifted by half a gap in turn: the commonest choice.
+/// A shell whose planes are each shifted by half a gap against the one before: the commonest
+/// choice.
 fn shell(pattern: Pattern, altitude_km: f64, tilt: f64, planes: u32, satellites: u32) -> Shell {
     Shell {
         pattern,

@@ -1,4 +1,4 @@
-//! What a journey does to a link: its delay over time and its outages.
+//! The effects of a journey on a link: its delay over time and its outages.
 
 use crate::delay::LinkDelay;
 use crate::orbit::journey::{Hop, Journey};
@@ -45,10 +45,10 @@ impl Part {
         }
     }
 
-    /// Whether a change of this link breaks this part.
+    /// Whether a change of this hop interrupts this part.
     fn holds(self, hop: Hop) -> bool {
         match (self, hop) {
-            // Links between satellites stand before they are used.
+            // Links between satellites are set up before they are used.
             (_, Hop::Isl) | (Self::Isl, _) => false,
             (Self::Whole, _) => true,
             (Self::User, hop) => hop == Hop::User,
@@ -58,8 +58,8 @@ impl Part {
 }
 
 impl Journey {
-    /// The delay of a part over time; one value where it never changes. Where there is no way the
-    /// delay stays what it was, or is already what it will be.
+    /// The delay of a part over time; one value where it never changes. Where there is no path, the
+    /// delay is the one before or already the one after.
     pub fn delay(&self, part: Part) -> LinkDelay {
         let known = |delay: &Option<WayDelay>| delay.as_ref().map(|delay| part.of(delay));
         let first = self.samples.iter().find_map(|(_, delay)| known(delay));
@@ -76,8 +76,8 @@ impl Journey {
         }
     }
 
-    /// When a part is down: as long as there is no way, and for `interruption` after each handover of
-    /// a link to the ground that belongs to it. Outages that touch are one.
+    /// When a part is down: while there is no path, and for `interruption` after each handover of a
+    /// ground link that belongs to it. Adjacent outages are merged.
     pub fn outages(&self, part: Part, interruption: Duration, hold: bool) -> Vec<Outage> {
         let mut spans = if part == Part::Isl { Vec::new() } else { self.gaps() };
         if !interruption.is_zero() {
@@ -167,7 +167,7 @@ mod tests {
             let in_ms = |time: Duration| time.as_ns() / 1_000_000;
             outages.iter().map(|outage| (in_ms(outage.start), in_ms(outage.length))).collect()
         };
-        // The handovers at 3000 and 3040 of 50 ms each touch.
+        // The handovers at 3000 and 3040 of 50 ms each overlap.
         assert_eq!(spans(Part::Whole, 50), [(0, 1000), (3000, 90), (8000, 1000)]);
         assert_eq!(spans(Part::User, 50), [(0, 1000), (3000, 50), (8000, 1000)]);
         assert_eq!(spans(Part::Feeder, 50), [(0, 1000), (3040, 50), (8000, 1000)]);

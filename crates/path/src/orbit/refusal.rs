@@ -1,4 +1,4 @@
-//! Why a constellation cannot serve a link, found out before anything runs.
+//! Why a constellation cannot serve a link, checked before a run.
 
 use crate::orbit::constellation::Constellation;
 use crate::orbit::earth::Site;
@@ -9,24 +9,24 @@ use crate::orbit::sky::{Sky, Station};
 use crate::resolve::ResolveError;
 use midhop_units::Duration;
 
-/// How far ahead a next chance is looked for, and how finely.
+/// How far ahead the next possible time is searched, and in which steps.
 const AHEAD: Duration = Duration::from_s(24 * 3600);
 const AHEAD_STEP: Duration = Duration::from_s(30);
-/// How long another constellation must serve where nothing says how long the run is.
+/// How long another constellation must serve when the duration of the run is not known.
 const TRIED: Duration = Duration::from_s(600);
-/// At how many moments after the first it is looked whether it does.
+/// At how many moments after the first this is checked.
 const LOOKS: u64 = 10;
 
-/// A constellation that a scenario takes by name.
+/// A constellation that scenarios can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fleet {
     /// Its name.
     pub name: &'static str,
-    /// How many satellites it has.
+    /// The number of satellites.
     pub satellites: u32,
 }
 
-/// Why an orbit as written is refused.
+/// Why an orbit is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrbitError {
@@ -44,7 +44,7 @@ pub enum OrbitError {
     Unknown {
         /// The name as written.
         name: String,
-        /// The nearest, or those there are.
+        /// The nearest name, or all known names.
         hint: String,
     },
     /// A place lies further north or south than any satellite can be seen.
@@ -67,7 +67,7 @@ pub enum OrbitError {
         /// The smallest constellation that joins the two places.
         works: Option<Fleet>,
     },
-    /// A place sees no satellite while the run lasts.
+    /// A place sees no satellite during the whole run.
     #[error(
         "{constellation} stays below {mask_deg}° at {site} for the whole run, {best_deg:.1}° at best; \
          {}", next_chance(*next, *works)
@@ -116,7 +116,7 @@ fn next_chance(next: Option<Duration>, works: Option<Fleet>) -> String {
     }
 }
 
-/// What is enough, to a tenth.
+/// A sufficient value, rounded up to a tenth.
 fn tenths_up(degrees: f64) -> f64 {
     (degrees * 10.0).ceil() / 10.0
 }
@@ -135,7 +135,7 @@ fn fleet_that_works(works: Option<Fleet>) -> String {
 }
 
 impl OrbitError {
-    /// The key that is at fault, with dots, below the link.
+    /// The key at fault, with dots, below the link.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Value(error) => error.key(),
@@ -154,8 +154,8 @@ impl OrbitError {
 /// The keys of the two places.
 const KEYS: [&str; 2] = ["orbit.from", "orbit.to"];
 
-/// The constellation of the fewest satellites, of those known by name, that joins two places whenever one
-/// looks, from `start` on for `duration`. It has the places' own masks where these have some.
+/// The named constellation with the fewest satellites that joins two places at every sampled moment
+/// from `start` on for `duration`. The places' own masks are used where they have some.
 fn smallest_that_joins(sites: &[Site; 2], start: Duration, duration: Duration) -> Option<Fleet> {
     let mut known = presets::all();
     known.sort_by_key(ConstellationPreset::satellites);
@@ -173,7 +173,7 @@ fn smallest_that_joins(sites: &[Site; 2], start: Duration, duration: Duration) -
     Some(Fleet { name: found.name, satellites: found.satellites() })
 }
 
-/// Refuses a place that no satellite's orbit comes near, in a run from `start` on.
+/// Refuses a place over which no satellite ever rises, in a run from `start` on.
 pub(crate) fn check_latitudes(
     constellation: &Constellation,
     sites: &[Site; 2],
@@ -218,7 +218,7 @@ pub(crate) fn why_apart(
             .map(|elapsed| sky(elapsed).elevation_max_deg(&station))
             .fold(-90.0, f64::max);
         let next = moments(duration, AHEAD.max(duration), AHEAD_STEP).find(|moment| seen(*moment));
-        // Whoever need only wait need not change the fleet.
+        // If waiting helps, no other constellation is needed.
         let works = if next.is_some() { None } else { smallest_that_joins(sites, start, duration) };
         return OrbitError::OutOfSight {
             key,

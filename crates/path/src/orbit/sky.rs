@@ -1,4 +1,4 @@
-//! The sky at one moment: who sees whom, and the quickest way through it.
+//! The sky at one moment: who sees whom, and the fastest path through it.
 
 use crate::orbit::constellation::Constellation;
 use crate::orbit::earth::{Ground, Site, delay, radians};
@@ -7,7 +7,7 @@ use midhop_units::Duration;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// A place on the ground that looks for satellites.
+/// A place on the ground that uses satellites.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Station {
     ground: Ground,
@@ -23,7 +23,7 @@ pub struct Sighting {
     pub satellite: u32,
     /// The sine of its elevation.
     pub sin_elevation: f64,
-    /// How long light takes to it.
+    /// The propagation delay to it.
     pub delay: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Station {
         self.mask_deg
     }
 
-    /// The satellite as seen from here, if it stands high enough.
+    /// The satellite as seen from here, if it is high enough.
     pub fn sights(&self, number: u32, place: Vector) -> Option<Sighting> {
         let sin_elevation = self.ground.sin_elevation(place);
         if sin_elevation < self.sin_mask {
@@ -71,22 +71,22 @@ impl Station {
     }
 }
 
-/// A way through the sky: the satellites that it uses, from the first to the last.
+/// A path through the sky: the satellites that it uses, from the first to the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// The satellites in order; one where what goes up comes down from the same.
+    /// The satellites in order; a single one where packets go up to and down from the same.
     pub satellites: Vec<u32>,
 }
 
 impl Way {
-    /// The satellite at the beginning and the one at the end.
+    /// The first satellite and the last.
     pub fn access(&self) -> [u32; 2] {
         let first = self.satellites.first().copied().unwrap_or(u32::MAX);
         [first, self.satellites.last().copied().unwrap_or(first)]
     }
 }
 
-/// How long each part of a way takes.
+/// The delay of each part of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WayDelay {
     /// From the first station to its satellite.
@@ -98,17 +98,17 @@ pub struct WayDelay {
 }
 
 impl WayDelay {
-    /// All the way.
+    /// The whole path.
     pub fn total(&self) -> Duration {
         self.user + self.isl + self.feeder
     }
 }
 
-/// Every satellite's place at one moment.
+/// The position of every satellite at one moment.
 pub struct Sky<'c> {
     constellation: &'c Constellation,
     places: Vec<Option<Vector>>,
-    /// Links across seams that work now, from either end.
+    /// Links across seams that work now, by either end.
     across: BTreeMap<u32, Vec<(u32, Duration)>>,
 }
 
@@ -142,7 +142,7 @@ impl<'c> Sky<'c> {
         numbered.filter_map(|(number, place)| station.sights(number, (*place)?)).collect()
     }
 
-    /// One satellite as a station sees it, if it may use it.
+    /// One satellite as seen from a station, if the station may use it.
     pub fn sighting(&self, station: &Station, satellite: u32) -> Option<Sighting> {
         station.sights(satellite, (*self.places.get(satellite as usize)?)?)
     }
@@ -154,7 +154,7 @@ impl<'c> Sky<'c> {
         all.fold(-90.0, f64::max)
     }
 
-    /// The links of a satellite that work now, and how long each takes.
+    /// The links of a satellite that work now, and their delays.
     pub fn neighbours(&self, satellite: u32) -> impl Iterator<Item = (u32, Duration)> + '_ {
         let isls = self.constellation.isls();
         let fixed = self.constellation.links(satellite).iter().filter_map(move |&number| {
@@ -167,8 +167,8 @@ impl<'c> Sky<'c> {
         fixed.chain(across)
     }
 
-    /// The quickest way that begins with one of `first` and ends with one of `last` (Dijkstra). Of
-    /// ways that take equally long to the nanosecond the one over lower numbers is taken.
+    /// The fastest path that begins with one of `first` and ends with one of `last` (Dijkstra). Of
+    /// paths with the same delay to the nanosecond, the one over lower numbers is taken.
     pub fn quickest(&self, first: &[Sighting], last: &[Sighting]) -> Option<Way> {
         let mut arrival = vec![Duration::MAX; self.places.len()];
         let mut before = vec![u32::MAX; self.places.len()];
@@ -211,7 +211,8 @@ impl<'c> Sky<'c> {
         Some(Way { satellites })
     }
 
-    /// How long a way takes now; `None` where it is broken: a link rests or an end is out of sight.
+    /// The current delay of a path; `None` where it is broken: a link is inactive, or an end is not
+    /// visible.
     pub fn delay(&self, way: &Way, stations: &[Station; 2]) -> Option<WayDelay> {
         let [first, last] = way.access();
         Some(WayDelay {
@@ -221,14 +222,15 @@ impl<'c> Sky<'c> {
         })
     }
 
-    /// How long the quickest way takes from one satellite to another, by links between satellites; `None` where there is
-    /// no way.
+    /// The delay of the fastest path from one satellite to another, by links between satellites;
+    /// `None` where there is no path.
     pub fn between(&self, from: u32, to: u32) -> Option<Duration> {
         let at = |satellite| [Sighting { satellite, sin_elevation: 1.0, delay: Duration::ZERO }];
         self.along(&self.quickest(&at(from), &at(to))?)
     }
 
-    /// How long all links between the satellites of a way take; `None` where one of them rests.
+    /// The delay of all links between the satellites of a path; `None` where one of them is
+    /// inactive.
     fn along(&self, way: &Way) -> Option<Duration> {
         let mut all = Duration::ZERO;
         for pair in way.satellites.windows(2) {

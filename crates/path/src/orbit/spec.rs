@@ -12,7 +12,7 @@ use crate::resolve::{DELAY_MAX, ResolveError, check_time, check_time_in};
 use midhop_units::Duration;
 use serde::{Deserialize, Serialize};
 
-/// How often the sky is looked at where nothing is said.
+/// The default interval at which the sky is sampled.
 const STEP: Duration = Duration::from_s(1);
 /// The latest that a run may begin on the constellation's clock.
 const START_MAX: Duration = Duration::from_s(366 * 24 * 3600);
@@ -87,7 +87,7 @@ pub struct OrbitPlan {
 }
 
 impl OrbitSpec {
-    /// Makes every default visible and refuses what cannot be flown.
+    /// Makes every default visible, and refuses an orbit that is not valid.
     ///
     /// # Errors
     /// When a value is impossible, or the constellation never rises over one of the places.
@@ -142,10 +142,11 @@ impl OrbitPlan {
         Ok(())
     }
 
-    /// Follows the way between the two places for `duration`; `progress` is told how far it is.
+    /// Follows the path between the two places for `duration`; `progress` is called with the time
+    /// so far.
     ///
     /// # Errors
-    /// When they are never joined: which of them sees nothing, or that no links lead between them.
+    /// When they are never joined: one of them sees no satellite, or no links lead between them.
     pub fn follow(
         &self,
         constellation: &Constellation,
@@ -160,8 +161,8 @@ impl OrbitPlan {
         Err(why_apart(constellation, &sites, self.start, duration, self.step))
     }
 
-    /// Follows ways that another program has chosen, each from a moment of the run on, instead of
-    /// choosing them. Where such a way does not work, there is none.
+    /// Follows paths that another program has chosen, each from a moment of the run on, instead of
+    /// choosing them. Where such a path does not work, there is none.
     pub fn replay(
         &self,
         constellation: &Constellation,

@@ -1,4 +1,4 @@
-//! Constellations as a whole: what they see, which ways they offer, what is refused.
+//! Whole constellations: what can be seen, which paths they offer, what is refused.
 
 use super::*;
 use crate::delay::LinkDelay;
@@ -82,7 +82,7 @@ fn deltas_close_and_teledesic_reaches_over_its_seam() {
     let joined = (11 * 24..12 * 24)
         .filter(|last| sky.neighbours(*last).any(|(other, _)| other < 24))
         .count();
-    // Those nearer to a pole than 60° rest: a third of the plane.
+    // Satellites nearer to a pole than 60° have no active links: a third of the plane.
     assert_eq!(joined, 16);
 }
 
@@ -118,7 +118,7 @@ fn passes_last_no_longer_than_geometry_allows_and_leave_the_gaps_they_must() {
     }));
     let spec = OrbitSpec { constellation: one, ..between("iridium", [90.0, 0.0], [90.0, 0.0]) };
     let (_, constellation) = spec.resolve().expect("an orbit");
-    // At the pole every round of a polar orbit passes through the zenith.
+    // At the pole, every revolution of a polar orbit passes through the zenith.
     let station = sky::Station::new(&spec.from, &constellation);
     let duration = Duration::from_s(24 * 3600);
     let step = Duration::from_s(10);
@@ -135,7 +135,7 @@ fn passes_last_no_longer_than_geometry_allows_and_leave_the_gaps_they_must() {
     assert!((longest - (1.0 - covered / 180.0) * period).abs() < 0.01, "{longest}");
     assert_eq!(gaps.len(), found.len() + 1);
 
-    // Iridium leaves no gap.
+    // Iridium has no gaps.
     let iridium = preset("iridium");
     let station = sky::Station::new(&Site::at(51.4, 10.5), &iridium);
     let hour = Duration::from_s(3600);
@@ -155,7 +155,7 @@ fn low_inclinations_are_refused_where_they_cannot_be_seen() {
     assert!(text.contains("never rises above 20° at 51.4°N 10.5°E"), "{text}");
     names_the_smallest_that_works(&error, Some("iridium"));
     assert!(text.contains("is \"iridium\" (66 satellites)"), "{text}");
-    // New York lies south enough for the second shell.
+    // New York is far enough south for the second shell.
     assert!(between("onboard-study", NEW_YORK, [0.0, 0.0]).resolve().is_ok());
 }
 
@@ -169,7 +169,7 @@ fn a_sky_that_stays_empty_is_refused_with_the_next_chance() {
     };
     assert_eq!(*key, "orbit.from");
     assert!(*best_deg < 10.0, "{best_deg}");
-    // Starting then, there is something to see.
+    // If the run starts then, a satellite is visible.
     let later = OrbitSpec { start: Some(*next + Duration::from_s(30)), ..spec };
     assert!(follow(&later, 30).is_ok());
 }
@@ -188,7 +188,8 @@ fn a_bent_pipe_serves_neighbours_and_refuses_continents() {
     names_the_smallest_that_works(&error, Some("iridium"));
 }
 
-/// What a refusal offers instead joins the two places, and nothing with fewer satellites does.
+/// The constellation that a refusal offers joins the two places, and none with fewer satellites
+/// does.
 fn names_the_smallest_that_works(error: &OrbitError, expected: Option<&str>) {
     let (OrbitError::Latitude { works, .. } | OrbitError::Apart { works, .. }) = error else {
         panic!("{error}")
@@ -202,7 +203,7 @@ fn names_the_smallest_that_works(error: &OrbitError, expected: Option<&str>) {
     }
 }
 
-/// Where no constellation's satellite rises above what a place asks for, none is offered.
+/// Where no constellation has a satellite above the required elevation, none is offered.
 #[test]
 fn what_nothing_serves_is_offered_nothing() {
     let up = "{ latitude_deg = 51.4, longitude_deg = 10.5, mask_deg = 89.0 }";
@@ -223,7 +224,7 @@ fn ways_are_as_short_as_can_be_and_no_shorter() {
         let seen = stations.map(|station| sky.sightings(&station));
         let way = sky.quickest(&seen[0], &seen[1]).expect("a way");
         let own = sky.delay(&way, &stations).expect("it works").total();
-        // Floyd and Warshall know nothing of Dijkstra.
+        // The algorithm of Floyd and Warshall is independent of Dijkstra's.
         let far = Duration::from_s(3600);
         let mut all = vec![vec![far; 66]; 66];
         for (a, row) in (0u32..).zip(&mut all) {
@@ -316,7 +317,7 @@ fn the_same_orbit_gives_the_same_bits() {
     let spec = between("iridium", GERMANY, NEW_YORK);
     let journey = follow(&spec, 120).expect("a journey");
     assert_eq!(journey, follow(&spec, 120).expect("a journey"));
-    // Fixed here so that another platform, or another version of `libm`, would show.
+    // Fixed values, to detect differences of another platform or another version of `libm`.
     let delays: Vec<u64> = [0, 60]
         .map(|at| journey.samples.iter().find(|(time, _)| *time == Duration::from_s(at)))
         .map(|sample| sample.and_then(|(_, delay)| delay.as_ref()).map_or(0, |d| d.total().as_ns()))
@@ -330,11 +331,11 @@ fn elements_are_seen_from_the_ellipsoid() {
     let constellation =
         Constellation::from_elements("vanguard", text, None, 10.0).expect("elements");
     let place = constellation.position(0, 0.0).expect("a place");
-    // 34.3° inclination and an eccentric orbit: the height is as published, whatever the axes.
+    // 34.3° inclination and an eccentric orbit: the height is as published, in any axes.
     let published = Vector::new(7022.46529266, -1400.08296755, 0.03995155);
     assert!((place.length() - published.length()).abs() < 1e-4);
     assert!((place.z - published.z).abs() < 1e-4);
-    // Seen from right below, it stands in the zenith.
+    // Seen from directly below, it is in the zenith.
     let longitude = libm::atan2(place.y, place.x).to_degrees();
     let station = sky::Station::new(&Site::at(0.0, longitude), &constellation);
     assert!(station.elevation_deg(place) > 89.9);
@@ -355,7 +356,7 @@ fn ways_chosen_elsewhere_are_replayed() {
     let ways: Vec<_> = first.chain(later).collect();
     assert!(ways.len() > 1, "nothing changes");
     assert_eq!(plan.replay(&iridium, &ways, duration), own);
-    // A way that cannot be is a gap.
+    // An impossible path is a gap.
     let nonsense = Way { satellites: vec![0, 40] };
     let replayed = plan.replay(&iridium, &[(Duration::ZERO, Some(nonsense))], duration);
     assert_eq!(replayed.gaps(), [(Duration::ZERO, duration)]);

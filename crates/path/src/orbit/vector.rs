@@ -1,7 +1,7 @@
 //! Points in space, in kilometres from the centre of the Earth.
 //!
-//! Only operations that IEEE 754 rounds in one way are used here, and `libm` where angles come in, so
-//! that every machine computes the same bits.
+//! Only operations with exact IEEE 754 rounding are used here, and `libm` for angles, so that every
+//! machine computes the same bits.
 
 use std::ops::{Add, Mul, Sub};
 
@@ -40,12 +40,12 @@ impl Vector {
         (self - other).length()
     }
 
-    /// This vector turned about the z axis towards the east by an angle of this sine and cosine.
+    /// This vector turned eastwards about the z axis by an angle with this sine and cosine.
     pub fn turned(self, (sin, cos): (f64, f64)) -> Self {
         Self::new(self.x * cos - self.y * sin, self.x * sin + self.y * cos, self.z)
     }
 
-    /// The distance from the origin at which the straight line between two points passes it closest.
+    /// The smallest distance from the origin to the straight line between two points.
     pub fn closest_approach(self, other: Self) -> f64 {
         let way = other - self;
         let length_squared = way.dot(way);

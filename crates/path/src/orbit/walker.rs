@@ -1,9 +1,9 @@
-//! Shells of satellites on circular orbits, evenly spread: Walker's patterns.
+//! Shells of satellites on circular orbits, evenly spread: Walker patterns.
 //!
-//! A shell has `planes` planes with `satellites` satellites each. In a *delta* the ascending nodes are
-//! spread over the full circle, so that climbing and sinking satellites cross everywhere. In a *star*
-//! they are spread over half of it: then the planes meet near the poles, and between the first plane
-//! and the last, which run against each other, there is a *seam*.
+//! A shell has `planes` planes with `satellites` satellites each. In a *delta*, the ascending nodes
+//! are spread over the full circle, so that northbound and southbound satellites cross everywhere.
+//! In a *star*, they are spread over half of it: then the planes meet near the poles, and between
+//! the first plane and the last, whose satellites move in opposite directions, there is a *seam*.
 //!
 //! Source: Walker, "Satellite constellations", Journal of the British Interplanetary Society 37, 1984.
 //! Motion is two-body motion over a sphere that turns; perturbations, which bend an orbit by a few
@@ -54,7 +54,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Refuses a shell that cannot fly.
+    /// Refuses a shell that is not possible.
     pub(crate) fn check(&self) -> Result<(), ResolveError> {
         check_number("orbit.constellation.altitude_km", self.altitude_km, 160.0..=50_000.0)?;
         check_number("orbit.constellation.inclination_deg", self.inclination_deg, 0.0..=180.0)?;
@@ -80,14 +80,14 @@ impl Shell {
         self.node_spacing_deg.unwrap_or(spread / f64::from(self.planes))
     }
 
-    /// How far north, and south, a place may lie that sees a satellite of this shell above the mask.
-    /// Unit: degrees.
+    /// The highest northern or southern latitude from which a satellite of this shell is seen above
+    /// the mask. Unit: degrees.
     pub fn latitude_max_deg(&self, mask_deg: f64) -> f64 {
         let highest = self.inclination_deg.min(180.0 - self.inclination_deg);
         (highest + coverage_deg(self.altitude_km, mask_deg)).min(90.0)
     }
 
-    /// How long one round takes. Unit: s.
+    /// The period of a revolution. Unit: s.
     pub fn period_s(&self) -> f64 {
         earth::period_s(self.altitude_km)
     }
@@ -124,7 +124,7 @@ pub(crate) struct Circle {
 }
 
 impl Circle {
-    /// Where the satellite is in axes that do not turn.
+    /// The position of the satellite in axes that do not turn.
     pub(crate) fn inertial(&self, time_s: f64) -> Vector {
         let (sin, cos) = libm::sincos(self.angle_rad + self.rate_rad_s * time_s);
         self.to_node * cos + self.ahead * sin
@@ -132,7 +132,7 @@ impl Circle {
 }
 
 /// Sine and cosine of the angle by which points must be turned to follow the Earth, for
-/// [`Vector::turned`]. At time 0 longitude 0 lies below the first ascending node.
+/// [`Vector::turned`]. At time 0, longitude 0 is below the first ascending node.
 pub(crate) fn against_rotation(time_s: f64) -> (f64, f64) {
     libm::sincos(-ROTATION_RAD_S * time_s)
 }

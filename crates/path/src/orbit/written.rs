@@ -1,4 +1,4 @@
-//! What flies, as written: the name of a preset, a shell, or a list of elements.
+//! The satellites as written: the name of a preset, a shell, or a list of elements.
 
 use crate::orbit::choice::Slots;
 use crate::orbit::constellation::Constellation;
@@ -12,7 +12,7 @@ use crate::written::{self, Written};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
-/// The mask of constellations that say nothing about it. Unit: degrees.
+/// The mask of constellations that do not have one. Unit: degrees.
 const MASK_DEG: f64 = 10.0;
 
 /// What flies, as written: the name of a preset, or a table.
@@ -82,7 +82,7 @@ pub struct ConstellationTable {
 }
 
 impl ConstellationSpec {
-    /// What it describes, and its moments of choice.
+    /// The constellation that it describes, and its slots.
     pub(crate) fn resolve(&self) -> Result<(Constellation, Option<Slots>), OrbitError> {
         match self {
             Self::Named(name) => {

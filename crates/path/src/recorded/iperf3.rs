@@ -1,5 +1,6 @@
-//! What `iperf3 --json` prints, interval by interval. Only what arrived is a rate of the link: of TCP both ends count about
-//! the same, of UDP only the receiver's (`--reverse`, or the server's output) has losses.
+//! The output of `iperf3 --json`, interval by interval. Only arrivals are a rate of the link: for
+//! TCP, both ends count about the same; for UDP, only the receiver's output (`--reverse`, or the
+//! server's) has losses.
 
 use super::sample::{
     LossSample, RateSample, RecordedFormat, Recording, RecordingError, rate, within,
@@ -7,9 +8,9 @@ use super::sample::{
 use midhop_units::Duration;
 use serde::Deserialize;
 
-/// More seconds than any test takes.
+/// An upper bound for the seconds of a test.
 const TIME_S_MAX: f64 = 1e9;
-/// More packets than any interval has.
+/// An upper bound for the packets of an interval.
 const PACKETS_MAX: f64 = 1e15;
 
 #[derive(Deserialize)]
@@ -60,7 +61,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
         }
     }
     for samples in [&mut recording.down, &mut recording.up] {
-        // Times count from the first that is not omitted.
+        // Times count from the first interval that is not omitted.
         let first = samples.first().map_or(Duration::ZERO, |sample| sample.begin);
         for sample in samples {
             sample.begin = sample.begin.saturating_sub(first);

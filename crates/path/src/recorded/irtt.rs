@@ -1,4 +1,4 @@
-//! What `irtt client -o` writes, of version 0.9: a round trip for each packet.
+//! The output of `irtt client -o`, version 0.9: a round trip for each packet.
 //!
 //! The clocks of the two ends need not agree (in LENS's example they are ten seconds apart), so only round trips count,
 //! half for each way. Source: irtt-client(1) and the dataset LENS.
@@ -68,7 +68,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
         let faulty =
             |what: &str| RecordingError::whole(format!("round trip {number} {what}"), hint);
         let Stamp { wall, monotonic } = trip.timestamps.client.send;
-        // The monotonic clock is the one that nobody sets.
+        // The monotonic clock is never set.
         let sent = monotonic.or(wall).ok_or_else(|| faulty("has no time of sending"))?;
         let since = sent.checked_sub(*first.get_or_insert(sent));
         let since = since.and_then(|ns| u64::try_from(ns).ok());

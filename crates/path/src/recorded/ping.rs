@@ -1,18 +1,20 @@
-//! What ping prints, of iputils and its kin: `[1700182800.41] 64 bytes from …: icmp_seq=1 ttl=63 time=60.6 ms`.
+//! The output of ping, of iputils and similar programs: `[1700182800.41] 64 bytes from …:
+//! icmp_seq=1 ttl=63 time=60.6 ms`.
 //!
-//! Without `-D` there are no times; then a second is taken from one number to the next. A number that never comes was
-//! lost; those after the last that came are not known of. Lines that are no answer are left out.
+//! Without `-D` there are no times; then one second is assumed from one sequence number to the
+//! next. A missing number counts as lost, except after the last answer, where it is unknown. Lines
+//! that are no answers are ignored.
 
 use super::sample::{LossSample, RecordedFormat, Recording, RecordingError, delay};
 use midhop_units::Duration;
 
-/// ping's own interval, where lines have no time.
+/// ping's default interval, for lines without a time.
 const INTERVAL_S: f64 = 1.0;
-/// Numbers have 16 bits.
+/// Sequence numbers have 16 bits.
 const TURN: u64 = 65_536;
-/// More losses in a row than any measurement has.
+/// An upper bound for losses in a row.
 const GAP_MAX: u64 = 1_000_000;
-/// Seconds since 1970 are below this.
+/// An upper bound for seconds since 1970.
 const TIME_S_MAX: f64 = 1e11;
 
 pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
@@ -45,10 +47,10 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
         let since = seconds - *first.get_or_insert(seconds);
         let at = Duration::from_s_f64(since.max(0.0));
         let expected = next.unwrap_or(sequence);
-        // The count begins again after 65535.
+        // The sequence number wraps after 65535.
         let turned = sequence < expected && expected - sequence > TURN / 2;
         if sequence < expected && !turned {
-            // Late, and taken for lost until now.
+            // A late answer, which counted as lost until now.
             if let Some(taken) = recording.losses.iter_mut().rev().find(|it| it.lost > 0) {
                 taken.lost -= 1;
             }
@@ -69,7 +71,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
     Ok(recording)
 }
 
-/// The number that a text begins with.
+/// The number at the beginning of a text.
 fn word(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     &text[..end]

@@ -1,4 +1,4 @@
-//! What a recording is made of, and what is wrong with one.
+//! The samples of a recording, and the errors of reading one.
 
 use crate::mahimahi::MahimahiError;
 use crate::trace::{STEPS_MAX, Trace};
@@ -6,11 +6,11 @@ use midhop_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Samples further apart than this are of two measurements.
+/// Samples further apart than this belong to two measurements.
 const GAP: Duration = Duration::from_s(2);
-/// No rate is beyond this. Unit: bit/s.
+/// An upper bound for rates. Unit: bit/s.
 const RATE_MAX: f64 = 1e12;
-/// No delay is beyond this. Unit: seconds.
+/// An upper bound for delays. Unit: seconds.
 const DELAY_S_MAX: f64 = 1e3;
 
 /// What wrote a file.
@@ -48,8 +48,8 @@ impl RecordedFormat {
         }
     }
 
-    /// The format of a text by its beginning; of lines with one number each, [`RecordedFormat::Mahimahi`] if they only
-    /// rise.
+    /// Detects the format of a text from its beginning; lines with one number each are
+    /// [`RecordedFormat::Mahimahi`] if they never fall.
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         let first =
@@ -111,7 +111,7 @@ impl RecordingError {
         Self { line: None, what: what.into(), hint: hint.into() }
     }
 
-    /// A line that is not what its format has there.
+    /// The error of a line that does not match its format.
     pub(crate) fn line(line: usize, text: &str, expected: &str) -> Self {
         let shown: String = text.trim().chars().take(40).collect();
         Self::at(
@@ -180,7 +180,7 @@ impl Recording {
         }
     }
 
-    /// How long it lasts.
+    /// Its duration.
     pub fn span(&self) -> Duration {
         let rates = self.down.iter().chain(&self.up).map(|sample| sample.end);
         let delays = self.delays.iter().map(|(at, _)| *at);
@@ -191,7 +191,8 @@ impl Recording {
             .unwrap_or_default()
     }
 
-    /// Its rates as those of a link, which begin again after the last. Times between measurements are cut out.
+    /// Its rates as those of a link, which repeat after the last. Times between measurements are
+    /// cut out.
     ///
     /// # Errors
     /// When it has none, or too many.
@@ -214,7 +215,7 @@ impl Recording {
         self.checked("rate", steps, at)
     }
 
-    /// Its delays as those of a link, which begin again after the last.
+    /// Its delays as those of a link, which repeat after the last.
     ///
     /// # Errors
     /// When it has none, or too many.
@@ -225,7 +226,7 @@ impl Recording {
                 steps.push((if steps.is_empty() { Duration::ZERO } else { at }, delay));
             }
         }
-        // The last sample holds as long as one does in the mean.
+        // The last sample counts as long as the mean of the others.
         let count = self.delays.len().saturating_sub(1).max(1) as u64;
         let last = self.delays.last().map_or(Duration::ZERO, |(at, _)| *at);
         let every = (last / count).max(Duration::from_ms(1));
@@ -251,7 +252,7 @@ impl Recording {
     }
 }
 
-/// A number within a range, or the error that a reader gets to see.
+/// A number within a range, or the error for the user.
 pub(crate) fn within(
     line: Option<usize>,
     what: &str,

@@ -1,4 +1,4 @@
-//! Each format as its program writes it, and what is refused.
+//! Each format in the form that its program writes, and what is refused.
 
 use super::*;
 use midhop_units::Rate;
@@ -33,7 +33,7 @@ fn a_link_may_begin_within_a_recording() {
     let middle = late(ms(20)).expect("it lasts on");
     assert_eq!(middle.steps, [(ms(0), Duration::from_us(16_500)), (ms(10), ms(14))]);
     assert_eq!(middle.repeat, Some(ms(20)));
-    // Between two changes the value is the one that holds there, and what is left is as the whole has it.
+    // Between two changes the value is the current one, and the rest is that of the whole trace.
     let between = late(ms(25)).expect("it lasts on");
     for at in 0..15 {
         assert_eq!(between.at(ms(at)).0, whole.at(ms(25 + at)).0, "{at}");
@@ -88,7 +88,7 @@ fn numbers_that_never_came_were_lost() {
     let [sent, lost] =
         recording.losses.iter().fold([0, 0], |[s, l], it| [s + it.sent, l + it.lost]);
     assert_eq!([sent, lost], [6, 2]);
-    // Without times a second is taken from one to the next.
+    // Without times, one second is assumed from one number to the next.
     let bare = "64 bytes from host: icmp_seq=3 ttl=63 time=20.0 ms\n64 bytes from host: icmp_seq=4 ttl=63 time=22.0 ms\n";
     assert_eq!(read_as(bare, RecordedFormat::Ping).delays, [(ms(0), ms(10)), (ms(1000), ms(11))]);
 }

@@ -1,4 +1,5 @@
-//! Seconds of iperf as the dataset WetLinks has them: CSV with `timestamp_start`, `timestamp_end`, `download` and `upload`.
+//! Seconds of iperf in the format of the dataset WetLinks: CSV with `timestamp_start`,
+//! `timestamp_end`, `download` and `upload`.
 //!
 //! Rates are in bit/s, times in ISO 8601. Source: `net_iperf.txt` of the dataset. Its measurements last 15 s and are
 //! minutes apart.
@@ -43,7 +44,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
             return Err(RecordingError::at(number, "it is earlier than the one before it", hint));
         }
         let begin = Duration::from_s_f64(begin_s - first_s);
-        // Times of whole seconds: those of one second begin and end at once.
+        // Times are whole seconds: an interval within one second begins and ends at the same time.
         let end =
             Duration::from_s_f64(end_s - first_s).max(begin.saturating_add(Duration::from_s(1)));
         for (at, samples) in [(down, &mut recording.down), (up, &mut recording.up)] {

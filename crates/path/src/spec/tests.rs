@@ -1,4 +1,4 @@
-//! Links as written: every form read, every mistake named.
+//! Links as written: every form is read, every mistake is named.
 
 use super::*;
 use crate::aqm::AqmPlan;
@@ -60,7 +60,7 @@ fn every_key_is_read_in_each_of_its_forms() {
     ] {
         let spec = direction(text);
         let plan = spec.resolve(RTT).unwrap_or_else(|error| panic!("{text}: {error}"));
-        // Spec and plan come back from TOML and JSON as they went.
+        // Spec and plan are unchanged after a round trip through TOML and JSON.
         let written = toml::to_string(&spec).expect(text);
         assert_eq!(direction(&written), spec, "{text} was written as {written}");
         let json = serde_json::to_string(&plan).expect(text);

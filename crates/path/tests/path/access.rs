@@ -1,13 +1,14 @@
-//! Access to the satellite: MODCODs that follow the signal, capacity that must be asked for.
+//! Access to the satellite: MODCODs that follow the signal, capacity that must be requested.
 
 use crate::drive::{Driven, at_ms, ms, plan};
 use midhop_path::Cause;
 use midhop_units::Duration;
 
-/// Two hops of 125 ms, OpenSAND's superframe, no capacity without asking.
+/// Two hops of 125 ms, OpenSAND's superframe, no capacity without a request.
 const DAMA: &str = "rate = \"2 Mbit/s\"\ndelay = \"250 ms\"\nqueue = \"1 MB\"\ndama = {}";
 
-/// What a lone packet, sent `after_ms` from the start, waits beyond its 250 ms of flight.
+/// How long a single packet, sent `after_us` from the start, waits in addition to its 250 ms of
+/// propagation.
 fn first_packet_wait_ms(text: &str, after_us: u64, bytes: u64) -> f64 {
     let mut driven = Driven::new(&plan(text), 1);
     driven.run_until(midhop_units::Instant::from_ns(after_us * 1000));
@@ -77,7 +78,7 @@ fn under_full_load_the_carrier_is_full_and_no_more() {
         driven.send(1500);
         driven.run_until(driven.now + ms(5));
     }
-    // The second half of ten seconds of 2.4 Mbit/s offered to 2 Mbit/s.
+    // The second half of ten seconds, with 2.4 Mbit/s offered to 2 Mbit/s.
     let sent = driven.came.iter().filter(|(_, due)| *due >= at_ms(5000)).count() as f64;
     let rate = sent * 1500.0 * 8.0 / 5.0;
     assert!((1.98e6..=2.0e6 * 1.001).contains(&rate), "{rate}");
@@ -86,8 +87,8 @@ fn under_full_load_the_carrier_is_full_and_no_more() {
 
 #[test]
 fn a_volume_is_asked_for_once() {
-    // 30 kB at 2 Mbit/s fill 120 ms of slots. What is granted beyond need would show as a second
-    // packet that comes soon after and need not wait.
+    // 30 kB at 2 Mbit/s fill 120 ms of slots. Grants beyond the need would show as a second packet
+    // that follows soon and does not wait.
     let text = DAMA.replace("dama = {}", "dama = { rbdc_max = \"0 bit/s\" }");
     let mut driven = Driven::new(&plan(&text), 1);
     for _ in 0..20 {
@@ -105,8 +106,8 @@ fn a_volume_is_asked_for_once() {
 
 #[test]
 fn modcods_set_the_rate_and_fail_in_a_fade() {
-    // 10 Msymbol/s; 10 dB: 16APSK 2/3, 26.37 Mbit/s. From 2 s 4 dB: QPSK 2/3, 13.22 Mbit/s, half a
-    // second later; until then everything is lost.
+    // 10 Msymbol/s. At 10 dB: 16APSK 2/3, 26.37 Mbit/s. From 2 s on 4 dB: QPSK 2/3, 13.22 Mbit/s,
+    // half a second later; until then everything is lost.
     let text = "queue = \"100 MB\"\nacm = { symbol_rate_baud = 1e7, \
                 es_n0_db = { trace = [[\"0 s\", 10], [\"2 s\", 4]] } }";
     let mut driven = Driven::new(&plan(text), 1);

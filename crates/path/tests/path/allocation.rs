@@ -1,4 +1,4 @@
-//! A packet costs no memory allocation once the queues have grown to their size.
+//! A packet causes no memory allocation once the queues have grown to their size.
 
 use midhop_path::{Direction, DirectionSpec, Link, presets};
 use midhop_testkit::allocations::{Counting, so_far};
@@ -7,7 +7,7 @@ use midhop_units::{Bytes, Duration, Instant, Seed};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Allocations over `packets` packets at 120 % load, after as many to warm up.
+/// Allocations over `packets` packets at 120 % load, after as many packets to warm up.
 fn allocations(spec: &DirectionSpec, packets: u64) -> u64 {
     let plan = spec.resolve(Duration::from_ms(600)).expect("a plan");
     let rate = plan.rate_max().expect("a rate");

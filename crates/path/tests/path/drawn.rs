@@ -1,4 +1,4 @@
-//! What a link could carry is what a flood finds it to carry.
+//! The computed capacity of a link agrees with what a flood of packets gets through it.
 
 use crate::drive::{Driven, ms};
 use crate::properties::written;
@@ -9,15 +9,15 @@ use midhop_path::{Direction, DirectionPlan, DirectionSpec, Drawn, presets};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use proptest::prelude::*;
 
-/// One direction, with room for any backlog.
+/// One direction, with an unlimited queue.
 fn spec(text: &str) -> DirectionSpec {
     let spec: DirectionSpec =
         toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     DirectionSpec { queue: Some(QueueSpec::Bytes(Bytes::new(1 << 30))), aqm: None, ..spec }
 }
 
-/// Keeps `backlog` packets waiting until `until`: the bytes that were sent, and those of them that the channel did not
-/// lose.
+/// Keeps `backlog` packets waiting until `until`. Returns the bytes that were sent, and those that
+/// the channel did not lose.
 fn flood(plan: &DirectionPlan, seed: u64, backlog: u64, packet: u64, until: Instant) -> [u64; 2] {
     let mut driven = Driven::new(plan, seed);
     while driven.now < until {
@@ -31,7 +31,7 @@ fn flood(plan: &DirectionPlan, seed: u64, backlog: u64, packet: u64, until: Inst
     [counters.bytes_sent.get(), (counters.packets_sent - counters.dropped_in_all()) * packet]
 }
 
-/// What it could carry: bytes sent, bytes that get through, and how often something changed.
+/// The computed capacity: bytes sent, bytes that arrive, and how often something changed.
 fn could(plan: &DirectionPlan, seed: u64, until: Instant) -> (u64, f64, u64) {
     let mut drawn = Drawn::new(plan, Direction::Down, Seed(seed));
     let sent = drawn.clone().sends_until(until).expect("a rate").get();
@@ -134,7 +134,7 @@ fn the_presets_of_constellations_carry_what_was_drawn() {
         let (could_send, could_carry, _) = could(&plan, seed, until);
         let [sent, carried] = flood(&plan, seed, 20, 1500, until);
         assert!(sent <= could_send && sent + 1500 >= could_send, "{sent} of {could_send}");
-        // Losses by packets are not in it: half a percent, more or less by chance.
+        // Losses by packets are not included: half a percent, with random variation.
         let share = carried as f64 / could_carry / (1.0 - packets_lost);
         assert!((0.998..1.001).contains(&share), "seed {seed}: {share}");
     }
@@ -159,7 +159,8 @@ fn going_to_a_moment_spends_nothing() {
     let mut drawn = Drawn::new(&plan, Direction::Down, Seed(1));
     drawn.seek(Instant::START + Duration::from_ms(150));
     let stretch = drawn.advance();
-    // All that was granted for this superframe is there: 1 Mbit/s × 100 ms, at 20 Mbit/s, and what rates asked for.
+    // All grants for this superframe are available: 1 Mbit/s × 100 ms, at 20 Mbit/s, and what rates
+    // requested.
     assert_eq!(stretch.begin, Instant::START + Duration::from_ms(150));
     assert!(stretch.carries(stretch.end - stretch.begin) >= 100_000.0, "{stretch:?}");
 }
@@ -182,8 +183,8 @@ fn steps() -> impl Strategy<Value = LinkRate> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever varies, and however: no flood is above what was drawn, and none is more than the packets below that were
-    /// under way when something changed.
+    /// Whatever varies, no flood exceeds the drawn capacity, and none falls below it by more than
+    /// the packets in flight at changes.
     #[test]
     fn no_flood_is_above_what_was_drawn(
         rate in steps(),

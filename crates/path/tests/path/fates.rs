@@ -1,4 +1,4 @@
-//! The same packets meet the same fate, and one stage does not disturb another.
+//! The same packets have the same fate, and one stage does not affect another.
 
 use crate::drive::{Driven, ms, plan};
 use midhop_path::{Cause, Direction, Link, presets};
@@ -31,7 +31,7 @@ fn same_seed_same_bytes() {
     assert_ne!(once, fates(EVERYTHING, 43));
 }
 
-/// Which of the packets came out.
+/// The packets that left the link.
 fn survivors(text: &str) -> BTreeSet<u64> {
     let mut driven = Driven::new(&plan(text), 5);
     driven.send_every(ms(2), 10_000, 1000);
@@ -46,7 +46,7 @@ fn other_stages_leave_losses_alone() {
     for other in ["jitter = \"3 ms\"", "reorder = 0.1", "duplicate = 0.1", "aqm = \"pie\""] {
         assert_eq!(survivors(&format!("{loss}\n{other}")), alone, "{other}");
     }
-    // Further losses take more packets, but of those lost before none comes back.
+    // Further losses drop more packets, but every packet that was lost before is still lost.
     for other in ["bit_error_rate = 1e-6", "outages = [{ start = \"1 s\", length = \"1 s\" }]"] {
         let fewer = survivors(&format!("{loss}\n{other}"));
         assert!(fewer.len() < alone.len() && fewer.is_subset(&alone), "{other}");
@@ -95,7 +95,7 @@ fn starlink_loses_about_as_much_as_was_measured() {
     let preset = presets::find("starlink").expect("a preset");
     let plan = preset.down.resolve(ms(50)).expect("a plan");
     let mut driven = Driven::new(&plan, 11);
-    // 20 minutes at 2.4 Mbit/s: light load, on which 0.4 % was measured, and breaks on top.
+    // 20 minutes at 2.4 Mbit/s: light load, for which 0.4 % was measured, with interruptions added.
     driven.send_every(ms(4), 300_000, 1200);
     let counters = *driven.link.counters();
     let lost = counters.dropped(Cause::Loss) as f64 / 300_000.0;

@@ -1,6 +1,6 @@
-//! Emulated links: what becomes of packets, and when.
+//! Emulated links: the fate of packets, and its time.
 //!
-//! The allocator counts for each thread, so that `allocation` may stand beside the others.
+//! The allocator counts per thread, so that `allocation` can run in parallel with other tests.
 
 mod drive;
 

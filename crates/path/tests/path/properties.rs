@@ -1,4 +1,4 @@
-//! What holds for every link that can be resolved, whatever is sent over it.
+//! Properties of every link that can be resolved, with any traffic.
 
 use crate::drive::Driven;
 use midhop_path::loss::{Burst, LossSpec, LossSpecs};
@@ -9,7 +9,7 @@ use midhop_path::{Counters, Direction, DirectionPlan, DirectionSpec, Link};
 use midhop_units::{Bytes, Duration, Instant, Loss, Rate, Seed};
 use proptest::prelude::*;
 
-/// Small, large and absurd times alike.
+/// Small, large and extreme times with equal weight.
 fn time() -> impl Strategy<Value = Duration> {
     prop_oneof![
         Just(Duration::ZERO),
@@ -80,7 +80,7 @@ fn loss() -> impl Strategy<Value = LossSpecs> {
     prop::collection::vec(one, 0..3).prop_map(LossSpecs)
 }
 
-/// The parts that are easier to write than to build.
+/// The parts that are easier to write as text than to build.
 pub fn written() -> impl Strategy<Value = String> {
     let one_of = |choices: &'static [&'static str]| prop::sample::select(choices);
     let lines = (
@@ -159,7 +159,7 @@ fn keeps_order(plan: &DirectionPlan) -> bool {
     plan.reorder.is_none()
 }
 
-/// A quarter of the usual cases: each is a whole run. `PROPTEST_CASES` asks for more.
+/// A quarter of the usual cases: each is a whole run. `PROPTEST_CASES` sets another number.
 fn cases() -> ProptestConfig {
     let usual = ProptestConfig::default();
     ProptestConfig { cases: usual.cases.div_ceil(4), ..usual }
@@ -168,8 +168,8 @@ fn cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(cases())]
 
-    /// The driver checks after each call that the books balance (nothing lost from sight, nothing
-    /// invented), that limits and order inside hold, and that no wake-up is asked for in the past.
+    /// The driver checks after each call that the counts add up (no packet is lost or invented),
+    /// that limits and order inside hold, and that no call is requested for the past.
     #[test]
     fn no_resolved_link_breaks_its_promises(
         spec in spec(),
@@ -202,8 +202,8 @@ proptest! {
         }
     }
 
-    /// Between the first bit of any packet and the last of any later one no more passes than the
-    /// highest rate allows.
+    /// Between the first bit of any packet and the last bit of any later one, no more passes than
+    /// the highest rate allows.
     #[test]
     fn never_faster_than_its_rate(
         rate in link_rate(),
@@ -213,7 +213,7 @@ proptest! {
         seed: u64,
     ) {
         let spec: DirectionSpec = toml::from_str(&text).expect("written by the test");
-        // Behind the sender only a constant delay, so that arrivals show when packets were sent.
+        // Only a constant delay follows the sender, so that arrivals show when packets were sent.
         let spec = DirectionSpec {
             rate: Some(rate), jitter: None, reorder: None, duplicate: None, loss: None, ..spec
         };
@@ -241,7 +241,7 @@ proptest! {
         }
     }
 
-    /// How often a link is woken, and how late, changes nothing but when its packets are fetched.
+    /// How often and how late a link is called only changes when its packets are fetched.
     #[test]
     fn lateness_changes_nothing(spec in spec(), traffic in traffic(), seed: u64) {
         let Ok(plan) = spec.resolve(Duration::from_ms(20)) else { return Ok(()) };
@@ -275,8 +275,8 @@ proptest! {
         prop_assert_eq!(run(true), run(false));
     }
 
-    /// Who comes only when a packet may come out gets each at the moment at which it is due, and
-    /// hears of all that were dropped.
+    /// A caller that calls only when a packet may leave gets each packet at the moment at which it
+    /// is due, and gets all that were dropped.
     #[test]
     fn nothing_comes_out_before_its_announced_time(
         spec in spec(),

@@ -1,4 +1,4 @@
-//! Who gets in, and how long they wait: limits to the packet, CoDel and PIE against live senders.
+//! Which packets enter, and how long they wait: exact limits, CoDel and PIE with simulated senders.
 
 use crate::drive::{Driven, at_ms, ms, plan};
 use midhop_path::Cause;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 #[test]
 fn limits_hold_to_the_packet() {
-    // One packet is being sent and no longer waits; the limit's worth waits behind it.
+    // One packet is being sent and no longer waits; a full queue waits behind it.
     for (limit, accepted) in [
         ("15 kB", 11),
         ("14999 B", 10),
@@ -28,7 +28,7 @@ fn limits_hold_to_the_packet() {
         assert_eq!(counters.dropped(Cause::Queue), 30 - accepted, "{limit}");
         assert_eq!(counters.queue_packets_max, accepted - 1, "{limit}");
         assert_eq!(counters.queue_bytes_max, Bytes::new(1500 * (accepted - 1)), "{limit}");
-        // Drop-tail: the first to come are the ones to stay.
+        // Drop-tail: the first packets stay.
         assert!(driven.came.iter().map(|came| came.0).eq(0..accepted), "{limit}");
     }
 }
@@ -54,11 +54,11 @@ fn room_is_there_again_as_soon_as_a_packet_has_left() {
     assert_eq!(driven.came.len(), 3);
 }
 
-/// Flows that raise their window by a packet per round trip and halve it on loss.
+/// Flows that increase their window by a packet per round trip and halve it on loss.
 struct Senders {
     driven: Driven,
     flows: Vec<Flow>,
-    /// Packet number → flow and place in that flow.
+    /// Packet number → flow and number in that flow.
     owners: BTreeMap<u64, (usize, u64)>,
     sent_ns: BTreeMap<u64, u64>,
     waits_ms: Vec<f64>,
@@ -68,7 +68,7 @@ struct Flow {
     window: f64,
     next: u64,
     expected: u64,
-    /// No second halving for losses of packets sent before this one.
+    /// No second halving for losses of packets before this one.
     recover: u64,
     timer_start_ns: u64,
 }
@@ -77,7 +77,7 @@ const ONE_WAY: Duration = Duration::from_ms(20);
 const PACKET: u64 = 1500;
 
 impl Senders {
-    /// Round-trip time 40 ms, 10 Mbit/s: 33 packets under way in all.
+    /// Round-trip time 40 ms, 10 Mbit/s: 33 packets in flight in all.
     fn run(aqm: &str, flows: usize, seconds: u64) -> Self {
         let plan = plan(&format!(
             "rate = \"10 Mbit/s\"\ndelay = \"20 ms\"\nqueue = \"1 MB\"\naqm = {aqm}"
@@ -141,7 +141,7 @@ impl Senders {
         }
     }
 
-    /// A flow that has received no acknowledgement for a second takes everything for lost and begins anew.
+    /// A flow without an acknowledgement for a second considers everything lost and starts again.
     fn time_out(&mut self, index: usize) {
         let now = self.driven.now.as_ns();
         let flow = &mut self.flows[index];
@@ -155,7 +155,7 @@ impl Senders {
 
     fn note_wait(&mut self, number: u64, due_ns: u64) {
         if let Some(sent) = self.sent_ns.get(&number) {
-            // 1.2 ms to send it, 20 ms under way.
+            // 1.2 ms to send it, 20 ms of propagation.
             self.waits_ms.push((due_ns - sent) as f64 / 1e6 - 21.2);
         }
     }
@@ -192,8 +192,8 @@ fn aqm_keeps_the_standing_queue_near_its_target() {
     }
 }
 
-/// What became of a load of 12 Mbit/s on 10, for twenty seconds: marks, AQM's drops, and the numbers of
-/// the packets that it dropped.
+/// The result of a load of 12 Mbit/s on 10, for twenty seconds: marks, AQM's drops, and the numbers
+/// of the packets that it dropped.
 fn overload(aqm: &str, mark: fn(&mut u64) -> bool) -> (u64, u64, Vec<u64>) {
     let plan = plan(&format!("rate = \"10 Mbit/s\"\naqm = \"{aqm}\"\nqueue = \"100 MB\""));
     let mut driven = Driven::new(&plan, 1);
@@ -211,7 +211,7 @@ fn overload(aqm: &str, mark: fn(&mut u64) -> bool) -> (u64, u64, Vec<u64>) {
     (counters.marks, counters.dropped(Cause::Aqm), dropped)
 }
 
-/// RFC 3168: who takes marks is marked, who does not is dropped.
+/// RFC 3168: ECN-capable packets are marked, others are dropped.
 #[test]
 fn aqm_marks_what_can_be_marked_and_drops_the_rest() {
     for aqm in ["codel", "pie"] {
@@ -223,7 +223,7 @@ fn aqm_marks_what_can_be_marked_and_drops_the_rest() {
     assert!(dropped.iter().all(|number| number % 2 == 1), "{dropped:?}");
     let (marks, drops, _) = overload("codel", |_| true);
     assert!(marks > 100 && drops == 0, "{marks} marks, {drops} drops");
-    // RFC 8033 §5.1: a load that marks do not slow is dropped all the same.
+    // RFC 8033 §5.1: packets of a load that does not respond to marks are dropped all the same.
     let (marks, drops, _) = overload("pie", |_| true);
     assert!(marks > 0 && drops > 1000, "{marks} marks, {drops} drops");
 }
@@ -253,7 +253,7 @@ fn aqm_leaves_an_unloaded_link_alone() {
 fn codel_drops_ever_faster_under_a_load_that_does_not_yield() {
     let text = "rate = \"10 Mbit/s\"\naqm = \"codel\"\nqueue = \"100 MB\"";
     let mut driven = Driven::new(&plan(text), 1);
-    // 12 Mbit/s into 10: nothing but drops can keep the queue down.
+    // 12 Mbit/s into 10: only drops can keep the queue short.
     let mut drops = Vec::new();
     for _ in 0..20 {
         let before = driven.link.counters().dropped(Cause::Aqm);
@@ -263,8 +263,8 @@ fn codel_drops_ever_faster_under_a_load_that_does_not_yield() {
         }
         drops.push(driven.link.counters().dropped(Cause::Aqm) - before);
     }
-    // RFC 8289: the n-th drop comes interval / √n after the one before, so about t²/4·interval² of
-    // them after t: 25 per second more each second … until as many are dropped as are too many.
+    // RFC 8289: the n-th drop is interval / √n after the one before, so about t² / (4 · interval²)
+    // drops after t: 25 more per second in each second, until the drops equal the excess.
     assert!(drops[0] > 10 && drops[0] < 40, "{drops:?}");
     assert!(drops[3] > drops[1] && drops[1] > drops[0], "{drops:?}");
     assert!(*drops.iter().max().expect("seconds") >= 160, "{drops:?}");

@@ -1,4 +1,4 @@
-//! The reference page says what the code does.
+//! The reference page agrees with the code.
 
 use crate::drive::ms;
 use midhop_path::orbit::{ConstellationTable, Journeys, OrbitSpec, isl::IslRules};
@@ -18,8 +18,8 @@ fn its_example_can_be_run() {
 
 #[test]
 fn each_form_it_shows_is_read() {
-    // Whatever stands in backquotes on a line that explains a key and looks like a table or a text
-    // is a value of that key.
+    // Text in backquotes on a line that explains a key is a value of that key if it looks like a
+    // table or a text.
     let mut key = String::new();
     let mut read = 0;
     for line in PAGE.lines() {
@@ -33,7 +33,7 @@ fn each_form_it_shows_is_read() {
             let shown = value.starts_with('{') && value.ends_with('}') && value != "{}"
                 || value.starts_with("[{");
             if shown {
-                // What is in a file is put there by whoever reads the scenario.
+                // The reader of a scenario inserts the contents of a file.
                 let value = value.replace("csv_file = \"starlink.csv\"", "csv = \"0,20\\n1,30\"");
                 let value =
                     value.replace("recorded_file = \"iperf.json\"", "recorded = \"1\\n2\\n\"");
@@ -62,7 +62,7 @@ fn it_knows_every_key_and_every_preset() {
     }
 }
 
-/// The names that a table takes, as its refusal of another one lists them.
+/// The names that a table accepts, from the error for an unknown one.
 fn keys<T: DeserializeOwned>() -> Vec<String> {
     let Err(error) = toml::from_str::<T>("unknown = 1") else { panic!("everything is read") };
     let error = error.to_string();

@@ -1,10 +1,10 @@
-//! When packets come out: rate, delay, order, outages.
+//! When packets leave a link: rate, delay, order, outages.
 
 use crate::drive::{Driven, at_ms, ms, plan};
 use midhop_path::Cause;
 use midhop_units::{Duration, Instant};
 
-/// Packets handed over at once to a link with room for them all.
+/// Packets sent at once into a link with room for all of them.
 fn burst(text: &str, count: u64, bytes: u64) -> Driven {
     let mut driven = Driven::new(&plan(&format!("queue = \"1 GB\"\n{text}")), 1);
     for _ in 0..count {
@@ -16,7 +16,8 @@ fn burst(text: &str, count: u64, bytes: u64) -> Driven {
 
 #[test]
 fn n_packets_take_n_times_size_over_rate() {
-    // Rates that no packet time divides: rounding each packet up would add up to thousands of ns.
+    // Rates at which no packet time is a whole number of ns: rounding each packet up would add up
+    // to thousands of ns.
     for (rate, bits_per_s) in [
         ("20 Mbit/s", 20_000_000u128),
         ("7777777 bit/s", 7_777_777),
@@ -49,12 +50,12 @@ fn delay_counts_from_the_last_bit() {
 
 #[test]
 fn a_rate_step_changes_the_packet_that_is_being_sent() {
-    // 1500 B at 1.2 Mbit/s would take 10 ms. After 4 ms the rest, 60 %, goes ten times as fast.
+    // 1500 B at 1.2 Mbit/s would take 10 ms. After 4 ms, the rest, 60 %, is sent ten times as fast.
     let text = "rate = { trace = [[\"0 s\", \"1.2 Mbit/s\"], [\"4 ms\", \"12 Mbit/s\"], \
                 [\"100 ms\", \"0 bit/s\"], [\"200 ms\", \"12 Mbit/s\"]] }";
     let mut driven = burst(text, 2, 1500);
     assert_eq!(driven.came, [(0, Instant::from_ns(4_600_000)), (1, Instant::from_ns(5_600_000))]);
-    // At rate zero the packet stops in its middle and goes on afterwards.
+    // At rate zero the packet stops in the middle and continues afterwards.
     driven.run_until(Instant::from_ns(99_500_000));
     driven.send(1500);
     driven.run_dry();
@@ -85,7 +86,7 @@ fn a_new_way_is_overtaking_the_old_one_where_the_delay_falls_far() {
     };
     let in_order = vec![(0, 50), (1, 55), (2, 59), (3, 64), (4, 64), (5, 64), (6, 64)];
     assert_eq!(came(""), in_order);
-    // Packets 4 to 6 are sent at 20 to 30 ms on the short way and arrive before 0 to 3 have.
+    // Packets 4 to 6 are sent at 20 to 30 ms on the short path and arrive before 0 to 3.
     let overtaken = vec![(4, 40), (5, 45), (0, 50), (6, 50), (1, 55), (2, 59), (3, 64)];
     assert_eq!(came("overtaking = \"5 ms\""), overtaken);
     assert_eq!(came("overtaking = \"30 ms\""), in_order, "the fall is of 29 ms only");
@@ -134,7 +135,8 @@ fn jitter_keeps_order_and_reordering_breaks_it() {
     let mean: f64 =
         driven.came.iter().map(|(number, due)| (*due - at_ms(*number)).as_ms_f64()).sum::<f64>()
             / 5000.0;
-    // Order kept, the mean delay lies nearer to the longest than the uniform distribution's mean.
+    // With the order kept, the mean delay is closer to the maximum than the mean of the uniform
+    // distribution.
     assert!(mean > 25.0 && mean < 30.0, "{mean}");
 
     let text = "delay = \"20 ms\"\nreorder = { probability = \"10 %\", by = \"5 ms\" }";
@@ -171,7 +173,7 @@ fn who_comes_late_finds_everything_as_it_was_due() {
             driven.send(700);
         }
         prompt.run_until(at_ms(3 * round + 3));
-        // Not woken in between, the other only hears of the time when the next packet comes.
+        // The other link is not called in between: it learns the time only with the next packet.
         late.now = at_ms(3 * round + 3);
     }
     prompt.run_dry();

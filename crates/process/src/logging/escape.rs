@@ -1,8 +1,8 @@
 //! Escapes log lines, which may contain strangers' text.
 //!
-//! Text from peers and strangers reaches the log: the reason of a QUIC connection's end, a name, an error's text.
-//! Here every line passes through one place on its way out. It stays one line, moves no cursor, and is no longer than
-//! [`LINE_BYTES`].
+//! Text from peers and strangers reaches the log: the reason of a QUIC connection's end, a name, an
+//! error's text. Every line passes through this module. It stays one line, contains no control
+//! sequence, and is no longer than [`LINE_BYTES`].
 
 use std::io::{self, Write};
 use tracing_subscriber::fmt::MakeWriter;

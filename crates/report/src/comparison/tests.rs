@@ -1,4 +1,4 @@
-//! What is compared with what, and which differences count.
+//! Which cells are compared, and which differences are real.
 
 use super::*;
 use crate::comparison_table;
@@ -152,7 +152,7 @@ fn simulator_and_laboratory_meet_where_each_side_is_of_one_and_are_never_average
     for words in ["A: x, in the simulator and in the laboratory", "\nin the laboratory\n"] {
         assert!(table.contains(words), "{words} in:\n{table}");
     }
-    // Where only one side has both, what the other lacks is alone.
+    // Where only one side has both, the records that the other lacks are listed alone.
     let part = compare(&both, &lab);
     assert_eq!(ratios(&part), [Some(1.0), Some(1.0)]);
     let alone = ["file, loss 0, in the simulator", "file, loss 1, in the simulator"];
@@ -172,7 +172,7 @@ fn cells_of_several_scenarios_meet_their_own_only() {
     let part = compare(&two, &both);
     assert_eq!((part.lines.len(), part.lines[0].goodput.means), (1, [1.0, 1.0]));
     assert_eq!(part.alone[1], ["file, of \"one\""]);
-    // One against another, for those who want it.
+    // One compared with the other, where the user selects that.
     let across = compare(&one, &two);
     assert_eq!(across.lines[0].goodput.ratio.map(f64::round), Some(8.0));
     assert!(

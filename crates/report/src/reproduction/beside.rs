@@ -1,4 +1,4 @@
-//! The same study where it ran in the other place: the simulator beside the laboratory.
+//! Compares a study's results in both places: the simulator and the laboratory.
 
 use super::{Reproduction, Seeds};
 use crate::escape::html as text;
@@ -9,33 +9,33 @@ use midhop_study::{CellValue, Estimate, Figure, Measured, Place};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What a study gave in the other place.
+/// The results of a study in the other place.
 #[derive(Debug, Clone, Copy)]
 pub struct Beside<'a> {
-    /// Where that is.
+    /// The other place.
     pub place: Place,
-    /// What all runs gave there.
+    /// The results of all runs there.
     pub measured: &'a Measured,
-    /// Its scenarios by their names, with what the study sets in them there.
+    /// Its scenarios by name, with the study's settings for that place.
     pub scenarios: &'a BTreeMap<String, Scenario>,
-    /// The seeds of each scenario and cell that ran there.
+    /// The seeds of each scenario and cell there.
     pub seeds: &'a Seeds,
-    /// Whether a page of its own lies beside this one.
+    /// Whether there is a page of its own beside this one.
     pub page: bool,
 }
 
-/// What a cell gave in the other place.
+/// The result of a cell in the other place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Other<'a> {
     pub(super) value: &'a CellValue,
     /// None where a run is missing.
     pub(super) estimate: Option<Estimate>,
-    /// The laboratory over the simulator; none where one of them is nothing.
+    /// The ratio of laboratory to simulator; none where one of them is zero.
     pub(super) ratio: Option<Estimate>,
 }
 
 impl Reproduction<'_> {
-    /// What the cell of `here` gave in the other place, if it ran there too.
+    /// The result of the cell of `here` in the other place, if it ran there too.
     pub(super) fn other(&self, figure: &Figure, here: &CellValue) -> Option<Other<'_>> {
         let beside = self.beside?;
         let value = beside.measured.cell(&figure.name, &here.cell)?;
@@ -50,7 +50,7 @@ impl Reproduction<'_> {
     }
 }
 
-/// What a place is called in the head of a column.
+/// The name of a place in the head of a column.
 pub(super) fn name(place: Place) -> &'static str {
     match place {
         Place::Sim => "simulator",
@@ -58,7 +58,7 @@ pub(super) fn name(place: Place) -> &'static str {
     }
 }
 
-/// How a page and its own columns call the quotient of both.
+/// The name of the ratio on a page and in its columns.
 pub(super) const RATIO: &str = "lab / sim";
 
 /// `ratio` with its interval, for a table.
@@ -69,7 +69,7 @@ pub(super) fn shown(ratio: Estimate) -> String {
     }
 }
 
-/// How near the two are, figure by figure; nothing where no cell has run in both.
+/// How close both are, figure by figure; empty where no cell has run in both.
 pub(super) fn section(run: &Reproduction<'_>) -> String {
     let Some(beside) = run.beside else { return String::new() };
     let mut rows = String::new();
@@ -113,7 +113,7 @@ pub(super) fn section(run: &Reproduction<'_>) -> String {
     )
 }
 
-/// Of how many the interval leaves out 1.
+/// The number of ratios whose interval does not contain 1.
 fn apart(ratios: &[Estimate]) -> String {
     let decided: Vec<bool> =
         ratios.iter().filter_map(|it| Some((it.mean - 1.0).abs() > it.margin?)).collect();
@@ -125,7 +125,7 @@ fn apart(ratios: &[Estimate]) -> String {
     }
 }
 
-/// Where something ran, in words.
+/// The place of a run, in words.
 pub(super) fn place(place: Place) -> &'static str {
     match place {
         Place::Sim => "the simulator, in virtual time",

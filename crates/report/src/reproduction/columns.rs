@@ -5,7 +5,8 @@ use crate::columns::{Columns, Values};
 use midhop_study::{CellValue, Figure};
 use std::collections::BTreeSet;
 
-/// One row per figure and cell; units in a column of their own. Each axis is a column `cell.<axis>`.
+/// One row per figure and cell; units are in a column of their own. Each axis is a column
+/// `cell.<axis>`.
 pub fn study_columns(run: &Reproduction<'_>) -> Columns {
     let rows: Vec<(&Figure, &CellValue)> = run
         .study
@@ -16,7 +17,7 @@ pub fn study_columns(run: &Reproduction<'_>) -> Columns {
     of_cells(run, &rows)
 }
 
-/// The same of some cells of some figures.
+/// The same for some cells of some figures.
 pub(super) fn of_cells(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -> Columns {
     let level = run.study.confidence;
     let text = |value: &dyn Fn(&Figure, &CellValue) -> Option<String>| {

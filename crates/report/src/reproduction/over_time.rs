@@ -1,4 +1,4 @@
-//! Runs over time: which of them a page has, what readers call them, and the frame they are drawn in.
+//! Runs over time: which runs a page has, their names, and the frame in which they are drawn.
 
 use super::plot::is_choice;
 use super::run_cell::{RunCell, spoken};
@@ -10,32 +10,32 @@ use std::fmt::Write as _;
 /// Cells that a page shows over time: some 10 kB each.
 const TRACES_MAX: usize = 64;
 
-/// A run over time and what readers call its cell.
+/// A run over time and the name of its cell.
 #[derive(Debug, Serialize)]
 pub(super) struct Traced<'a> {
     title: String,
-    /// What runs it again.
+    /// The command that repeats it.
     command: String,
-    /// Where its cell stands, in the order of the scenario.
+    /// The position of its cell, in the order of the scenario.
     at: Vec<Position>,
     #[serde(flatten)]
     trace: &'a Trace,
 }
 
-/// Where a cell stands on one axis.
+/// The position of a cell on one axis.
 #[derive(Debug, Serialize)]
 struct Position {
-    /// As the scenario calls it.
+    /// The axis in the scenario.
     axis: String,
-    /// What varies along it.
+    /// The name of the quantity or choice.
     name: String,
-    /// Beside others of the axis.
+    /// The label among those of the axis.
     label: String,
-    /// By itself.
+    /// The label alone, in words.
     words: String,
 }
 
-/// The runs that the page of `run` has.
+/// The runs on the page of `run`.
 pub(super) fn traced<'a>(run: &Reproduction<'a>) -> Vec<Traced<'a>> {
     let traced = |trace: &'a Trace| {
         let cell = RunCell::of(run, &trace.scenario, &trace.cell);
@@ -51,8 +51,8 @@ pub(super) fn traced<'a>(run: &Reproduction<'a>) -> Vec<Traced<'a>> {
     chosen(run).into_iter().map(traced).collect()
 }
 
-/// Some of the runs, spread over all of them, where all would make the page heavy. Those that differ only in
-/// what somebody chooses stay together, since they are what one lays over each other.
+/// Selects some of the runs, spread over all of them, where all would make the page too large. Runs
+/// that differ only in choices stay together, since readers compare them.
 fn chosen<'a>(run: &Reproduction<'a>) -> Vec<&'a Trace> {
     let mut families: Vec<(&str, Cell, Vec<&Trace>)> = Vec::new();
     for trace in run.traces {
@@ -73,7 +73,7 @@ fn chosen<'a>(run: &Reproduction<'a>) -> Vec<&'a Trace> {
     most.unwrap_or_else(|| run.traces.iter().take(TRACES_MAX).collect())
 }
 
-/// The frame of the picture, with what a reader chooses in it.
+/// The frame of the picture, with its controls.
 pub(super) fn section(page: &mut String, run: &Reproduction<'_>) {
     page.push_str("<section id=\"time\">\n<h2>Over time</h2>\n");
     if run.traces.is_empty() {

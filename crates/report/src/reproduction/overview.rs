@@ -1,4 +1,4 @@
-//! The page that leads to those of all studies.
+//! The page with links to those of all studies.
 
 use super::page::{Data, Names, SCRIPT, SCRIPT_OF_SIGNS, STYLE};
 use super::plot::{self, Plot};
@@ -14,7 +14,8 @@ use std::fmt::Write as _;
 
 const SCRIPT_OF_OVERVIEW: &str = include_str!("../../assets/overview.js");
 
-/// The page of all studies: what each asks, what was run, what became of its claims, and a way there.
+/// The page of all studies: the question of each, its runs, the judgements of its claims, and a
+/// link to it.
 ///
 /// # Errors
 /// When the figures cannot be written as JSON, which finite numbers always can.
@@ -96,7 +97,7 @@ fn card(
     );
     page::warnings(page, run);
     if let Some(figure) = telling(run) {
-        // Of several pictures the first; each study has numbers of its own.
+        // The first of several pictures; each study has numbers of its own.
         if let Some(plot) = plot::plots(run, figure, number, cells).into_iter().next() {
             page::picture(page, &plot.frame, true);
             plots.push(plot);
@@ -110,7 +111,8 @@ fn card(
     );
 }
 
-/// The figure that tells most: with ours beside others, then with most published in it and claims about it.
+/// The most informative figure: with our values beside others, then with most published values and
+/// claims about it.
 fn telling<'a>(run: &Reproduction<'a>) -> Option<&'a Figure> {
     let weight = |figure: &&Figure| {
         let claims = run.judgements.iter().filter(|it| it.claim.figure() == figure.name);
@@ -121,7 +123,7 @@ fn telling<'a>(run: &Reproduction<'a>) -> Option<&'a Figure> {
         (beside && claims.clone().count() > 0, figure.published.len() + claims.count())
     };
     let there = |figure: &&Figure| !run.measured.cells(&figure.name).is_empty();
-    // Of equals the first.
+    // Of equal ones, the first.
     run.study.figures.iter().filter(there).rev().max_by_key(weight)
 }
 

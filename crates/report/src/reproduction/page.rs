@@ -19,7 +19,7 @@ pub(super) const SCRIPT_OF_SIGNS: &str = include_str!("../../assets/signs.js");
 const SCRIPT_OF_TRACES: &str = include_str!("../../assets/trace.js");
 const SCRIPT_OF_SCATTERS: &str = include_str!("../../assets/scatter.js");
 
-/// What the page's script draws.
+/// The data for the page's script.
 #[derive(Debug, Serialize)]
 pub(super) struct Data<'a> {
     pub(super) plots: Vec<Plot>,
@@ -29,14 +29,14 @@ pub(super) struct Data<'a> {
     pub(super) names: Names,
 }
 
-/// Words that the script needs.
+/// Names for the script.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Names {
-    /// Before the ending of files.
+    /// The file name without its ending.
     pub(super) file: String,
 }
 
-/// The page of a study: what was run, its pictures and tables, what became of its claims.
+/// The page of a study: its runs, its pictures and tables, the judgements of its claims.
 ///
 /// # Errors
 /// When the figures cannot be written as JSON, which finite numbers always can.
@@ -141,7 +141,7 @@ fn header(page: &mut String, run: &Reproduction<'_>, beside: bool) {
     );
 }
 
-/// What keeps figures from being believed.
+/// The reasons to doubt figures.
 pub(super) fn warnings(page: &mut String, run: &Reproduction<'_>) {
     if run.finished < run.runs {
         let _ = writeln!(
@@ -200,7 +200,7 @@ fn took(run: &Reproduction<'_>) -> String {
 
 pub(super) fn version(run: &Reproduction<'_>) -> String {
     let versions = run.environment.into_iter().flat_map(|it| &it.versions);
-    // The plan is each run's own.
+    // The hash of the plan is each run's own.
     let parts: Vec<String> = versions
         .filter(|(part, _)| *part != "plan")
         .map(|(part, version)| format!("{part} {version}"))
@@ -229,7 +229,7 @@ fn claims(page: &mut String, run: &Reproduction<'_>) {
     page.push_str("</section>\n");
 }
 
-/// The frame of a picture; `titled` where the heading above does not tell it.
+/// The frame of a picture; `titled` where the heading above is not its title.
 pub(super) fn picture(page: &mut String, frame: &Frame, titled: bool) {
     let title = if titled { text(&frame.title) } else { String::new() };
     let _ = write!(
@@ -247,7 +247,7 @@ pub(super) fn picture(page: &mut String, frame: &Frame, titled: bool) {
     );
 }
 
-/// What each cell is and how it is run again, for those who read without scripts too.
+/// Each cell and how to repeat it, also for readers without scripts.
 fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell], folds: &Folds) {
     page.push_str("<section id=\"cells\">\n<h2>Each cell</h2>\n");
     for scenario in &run.study.scenarios {

@@ -1,5 +1,6 @@
-//! Resolved plans of cells, every default visible: that of each scenario's first cell stands in full on a page,
-//! and every other cell has what its own differs in, of which the page's script makes it.
+//! Resolved plans of cells, with every default visible. A page has the plan of each scenario's
+//! first cell in full. Every other cell has only its differences, from which the page's script
+//! restores its plan.
 
 use super::Reproduction;
 use super::run_cell::RunCell;
@@ -9,22 +10,22 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The plan of each scenario and cell that ran, as a record holds it.
+/// The plan of each scenario and cell, in the form of a record.
 pub type Plans = BTreeMap<(String, Cell), Value>;
 
-/// A place in a plan, and what stands there: one value, or nothing any more.
+/// A path in a plan, and the new value there, or none where it is removed.
 pub(super) type Change = (Vec<Value>, Vec<Value>);
 
-/// What is of one run and not of its cell.
+/// The keys that belong to one run and not to its cell.
 const OF_RUN: [&str; 3] = ["number", "seed", "seeds"];
 
-/// The plans that stand in full, by their scenarios.
+/// The plans in full, by scenario.
 #[derive(Debug, Default)]
 pub(super) struct Folds(BTreeMap<String, (String, Value)>);
 
 impl Folds {
-    /// Takes the plan of the first of `cells` of each scenario, and gives each cell what its own differs in;
-    /// `title` is what readers call a cell.
+    /// Takes the plan of the first of `cells` of each scenario, and gives each cell its
+    /// differences; `title` is the name of a cell.
     pub(super) fn of(
         run: &Reproduction<'_>,
         cells: &mut [RunCell],
@@ -45,7 +46,7 @@ impl Folds {
         Self(folds)
     }
 
-    /// The fold of `scenario`; empty where nobody knows its plans.
+    /// The fold of `scenario`; empty where its plans are unknown.
     pub(super) fn fold(&self, scenario: &str) -> String {
         let Some((title, plan)) = self.0.get(scenario) else { return String::new() };
         let mut fold =
@@ -62,7 +63,7 @@ impl Folds {
     }
 }
 
-/// `plan` without what is of one run.
+/// `plan` without the keys of a single run.
 fn of_cell(plan: &Value) -> Value {
     let mut plan = plan.clone();
     if let Some(keys) = plan.as_object_mut() {
@@ -71,8 +72,8 @@ fn of_cell(plan: &Value) -> Value {
     plan
 }
 
-/// Appends to `changes` what makes `there` of `here`, both of which stand at `path`. Lists of different
-/// lengths are taken whole.
+/// Appends to `changes` the differences from `here` to `there`, both of which are at `path`. Lists
+/// of different lengths are replaced as a whole.
 fn differ(here: &Value, there: &Value, path: &mut Vec<Value>, changes: &mut Vec<Change>) {
     let mut step = |key: Value, here: Option<&Value>, there: Option<&Value>| {
         path.push(key);

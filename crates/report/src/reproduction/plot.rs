@@ -1,8 +1,8 @@
-//! What the pictures of a study show, as data for the page's script: every number is chosen here.
+//! The data of a study's pictures for the page's script: every number is chosen here.
 //!
-//! An axis of quantities lies along a picture, and its other axes are curves. Without one the conditions that
-//! the world sets are groups of bars, and what somebody chose (proxies, congestion control) stands side by
-//! side in each.
+//! An axis of quantities is drawn along a picture, and its other axes become curves. Without such
+//! an axis, conditions are groups of bars, and choices (proxies, congestion control) are side by
+//! side in each group.
 
 mod layout;
 mod scatter;
@@ -17,16 +17,16 @@ use layout::Layout;
 use midhop_study::{CellValue, Figure};
 use serde::Serialize;
 
-/// More groups in one picture are more than one can see.
+/// The most groups that are readable in one picture.
 const GROUPS_MAX: usize = 20;
 
-/// What any picture has around it.
+/// The common parts of all pictures.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Frame {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) caption: String,
-    /// Its figures for other programs.
+    /// Its figures as CSV, for other programs.
     pub(super) csv: String,
 }
 
@@ -35,19 +35,19 @@ pub(super) struct Frame {
 pub(super) struct Plot {
     #[serde(flatten)]
     pub(super) frame: Frame,
-    /// What the value axis shows, with its unit.
+    /// The title of the value axis, with its unit.
     pub(super) axis: String,
     pub(super) unit: &'static str,
-    /// What the place is called where it was measured.
+    /// The name of the place of the measurement.
     pub(super) here: &'static str,
-    /// And the other place, where marks of what it gave stand beside.
+    /// The name of the other place, where its results are marked too.
     pub(super) beside: Option<&'static str>,
-    /// What lies along the picture: quantities, or groups of bars.
+    /// The axis along the picture: quantities, or groups of bars.
     pub(super) along: Along,
     pub(super) series: Vec<Series<Point>>,
 }
 
-/// What lies along a picture.
+/// The axis along a picture.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Along {
@@ -61,16 +61,16 @@ pub(super) enum Along {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Series<P> {
     pub(super) name: String,
-    /// Whether all of it is of this project's proxy.
+    /// Whether all of it is with this project's proxy.
     pub(super) ours: bool,
     /// Shape: one per place.
     pub(super) points: Vec<Option<P>>,
 }
 
-/// What is known of one cell.
+/// The data of one cell.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Point {
-    /// The mean; none where a run did not give the figure.
+    /// The mean; none where the figure is missing in a run.
     pub(super) value: Option<f64>,
     /// Half of the interval.
     pub(super) margin: Option<f64>,
@@ -78,31 +78,31 @@ pub(super) struct Point {
     pub(super) runs: usize,
     pub(super) missing: usize,
     pub(super) published: Option<f64>,
-    /// What the study calls the cell.
+    /// The study's name for the cell.
     pub(super) called: Option<String>,
-    /// How far ours may be from it.
+    /// The allowed deviation of our value from it.
     pub(super) allowed: Option<f64>,
-    /// What became of it, in words.
+    /// The verdict, in words.
     pub(super) verdict: Option<String>,
     pub(super) limit: Option<f64>,
-    /// What the cell gave in the other place.
+    /// The result of the cell in the other place.
     pub(super) other: Option<There>,
     /// Index of the cell.
     pub(super) cell: usize,
 }
 
-/// What a cell gave in the other place.
+/// The result of a cell in the other place.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct There {
     value: f64,
     /// Half of the interval.
     margin: Option<f64>,
     runs: usize,
-    /// The laboratory over the simulator, with its interval.
+    /// The ratio of laboratory to simulator, with its interval.
     ratio: Option<String>,
 }
 
-/// The pictures of `figure`; the cells that they name are added to `cells`.
+/// The pictures of `figure`; their cells are added to `cells`.
 pub(super) fn plots(
     run: &Reproduction<'_>,
     figure: &Figure,
@@ -117,7 +117,7 @@ pub(super) fn plots(
     let axes = layout::varied(run, figure, &values);
     let mut parts: Vec<(String, Vec<&CellValue>)> = vec![(String::new(), values)];
     let mut layout = Layout::of(&axes);
-    // Too many groups become several pictures, by the condition with the fewest cases.
+    // Too many groups are divided into several pictures, by the condition with the fewest cases.
     while layout.groups_of(&parts[0].1) > GROUPS_MAX && layout.groups.len() > 1 {
         let Some(place) = (0..layout.groups.len()).min_by_key(|&it| layout.groups[it].labels.len())
         else {
@@ -157,7 +157,7 @@ pub(super) fn plots(
     made.collect()
 }
 
-/// What a picture shows, and of which of its parts, if it has several.
+/// The title of a picture, with its part where there are several.
 fn titled(shows: &str, part: &str) -> String {
     if part.is_empty() { shows.to_owned() } else { format!("{shows}; {part}") }
 }
@@ -200,7 +200,7 @@ fn point(
     }
 }
 
-/// What the other place is called, where some of `points` has a mark from there.
+/// The name of the other place, where at least one of `points` has a mark from there.
 fn named_beside<'p>(
     run: &Reproduction<'_>,
     mut points: impl Iterator<Item = &'p Point>,

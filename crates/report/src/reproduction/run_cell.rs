@@ -1,4 +1,4 @@
-//! A cell as a reader can run it again: its settings, its seeds, its command.
+//! A cell in the form in which a reader can repeat it: its settings, its seeds, its command.
 
 use super::plans::Change;
 use super::{CellSeeds, Reproduction, beside};
@@ -10,24 +10,24 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RunCell {
     pub(super) scenario: String,
-    /// Axis and label, as the scenario calls them.
+    /// Axis and label, as in the scenario.
     pub(super) place: Vec<[String; 2]>,
-    /// What is set there: by the scenario, and by the study.
+    /// The settings there, by the scenario and by the study.
     pub(super) settings: Vec<String>,
     pub(super) seeds: Vec<String>,
     pub(super) command: String,
-    /// What its plan differs in from that of its scenario's first cell, where a page has that.
+    /// The differences of its plan from that of its scenario's first cell, where the page has that.
     pub(super) plan: Option<Vec<Change>>,
-    /// How it is run again in the other place, where it has run there too.
+    /// How to repeat it in the other place, if it ran there too.
     pub(super) beside: Option<Again>,
 }
 
 /// A cell in the other place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Again {
-    /// What that place is called.
+    /// The name of that place.
     pub(super) place: &'static str,
-    /// What is set there only.
+    /// The settings only there.
     pub(super) settings: Vec<String>,
     pub(super) seeds: Vec<String>,
     pub(super) command: String,
@@ -38,7 +38,7 @@ impl RunCell {
     pub(super) fn of(run: &Reproduction<'_>, scenario: &str, cell: &Cell) -> Self {
         let read = run.scenarios.get(scenario);
         let axes = read.map(Scenario::axes).unwrap_or_default();
-        // In the order of the scenario, and what it does not have, after that.
+        // In the order of the scenario; then the keys that the scenario does not have.
         let known = axes.iter().filter_map(|axis| cell.get_key_value(&axis.name));
         let other = cell.iter().filter(|(name, _)| axes.iter().all(|axis| axis.name != **name));
         let at: Vec<[String; 2]> =
@@ -72,7 +72,7 @@ impl RunCell {
         }
     }
 
-    /// What readers call it.
+    /// Its name for readers.
     pub(super) fn title(&self, run: &Reproduction<'_>) -> String {
         let names: Vec<String> =
             self.place.iter().map(|[axis, label]| spoken(run, axis, label)).collect();
@@ -83,7 +83,7 @@ impl RunCell {
     }
 }
 
-/// A position in the words of readers: a label that is its own name says nothing without its axis.
+/// A position in words: a label without a name has no meaning without its axis.
 pub(super) fn spoken(run: &Reproduction<'_>, axis: &str, label: &str) -> String {
     let name = run.study.label_name(axis, label);
     match name == label {
@@ -96,9 +96,9 @@ fn shown(seeds: Option<&CellSeeds>) -> Vec<String> {
     seeds.into_iter().flat_map(|it| &it.ran).map(ToString::to_string).collect()
 }
 
-/// What is set in `cell` of `scenario`: by its cases, and from outside, which wins.
+/// The settings in `cell` of `scenario`: by its cases, and from outside, which take precedence.
 fn settings(scenario: &Scenario, cell: &Cell) -> Vec<String> {
-    // Seeds are reported on their own.
+    // Seeds are listed separately.
     let fixed = || scenario.fixed().iter().filter(|(path, _)| path.keys() != ["seeds"]);
     let cases = scenario.axes().iter().flat_map(|axis| {
         let label = cell.get(&axis.name);
@@ -107,7 +107,7 @@ fn settings(scenario: &Scenario, cell: &Cell) -> Vec<String> {
     let own = cases
         .flat_map(|case| &case.changes)
         .filter(|(path, _)| !fixed().any(|(fixed, _)| path.keys().starts_with(fixed.keys())));
-    // Of what was fixed twice, the last holds.
+    // The last of several values for the same key counts.
     let last = fixed().enumerate().filter(|(at, (path, _))| {
         !fixed().skip(at + 1).any(|(later, _)| path.keys().starts_with(later.keys()))
     });
@@ -116,7 +116,7 @@ fn settings(scenario: &Scenario, cell: &Cell) -> Vec<String> {
         .collect()
 }
 
-/// A cell as `--cell` takes it.
+/// A cell in the form for `--cell`.
 fn named(scenario: &str, at: &[[String; 2]]) -> String {
     let positions: Vec<String> = at.iter().map(|[axis, label]| format!("{axis}={label}")).collect();
     match positions.is_empty() {
@@ -125,7 +125,8 @@ fn named(scenario: &str, at: &[[String; 2]]) -> String {
     }
 }
 
-/// What runs a cell again as it ran: with its seeds, and with what `--quick` sets where it had that.
+/// The command that repeats a cell in the same way: with its seeds, and with the settings of
+/// `--quick` where they were used.
 fn command(run: &Reproduction<'_>, place: Place, seeds: Option<&CellSeeds>, cell: &str) -> String {
     let (study, place) = (crate::runs::quoted(run.name), place.name());
     let quick = if run.quick { " --quick" } else { "" };

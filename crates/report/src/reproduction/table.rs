@@ -1,4 +1,5 @@
-//! The figures of a study as tables that read without scripts: published, reproduced, ours, limit.
+//! The figures of a study as tables for readers without scripts: published, reproduced, ours,
+//! limit.
 
 use super::{Reproduction, beside, verdict};
 use crate::escape::html as text;
@@ -8,14 +9,14 @@ use std::fmt::Write as _;
 /// Longer tables are folded.
 const ROWS_MAX: usize = 12;
 
-/// What is printed for the cell of `value`, if anything.
+/// The published value for the cell of `value`, if any.
 pub(super) fn published<'f>(figure: &'f Figure, value: &CellValue) -> Option<&'f Published> {
     figure.published.iter().find(|published| {
         published.at.iter().all(|(axis, label)| value.cell.get(axis) == Some(label))
     })
 }
 
-/// The arithmetic mean; none of nothing.
+/// The arithmetic mean; none where there are no values.
 pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -34,7 +35,7 @@ pub(super) fn axes_of(
     known.iter().map(|axis| axis.name.clone()).filter(differs).collect()
 }
 
-/// How many decimals the values of a table have, by the greatest of them.
+/// The number of decimals for a table, by its greatest value.
 fn decimals(values: impl Iterator<Item = f64>) -> usize {
     match values.fold(0.0, f64::max) {
         most if most >= 1000.0 => 0,
@@ -44,7 +45,7 @@ fn decimals(values: impl Iterator<Item = f64>) -> usize {
     }
 }
 
-/// The table below the pictures of `figure`, and what it cannot say.
+/// The table below the pictures of `figure`, with its remarks.
 pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
     let values: Vec<&CellValue> = run.measured.cells(&figure.name).iter().collect();
     let axes = axes_of(run, figure, &values);
@@ -77,7 +78,7 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
             let _ = write!(page, "<th class=\"n\">{name}</th>");
         }
     };
-    // Where two places stand side by side, each column says which one it is of.
+    // With two places side by side, each column names its place.
     let here = place.map_or_else(String::new, |_| format!("<br>{}", beside::name(run.place)));
     head(any_published, &format!("published{unit}"));
     head(any_other, &format!("reproduced{here}{unit}"));
@@ -133,7 +134,7 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
     page
 }
 
-/// The published value and how far ours may be off.
+/// The published value and the allowed deviation of ours.
 fn printed(published: &Published, figure: &Figure) -> String {
     match figure.allowance(published.value) {
         Some(off) => format!("{} ± {}", published.value, crate::study::short(off)),
@@ -153,7 +154,7 @@ fn shown(value: &CellValue, level: f64, digits: usize) -> String {
     }
 }
 
-/// Where tolerances come from, what was chosen to meet a figure, and why one is not met.
+/// The sources of tolerances, choices made to match a figure, and reasons why one is not matched.
 fn remarks(page: &mut String, run: &Reproduction<'_>, figure: &Figure) {
     if let Some(tolerance) = &figure.tolerance {
         let _ =

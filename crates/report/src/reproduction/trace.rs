@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 /// Points of one curve.
 const POINTS_MAX: usize = 160;
-/// Flows that get curves of their own.
+/// Flows with curves of their own.
 const FLOWS_MAX: u32 = 4;
-/// What the phases are called, by their number in a record.
+/// The names of the phases, by their number in a record.
 const PHASES: [&str; 4] = ["slow start", "avoidance", "fast recovery", "timeout"];
 
 /// A run over time.
@@ -22,12 +22,12 @@ pub struct Trace {
     pub(super) cell: Cell,
     pub(super) seed: String,
     panels: Vec<Panel>,
-    /// What senders were doing about their windows: the transfer's own, then proxies'.
+    /// The phases of senders: the transfer's own, then proxies'.
     senders: Vec<Sender>,
     until: f64,
 }
 
-/// What a sender was doing about its window.
+/// The phases of one sender.
 #[derive(Debug, Clone, Serialize)]
 struct Sender {
     name: String,
@@ -42,7 +42,7 @@ struct Sender {
 struct Panel {
     name: String,
     unit: String,
-    /// What physics allows.
+    /// The physical limit.
     limit: Option<f64>,
     curves: Vec<Curve>,
 }
@@ -56,7 +56,7 @@ struct Curve {
     points: Vec<[f64; 2]>,
 }
 
-/// A series and what its curve is called.
+/// A series and the name of its curve.
 struct Named<'r> {
     name: String,
     leg: bool,
@@ -64,7 +64,7 @@ struct Named<'r> {
 }
 
 impl Trace {
-    /// What `record`, a run of `scenario`, holds over time; none where it holds nothing.
+    /// The curves of `record`, a run of `scenario`; none where it has none.
     pub fn of(scenario: &str, record: &Record) -> Option<Self> {
         let transfer = record.transfers.first()?;
         let own = |quantity: &str| -> Vec<Named<'_>> {
@@ -190,7 +190,7 @@ fn phases(series: &Series) -> Vec<(&'static str, f64, f64)> {
     let mut found: Vec<(&'static str, f64, f64)> = Vec::new();
     for (&time, &value) in series.time_s.iter().zip(&series.value) {
         let Some(&name) = PHASES.get(value as usize) else { continue };
-        // While nothing is on its way there is no phase, and no sample of one.
+        // While nothing is in flight there is no phase, and no sample of one.
         let begin = (time - step).max(0.0);
         match found.last_mut() {
             Some(last) if last.0 == name && begin - last.2 < 1.5 * step => last.2 = round(time),

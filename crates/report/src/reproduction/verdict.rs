@@ -1,4 +1,4 @@
-//! Verdicts in signs and plain words.
+//! Verdicts as signs and in plain words.
 
 use super::Reproduction;
 use crate::escape::html as text;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub(super) const ALL: [Verdict; 5] =
     [Verdict::Holds, Verdict::Fails, Verdict::Departs, Verdict::Open, Verdict::Calibrated];
 
-/// The name for programs, style and filters.
+/// The name for programs, styles and filters.
 pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
@@ -20,7 +20,7 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The sign that tells it without colour.
+/// The sign, which is distinct without colour.
 pub(super) fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "✓",
@@ -31,7 +31,7 @@ pub(super) fn sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What it is called.
+/// The name for readers.
 pub(super) fn name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
@@ -64,7 +64,7 @@ fn counts(verdicts: &[Verdict]) -> String {
     if words.is_empty() { words } else { format!("<ul class=\"counts\">{words}</ul>\n") }
 }
 
-/// What became of what the studies printed, of what they claim, and of what we claim, each by itself.
+/// The counts of verdicts on the studies' values, on their claims, and on ours, each separately.
 pub(super) fn tally(runs: &[Reproduction<'_>]) -> String {
     let claims = |whose| {
         let judgements = runs.iter().flat_map(|run| run.judgements);
@@ -87,7 +87,7 @@ pub(super) fn tally(runs: &[Reproduction<'_>]) -> String {
         .collect()
 }
 
-/// At which levels a study's verdicts are given, and why.
+/// The levels of a study's verdicts, and why.
 pub(super) fn levels(run: &Reproduction<'_>) -> String {
     let percent = |level: f64| format!("{:.2} %", level * 100.0);
     format!(
@@ -99,7 +99,7 @@ pub(super) fn levels(run: &Reproduction<'_>) -> String {
     )
 }
 
-/// Who claims it, and where.
+/// The source of the claim.
 pub(super) fn place(judgement: &Judgement) -> String {
     match (&judgement.claim.by, &judgement.claim.place) {
         (Whose::Ours, _) => "ours".to_owned(),
@@ -108,7 +108,7 @@ pub(super) fn place(judgement: &Judgement) -> String {
     }
 }
 
-/// Why the verdict is what it is, in a sentence or two.
+/// The reason for the verdict, in a sentence or two.
 pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) -> String {
     let Judgement { claim, verdict, found, wanted, missed } = judgement;
     if let Some(why) = &claim.untold {
@@ -117,7 +117,7 @@ pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) 
     if *verdict == Verdict::Open && looked_at(judgement, measured).next().is_none() {
         return "Nothing of it has run.".to_owned();
     }
-    // A ratio has no unit, an order names cells.
+    // A ratio has no unit, and an order names cells.
     let of_value = claim.of.is_none() && claim.over.is_none();
     let unit = study.figure(claim.figure()).filter(|_| of_value).map(Figure::unit);
     let unit = unit.filter(|unit| !unit.is_empty()).map_or(String::new(), |it| format!(" {it}"));
@@ -153,14 +153,14 @@ pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) 
     }
 }
 
-/// An order of labels with the names that readers know.
+/// An order of labels with their names for readers.
 fn ordered(axis: Option<&str>, wanted: &str, study: &Study) -> String {
     let Some(axis) = axis else { return wanted.to_owned() };
     let labels: Vec<&str> = wanted.split(" > ").map(|it| study.label_name(axis, it)).collect();
     labels.join(" > ")
 }
 
-/// Every claim with its verdict and the reason, as a list; what has not run at all is folded away.
+/// Every claim with its verdict and the reason, as a list; claims without any runs are folded.
 pub(super) fn list(judgements: &[Judgement], study: &Study, measured: &Measured) -> String {
     let (mut listed, mut idle, mut left_out) = (String::new(), String::new(), 0);
     for judgement in judgements {
@@ -202,7 +202,7 @@ fn item(page: &mut String, judgement: &Judgement, study: &Study, measured: &Meas
     );
 }
 
-/// The cells that a claim looks at and that have run.
+/// The cells of a claim that have run.
 fn looked_at<'m>(
     judgement: &Judgement,
     measured: &'m Measured,

@@ -1,7 +1,7 @@
-//! The page in a real browser: it draws every picture, complains about nothing, fits a telephone.
+//! The page in a real browser: it draws every picture, logs no errors, and fits a telephone.
 //!
-//! Needs headless Chromium (Debian package `chromium`); without one the tests report that they are
-//! skipped. The pages and pictures stay in the build directory's `tmp` for a look.
+//! Needs headless Chromium (Debian package `chromium`); without one the tests are reported as
+//! skipped. The pages and pictures stay in the build directory's `tmp` for inspection.
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
@@ -60,8 +60,8 @@ fn desktop_dark_one_seed() {
     draws_everything("desktop-dark", 1, true);
 }
 
-/// Headless windows are never narrower than 500 pixels, so the page sits in a frame of a telephone's
-/// width and reports to its parent what it looks like.
+/// Headless windows are never narrower than 500 pixels, so the page is in a frame of a telephone's
+/// width and reports its layout to its parent.
 #[test]
 fn a_telephone_shows_everything_without_scrolling_sideways() {
     let Some(browser) = browser() else { return };

@@ -1,7 +1,7 @@
-//! Runs over time: those of each choice laid over each other, in a real browser.
+//! Runs over time: those of each choice drawn in one picture, in a real browser.
 //!
-//! The browser needs headless Chromium (Debian package `chromium`); without one its tests report that they are
-//! skipped. The figures are synthetic: nothing here was measured.
+//! The browser needs headless Chromium (Debian package `chromium`); without one its tests are
+//! reported as skipped. The figures are synthetic: nothing here was measured.
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
@@ -14,9 +14,10 @@ use midhop_study::Measured;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lays all setups over each other and reports what then is drawn: names of curves; colours, dashes and markers
-/// that two of them share; names in the legend; commands; words that are cut off; whether the page is wider than
-/// its window; and of a proxied setup how great its round trip is by each choice of the sender.
+/// Draws all setups in one picture and reports the result: names of curves; colours, dashes and
+/// markers that two of them share; names in the legend; commands; words that are cut off; whether
+/// the page is wider than its window; and for a proxied setup its round trip by each choice of the
+/// sender.
 const LOOK: &str = "<script>document.addEventListener('drawn', () => {\
     const figure = document.getElementById('trace');\
     const choose = (id, value) => {\
@@ -62,7 +63,7 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
     let plain = folder().join("along-plain.html");
     std::fs::write(&plain, Ran::of(STUDY).page()).expect("writable build directory");
     let page = append(&plain, "along.html", LOOK);
-    // Headless windows are never narrower than 500 pixels, so the page sits in a frame.
+    // Headless windows are never narrower than 500 pixels, so the page is in a frame.
     let frame = folder().join("along-telephone.html");
     let framed = "<!DOCTYPE html><body style=\"margin:0\"><script>addEventListener('message', (event) => \
                   document.body.dataset.seen = event.data)</script>\
@@ -71,7 +72,7 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
     for (page, width, height) in [(&page, 1200, 4000), (&frame, 500, 7000)] {
         let found = open(browser, page, width, height, &["--dump-dom"]);
         assert_eq!(found.console, Vec::<String>::new());
-        // Of a frame the last to be written is the outer page's.
+        // The first attribute is taken: that of the page itself, or of the page around the frame.
         let answer = found.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
         let answer = answer.expect("an answer").replace("&quot;", "\"").replace("&amp;", "&");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
@@ -97,7 +98,7 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
     }
 }
 
-/// The runs on the page of a scenario of 9 delays and 12 setups: more than a page has.
+/// The runs on the page of a scenario of 9 delays and 12 setups: more than a page can have.
 fn runs() -> Vec<Value> {
     let delays: Vec<String> = (1..=9).map(|it| format!("\"{it} ms\"")).collect();
     let many = Many::of(12, &delays.join(", "));

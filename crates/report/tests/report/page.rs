@@ -1,4 +1,4 @@
-//! The HTML page: complete, well-formed, harmless, self-contained.
+//! The HTML page: complete, well-formed, safe, self-contained.
 
 use crate::synthetic;
 use midhop_report::{Options, html};
@@ -7,7 +7,7 @@ fn page(records: &[midhop_experiment::Record]) -> String {
     html(records, &Options::default()).expect("a page")
 }
 
-/// The page without its scripts and styles, whose text is no markup.
+/// The page without its scripts and styles, whose content is no markup.
 fn markup(page: &str) -> String {
     let mut out = String::new();
     let mut rest = page;
@@ -88,7 +88,7 @@ fn goodput_over_time_is_never_above_the_limit() {
     let mut record = synthetic::one();
     let limit = record.transfers[0].limit.as_ref().expect("a limit").goodput.mbit_per_s();
     let name = record.transfers[0].name.clone();
-    // A second of silence behind a lost segment, then all of it at once.
+    // A second without arrivals behind a lost segment, then all data at once.
     for series in record.series.iter_mut().filter(|it| it.quantity == "goodput") {
         series.place.clone_from(&name);
         series.time_s = (1..=100).map(|it| f64::from(it) * 0.1).collect();
@@ -207,7 +207,7 @@ fn a_demo_is_a_few_megabytes() {
     assert!(five_seeds < 5_000_000, "{five_seeds} bytes");
 }
 
-/// What the page's script draws.
+/// The data that the page's script draws.
 fn figures(page: &str) -> serde_json::Value {
     let start = page.find("id=\"figures\">").expect("the data") + "id=\"figures\">".len();
     let end = start + page[start..].find("</script>").expect("its end");
@@ -229,7 +229,8 @@ fn behind_a_proxy_its_longest_leg_stands_beside_the_sender() {
             let leg = &curve["leg"];
             assert!(leg.is_null() || leg == "gateway's satellite leg", "{leg}");
         }
-        // Two configurations with a proxy, at three losses: their own senders, and the gateway.
+        // Two configurations with a proxy, at three losses: the transfers' own senders, and the
+        // gateway.
         let count = |proxied: bool, leg: bool| {
             let curves = figure["curves"].as_array().expect("curves").iter();
             curves

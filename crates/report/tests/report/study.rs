@@ -1,7 +1,7 @@
-//! Pages of studies: complete, harmless, and in a real browser.
+//! Pages of studies: complete, safe, and in a real browser.
 //!
-//! The browser needs headless Chromium (Debian package `chromium`); without one its tests report that they are
-//! skipped. The figures are synthetic: nothing here was measured.
+//! The browser needs headless Chromium (Debian package `chromium`); without one its tests are
+//! reported as skipped. The figures are synthetic: nothing here was measured.
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// Pictures of the study's page: one for each figure, one of two of them, and one over time.
 const PICTURES: usize = 6;
 
-/// The page without its scripts and styles, whose text is no markup.
+/// The page without its scripts and styles, whose content is no markup.
 fn markup(page: &str) -> String {
     let body = page.find("<body>").expect("a body");
     let end = page.find("<script").expect("scripts");
@@ -89,7 +89,8 @@ fn pages_lead_to_their_own_files_and_nowhere_else() {
     }
 }
 
-/// What runs on kernels beside the simulator is shown apart, and so is what could not run there.
+/// Results from kernels are shown separately from the simulator's, and so are runs that were left
+/// out there.
 #[test]
 fn what_the_laboratory_ran_and_left_out_is_shown() {
     let ran = Ran::of(STUDY);
@@ -131,14 +132,14 @@ fn the_laboratory_stands_beside_the_simulator() {
         let row: Vec<&str> = line.split(',').collect();
         assert_eq!(row[there].is_empty(), row[setup] == "bbr", "{line}");
     }
-    // Without another place there is no word of one.
+    // Without another place, it is not mentioned.
     let alone = Ran::of(STUDY);
     assert!(!markup(&alone.page()).contains("laboratory"));
     assert!(!study_columns(&alone.shown()).csv().expect("CSV").contains("lab_over_sim"));
 }
 
-/// A picture of two figures has both of each run, from the same run, and where a run did not give one
-/// of them, none of that cell's.
+/// A picture of two figures has both values from the same run. Where one of them is missing in a
+/// run, the cell has no points.
 #[test]
 fn a_figure_over_another_is_drawn_run_by_run() {
     let mut ran = Ran::of(STUDY).beside_the_laboratory();
@@ -185,7 +186,7 @@ fn a_figure_over_another_is_drawn_run_by_run() {
     assert_eq!(csv.lines().filter(|line| line.starts_with("sample,again,")).count(), 12);
 }
 
-/// Labels that a study has names for are cases side by side, though numbers tell them apart.
+/// Labels that a study names are cases side by side, even when they are numbers.
 #[test]
 fn named_numbers_are_bars_and_others_an_axis() {
     let swept = "\"kind\":\"quantity\",\"name\":\"links.satellite.down.loss";
@@ -245,7 +246,7 @@ fn columns_hold_every_figure_and_cell() {
     assert!(columns.parquet().expect("Parquet").starts_with(b"PAR1"));
 }
 
-/// Whether both are the same, however numbers are written.
+/// Whether both are equal, with any notation of numbers.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -260,7 +261,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Every cell of a picture has its own plan, though only the first cell's is on the page.
+/// Every cell of a picture has its own plan, although only the first cell's is on the page.
 #[test]
 fn a_picture_has_the_whole_plan_of_each_cell() {
     let Some(browser) = browser() else { return };
@@ -298,8 +299,8 @@ fn a_picture_has_the_whole_plan_of_each_cell() {
     }
 }
 
-/// Pictures drawn, pictures whose file has ink in several colours, SVG files, tips with a command, words that
-/// are cut off at a picture's edge, and whether the page is wider than its window.
+/// Pictures drawn, pictures whose file has several colours, SVG files, tooltips with a command,
+/// words that are cut off at a picture's edge, and whether the page is wider than its window.
 const LOOK: &str = "<script>document.addEventListener('drawn', async () => {\
     const sizes = [];\
     const make = URL.createObjectURL;\
@@ -362,7 +363,7 @@ fn looked_at(name: &str, page: &str, pictures: usize, tips: usize) {
     let desktop = open(browser, &page, 1200, 4000, &["--dump-dom"]);
     assert_eq!(desktop.console, Vec::<String>::new());
     assert_eq!(seen(&desktop.dom), Some(expected.as_str()), "on a desk");
-    // Headless windows are never narrower than 500 pixels, so the page sits in a frame.
+    // Headless windows are never narrower than 500 pixels, so the page is in a frame.
     let frame = format!(
         "<!DOCTYPE html><body style=\"margin:0\"><script>addEventListener('message', (event) => \
          document.body.dataset.seen = event.data)</script>\
@@ -391,7 +392,7 @@ fn a_study_in_both_places_is_drawn_on_a_desk_and_on_a_telephone() {
     looked_at("beside-lab", &ran.page(), PICTURES, PICTURES);
 }
 
-/// Bars that reach the end of their axis have their values beyond it.
+/// Bars that reach the end of their axis have their values beside them, beyond the axis.
 #[test]
 fn values_of_the_longest_bars_are_whole() {
     let mut records = synthetic::records(1);
@@ -455,7 +456,7 @@ fn the_numbers_behind_each_picture_can_be_saved_as_csv() {
     let page = append(
         &written("csv-plain.html", &Ran::of(STUDY).page()),
         "csv.html",
-        // Nothing here waits: what a promise brings may come after the page has been taken down.
+        // No promises here: the page may be closed before one is resolved.
         "<script>document.addEventListener('drawn', () => {\
          const texts = [], names = [];\
          window.Blob = class { constructor(parts) { texts.push(parts.join('')); } };\

@@ -1,18 +1,19 @@
-//! What tells curves and bars apart on pages: enough of it for every picture, and none of it twice.
+//! The styles that distinguish curves and bars on pages: enough for every picture, without
+//! repetitions.
 
 use crate::eyes::{ALL, DICHROMATS, GREY};
 use crate::many::Many;
 use midhop_study::{Measured, Reading};
 use serde_json::Value;
 
-/// The styles as pages have them.
+/// The styles of pages.
 fn styles() -> Value {
     let text = include_str!("../../assets/styles.js");
     let (_, list) = text.split_once("const styles = ").expect("the list");
     serde_json::from_str(list.trim_end().trim_end_matches(';')).expect("JSON")
 }
 
-/// A dash as it looks: over as many pixels as a sample in a legend has, a line or none.
+/// The appearance of a dash: for each pixel of a legend's sample, whether it is drawn.
 fn drawn(dash: &Value) -> Vec<bool> {
     let steps: Vec<u64> = match dash.as_array() {
         None => vec![1, 0],
@@ -23,7 +24,7 @@ fn drawn(dash: &Value) -> Vec<bool> {
     pixels.take(34).collect()
 }
 
-/// Whether a sample of each, as a legend has it, looks otherwise.
+/// Whether the samples of both in a legend look different.
 fn dashes_differ(one: &Value, other: &Value) -> bool {
     let (one, other) = (drawn(one), drawn(other));
     one.iter().zip(&other).filter(|(one, other)| one != other).count() >= 8
@@ -34,12 +35,13 @@ fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).flat_map(|one| (0..one).map(move |other| (other, one)))
 }
 
-/// What is further apart than this is told apart by colour alone, in thin lines too. Unit: ΔE*ab.
+/// Colours with a larger distance are distinct without other features, in thin lines too. Unit:
+/// ΔE*ab.
 const APART: f64 = 10.0;
-/// So many configurations stand side by side in a picture of several axes.
+/// The number of configurations side by side in a picture of several axes.
 const FIRST: usize = 7;
 
-/// The paper of a theme, as scripts have it.
+/// The paper colour of a theme, as in scripts.
 fn paper(theme: &str) -> String {
     let text = include_str!("../../assets/drawing.js");
     let (_, inks) = text.split_once("const INK").expect("inks");
@@ -48,8 +50,9 @@ fn paper(theme: &str) -> String {
     paper[..7].to_owned()
 }
 
-/// Whatever is alike in somebody's eyes or in grey differs in all else: dash, marker and pattern. The first
-/// colours, which most pictures have, are told apart without these too by whoever lacks a kind of cone.
+/// Styles that look alike with some kind of vision, or in grey, differ in everything else: dash,
+/// marker and pattern. The first colours, which most pictures use, are distinct without these
+/// features with every colour vision deficiency.
 #[test]
 fn what_looks_alike_to_somebody_differs_in_form() {
     let styles = styles();
@@ -87,8 +90,8 @@ fn what_looks_alike_to_somebody_differs_in_form() {
     assert!(alike > 0, "somebody sees some alike, or nothing was looked at");
 }
 
-/// The simulation does what it is said to: red and green of one lightness are one colour to whoever lacks the
-/// middle cones, and not to whoever lacks the short ones; greys stay greys.
+/// The simulation of vision is right: without the middle cones, red and green of one lightness are
+/// the same colour; without the short cones, they are not; greys stay grey.
 #[test]
 fn eyes_see_what_is_published_of_them() {
     let [protan, deutan, tritan] = &DICHROMATS;
@@ -103,8 +106,8 @@ fn eyes_see_what_is_published_of_them() {
     }
 }
 
-/// Each of colour, dash, marker and pattern alone tells configurations apart, so that a page is read in grey,
-/// and by whoever sees colours otherwise.
+/// Colour, dash, marker and pattern each distinguish configurations alone, so that a page can be
+/// read in grey and with every colour vision deficiency.
 #[test]
 fn no_two_styles_share_anything() {
     let styles = styles();
@@ -120,7 +123,7 @@ fn no_two_styles_share_anything() {
         let [one, other] = [one, other].map(|at| &styles["dashes"][at]);
         assert!(dashes_differ(one, other), "dashes are alike: {one} {other}");
     }
-    // What a stripe looks like is how it turns and how wide it is, whatever it is called.
+    // A pattern looks like its angle and its width, whatever its name is.
     for list in [&styles["markers"], &styles["patterns"]] {
         for one in list.as_array().expect("a list") {
             let shape = one.get("symbol").or(one.get(0)).and_then(Value::as_str);

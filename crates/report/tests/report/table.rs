@@ -1,4 +1,4 @@
-//! The terminal's table and the forms for programs.
+//! The terminal's table and the formats for programs.
 
 use crate::synthetic;
 use insta::assert_snapshot;
@@ -19,7 +19,7 @@ fn few(load: &str, loss: &str, seeds: u64) -> Vec<Record> {
 fn a_small_table_looks_like_this() {
     let mut records = few("file", "1 %", 1);
     records[1].validity.faults.push("link satellite: p99 lateness 4.1 ms, bound 1 ms".to_owned());
-    // Fixed figures, so that the picture below stays when the samples change.
+    // Fixed figures, so that the table below does not change with the samples.
     for (record, (took_s, goodput, efficiency, resent)) in records.iter_mut().zip([
         (75.0, 320_000, 0.0216, 21),
         (8.1, 4_938_271, 0.331, 38),

@@ -1,9 +1,11 @@
-//! Small pieces of work, always the same, whose instructions `scripts/instructions` counts.
+//! Small fixed pieces of work, whose instructions `scripts/instructions` counts.
 //!
-//! Time on a machine that others use says little of a change that costs 2 %; a count of instructions says it at once. What
-//! stands in `baseline.txt` beside this file was counted before; `make bench-instructions` shows both.
+//! On a machine with other users, measured time cannot show a change of 2 %; a count of
+//! instructions can. `baseline.txt` beside this file has the earlier counts; `make
+//! bench-instructions` shows both.
 //!
-//! Without a name every case runs, uncounted: whether it does. `--list` prints the names.
+//! Without a name, every case runs without counting, as a check that it works. `--list` prints the
+//! names.
 
 use midhop_congestion::{Ack, Algorithm, Controller, Established, Law, Loss, LostSegment};
 use midhop_congestion::{Settings, build};
@@ -13,7 +15,7 @@ use midhop_sim::Options;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::hint::black_box;
 
-/// A piece of work: preparing it gives what is counted.
+/// A piece of work. Preparing it returns the part to count.
 struct Case {
     name: String,
     prepare: Box<dyn Fn() -> Box<dyn FnOnce()>>,
@@ -28,11 +30,11 @@ impl Case {
     }
 }
 
-/// What is counted, by its name in the program.
+/// The part to count, under this name in the program.
 #[inline(never)]
 fn counted(work: Box<dyn FnOnce()>) {
     work();
-    // So that the call is no tail call, and counting ends with the work.
+    // This prevents a tail call, so that counting ends with the work.
     black_box(());
 }
 
@@ -85,7 +87,7 @@ fn run(name: &str, set: &'static [&'static str]) -> Case {
     })
 }
 
-/// Turns of a hundred flows that always have something to write.
+/// Turns of a hundred flows that always have data to write.
 fn take_turns(queue: &mut FairQueue<usize>, accounts: &mut [Account]) {
     let mut next = 0;
     for (number, account) in accounts.iter_mut().enumerate() {

@@ -1,15 +1,15 @@
-//! What is measured: scenarios, and the same networks in ns-3.
+//! The cases: scenarios, and the same networks in ns-3.
 
 use midhop_experiment::{Plan, Scenario};
 use midhop_sim::RunError;
 
-/// Whether this is the short form: the same cases, for moments and with few flows. It proves that they
-/// run; its figures are nobody's.
+/// Whether this is the short form: the same cases with a short duration and few flows. It checks
+/// that they run; its figures have no meaning.
 pub fn is_short() -> bool {
     std::env::args().any(|word| word == "--short")
 }
 
-/// What a figure is in the form that was asked for.
+/// The value for the selected form.
 fn size<T>(whole: T, short: T) -> T {
     if is_short() { short } else { whole }
 }
@@ -18,9 +18,9 @@ fn size<T>(whole: T, short: T) -> T {
 pub struct Case {
     pub name: String,
     text: String,
-    /// Which of the text's runs it is.
+    /// Its number among the runs of the scenario.
     number: usize,
-    /// What the ns-3 program is called with to run the same; empty where it runs nothing like it.
+    /// The arguments of the ns-3 program for the same network; empty where there is no such run.
     pub peer: Vec<String>,
     /// How often it is measured: the least processor time counts.
     pub repetitions: u32,
@@ -33,7 +33,7 @@ impl Case {
     }
 }
 
-/// So many links in a row, the first one narrow, and flows from the last node to the first.
+/// A chain of links, the first one narrow, with flows from the last node to the first.
 struct Chain {
     name: &'static str,
     links: usize,
@@ -47,8 +47,8 @@ struct Chain {
     congestion: &'static str,
     seconds: u32,
     flows: u32,
-    /// How much of it ns-3 runs: all where it can, some seconds where it would take minutes. None of
-    /// what it would hardly begin.
+    /// The part that ns-3 runs: all of it where that is fast, a few seconds where all would take
+    /// minutes, none where even that takes too long.
     peer_seconds: u32,
 }
 
@@ -116,7 +116,8 @@ const SMALL: Chain = Chain {
     peer_seconds: 30,
 };
 
-/// As far as ns-3 comes in some seconds: it takes twice as long for each second from here on.
+/// As many seconds as ns-3 can run in a short time: from here on, each further second takes it
+/// twice as long.
 const GEO: Chain = Chain {
     name: "5 hops, geo window, 7 s",
     narrow: [140, 280],
@@ -127,7 +128,7 @@ const GEO: Chain = Chain {
     ..SMALL
 };
 
-/// Sixty seconds, which ns-3 does not end in any sensible time.
+/// Sixty seconds, which take ns-3 too long.
 const GEO_LONG: Chain = Chain {
     name: "1 hop, geo 140 Mbit/s, cubic",
     links: 1,
@@ -155,7 +156,7 @@ pub fn flows() -> Vec<Case> {
         .map(|(flows, name)| {
             let (narrow, wide) = ([400, 50], [10_000, 1]);
             let both = Chain { name, links: 2, narrow, wide, queue: 3400, flows, ..SMALL };
-            // Beyond a hundred flows ns-3 takes minutes for a second.
+            // With more than a hundred flows, ns-3 takes minutes for each second.
             let peer_seconds = if flows <= 100 { 1 } else { 0 };
             Chain { seconds: 5, peer_seconds, ..both }.case()
         })
@@ -172,8 +173,9 @@ pub fn geo() -> Vec<Case> {
 
 const PLACEMENT: &str = include_str!("../../../../studies/ntn-placement/download.toml");
 
-/// Runs of the study of where to place proxies: as its authors most likely meant it, without loss and
-/// with the most; and how many of these cells need what the simulator lacks, which are left out.
+/// Runs of the proxy placement study, as its authors most likely meant it: without loss, and with
+/// the most. Also returns how many of these cells need features that the simulator lacks; they are
+/// left out.
 pub fn placement() -> (Vec<Case>, usize) {
     let cells = plans(PLACEMENT);
     let each = cells.first().map_or(1, |plan| plan.seeds.max(1) as usize);
@@ -195,13 +197,13 @@ pub fn placement() -> (Vec<Case>, usize) {
     (cases.collect(), refused.len())
 }
 
-/// Whether the simulator has all that a run needs: the laboratory alone has programs, and peers of tunnels that are no
-/// nodes. Any other refusal is a fault, which running the case then shows.
+/// Whether the simulator supports a run: only the laboratory has programs, and peers of tunnels
+/// that are not nodes. Any other refusal is a fault, which running the case then shows.
 fn is_simulated(plan: &Plan) -> bool {
     !matches!(midhop_sim::check(plan), Err(RunError::Tunnel { .. } | RunError::Programs { .. }))
 }
 
-/// Flows that are open at once and have nothing under way, few and many: what a flow takes.
+/// Flows that are open and idle, few and many: for the memory of a flow.
 pub fn idle() -> [(u32, Case); 2] {
     [100, size(10_000, 200)].map(|flows| {
         let text = format!(
@@ -214,7 +216,7 @@ pub fn idle() -> [(u32, Case); 2] {
     })
 }
 
-/// One flow with fewer and with more packets under way: what a packet takes.
+/// One flow with fewer and with more packets in flight: for the memory of a packet.
 pub fn under_way() -> [Case; 2] {
     let few = Chain { name: "geo 140 Mbit/s, hybla-plus", congestion: "hybla-plus", ..GEO_LONG };
     let narrow = [1400, 300];
@@ -223,8 +225,8 @@ pub fn under_way() -> [Case; 2] {
     [few, many].map(|chain| Case { repetitions: 1, ..chain.case() })
 }
 
-/// The case of that name. Those of the placement study are many, and only looked at last: what reading
-/// them takes would hide in the memory of others.
+/// The case of that name. The cases of the placement study come last: there are many, and the
+/// memory for reading them would hide in that of other cases.
 pub fn find(name: &str) -> Option<Case> {
     let [idle, under_way] = [idle().map(|(_, case)| case), under_way()];
     let few = [speed(), flows(), geo(), idle.into(), under_way.into()].into_iter().flatten();

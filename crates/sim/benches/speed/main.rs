@@ -1,23 +1,24 @@
-//! How fast the simulator is, and how much memory it takes: link-packets (packets times the links that
-//! each was handed to) per second of one processor, and the peak of the process; beside it ns-3 on
-//! the same networks, and the goal.
+//! The speed and the memory of the simulator: link-packets (packets times the links that each was
+//! handed to) per second of one processor, and the peak memory of the process. ns-3 on the same
+//! networks and the goal are shown beside them.
 //!
 //! ```text
 //! make bench-sim                            all of it, with ns-3 beside
 //! cargo bench -p midhop-sim                 without
 //! cargo bench -p midhop-sim -- --short      every case for a moment: whether it runs, not how fast
 //! ```
-//! Each case runs in a process of its own, so that its peak of memory is its own. Times are processor
-//! time as the kernel counts it, the least of some repetitions: other load on the machine shows only
-//! through caches and through what two threads of a core share. The variable `NS3_CHAIN` names the
-//! program that runs ns-3 (`benches/ns3/chain.cc`); without it there is nothing beside.
+//! Each case runs in a process of its own, for its own peak of memory. Times are processor time as
+//! the kernel counts it, the minimum of several repetitions: other load on the machine has an
+//! effect only through caches and through what two threads of a core share. The variable
+//! `NS3_CHAIN` names the program that runs ns-3 (`benches/ns3/chain.cc`); without it, ns-3 is left
+//! out.
 //!
-//! What an idle flow takes is all of it, from the SYN under way to its line in the record: two sockets
-//! with their congestion controls, the application's notes, timers. The goal is for each of its two
-//! ends, as a real host has one of them.
+//! The memory of an idle flow is all that it takes from its SYN to its line in the record: two
+//! sockets with their congestion controls, the application's state, timers. The goal is for each of
+//! its two ends, as a real host has only one of them.
 //!
-//! A goal that is missed is printed as missed and does not make the bench fail: how fast a machine is
-//! decides no test.
+//! A missed goal is printed as missed, and does not make the bench fail: the speed of a machine
+//! must not decide a test.
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clocks and files of its machine")]
 #![allow(clippy::expect_used, reason = "a bench may give up")]
 
@@ -40,7 +41,7 @@ const PACKET_GOAL_BYTES: f64 = 200.0;
 /// How much more a packet may cost with ten thousand flows than with ten, to count as linear.
 const LINEAR_GOAL: f64 = 1.25;
 
-/// What one run took.
+/// The cost of one run.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     link_packets: f64,
@@ -49,7 +50,7 @@ struct Cost {
     peak_bytes: f64,
     packets_most: f64,
     goodput_mbit_s: f64,
-    /// Goodput as a part of what the path allows.
+    /// Goodput relative to the path's limit.
     efficiency: f64,
 }
 
@@ -73,8 +74,8 @@ impl Cost {
 
 /// Processor time of this thread. Unit: seconds.
 fn cpu_s() -> f64 {
-    // The kernel books what a thread has taken when it lets go of the processor; else only with its
-    // next tick, some milliseconds later.
+    // The kernel accounts a thread's time when the thread leaves the processor, otherwise only at
+    // the next tick, some milliseconds later.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells it");
     let ns = text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok());
@@ -124,7 +125,7 @@ fn numbers<const N: usize>(command: &mut Command) -> Option<[f64; N]> {
     numbers.try_into().ok()
 }
 
-/// Runs a case in processes of its own, and takes the cheapest.
+/// Runs a case in several processes, and takes the lowest cost.
 fn cheapest(case: &Case) -> Cost {
     let program = std::env::current_exe().expect("this program has a file");
     let form = cases::is_short().then_some("--short");
@@ -151,7 +152,8 @@ fn verdict(reached: bool) -> &'static str {
     if reached { "reached" } else { "MISSED" }
 }
 
-/// Measures how fast cases run, ns-3 beside; returns million link-packets per processor second.
+/// Measures the speed of cases, and of ns-3 for comparison; returns million link-packets per
+/// processor second.
 fn speeds(title: &str, cases: &[Case]) -> Vec<f64> {
     println!(
         "\n{title:<34} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}  goal M/s",
@@ -179,7 +181,7 @@ fn speeds(title: &str, cases: &[Case]) -> Vec<f64> {
     speeds
 }
 
-/// Prints a number beside its goal, which it is to stay below.
+/// Prints a number and its goal, which is an upper bound.
 fn row(what: &str, number: f64, unit: &str, goal: f64) {
     println!("{what:<60} {number:>9.2} {unit:<8} goal {goal} {}", verdict(number <= goal));
 }

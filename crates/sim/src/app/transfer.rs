@@ -83,7 +83,8 @@ struct Flow {
     /// The part of it that belongs to the current item, and the part that was discarded.
     arrived_of_item: u64,
     discarded: u64,
-    /// How much of the current item connections before had brought that is not requested again.
+    /// The bytes of the current item that earlier connections delivered and that are not requested
+    /// again.
     kept: u64,
     /// When payload of the current item last arrived.
     progress: Option<Instant>,

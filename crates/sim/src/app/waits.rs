@@ -3,7 +3,7 @@
 use midhop_units::{Duration, Instant};
 use std::collections::BTreeMap;
 
-/// What a handover does to a flow shows within so long: packets that are under way arrive still.
+/// How soon the effect of a handover on a flow shows: packets in flight still arrive until then.
 const SHOWS: Duration = Duration::from_s(1);
 
 /// The waits of a transfer's flows.
@@ -28,7 +28,7 @@ impl Waits {
         }
     }
 
-    /// The longest wait of each flow that was under way then, from each holdup on.
+    /// For each holdup, the longest wait of each flow that was active at that time.
     pub fn at_holdups(&self) -> impl Iterator<Item = Duration> + '_ {
         self.at_holdups.values().copied()
     }
@@ -44,7 +44,7 @@ mod tests {
         let holdups = [at(100), at(5000)];
         let mut waits = Waits::default();
         assert_eq!(waits.longest, None);
-        // The packet that was under way arrives in between.
+        // The packet in flight arrives in between.
         let arrivals = [0, 99, 104, 170, 1090, 4500, 4999, 5001];
         for pair in arrivals.windows(2) {
             waits.count(7, at(pair[0]), at(pair[1]), &holdups);

@@ -1,5 +1,5 @@
-//! What is copied of flows before they move, while they still run: round after round, each of what has come since the one
-//! before.
+//! Copies of flows before they move, while they still run: in rounds, each with the data that has
+//! arrived since the round before.
 
 use crate::packet::FlowId;
 use crate::pep::Extent;
@@ -12,11 +12,11 @@ const ROUND_MIN: Duration = Duration::from_ms(10);
 /// The copies of flows at the other place.
 #[derive(Debug, Default)]
 pub(super) struct Copying {
-    /// By flow, how much had arrived when its newest whole copy was begun.
+    /// By flow: how much had arrived when its latest complete copy was begun.
     copied: BTreeMap<FlowId, u64>,
-    /// What is on its way.
+    /// The copies in transit.
     round: Vec<Piece>,
-    /// What has arrived. Unit: bytes.
+    /// The copied bytes that have arrived. Unit: bytes.
     pub sent: u64,
 }
 
@@ -29,8 +29,8 @@ struct Piece {
 }
 
 impl Copying {
-    /// Begins a round over a way of this `rate`, where each flow takes `state` bytes besides its data; returns when the next
-    /// may begin.
+    /// Begins a round over a path of this `rate`. The first copy of each flow takes `state` bytes
+    /// in addition to its data. Returns when the next round may begin.
     pub fn begin(
         &mut self,
         now: Instant,
@@ -54,7 +54,7 @@ impl Copying {
         (now + ROUND_MIN).max(now + time_for(sum, rate))
     }
 
-    /// What has arrived by now counts.
+    /// Counts the copies that have arrived by now.
     pub fn settle(&mut self, now: Instant) {
         for piece in self.round.drain(..).filter(|piece| piece.until <= now) {
             self.copied.insert(piece.flow, piece.arrived);
@@ -62,14 +62,14 @@ impl Copying {
         }
     }
 
-    /// Bytes in the buffers of a flow that are not at the other place yet.
+    /// Bytes in the buffers of a flow that are not yet at the other node.
     pub fn missing(&self, extent: &Extent) -> u64 {
         let Some(copied) = self.copied.get(&extent.flow) else { return extent.held };
         extent.held.min(extent.arrived - copied + extent.out_of_order)
     }
 }
 
-/// How long so many bytes take; none over a way without a limit.
+/// The time to send so many bytes; zero over a path without a limit.
 pub(super) fn time_for(bytes: u64, rate: Option<Rate>) -> Duration {
     rate.map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(bytes)))
 }
@@ -91,14 +91,14 @@ mod tests {
         let first = [extent(1, 100, 1000), extent(2, 50, 50)];
         assert_eq!(copying.begin(at(0), &first, 10, rate), at(170));
         copying.settle(at(120));
-        // The second is not there yet, and what was under way of it is forgotten.
+        // The copy of the second has not arrived; what was in transit of it is discarded.
         assert_eq!(copying.sent, 110);
         let later = [extent(1, 100, 1030), extent(2, 60, 60)];
         assert_eq!(later.map(|extent| copying.missing(&extent)), [30, 60]);
         assert_eq!(copying.begin(at(120), &later, 10, rate), at(220));
         copying.settle(at(220));
         assert_eq!(later.map(|extent| copying.missing(&extent)), [0, 0]);
-        // What has left meanwhile need not come.
+        // Data that has left the buffers meanwhile need not be copied.
         assert_eq!(copying.missing(&extent(1, 7, 2000)), 7);
         assert_eq!(copying.begin(at(220), &later, 10, rate), at(220) + ROUND_MIN);
         assert_eq!(copying.begin(at(300), &[extent(3, 5, 5)], 0, None), at(310));

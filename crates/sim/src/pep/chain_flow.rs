@@ -41,10 +41,10 @@ pub(super) struct ChainFlow {
 /// One of its streams.
 #[derive(Debug)]
 struct ChainEnd {
-    /// By its index among the proxy's tunnels.
+    /// Its tunnel, by the index among the proxy's tunnels.
     tunnel: usize,
     stream: Option<StreamId>,
-    /// Of the bytes from it.
+    /// The state of the bytes from it.
     state: Direction,
     /// Bytes taken from it that are still to be forwarded.
     waiting: VecDeque<Bytes>,
@@ -165,7 +165,7 @@ impl ChainFlow {
                 self.forget(end, Code::NO_ERROR, shared);
             }
         } else if self.broken && self.ends[End::Opener.index()].delivered {
-            // It knows that it was denied.
+            // The other end knows that the flow was denied.
             self.forget(End::Opener, Code::NO_ERROR, shared);
         }
         let gone = self.ends.iter().all(|end| end.stream.is_none()) && self.request.is_none();
@@ -246,9 +246,9 @@ impl ChainFlow {
         self.ends.iter().any(|end| end.tunnel == tunnel)
     }
 
-    // Methods of the other kinds of flows, without effect here.
+    // Methods of the other kinds of flows, which have no effect here.
 
-    /// No segment of it is for this proxy.
+    /// No segment of such a flow is for this proxy.
     pub fn receive(
         &mut self,
         _: Instant,

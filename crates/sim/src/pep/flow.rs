@@ -166,7 +166,8 @@ impl SplitFlow {
         }
         let leg = &mut self.legs[towards.other().index()];
         if leg.connected && leg.endpoint.state() == State::Closed {
-            // The other leg waits for late segments; this one is gone, and a host without the connection forwards them.
+            // The other leg is in TIME-WAIT; this one is gone. A host without the connection
+            // forwards the segment.
             actions.send(*packet);
             return Ended::No;
         }
@@ -358,7 +359,7 @@ impl SplitFlow {
         self.standing.enter(&mut shared.counts);
     }
 
-    /// How much of it there is to move.
+    /// The amount of its state to move.
     pub fn extent(&self) -> Extent {
         let [down, up] = &self.directions;
         let staged = up.staged() + down.staged();
@@ -380,7 +381,8 @@ impl SplitFlow {
         (self.nodes, self.ports, self.family)
     }
 
-    /// It continues at the proxy on `maker`, with these legs; a leg without a model stays as it is, over that link.
+    /// Moves it to the proxy on `maker`, with these legs; a leg without a model keeps its settings,
+    /// over that link.
     pub fn settle_at(
         &mut self,
         now: Instant,
@@ -430,7 +432,7 @@ impl SplitFlow {
         if shared.measures(self.listener()) {
             self.book(now, &mut shared.legs);
         }
-        // It may go on at another proxy, which has what follows.
+        // It may continue at another proxy, which then records only what follows.
         self.legs.iter_mut().for_each(|leg| leg.mark_booked(now));
     }
 

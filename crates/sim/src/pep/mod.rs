@@ -132,9 +132,9 @@ pub struct Proxy {
     shared: Shared,
     random: Random,
     curves: LegCurves,
-    /// Flows that are on their way from here or to here: their packets are dropped.
+    /// Flows in transit from or to this proxy: their packets are dropped.
     frozen: BTreeSet<FlowId>,
-    /// New flows pass by.
+    /// New flows bypass the proxy.
     drains: bool,
 }
 
@@ -153,7 +153,7 @@ struct Shared {
     /// By link.
     legs: BTreeMap<String, LegResult>,
     answered: Answered<ServerPlace, Instant>,
-    /// `None` where the proxy's host remembers none.
+    /// `None` where the proxy's host caches none.
     thresholds: Option<Thresholds>,
     /// The ports of transfers.
     transfers: BTreeSet<u16>,
@@ -469,7 +469,7 @@ impl Proxy {
     }
 }
 
-/// The cause under which packets of flows end that are on their way to another proxy.
+/// The cause under which packets of flows in transit to another proxy are dropped.
 pub(crate) const FROZEN: &str = "frozen";
 
 impl Agent for Proxy {

@@ -1,33 +1,33 @@
-//! The modem beside a proxy, by whose reports a tunnel goes: DLEP without its messages, which take no time on a
-//! connection of one hop.
+//! The modem beside a proxy, whose reports set a tunnel's rate: DLEP without its messages, which
+//! take no time over one hop.
 
 use midhop_experiment::modem::ModemReports;
 use midhop_pep::config::ModemPlan;
 use midhop_pep::modem::{LOOK_EVERY, ReliedRate};
 use midhop_units::{Instant, Rate};
 
-/// What a tunnel relies upon of its modem's reports.
+/// The reported rate that a tunnel relies on.
 #[derive(Debug)]
 pub(crate) struct Modem {
     reports: ModemReports,
     relied: ReliedRate,
-    /// What counted last.
+    /// The last rate that was returned.
     rate: Option<Rate>,
     due: Instant,
 }
 
 impl Modem {
-    /// A modem that makes these `reports`, of which as much counts as `plan` has.
+    /// A modem that makes these `reports`. `plan` decides how much of a reported rate counts.
     pub fn new(reports: ModemReports, plan: ModemPlan) -> Self {
         Self { reports, relied: ReliedRate::new(plan), rate: None, due: Instant::START }
     }
 
-    /// When to look at it next.
+    /// When to call [`Modem::look`] next.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// What counts from `now` on, if that is something else than before.
+    /// The rate to use from `now` on, if it has changed.
     pub fn look(&mut self, now: Instant) -> Option<Rate> {
         if now < self.due {
             return None;

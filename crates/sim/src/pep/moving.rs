@@ -1,8 +1,8 @@
-//! Flows that leave a proxy for another one, and what a proxy does while they do.
+//! Flows that move from one proxy to another, and how a proxy behaves meanwhile.
 //!
-//! A flow moves whole: both endpoints with their congestion control, and what its directions hold. What belongs to the
-//! proxy stays there: its part of the budget and of a leg's rate, and its counts. The other proxy's legs, by its own
-//! configuration, take their places.
+//! A flow moves completely: both endpoints with their congestion control, and the data of its
+//! directions. What belongs to the proxy stays there: the flow's part of the budget and of a leg's
+//! rate, and its counts. The other proxy's legs, by its own configuration, replace the old ones.
 
 use super::flow::SplitFlow;
 use super::proxied::ProxiedFlow;
@@ -14,21 +14,21 @@ use midhop_pep::policy::FlowKey;
 use midhop_units::Instant;
 use std::net::SocketAddr;
 
-/// A flow between two proxies.
+/// A flow in transit between two proxies.
 #[derive(Debug)]
 pub(crate) struct MovingFlow(Box<SplitFlow>);
 
-/// How much of a flow there is to move.
+/// The amount of state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub flow: FlowId,
-    /// Both of its connections are open, or were: else it cannot move.
+    /// Both of its connections are or were open; otherwise it cannot move.
     pub established: bool,
     /// Bytes that it holds: received out of order, not yet read, not yet written, not yet acknowledged.
     pub held: u64,
     /// The part of them that was received out of order.
     pub out_of_order: u64,
-    /// Bytes that have arrived in order at both of its connections, ever.
+    /// Bytes that have arrived in order at both of its connections so far.
     pub arrived: u64,
 }
 
@@ -43,7 +43,7 @@ impl Proxy {
         split.collect()
     }
 
-    /// Takes a live flow out, and drops its packets from now on.
+    /// Removes a live flow, and drops its packets from now on.
     pub(crate) fn take_out(&mut self, now: Instant, id: FlowId) -> Option<MovingFlow> {
         let place = self.flows.get_mut(id.index())?;
         match place.take().map(|flow| *flow) {
@@ -62,17 +62,17 @@ impl Proxy {
         }
     }
 
-    /// Drops packets of a flow that will come, until [`Proxy::take_in`] or [`Proxy::thaw`].
+    /// Drops packets of a flow that will arrive here, until [`Proxy::take_in`] or [`Proxy::thaw`].
     pub(crate) fn freeze(&mut self, id: FlowId) {
         self.frozen.insert(id);
     }
 
-    /// Drops no more packets of a flow that is not here.
+    /// Stops dropping packets of a flow that is not here.
     pub(crate) fn thaw(&mut self, id: FlowId) {
         self.frozen.remove(&id);
     }
 
-    /// Takes a flow in, which goes on here.
+    /// Adds a flow, which continues here.
     pub(crate) fn take_in(&mut self, now: Instant, flow: MovingFlow, actions: &mut Actions) {
         let MovingFlow(mut flow) = flow;
         let id = flow.id;
@@ -100,19 +100,21 @@ impl Proxy {
         was_live
     }
 
-    /// Whether new flows pass by from now on.
+    /// Sets whether new flows bypass the proxy from now on.
     pub(crate) fn drain(&mut self, drains: bool) {
         self.drains = drains;
     }
 
-    /// Sets for each node the link on which the way there begins, and whether the queue there is an XCP router.
+    /// Sets for each node the link on which the route to it begins, and whether the queue there is
+    /// an XCP router.
     pub(crate) fn set_ways(&mut self, ways: Vec<(Option<String>, bool)>) {
         for (place, (link, answers_xcp)) in self.places.iter_mut().zip(ways) {
             (place.link, place.answers_xcp) = (link, answers_xcp);
         }
     }
 
-    /// The legs that a flow would have here; those that it has where this proxy would not split it.
+    /// The legs that this proxy would give the flow. Where it would not split the flow, the flow
+    /// keeps its legs.
     fn models(
         &self,
         nodes: [NodeId; 2],

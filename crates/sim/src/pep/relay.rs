@@ -42,11 +42,11 @@ pub(super) struct Leg {
     pub connected: bool,
     /// The far end has ended its stream.
     pub peer_closed: bool,
-    /// What a proxy before this one has in its books.
+    /// The counts that an earlier proxy has already recorded.
     pub booked: Booked,
 }
 
-/// What is in books of a connection.
+/// The recorded counts of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Booked {
     bytes: u64,
@@ -77,12 +77,12 @@ impl Leg {
         }
     }
 
-    /// What it has done by now is in a proxy's books.
+    /// Marks its counts so far as recorded by a proxy.
     pub fn mark_booked(&mut self, now: Instant) {
         self.booked = self.counted(now);
     }
 
-    /// It belongs to a leg of another proxy from now on. The connection keeps its congestion control.
+    /// Moves it to a leg of another proxy. The connection keeps its congestion control.
     pub fn settle_at(&mut self, model: Model) {
         self.endpoint.congestion_control().cap(model.pacing);
         self.model = model;
@@ -249,7 +249,7 @@ impl RelayDirection {
         self.staged
     }
 
-    /// It feeds `to` at another proxy, whose `budget` limits what flows hold.
+    /// Moves it to feed `to` at another proxy, whose `budget` limits what flows hold.
     pub fn settle_at(&mut self, now: Instant, to: &mut Leg, budget: &Arc<Budget>) {
         self.held = BudgetPart::new(budget.clone());
         self.share = Share::of(&to.model);

@@ -352,7 +352,7 @@ fn a_spent_budget_slows_flows_down_and_stops_none() {
     let table = "[limits]\nmemory = \"512 KiB\"\nflow_buffer = \"256 KiB\"\n\
         [legs.near]\nbuffer = \"4 MiB\"\n";
     let mut rig = Rig::new(table);
-    // The bytes that other flows hold already.
+    // Other flows hold as much already as the budget allows.
     rig.proxy.shared.budget = Arc::new(Budget::new(1));
     rig.connect();
     rig.ends[1].write(1_000_000);
@@ -393,7 +393,7 @@ fn a_naive_proxy_acknowledges_what_it_holds_until_its_store_is_full() {
     let acknowledged = rig.ends[1].acknowledged();
     rig.until("the client's end", |rig| rig.reported(CLIENT, Event::Reset(Cause::Peer)));
     let arrived = rig.ends[0].readable();
-    // Data that the client has is in the store too, until the client has acknowledged it.
+    // Data that has arrived at the client stays in the store until the client has acknowledged it.
     assert!(acknowledged > arrived + buffer / 2, "{acknowledged} acknowledged, {arrived} arrived");
     assert!(acknowledged <= arrived + buffer + 20_000, "{acknowledged} and {arrived}");
     assert_eq!((rig.count("flows-reset-store-full"), rig.count("flows-reset")), (1, 0));

@@ -20,10 +20,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Timers fire at whole multiples of this, as those of the daemon's runtime: its pacer releases datagrams by them.
+/// Timers fire at whole multiples of this, as in the daemon's runtime, where they release paced
+/// datagrams.
 const TICK: Duration = Duration::from_ms(1);
-/// How long two ends are connected before a run, in round trips and in addition: QUIC finds the size of packets
-/// that pass.
+/// How long two ends are connected before a run, in round trips and in addition to these: QUIC
+/// discovers the path MTU.
 const LEAD_RTTS: u64 = 12;
 const LEAD: Duration = Duration::from_s(1);
 
@@ -121,7 +122,7 @@ impl TunnelEnd {
         ends.try_into().unwrap_or_else(|_| unreachable!("two of each"))
     }
 
-    /// Puts a modem beside it.
+    /// Sets the modem whose reports set its rate.
     pub(crate) fn go_by(&mut self, modem: Modem) {
         self.modem = Some(modem);
     }
@@ -277,7 +278,7 @@ fn rehearse(mut both: [Lone; 2], delay: Duration, time: Duration) -> [Lone; 2] {
         let arrivals: Vec<Instant> = arrivals.collect();
         let timers = both.iter_mut().filter_map(Lone::poll_timeout);
         let Some(next) = arrivals.into_iter().chain(timers).min() else { break };
-        // A timer that has fired and names the same time again would stop the clock.
+        // If a timer fires and requests the same time again, the clock must still advance.
         now = if next > now { next } else { now + Duration::from_us(1) };
     }
     both

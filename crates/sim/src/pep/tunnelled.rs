@@ -145,7 +145,7 @@ impl Proxy {
             | CarrierEvent::Settled
             | CarrierEvent::Leaving
             | CarrierEvent::Backlog(_) => return,
-            // It has everything that it needs.
+            // The other end has everything that it needs.
             CarrierEvent::Stopped(_, code) if *code == Code::NO_ERROR => return,
             CarrierEvent::Granted(stream)
             | CarrierEvent::Readable(stream)

@@ -1,4 +1,4 @@
-//! Acknowledgements over a narrow return link, and those who thin them.
+//! Acknowledgements over a narrow return link, and agents that thin them.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::record::Record;
@@ -6,7 +6,7 @@ use midhop_sim::{Options, run};
 use midhop_units::{Bytes, Duration};
 use proptest::prelude::*;
 
-/// A return link of 60 kbit/s, as wide queues as it takes for them to fill.
+/// A return link of 60 kbit/s, with queues that are large enough to fill.
 const NARROW: [&str; 4] = [
     "links.satellite.up.rate=60 kbit/s",
     "links.satellite.down.rate=10 Mbit/s",
@@ -29,9 +29,9 @@ fn superseded(record: &Record, link: &str, way: &str) -> u64 {
     link.expect("it is there").drops.get("superseded").copied().unwrap_or(0)
 }
 
-/// Goodput in Mbit/s of 4 MB over the wide link of 10 Mbit/s when it loses nothing: its 66 segments of a
-/// round trip of 77 ms are three doublings from ten; with the handshake and the end five rounds, each of
-/// which waits for the agents so long besides.
+/// Goodput in Mbit/s of 4 MB over the wide link of 10 Mbit/s without losses. Its round trip of 77
+/// ms holds 66 segments, which is three doublings from ten. With the handshake and the end there
+/// are five rounds, and in each of them the agents add this delay.
 fn law_of_five_rounds(waits_s: f64) -> f64 {
     let (bits, wide) = (4e6 * 8.0, 10e6 * 1448.0 / 1500.0);
     bits / (bits / wide + 5.0 * (0.077 + waits_s)) / 1e6
@@ -48,8 +48,8 @@ fn without_a_filter_the_return_link_sets_the_pace() {
     // An ACK of 52 bytes for two segments of 1448 bytes.
     let law = 60e3 / (52.0 * 8.0) * 2.0 * 1448.0 * 8.0 / 1e6;
     let plain = goodput(&record("", &NARROW, false));
-    // 9.6 s by the law; up to there slow start takes five rounds of 77 ms, 4 %, and the acknowledgements of
-    // the first 16 segments come one by one.
+    // 9.6 s by the law. Before that, slow start takes five rounds of 77 ms, 4 %, and the first 16
+    // segments are acknowledged one by one.
     assert!((plain / law - 1.0).abs() < 0.1, "{plain} Mbit/s, {law} by the law");
 }
 
@@ -62,12 +62,13 @@ fn a_filter_before_the_narrow_link_frees_the_wide_one() {
     let node = &record.nodes[0];
     let gone = node.counts["thin.acks-superseded"];
     assert_eq!((node.node.as_str(), gone), ("terminal", superseded(&record, "satellite", "up")));
-    // The wide link makes 417 acknowledgements a second, of which the narrow one carries 144: two in three
-    // go, but for those of slow start.
+    // The wide link causes 417 acknowledgements a second, of which the narrow one carries 144: two
+    // in three are dropped, except in slow start.
     assert!(gone * 2 > node.counts["thin.acks"], "{node:?}");
     assert_eq!(superseded(&record, "satellite", "down"), 0);
-    // What is not sent does not wait: cables of 70.4 ms, a segment of 1.2 ms, and on the narrow link the
-    // acknowledgement itself, behind one that is being sent, 6.9 ms each.
+    // Dropped acknowledgements add no delay to the others: 70.4 ms of cables, 1.2 ms for a segment,
+    // and on the narrow link 6.9 ms each for the acknowledgement and for the one that is being sent
+    // before it.
     let rtt = record.transfers[0].flows[0].rtt_min.expect("measured");
     assert!(rtt < Duration::from_us(85_600), "{rtt}");
 }
@@ -84,7 +85,7 @@ fn a_hosts_own_acknowledgements_are_filtered_too() {
     let set =
         [&narrow[..], &["agents.thin.links=[\"lan\"]", "nodes.client.agents=[\"thin\"]"]].concat();
     let thin = goodput(&record(THIN, &set, true));
-    // 3.3 Mbit/s by the law above against what is left of 9.65 after slow start, 8.6.
+    // 3.3 Mbit/s by the law above, against 8.6 Mbit/s, which is 9.65 less the time of slow start.
     assert!(thin > 2.0 * plain, "{thin} against {plain} Mbit/s");
 }
 
@@ -127,7 +128,7 @@ rate = "10 Mbit/s"
 [peps.plain]
 "#;
 
-/// Room enough in the wide link's queue that slow start loses nothing.
+/// A queue of the wide link that is large enough for slow start without losses.
 const ROOMY: &str = "links.satellite.down.queue=1000 packets";
 
 const DECIMATED: [&str; 2] =
@@ -136,24 +137,26 @@ const DECIMATED: [&str; 2] =
 #[test]
 fn decimation_frees_the_wide_link_and_counts_what_it_leaves_out() {
     let record = record(ALL, &[&NARROW[..], &DECIMATED, &[ROOMY]].concat(), true);
-    // One ACK asks for 16 segments, 26 Mbit/s: the wide link is the limit, and each of the first rounds
-    // waits for the hold of 50 ms.
+    // One ACK releases 16 segments, 26 Mbit/s: the wide link is the limit, and each of the first
+    // rounds waits for the hold of 50 ms.
     let law = law_of_five_rounds(0.05);
     assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
     let node = &record.nodes[0];
     assert_eq!(node.drops["ack-decimated"], node.counts["few.acks-left-out"]);
     let share = node.counts["few.acks-left-out"] as f64 / node.counts["few.acks"] as f64;
-    // Seven in eight, but for one of each hold: at most two of each of the five rounds, of 1381.
+    // Seven in eight, less one for each hold: at most two in each of the five rounds, of 1381 in
+    // all.
     let held = 10.0 / 1381.0;
     assert!((0.875 - held - 0.001..=0.875).contains(&share), "{share} left out: {node:?}");
 }
 
 #[test]
 fn decimation_leaves_the_acknowledgements_of_a_repair_to_the_narrow_link() {
-    // Those with SACK blocks all go on, one for each segment, at most 144 a second: the wide link's window and
-    // queue of 108 segments, which slow start sends up to twice, and half of them again, are 320, or more than
-    // two seconds and another seven tenths for a queue of 100 before them; of a file of 3.3 s. Where the
-    // way back is wide, three rounds of 120 ms do. Half and three tenths lie between.
+    // Acknowledgements with SACK blocks are all forwarded, one for each segment, and at most 144 a
+    // second pass. The wide link's window and queue hold 108 segments. Slow start sends up to twice
+    // as many, and half of them again: 320, which take more than two seconds. A queue of 100 before
+    // them takes another seven tenths. The file takes 3.3 s. Where the way back is wide, three
+    // rounds of 120 ms suffice. Half and three tenths are bounds in between.
     let repair = |more: &[&str]| {
         let record = record(ALL, &[&NARROW[..], &DECIMATED, more].concat(), true);
         let flow = &record.transfers[0].flows[0];
@@ -181,11 +184,12 @@ fn rebuilt_acknowledgements_cost_no_more_than_the_time_between_those_that_came()
     ]
     .concat();
     let record = record(ALL, &set, true);
-    // A round waits for the time between two acknowledgements of 52 bytes on the narrow link.
+    // A round waits for the interval between two acknowledgements of 52 bytes on the narrow link.
     let law = law_of_five_rounds(52.0 * 8.0 / 60e3);
     assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
     let node = record.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
-    // With all that were made up there is one for each two segments, but for those that end repairs.
+    // With the generated ones there is one for each two segments, except for those that end
+    // repairs.
     let (acks, made) = (node.counts["even.acks-come"], node.counts["even.acks-made"]);
     let all = 4_000_000 / 2896;
     assert!(made > acks && (acks + made).abs_diff(all) < all / 10, "{acks} and {made} of {all}");
@@ -208,7 +212,8 @@ fn the_same_seed_gives_the_same_record_through_agents_and_a_proxy() {
     let first = record(ALL, &set, true);
     assert!(first.transfers[0].complete, "{:?}", first.transfers[0]);
     let node = first.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
-    // The proxy took both, and its legs' acknowledgements met the agents before it.
+    // The proxy accepted both flows, and the acknowledgements of its legs passed the agents before
+    // it.
     assert_eq!(node.counts["flows"], 2, "{node:?}");
     assert!(node.counts["even.acks-come"] > 0, "{node:?}");
     let text = |record: &Record| record.to_json().expect("JSON");
@@ -240,7 +245,7 @@ proptest! {
         set.push(format!("links.satellite.loss={}", f64::from(loss) / 100.0));
         set.push(format!("transfers.file.family={}", if ipv6 { "ipv6" } else { "ipv4" }));
         set.push(format!("transfers.file.flows={flows}"));
-        // The way up is as narrow as it is: less goes there.
+        // The way up is as narrow as before, so less is sent there.
         let bytes = if upload { 20_000 } else { 150_000 };
         set.push(format!("transfers.file.bytes={bytes} B"));
         if upload {

@@ -1,4 +1,4 @@
-//! An agent meets every packet at its node, and what it does with them shows.
+//! An agent processes every packet at its node, and its actions take effect.
 
 use crate::scenes::{FILE, plan};
 use midhop_sim::agent::{Actions, Agent};
@@ -6,7 +6,7 @@ use midhop_sim::packet::{Body, NodeId, Packet};
 use midhop_sim::{Options, run};
 use midhop_units::{Duration, Instant};
 
-/// Drops every so manieth segment with payload, and holds back all acknowledgements for a while.
+/// Drops one in so many segments with payload, and holds all acknowledgements for a while.
 #[derive(Debug, Default)]
 struct Nuisance {
     payloads: u64,

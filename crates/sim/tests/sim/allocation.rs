@@ -1,8 +1,8 @@
-//! No event costs a memory allocation once everything has grown to its size.
+//! No event allocates memory once everything has grown to its size.
 //!
-//! What is left in a steady state is growth that ends: a window's records double until they hold the
-//! largest window, curves double until they are as long as the run. So few allocations come with so
-//! many events that their number says whether any event makes one.
+//! The allocations that remain in a steady state come from growth that ends: a window's records
+//! double until they hold the largest window, curves double until they are as long as the run. They
+//! are so few compared with the events that their number shows whether any event allocates.
 
 use crate::scenes;
 use midhop_sim::{Options, run};
@@ -30,12 +30,13 @@ const SHORT: [&str; 4] = [
     "links.internet.delay=5 ms",
 ];
 
-/// Events that pass before a run asks again whether to stop.
+/// Events between two checks of whether to stop.
 const EVENTS_BETWEEN_LOOKS: u64 = 1 << 14;
 
-/// Allocations between looks that are so many events apart, in the second half of a run.
+/// Allocations between two checks, which are a fixed number of events apart, in the second half of
+/// a run.
 ///
-/// The run asks now and then whether to stop, which is when the counts are read.
+/// The counts are read when the run checks whether to stop.
 fn allocations(set: &[&str]) -> (u64, usize) {
     let plan = scenes::plan(FLOWS, &[&SHORT, set].concat());
     let counts = RefCell::new(Vec::with_capacity(1 << 16));

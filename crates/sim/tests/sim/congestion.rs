@@ -1,4 +1,5 @@
-//! What a scenario configures of congestion control reaches the senders, and shows in what they send.
+//! The congestion control that a scenario configures reaches the senders, and shows in what they
+//! send.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::congestion::{OpeningPlan, Own};
@@ -78,13 +79,13 @@ fn a_connection_begins_as_it_is_configured() {
         &geo,
     );
     let jumped = file("{ algorithm = \"cubic\", opening = \"jump\", rate = \"18 Mbit/s\" }", &geo);
-    // The receiver's own window begins at 64 kB and follows what comes, as Linux has it, so that the
-    // jump is cut short: 691 segments take flights of 45, 106, 228 and the rest instead of seven from ten
-    // on; what a flight is spread over is lost again. Between proxies, whose windows are open, both
-    // gain whole flights (`pep`).
+    // The receiver's own window begins at 64 kB and grows with the data that arrives, as in Linux,
+    // so that it limits the jump: 691 segments take flights of 45, 106, 228 and the rest instead of
+    // seven flights starting from ten. Spreading a flight over a round trip costs that gain again.
+    // Between proxies, whose windows are open, both gain whole flights (`pep`).
     let rtt = Duration::from_us(600_400);
     assert!(jumped.took + rtt < burst.took, "{} {}", jumped.took, burst.took);
-    // From the jump on slow start goes on from the 45 in flight: a flight less than from ten.
+    // After the jump, slow start continues from the 45 in flight: one flight less than from ten.
     assert!(resumed.took < burst.took, "{} {}", resumed.took, burst.took);
     assert!(jumped.took < resumed.took, "{} {}", jumped.took, resumed.took);
 }
@@ -120,7 +121,8 @@ fn departures(link: &'static str, more: &str, set: &[&str]) -> Vec<f64> {
     seen.iter().take(100).map(|at| at.saturating_since(seen[0]).as_ms_f64()).collect()
 }
 
-/// As many gaps as segments in the round trip, whoever sends; no burst at the start hides them.
+/// There are as many gaps as segments in the round trip, at any sender; no burst at the start hides
+/// them.
 #[test]
 fn a_first_window_that_is_spread_leaves_over_a_round_trip() {
     // The server over all links, and a proxy at the gateway over its own.
@@ -150,7 +152,7 @@ fn a_first_window_that_is_spread_leaves_over_a_round_trip() {
             let due_ms = number as f64 * gap_ms;
             assert!((at_ms - due_ms).abs() < 0.2 * gap_ms, "{number} of {link}: {first:?}");
         }
-        // Slow start goes on as the acknowledgements come, as evenly.
+        // Slow start continues with the acknowledgements, which arrive as evenly.
         assert!(spread[window] > rtt_ms - 0.5 * gap_ms, "{} after {first:?}", spread[window]);
         assert!(spread[window + 2] > spread[window] + 0.5 * gap_ms, "{}", spread[window + 2]);
         assert!(burst[window - 1] < 1.0, "{:?}", &burst[..window]);
@@ -165,16 +167,16 @@ fn what_ends_slow_start_decides_what_is_lost() {
         let file = file(&congestion, &set);
         file.flows[0].retransmissions as f64 * 1500.0 / (20e6 / 8.0 * 0.6004)
     };
-    // In products of the link's rate and round-trip time. The queue holds one: doubling goes on for the
-    // two round trips that a full path takes until the first loss is reported.
+    // In products of the link's rate and round-trip time. The queue holds one: doubling continues
+    // for the two round trips that a full path takes until the first loss is reported.
     let classic = lost("classic");
     assert!((1.8..2.2).contains(&classic), "{classic} products are lost");
-    // SEARCH compares over windows of 3.5 round trips: the loss comes first.
+    // SEARCH compares windows of 3.5 round trips: the loss happens before.
     assert_eq!(lost("search"), classic);
-    // A rise that is met with growth by a quarter per round instead of by all of it.
+    // A rise of the round trip slows growth to a quarter per round.
     let slower = lost("hystart++");
     assert!(slower > 0.0 && slower < classic / 2.0, "{slower} to {classic}");
-    // And one that ends it at once.
+    // A rise ends slow start at once.
     assert_eq!(lost("hystart"), 0.0);
 }
 
@@ -224,11 +226,13 @@ fn xcp_shares_evenly_between_round_trips_and_keeps_the_queue_short() {
     assert!((0.8..1.1).contains(&ratio), "near has {ratio} of its share");
     let ratio = far.bytes.get() as f64 / (8.0 * 2.41e6 + shared);
     assert!((0.8..1.05).contains(&ratio), "far has {ratio} of its share");
-    // What routers give out in an interval, 0.4 of what is spare and 0.1 of what comes, leaves in one
-    // burst where senders do not pace: half of the 625 kB that the longer path holds.
+    // In an interval, routers distribute 0.4 of the spare bandwidth and 0.1 of the arriving
+    // traffic. Senders that do not pace send that as one burst: half of the 625 kB that the longer
+    // path holds.
     assert!(queue_max(&record) <= 312_500 + 2 * 1500, "{}", queue_max(&record));
-    // Paced and alone, the law itself is seen. With what is measured half an interval old, a round trip and
-    // a half until an answer is felt, its fluid overshoots by a queue of 0.27 products.
+    // Paced and alone, the flow follows the control law itself. The measurement is half an interval
+    // old, and a response takes effect after one and a half round trips, so the fluid model
+    // overshoots by a queue of 0.27 products.
     let paced = XCP.replace("\"xcp\"", "{ algorithm = \"xcp\", pacing = true }");
     let alone = [&set[..], &["run=[\"far\"]"]].concat();
     let record = quick(&paced, &alone);
@@ -264,10 +268,10 @@ fn dvegas_with_reports_of_its_terminals_queue_never_fills_it() {
     let (deaf, ..) = run("dvegas");
     assert!(deaf > 0, "slow start overruns a queue that nobody tells of");
     let (dropped, queue, bytes) = run("{ algorithm = \"dvegas\", queue_feedback = true }");
-    // The first round that ends with a segment too many waiting is the last of slow start.
+    // Slow start ends with the first round after which a segment too many waits.
     assert_eq!(dropped, 0);
     assert!(queue < product, "{queue}");
-    // 8.5 of ten seconds: slow start takes seven round trips from ten segments on.
+    // 8.5 of ten seconds: slow start takes seven round trips, starting from ten segments.
     assert!(bytes > Bytes::new(17_000_000), "{bytes}");
 }
 

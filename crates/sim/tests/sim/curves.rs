@@ -85,7 +85,7 @@ fn what_is_outstanding_is_more_than_what_is_in_flight_where_packets_are_lost() {
     let pairs = || outstanding.value.iter().zip(&in_flight.value);
     let samples = outstanding.value.len();
     assert!(pairs().all(|(outstanding, in_flight)| outstanding >= in_flight));
-    // What is lost or has arrived behind a hole is not in flight, and nobody has acknowledged it yet.
+    // Data that was lost, or has arrived behind a hole, is not in flight and not acknowledged yet.
     let apart = pairs().filter(|(outstanding, in_flight)| outstanding > in_flight).count();
     assert!(apart * 20 > samples, "{apart} of {samples}");
     let mean = outstanding.value.iter().sum::<f64>() / samples as f64 / 1e3;
@@ -95,7 +95,7 @@ fn what_is_outstanding_is_more_than_what_is_in_flight_where_packets_are_lost() {
     assert!(outstanding.value.iter().any(|value| *value >= most - 1e-6), "{most}");
 }
 
-/// The leg that a proxy sends on over time, beside that of the transfer's own sender.
+/// The curves of the leg on which a proxy sends, and those of the transfer's own sender.
 #[test]
 fn each_leg_of_a_proxy_has_curves_of_its_own() {
     let record = record_of(PROXY, "flows = 2\n[links.satellite.down]\nloss = 0.01\n");
@@ -120,14 +120,14 @@ fn each_leg_of_a_proxy_has_curves_of_its_own() {
     assert!(server < 500.0, "{server} ms between server and gateway");
 }
 
-/// Beside cross traffic through the same proxy: what the record has of a leg is of transfers alone.
+/// With cross traffic through the same proxy: the record's counts of a leg are of transfers alone.
 #[test]
 fn the_window_over_a_link_is_that_of_whoever_sends_over_it() {
     let others =
         "[traffic.others]\nkind = \"bulk\"\nfrom = \"server\"\nto = \"client\"\nflows = 3\n";
     let record = record_of(PROXY, others);
     let leg = record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg");
-    // The run ends before the last acknowledgements have come back.
+    // The run ends before the last acknowledgements have arrived.
     assert!(leg.connections == 1 && leg.bytes <= record.transfers[0].bytes, "{leg:?}");
     let mean = |quantity: &str, place: &str| {
         let of = |it: &&Series| it.quantity == quantity && it.place == place;

@@ -1,10 +1,12 @@
-//! What a pair with a tunnel has accepted and not delivered, and that it costs no goodput to hold no more.
+//! How much a pair with a tunnel has accepted and not delivered, and that holding no more costs no
+//! goodput.
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::TransferResult;
 use midhop_sim::{Options, run};
 
-/// The sender's own queue is small, so that what comes after it has stopped was with the pair.
+/// The sender's own queue is small, so that data which arrives after it has stopped was held by the
+/// pair.
 const UPLOAD: &str = r#"
 title = "An upload through a tunnel"
 duration = "120 s"
@@ -46,8 +48,9 @@ fn uploaded(set: &[&str]) -> TransferResult {
     transfer
 }
 
-/// Whatever the rate: two products and a second of a flow's share, which takes two round trips and a second, is all
-/// that is delivered after its sender has stopped. Then the last bytes arrive and are acknowledged.
+/// At any rate, no more than two products and a second of a flow's share is delivered after its
+/// sender has stopped, which takes two round trips and a second. Then the last bytes arrive and are
+/// acknowledged.
 #[test]
 fn what_was_accepted_is_delivered_within_two_products_and_a_second() {
     for (rate, configured) in [("1 Mbit/s", "0.95 Mbit/s"), ("8 Mbit/s", "7.6 Mbit/s")] {

@@ -1,4 +1,5 @@
-//! Marks of congestion through agents that thin acknowledgements: each is echoed in time and answered.
+//! Congestion marks through agents that thin acknowledgements: each mark is echoed in time and
+//! answered.
 
 use crate::scenes::{FILE, plan};
 use midhop_sim::agent::{Actions, Agent};
@@ -9,8 +10,8 @@ use midhop_units::{Duration, Instant};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// One flow's marks, as a receiver of RFC 3168 §6.1.3 takes them: from the first that it must echo until
-/// the sender announces that it has reduced its window.
+/// One flow's marks, as a receiver by RFC 3168 §6.1.3 handles them: from the first mark, which it
+/// must echo, until the sender reports that it has reduced its window.
 #[derive(Debug, Default)]
 struct Book {
     open: Option<Echo>,
@@ -20,13 +21,13 @@ struct Book {
 #[derive(Debug, Clone, Copy)]
 struct Echo {
     marked: Instant,
-    /// The acknowledgment number of the first that echoed it.
+    /// The acknowledgment number of the first echo.
     first: Option<u32>,
     /// When the sender received an echo of it.
     received: Option<Instant>,
 }
 
-/// Writes the book where it stands and lets everything pass.
+/// Records the marks at its node and forwards everything.
 #[derive(Debug)]
 struct Witness {
     at_receiver: bool,
@@ -89,7 +90,7 @@ rebuild = "2896 B"
 links = ["satellite"]
 "#;
 
-/// What the segments of a file of 20 MB report of its marks, over a wide link that marks and a narrow way back.
+/// The echoes of marks in a file of 20 MB, over a wide link that marks and a narrow return link.
 fn echoes(terminal: &str, gateway: &str) -> Vec<Echo> {
     let set = [
         "tcp.ecn=true",
@@ -128,8 +129,8 @@ const CABLES: Duration = Duration::from_us(35_300);
 
 #[test]
 fn an_echo_waits_for_no_more_than_a_few_others() {
-    // Before an echo there wait at most the acknowledgement that is being sent, the last echo of an earlier
-    // mark and one without behind that; its own time comes on top.
+    // At most three acknowledgements wait before an echo: the one that is being sent, the last echo
+    // of an earlier mark, and one without an echo behind that. The echo's own time is added.
     let most = CABLES + SLOT + SLOT + SLOT + SLOT;
     for (terminal, gateway) in [("[\"thin\"]", "[]"), ("[\"thin\"]", "[\"even\"]")] {
         for echo in echoes(terminal, gateway) {
@@ -142,8 +143,8 @@ fn an_echo_waits_for_no_more_than_a_few_others() {
 
 #[test]
 fn decimation_leaves_out_no_first_echo() {
-    // One in four of 417 acknowledgements a second are 104, of which the narrow link carries 144; beyond
-    // that come the first of each kind, and what was held before it.
+    // One in four of 417 acknowledgements a second are 104, of which the narrow link can carry 144.
+    // The first of each kind, and what was held before it, are added.
     let most = CABLES + SLOT + SLOT + SLOT + SLOT;
     for echo in echoes("[\"few\"]", "[]") {
         let received = echo.received.expect("the sender reduced its window for it");

@@ -1,11 +1,11 @@
-//! Runs at the edges: what ends late, starts late, waits for ever or takes no time.
+//! Runs at the limits: flows that end late, start late, wait for ever or take no time.
 
 use midhop_experiment::record::Record;
 use midhop_experiment::{Plan, Scenario};
 use midhop_sim::{Options, RunError, run};
 use midhop_units::Duration;
 
-/// Two hosts and a proxy between them; `more` says what is sent.
+/// Two hosts and a proxy between them; `more` configures what is sent.
 const SPLIT: &str = r#"
 title = "a proxy"
 duration = "60 s"
@@ -64,7 +64,7 @@ fn a_transfer_of_which_nothing_has_arrived_is_no_fault_of_physics() {
 
 #[test]
 fn no_curve_of_a_link_is_above_its_rate() {
-    // The run ends at a moment at which samples are taken anyway.
+    // The run ends at a sampling time.
     let text = "rate = \"12 Mbit/s\"\ndelay = \"9 ms\"\n[traffic.steady]\nkind = \"constant\"\n\
                 from = \"server\"\nto = \"client\"\nrate = \"1.2 Mbit/s\"\n";
     let record = run_of(&plan(&(CABLE.to_owned() + text)));
@@ -77,7 +77,7 @@ fn no_curve_of_a_link_is_above_its_rate() {
 
 #[test]
 fn a_proxy_counts_flows_that_live_and_not_those_that_wait_for_late_segments() {
-    // About two flows at once, and the wait takes a minute.
+    // About two flows at once; the wait is a minute.
     let text = "[peps.p]\nlimits.flows = 20\n[traffic.files]\nkind = \"arrivals\"\n\
                 from = \"server\"\nto = \"client\"\nper_second = 5.0\nbytes = \"20 kB\"\n";
     let record = run_of(&plan(&(SPLIT.to_owned() + text)));
@@ -125,7 +125,7 @@ fn no_round_trip_is_shorter_than_the_path() {
 
 #[test]
 fn what_has_arrived_is_reported_though_the_sender_gave_up() {
-    // The outage is longer than a sender waits; another transfer keeps the run alive.
+    // The outage is longer than a sender waits; another transfer keeps the run going.
     let text = "[nodes]\na = {}\nb = {}\nc = {}\n[links.l]\nbetween = [\"a\", \"b\"]\n\
                 rate = \"2 Mbit/s\"\ndelay = \"50 ms\"\n\
                 outages = [{ start = \"3 s\", length = \"2000 s\", hold = true }]\n\

@@ -1,4 +1,4 @@
-//! Long flows against the formulas that were published for them: the cells of `make formulas` that take
+//! Long flows compared with published formulas: the cells of `make formulas` that take only
 //! seconds. The bands are those of the formulas ([`Law::band`]).
 //!
 //! [`Law::band`]: midhop_experiment::law::Law::band
@@ -9,7 +9,7 @@ use midhop_sim::{Options, run};
 
 const SCENARIO: &str = include_str!("../../../../scenarios/formulas.toml");
 
-/// A cell of the scenario with fewer bytes; one seed, so that what comes out is always the same.
+/// A cell of the scenario with fewer bytes, and one seed, so that the result is always the same.
 fn plan(congestion: &str, loss: &str, rtt: &str, bytes: &str) -> Plan {
     let mut scenario = Scenario::parse("formulas.toml", SCENARIO).expect("a scenario");
     let bytes = format!("transfers.flow.bytes={bytes}");
@@ -43,8 +43,8 @@ fn reno_agrees_with_padhye() {
     agrees(Law::Padhye, "newreno", "1 %", "250ms", "150 MB");
 }
 
-/// No packet is reordered here and none is late, so what is sent again beyond what was lost is a fault;
-/// only what a timeout gives up is sent again whole.
+/// No packet is reordered or late here, so any retransmission of data that was not lost is a fault.
+/// Only a timeout retransmits everything that it gives up.
 #[test]
 fn reno_without_sack_sends_again_what_was_lost() {
     for rtt in ["50ms", "250ms", "600ms"] {
@@ -64,7 +64,7 @@ fn reno_agrees_with_mathis() {
 
 #[test]
 fn cubic_agrees_with_its_response() {
-    // Reno's window below, its own above.
+    // Reno's window at small windows, CUBIC's own above.
     agrees(Law::Cubic, "cubic", "1 %", "50ms", "150 MB");
     agrees(Law::Cubic, "cubic", "1 %", "600ms", "150 MB");
 }
@@ -75,8 +75,9 @@ fn hybla_agrees_with_its_law_where_recoveries_stand_apart() {
     agrees(Law::Hybla, "hybla", "0.1 %", "250ms", "600 MB");
 }
 
-/// A loss and more in each window: the next recovery begins as one ends, and no window grows in either. Kernels do
-/// the same: 4.8 Mbit/s at 250 ms and 3.7 at 600 ms, where the formula, which knows no recovery, has 5.7 for both.
+/// With more than one loss in each window, the next recovery begins as one ends, and no window
+/// grows in either. Kernels do the same: 4.8 Mbit/s at 250 ms and 3.7 at 600 ms. The formula does
+/// not model recovery and has 5.7 for both.
 #[test]
 fn hybla_that_is_always_in_recovery_is_where_kernels_have_it() {
     for (rtt, kernels) in [("250ms", 4.78), ("600ms", 3.71)] {

@@ -1,4 +1,4 @@
-//! Handovers: what becomes of the flows of a proxy whose node is left.
+//! Handovers: what happens to the flows of a proxy whose node is left.
 
 use midhop_experiment::handovers::HandoversResult;
 use midhop_experiment::record::Record;
@@ -33,7 +33,7 @@ fn handovers(record: &Record) -> &HandoversResult {
     record.handovers.as_ref().expect("there were some")
 }
 
-/// One flow of 4 MB, which the handover at 1 s meets.
+/// One flow of 4 MB, with the handover at 1 s while it runs.
 const ONE: [&str; 6] = [
     "transfers.file.flows=1",
     "transfers.file.bytes=4 MB",
@@ -56,7 +56,7 @@ fn a_flow_moves_with_all_its_bytes() {
     assert_eq!(transfer.flows.len(), 1, "nothing began again");
     let result = handovers(&record);
     assert_eq!((result.count, result.flows_moved, result.flows_reset), (1, 1, 0), "{result:?}");
-    // The state of one flow is there after the link's delay and little more.
+    // The state of one flow arrives after the link's delay and little more.
     assert!(result.freeze.max > Duration::from_us(8500), "{result:?}");
     assert!(result.freeze.max < Duration::from_ms(12), "{result:?}");
     assert!(result.state_frozen_bytes < result.state_bytes, "{result:?}");
@@ -68,7 +68,7 @@ fn a_flow_moves_with_all_its_bytes() {
     assert_eq!(counts("sat-b")["flows-moved-in"], 1);
 }
 
-/// The next of a row of numbers that look drawn.
+/// The next of a sequence of pseudo-random numbers.
 fn draw(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % below
@@ -79,7 +79,8 @@ fn no_byte_is_lost_or_doubled_whatever_the_moment() {
     let mut state = 7;
     let (mut moved, mut ended_before) = (0, 0);
     for round in 0..60 {
-        // Files of 40 kB to 1 MB: handovers meet handshakes, full buffers, ends of one direction, and flows that have ended.
+        // Files of 40 kB to 1 MB, so that handovers happen during handshakes, with full buffers,
+        // after one direction has ended, and after flows have ended.
         let bytes = 40_000 + draw(&mut state, 960_000);
         let at = 50 + draw(&mut state, 1200);
         let announced = draw(&mut state, 3) * at / 4;
@@ -102,7 +103,8 @@ fn no_byte_is_lost_or_doubled_whatever_the_moment() {
             format!("handovers.0.announced={announced} ms"),
             format!("handovers.0.over={over}"),
             format!("handovers.0.outage={} ms", draw(&mut state, 120)),
-            // The satellite turns back soon: flows move again, perhaps while they still do.
+            // The handover back follows soon: flows move again, perhaps while they are still in
+            // transit.
             format!("handovers.1.at={} ms", at + 100 + draw(&mut state, 2000)),
             "handovers.1.announced=0 s".to_owned(),
             format!("handovers.1.over={over}"),
@@ -119,7 +121,8 @@ fn no_byte_is_lost_or_doubled_whatever_the_moment() {
         let flows = transfer.flows.iter().filter(|flow| flow.error.is_none());
         assert!(flows.clone().count() > 0, "{set:?}: {transfer:?}");
         let result = handovers(&record);
-        // Only what was still shaking hands began again; a client whose SYN waits sends it again.
+        // Only connections in their handshake were restarted; a client whose SYN waits retransmits
+        // it.
         let restarts = u64::from(transfer.restarts.count);
         assert!(restarts <= result.flows_reset, "{set:?}: {restarts} of {result:?}");
         moved += result.flows_moved;
@@ -146,7 +149,7 @@ fn flows_that_stay_behind_go_on_there_and_new_ones_begin_at_the_other() {
     assert_eq!((result.flows_chained, result.flows_moved, result.flows_reset), (1, 0, 0));
     let down = record.links.iter().find(|it| it.name == "isl" && it.direction == "up");
     assert!(down.is_some_and(|it| it.bytes_out > 1_000_000), "{down:?}");
-    // Those of a page that begin later begin at the other.
+    // Connections of a page that begin later begin at the other proxy.
     let page = record_of_page(&["setup=anchored"]);
     let counts = |node: &str| {
         let node = page.nodes.iter().find(|it| it.node == node).expect("a node");
@@ -204,7 +207,7 @@ fn a_reset_asks_for_the_rest_or_for_all() {
         assert_eq!(transfer.restarts.count, 1);
         assert_eq!(transfer.restarts.discarded > Bytes::ZERO, discards);
         assert_eq!(handovers(record).flows_reset, 1);
-        // A tenth of a second until it begins again, and the outage.
+        // A tenth of a second until the restart, and the outage.
         assert!(handovers(record).stall_max > Some(Duration::from_ms(150)));
     }
     assert!(rest.transfers[0].took < all.transfers[0].took);
@@ -250,7 +253,7 @@ fn state_that_was_copied_before_is_not_waited_for() {
 
 #[test]
 fn a_flow_that_both_split_is_reset_and_the_run_is_not_valid() {
-    // The way from one satellite leads over the other.
+    // The path from one satellite leads over the other.
     let set = ["setup=moved", "links.feeder-a.between=[\"terminal\", \"gateway\"]"];
     let text =
         EXAMPLE.replace("between = [\"sat-a\", \"gateway\"]", "between = [\"sat-b\", \"gateway\"]");
@@ -265,7 +268,8 @@ fn a_flow_that_both_split_is_reset_and_the_run_is_not_valid() {
 
 #[test]
 fn flows_that_move_again_and_again_end_as_their_ends_ended_them() {
-    // Each of 12 connections meets some handovers: in its handshake, its data, or between its two FINs.
+    // Several handovers happen during each of 12 connections: in its handshake, in its data, or
+    // between its two FINs.
     let page = record_of_page(&[
         "setup=moved",
         "transfers.file.parallel=2",
@@ -285,7 +289,7 @@ fn flows_that_move_again_and_again_end_as_their_ends_ended_them() {
     assert_eq!(sum("flows-moved-in"), result.flows_moved);
     assert_eq!(sum("flows-moved-out"), result.flows_moved);
     assert_eq!(sum("flows-reset"), result.flows_reset, "only what was shaking hands was reset");
-    // The last ones have not ended when the run does.
+    // The last flows have not ended at the end of the run.
     let ended = sum("flows-ended") + result.flows_reset;
     assert!((10..=sum("flows")).contains(&ended), "{:?} {result:?}", page.nodes);
     assert_eq!(page.transfers[0].bytes, Bytes::new(12 * 300_000));

@@ -1,4 +1,4 @@
-//! The limit of a link that varies is what a flood of datagrams finds it to carry.
+//! The limit of a link whose rate varies is the rate at which a flood of datagrams passes it.
 
 use crate::scenes::plan;
 use midhop_experiment::Plan;
@@ -6,7 +6,8 @@ use midhop_experiment::record::Record;
 use midhop_sim::{Options, run};
 use midhop_units::Duration;
 
-/// Datagrams at three times the rate from the start on, and something that keeps the run going for 40 s.
+/// Datagrams at three times the rate from the start on, and a transfer that keeps the run going for
+/// 40 s.
 const FLOOD: &str = "[traffic.flood]\nkind = \"constant\"\nfrom = \"server\"\nto = \"client\"\nrate = \"80 Mbit/s\"\n\
      [transfers.last]\nfrom = \"server\"\nto = \"client\"\nbytes = \"1 B\"\nopens = \"from\"\nstart = \"40 s\"\n";
 /// Payload of TCP over packet.
@@ -18,7 +19,7 @@ fn simulated(plan: &Plan) -> Record {
     record
 }
 
-/// What reached the client of what the path could carry, counted as TCP would count it.
+/// The part of the path's limit that reached the client, counted as TCP counts payload.
 fn flooded(set: &[&str]) -> f64 {
     let plan = plan(FLOOD, set);
     let record = simulated(&plan);
@@ -70,7 +71,8 @@ fn two_links_that_vary_carry_what_both_together_do() {
     let share = flooded(&[
         "links.satellite.reconfiguration={ every = \"1 s\", rate_sigma = 0.5 }",
         "links.internet.rate={ trace = [[\"0 s\", \"15 Mbit/s\"], [\"2 s\", \"40 Mbit/s\"]], repeat = \"4 s\" }",
-        // What waits before the second is not dropped: a fluid waits as long as it must.
+        // The queue before the second link drops nothing: in a fluid model, data waits as long as
+        // it must.
         "links.satellite.queue=64 MB",
         "links.internet.queue=64 MB",
     ]);
@@ -116,7 +118,7 @@ fn a_transfer_stands_beside_what_its_own_run_drew() {
         );
     }
     assert_ne!(limits[0], limits[1], "each seed has draws of its own");
-    // Where nothing varies, a record has no word of it.
+    // Where nothing varies, the record does not mention it.
     let constant = simulated(&plan(timed, &[])).to_json().expect("a record has a form");
     assert!(!constant.contains("drawn_bytes") && !constant.contains("capacity_bytes"));
 }

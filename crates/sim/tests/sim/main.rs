@@ -1,6 +1,6 @@
-//! Simulated networks: what runs in them, and what comes out.
+//! Simulated networks: their runs and results.
 //!
-//! The allocator counts for each thread, so that `allocation` may stand beside the others.
+//! The allocator counts per thread, so that `allocation` can run in parallel with other tests.
 
 mod scenes;
 

@@ -1,4 +1,4 @@
-//! Proxies that are naive on purpose, and transfers that begin again what they break.
+//! Proxies that are naive on purpose, and transfers that restart what such proxies break.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::record::{NodeResult, Record, TransferResult};
@@ -9,7 +9,7 @@ const BOX: &str = "[naive.box]\nbuffer = \"800 kB\"\n";
 
 fn record(more: &str, set: &[&str]) -> Record {
     let set = [&["nodes.gateway.pep=box"], set].concat();
-    // Every check after every event: only where it is short.
+    // Every check after every event, but only in short runs.
     let checking = set.contains(&"transfers.file.restarts=3");
     let options = Options { checking, ..Options::default() };
     let result = run(&plan(&format!("{FILE}{BOX}{more}"), &set), &options);
@@ -46,11 +46,11 @@ fn who_holds_the_most_is_reset_and_nobody_else() {
 
 #[test]
 fn a_small_window_keeps_a_far_source_from_filling_the_store() {
-    // 1.6 Mbit/s: less than the link carries, however small the store.
+    // 1.6 Mbit/s: less than the link carries, at any size of the store.
     let set = ["naive.box.legs.internet.window=20000 B", "links.internet.delay=50 ms"];
     let far = record("", &[&set[..], &["naive.box.buffer=150 kB"]].concat());
     assert_eq!(overflows(&far), 0);
-    // Whole segments, of which up to two are acknowledged together and not read yet.
+    // Whole segments, of which up to two are acknowledged together and not yet read.
     let law_s = |window: f64| 2e6 / window * 0.1;
     let took = transfer(&far, "file").took.as_s_f64();
     assert!(took > law_s(20_000.0) && took < law_s(20_000.0 - 3.0 * 1448.0) + 0.5, "{took} s");
@@ -58,7 +58,7 @@ fn a_small_window_keeps_a_far_source_from_filling_the_store() {
 
 #[test]
 fn what_was_reset_begins_again_and_arrives_whole() {
-    // Two at a time are too many, one after the other is fine.
+    // Two at a time are too many; one after the other works.
     let set = [
         "transfers.file.bytes=1 MB",
         "transfers.file.flows=2",
@@ -81,7 +81,7 @@ fn what_was_reset_begins_again_and_arrives_whole() {
     assert!(file.restarts.discarded > Bytes::ZERO);
     let pause = file.flows[again].start - file.flows[broken].end;
     assert!(pause >= Duration::from_s(2) && pause < Duration::from_ms(2500), "{pause}");
-    // What was thrown away had been carried.
+    // The discarded data had crossed the link.
     let down = record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
     let carried = down.expect("the link").bytes_out;
     assert!(carried > file.bytes.get() + file.restarts.discarded.get());
@@ -119,7 +119,8 @@ fn a_timer_without_acknowledgements_of_parts_sends_again_what_was_not_lost() {
     assert!(by_timer > 3 * as_linux, "{by_timer} against {as_linux}");
 }
 
-/// A page of two objects over one connection, a proxy that holds little of each flow, and how long it takes.
+/// How long a page of two objects over one connection takes, with a proxy that holds little of each
+/// flow.
 fn page_s(set: &[&str]) -> f64 {
     let page = "holds = \"each\"\n[transfers.page]\nfrom = \"server\"\nto = \"client\"\n\
                 objects = [\"20 kB\", \"200 kB\"]\n";
@@ -132,7 +133,8 @@ fn page_s(set: &[&str]) -> f64 {
 
 #[test]
 fn who_holds_little_of_each_flow_stops_reading_and_resets_nobody() {
-    // 20 MB out of a link of 1 Gbit/s into one of 20 Mbit/s: 8 s, with two pages between both.
+    // 20 MB from a link of 1 Gbit/s into one of 20 Mbit/s: 8 s, with two pages of memory between
+    // both.
     let set = ["naive.box.holds=each", "naive.box.buffer=8 KiB", "transfers.file.bytes=20 MB"];
     let record = record("", &set);
     let file = transfer(&record, "file");
@@ -145,10 +147,12 @@ fn who_holds_little_of_each_flow_stops_reading_and_resets_nobody() {
 fn an_early_answer_saves_nothing_and_a_cork_costs_200_ms_a_request() {
     let plain = page_s(&[]);
     let early = page_s(&["naive.box.accept=early"]);
-    // It connects when it has accepted: one handshake comes after the other, whichever is first.
+    // The proxy connects after it has accepted: the two handshakes follow each other in either
+    // order.
     assert!((plain - early).abs() < 0.002, "{plain} and {early} s");
     let corked = page_s(&["naive.box.cork=true"]);
-    // Two requests that fill no segment; what answers them is sent by a connection that was accepted.
+    // Two requests that do not fill a segment. The responses leave over an accepted connection,
+    // which has no cork.
     assert!((corked - plain - 0.4).abs() < 0.02, "{plain} and {corked} s");
 }
 
@@ -169,12 +173,13 @@ fn what_is_stored_and_forwarded_crosses_one_leg_after_the_other() {
     };
     let streamed = file(&["naive.box.buffer=8 MB"]);
     let stored = file(&["naive.box.buffer=8 MB", "naive.box.forwards=bundles"]);
-    // And the second begins slowly.
+    // And the second leg begins in slow start.
     assert!((2.0..2.7).contains(&(stored - streamed)), "{streamed} and {stored} s");
-    // Bundles of 1 MB: the second leg begins with the second while the third crosses the first.
+    // Bundles of 1 MB: the second leg sends one bundle while the first leg receives the next.
     let small = file(&["naive.box.buffer=1 MB", "naive.box.forwards=bundles"]);
     assert!((0.3..0.7).contains(&(small - streamed)), "{streamed} and {small} s");
-    // Nobody ends its side after a request: silence ends it, twice, and what answers the first.
+    // Neither end closes its direction after a request: silence completes a bundle, for the two
+    // requests and for the first response.
     let page = page_s(&["naive.box.buffer=1 MB", "naive.box.forwards=bundles"]);
     let plain = page_s(&["naive.box.buffer=1 MB"]);
     assert!((0.6..1.2).contains(&(page - plain)), "{plain} and {page} s");
@@ -189,7 +194,7 @@ fn a_congestion_control_of_what_is_dialled_does_not_send_a_download() {
         transfer(&record, "file").took.as_s_f64()
     };
     let (all, dialled) = (of(&[]), of(&["naive.box.dialled=true"]));
-    // Hybla takes 50 ms for 25: over a loss in a hundred it has more than CUBIC.
+    // Hybla treats 25 ms as 50 ms: with a loss of one in a hundred it is faster than CUBIC.
     assert!(dialled > 1.1 * all, "{all} and {dialled} s");
 }
 

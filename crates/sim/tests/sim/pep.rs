@@ -85,7 +85,7 @@ fn a_proxy_at_the_gateway_beats_end_to_end_over_a_lossy_geostationary_link() {
 
 #[test]
 fn a_far_source_gets_a_window_per_round_trip() {
-    // The buffer on the leg of the server bounds what it may have in flight: half of it is offered.
+    // The buffer on the server's leg limits its data in flight: half of it is offered.
     for (rtt_ms, buffer) in [(200.0, 256_u64 << 10), (300.0, 512 << 10), (100.0, 128 << 10)] {
         let set = [
             "nodes.gateway.pep=gw",
@@ -146,13 +146,14 @@ fn satellite(record: &Record) -> &LinkResult {
     down.expect("the link")
 }
 
-/// Until the first byte comes: the SYN and its answer, the request, and the way of the data.
+/// Time to the first byte: the SYN and its answer, the request, and the delay of the data.
 const FIRST_BYTE_S: f64 = 2.0 * 0.6004;
 
 #[test]
 fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
-    // Of the 260 segments that a flow has in its last round, 2.6 are lost at 1 %, and one of their repairs
-    // in one flow of forty; at 5 % 13 are lost, and one of their repairs in every second flow.
+    // In its last round, a flow has 260 segments. At 1 %, 2.6 of them are lost, and a
+    // retransmission is lost in one flow of forty. At 5 %, 13 are lost, and a retransmission in
+    // every second flow.
     for (congestion, loss, repairs) in [
         ("known-rate", 0.0, 1.0),
         ("known-rate", 0.01, 1.0),
@@ -168,12 +169,14 @@ fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
         let ideal_s = 24e6 * 8.0 / (20e6 * 1448.0 / 1500.0 * (1.0 - loss)) + FIRST_BYTE_S;
         let mut ends: Vec<_> = record.transfers[0].flows.iter().map(|flow| flow.end).collect();
         ends.sort_unstable();
-        // One flow may lose its very last segment and wait for a probe; the others end together.
+        // One flow may lose its last segment and wait for a tail loss probe; the others end
+        // together.
         let end_s = ends[2].as_s_f64();
-        // A repair takes a round trip and the quarter of one that RACK waits for what is late.
+        // A repair takes a round trip, and the quarter of one for which RACK waits for reordered
+        // segments.
         let late_s = (0.25 + 1.25 * repairs) * 0.6;
         assert!(end_s < ideal_s + late_s, "{congestion}, {loss}: {ends:?} of {ideal_s} s");
-        // The first ten segments of each flow leave at once, as Linux' fq lets them.
+        // The first ten segments of each flow leave at once, as in Linux' fq.
         let queue = satellite(&record).queue_bytes_max;
         assert!(queue <= 4 * 10 * 1500, "{congestion}, {loss}: a queue of {queue} bytes");
     }
@@ -182,7 +185,7 @@ fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
 #[test]
 fn an_open_loop_fills_what_carries_less_than_was_configured_and_loses_the_rest() {
     let congestion = "{ algorithm = \"known-rate\", open_loop = true }";
-    // Buffers are all that bounds it: here they hold the whole file.
+    // Only buffers limit the rate: here they hold the whole file.
     let set = [
         "transfers.file.bytes=10 MB",
         "links.satellite.rate=10 Mbit/s",
@@ -192,8 +195,8 @@ fn an_open_loop_fills_what_carries_less_than_was_configured_and_loses_the_rest()
     let record = between_proxies(congestion, &set);
     let leg = record.legs.iter().find(|leg| leg.node == "gateway" && leg.link == "satellite");
     let resent = leg.expect("the leg").retransmissions;
-    // Half of the 20 Mbit/s that its leg has find no room, of 6,907 segments and of those that come again; a loop that is
-    // closed sees it within a few round trips.
+    // Half of the leg's 20 Mbit/s do not fit, of 6,907 segments and their retransmissions. A closed
+    // loop detects that within a few round trips.
     assert!(resent > 4_000, "{resent} sent again");
     let closed = between_proxies("known-rate", &set);
     let leg = closed.legs.iter().find(|leg| leg.node == "gateway" && leg.link == "satellite");
@@ -210,8 +213,8 @@ fn a_table_at_a_leg_reaches_its_connections() {
          saved_rtt = \"580.4 ms\" }",
     );
     let jumped = took("{ algorithm = \"cubic\", opening = \"jump\", rate = \"18 Mbit/s\" }");
-    // 691 segments are seven flights from ten on, or ten, half of what was saved and the rest, or one;
-    // what is spread takes up to a round trip more.
+    // 691 segments are seven flights starting from ten; or three flights: ten, half of the saved
+    // window, and the rest; or one. Spreading a flight takes up to a round trip more.
     let rtt = Duration::from_ms(580);
     assert!(resumed + rtt * 2 < burst, "{resumed} to {burst}");
     assert!(jumped + rtt * 4 < burst, "{jumped} to {burst}");
@@ -223,8 +226,8 @@ fn xcp_runs_between_two_proxies_where_the_link_answers_it() {
     let record = between_proxies("xcp", &set);
     assert_eq!(satellite(&record).drops.values().sum::<u64>(), 0);
     let took = record.transfers[0].took.as_s_f64();
-    // 5 s at full rate. What is missing to it shrinks by 0.4 of itself per round trip, seen one late:
-    // 1 / 0.4 and 1 round trips are lost, from whatever window.
+    // 5 s at full rate. The missing part of the rate shrinks by a factor of 0.4 per round trip, one
+    // round trip late: 1 / 0.4 and 1 round trips are lost, from any first window.
     assert!(took < 5.0 + FIRST_BYTE_S + 3.5 * 0.6, "{took} s");
 }
 

@@ -1,4 +1,4 @@
-//! Losses on a user link behind a long way, and agents that repair them there.
+//! Losses on a user link behind a long path, and agents that repair them there.
 
 use crate::scenes::plan;
 use midhop_experiment::Plan;
@@ -10,7 +10,7 @@ use midhop_sim::repair::{DProxyNode, SnoopNode};
 use midhop_sim::{Options, run};
 use midhop_units::Bytes;
 
-/// The chain with a user link of 10 Mbit/s and 20 ms round trip behind 200 ms of cables; its queue
+/// A chain with a user link of 10 Mbit/s and 20 ms round trip behind 200 ms of cables; its queue
 /// holds one window of the whole path.
 const USER: [&str; 6] = [
     "run=[\"file\"]",
@@ -24,7 +24,7 @@ const USER: [&str; 6] = [
 const FILES: &str = "[transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"2 MB\"\n\
     [transfers.back]\nfrom = \"client\"\nto = \"server\"\nbytes = \"200 kB\"\n";
 
-/// Who stands at the user link: nobody, snoop before it, or a pair around it.
+/// The agents at the user link: none, snoop before it, or a pair around it.
 #[derive(Debug, Clone)]
 enum Cast {
     Nobody,
@@ -76,7 +76,7 @@ fn record(set: &[&[&str]]) -> Record {
     Cast::Nobody.run(set, false)
 }
 
-/// Goodput as a share of what the path allows; what has come by the end, where that is not all.
+/// Goodput as a share of the path's limit; for an incomplete file, that of the bytes that arrived.
 fn efficiency(record: &Record) -> f64 {
     let transfer = &record.transfers[0];
     transfer.goodput.mbit_per_s() / (10.0 * 1448.0 / 1500.0)
@@ -88,12 +88,12 @@ fn count(record: &Record, node: &str, what: &str) -> u64 {
     node.and_then(|node| node.counts.get(what)).copied().unwrap_or(0)
 }
 
-/// What must be left of the goodput that the path has without losses.
+/// The lower bound of the goodput, relative to the goodput without losses.
 ///
-/// The link carries each lost segment twice. While a repair is under way no acknowledgement comes by, and
-/// so a gap as long as the repair takes runs through the path. Of that the queue bridges what the repair
-/// itself waits in it; the lossy link's round trip and the three segments by which the loss shows are
-/// lost, at most once between two losses.
+/// The link carries each lost segment twice. During a repair no acknowledgement passes, so a gap of
+/// the repair's length runs through the path. The queue makes up for the part of it that the repair
+/// itself waits in the queue. The lossy link's round trip, and the three segments by which the loss
+/// is detected, are lost, at most once between two losses.
 fn left_after_repairs(loss: f64, rate_mbit: f64, round_trip_s: f64) -> f64 {
     let segment_s = 1500.0 * 8.0 / (rate_mbit * 1e6);
     let (between_s, stall_s) = (segment_s / loss, round_trip_s + 3.0 * segment_s);
@@ -121,24 +121,24 @@ fn snoop_hides_the_losses_of_a_short_user_link() {
                 let link =
                     record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
                 let lost = link.expect("there").drops["loss"];
-                // Each loss is repaired once, but for those of what the source itself sends again after the
-                // queue has overflowed; and a timer may be early. What comes of both is not derived: a fifth is
-                // what is taken for much.
+                // Each loss is repaired once, except for losses of segments that the source
+                // retransmits after the queue has overflowed; and a timer may fire early. The
+                // effect of both is not derived: a fifth is the tolerance.
                 assert!(resent >= lost * 8 / 10 && resent <= lost * 12 / 10, "{resent} of {lost}");
                 assert!(count(&record, "gateway", "acks-suppressed") > resent);
             }
             let set = [&loss[..], &congestion];
-            // Means of five runs deviate by 2 % of it, and that is allowed twice.
+            // Means of five runs deviate by 2 %; twice that is allowed.
             assert!(snooped >= 0.96 * bound, "{set:?}: {snooped} with snoop, {bound} wanted");
             assert!(snooped >= 3.0 * plain, "{set:?}: {snooped} with snoop, {plain} without");
         }
     }
 }
 
-/// The window of 400 kB is the source's buffer, half as much again as the path holds in 220 ms, and the
-/// queue takes all of it: nothing but the link's losses can cost time, and the arithmetic is that of
-/// [`left_after_repairs`] in either direction. Without the pair Mathis' law allows Reno 0.65 Mbit/s, less
-/// than a third of the 8 that are left.
+/// The window of 400 kB is limited by the source's buffer: one and a half times what the path holds
+/// in 220 ms. The queue can hold all of it, so only the link's losses can cost time, and the bound
+/// is [`left_after_repairs`] in either direction. Without the pair, Mathis' law allows Reno 0.65
+/// Mbit/s, less than a third of the 8 of the bound.
 #[test]
 fn the_pair_hides_them_in_both_directions() {
     for (from, to) in [("server", "client"), ("client", "server")] {
@@ -166,8 +166,8 @@ fn the_pair_hides_them_in_both_directions() {
         let link = record.links.iter().find(|it| it.name == "satellite" && it.direction == way);
         let drops = &link.expect("there").drops;
         assert_eq!(drops.get("queue"), None, "{drops:?}");
-        // No more than the last of the file leave no gap behind them, and each of the three requests that
-        // there may be for a gap has one answer.
+        // Losses at the very end of the file leave no gap behind them. Each gap has at most three
+        // requests, each with one answer.
         let (lost, resent) = (drops["loss"], count(&record, near, "segments-resent"));
         assert!((lost - 2..=3 * lost).contains(&resent), "{resent} of {lost}");
     }
@@ -175,7 +175,7 @@ fn the_pair_hides_them_in_both_directions() {
 
 #[test]
 fn without_losses_agents_change_nothing() {
-    // The queue overflows when slow start ends: what it drops is the source's to know.
+    // The queue overflows when slow start ends: these drops are left to the source.
     let small = ["links.satellite.queue=60 kB", "transfers.file.bytes=8 MB"];
     for congestion in ["reno", "cubic", "hybla-plus"] {
         let congestion = [&format!("transfers.file.congestion={congestion}")[..]];
@@ -193,8 +193,8 @@ fn without_losses_agents_change_nothing() {
         assert!(plain.complete && snooped.complete);
         assert_eq!(plain.flows[0].retransmissions, snooped.flows[0].retransmissions);
         assert_eq!(plain.goodput, snooped.goodput, "{congestion:?}");
-        // Congestion is reported to the source one round trip of the user link later: 20 of 220 ms, and hybla-plus has
-        // 0.908 of it for the 0.909 which that leaves.
+        // Congestion is reported to the source one round trip of the user link later, 20 of 220 ms.
+        // hybla-plus reaches 0.908 of the goodput; the delay allows 0.909.
         let paired =
             Cast::pair().run(&[&USER, &small, &congestion], false).transfers.swap_remove(0);
         let share = paired.goodput.mbit_per_s() / plain.goodput.mbit_per_s();
@@ -202,8 +202,9 @@ fn without_losses_agents_change_nothing() {
     }
 }
 
-/// BBR lets four segments out while it measures the shortest round trip. A source to which what has arrived was not reported
-/// takes it for under way, and waits for it: in one run of five until its timer ran, again and again.
+/// BBR allows four segments in flight while it measures the minimum round trip. If the source gets
+/// no report that data has arrived, it counts that data as in flight and waits: in one run of five
+/// until its timer fired, again and again.
 #[test]
 fn what_a_source_with_a_full_window_waits_for_is_reported_to_it() {
     let lossy = ["links.satellite.down.loss=1 %", "transfers.file.congestion=bbr"];
@@ -224,7 +225,8 @@ fn judging_pair() -> Cast {
     Cast::Pair(agents::DProxy { judges_queue: true, ..agents::DProxy::default() })
 }
 
-/// Where the agent does not see the queue behind it, it looks on until it knows that losses are not that queue's.
+/// An agent that does not see the queue behind it only observes until it is certain that losses
+/// have another cause.
 #[test]
 fn who_judges_the_queue_does_nothing_where_nothing_else_loses() {
     for queue in ["20 kB", "40 kB", "80 kB", "280 kB"] {
@@ -248,14 +250,16 @@ fn who_judges_the_queue_does_nothing_where_nothing_else_loses() {
                     [("gateway", "segments-resent"), ("terminal", "segments-held")]
                         .map(|(node, what)| count(&paired, node, what));
                 assert_eq!((resent, held), (0, 0), "{queue} {aqm} {congestion}");
-                // Its reports go back, where nothing waits: no segment is later for them.
+                // The pair's reports use the return direction, where no queue builds up: they delay
+                // no segment.
                 assert!((0.99..=1.01).contains(&share), "{queue} {aqm} {congestion}: {share}");
             }
         }
     }
 }
 
-/// The first file comes before the agent knows that the link loses, the second after.
+/// During the first file the agent does not know yet that the link is lossy; during the second it
+/// does.
 #[test]
 fn who_judges_the_queue_repairs_what_a_radio_loses() {
     let second = "[transfers.second]\nfrom = \"server\"\nto = \"client\"\nbytes = \"20 MB\"\nstart = \"100 s\"\n";
@@ -322,9 +326,10 @@ fn books_stay_in_order_while_everything_goes_wrong() {
 /// Runs over which a figure is a mean.
 const SEEDS: u32 = 5;
 
-/// Where the lossy link is the long part of the path, each repair takes nearly as long as the source's own
-/// would. The window is not reduced for it, but the source stands still meanwhile, and its slow start is
-/// as long as ever: a proxy that splits does without both. The figures are those of docs/agents.md.
+/// Where the lossy link is the long part of the path, each repair takes nearly as long as the
+/// source's own would. The window is not reduced, but the source pauses during the repair, and its
+/// slow start takes as long as before. A proxy that splits connections avoids both. The figures are
+/// those of docs/agents.md.
 #[test]
 fn on_a_geo_link_snoop_hides_the_loss_but_not_the_delay() {
     let geo = [

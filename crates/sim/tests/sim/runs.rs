@@ -1,4 +1,5 @@
-//! Whole runs: what comes out is complete, deterministic, accounted for, and no faster than physics.
+//! Whole runs: results are complete, deterministic, fully counted, and no faster than physics
+//! allows.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::record::Record;
@@ -152,10 +153,10 @@ fn every_kind_of_traffic_runs_to_its_stop() {
     let record = checked(text, &["duration=20 s"]);
     let of = |name: &str| record.traffic.iter().find(|it| it.name == name).expect(name);
     assert_eq!((of("a").flows, of("a").complete), (2, 2));
-    // What is under way when it stops arrives later, and no faster than the link carries it.
+    // Data in flight when the traffic stops arrives later, but no faster than the link carries it.
     assert!((8.0..19.4).contains(&of("a").goodput.mbit_per_s()), "{:?}", of("a"));
     assert!(of("b").complete > 10, "{:?}", of("b"));
-    // 4 a second for 20 s: 80, give or take four deviations.
+    // 4 a second for 20 s: 80, with a tolerance of four standard deviations.
     assert!((45..=115).contains(&of("d").flows), "{:?}", of("d"));
     assert!(of("d").complete + 5 > of("d").flows, "{:?}", of("d"));
     assert!(of("c").packets_sent > 1_000, "{:?}", of("c"));

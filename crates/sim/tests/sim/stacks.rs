@@ -1,4 +1,4 @@
-//! The TCP that hosts are given is the TCP that they speak: seen on the wire, in time, in the record.
+//! Hosts use the TCP settings of their plan: seen on the wire, in time and in the record.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::record::{PhaseTimes, Record};
@@ -14,7 +14,7 @@ fn checked(more: &str, set: &[&str]) -> Record {
     record
 }
 
-/// The mean size of what crosses the satellite towards the client, and how many packets go back.
+/// The mean size of packets over the satellite towards the client, and the number of packets back.
 fn downlink(record: &Record) -> (u64, u64) {
     let link = |way: &str| {
         let found = record.links.iter().find(|it| it.name == "satellite" && it.direction == way);
@@ -29,7 +29,7 @@ fn packets_have_the_size_that_is_asked_for() {
     let (small, _) = downlink(&checked(FILE, &["tcp.packet=1024 B"]));
     assert!((1_480..=1_500).contains(&usual), "{usual}");
     assert!((1_010..=1_024).contains(&small), "{small}");
-    // One end is enough: it announces it in its SYN.
+    // A setting at one end is enough: that end announces it in its SYN.
     let (small, _) = downlink(&checked(FILE, &["nodes.client.tcp={ packet = \"576 B\" }"]));
     assert!((570..=576).contains(&small), "{small}");
 }
@@ -77,11 +77,11 @@ fn a_host_that_remembers_ends_slow_start_where_the_last_connection_did() {
     let remembers = resent(&checked(&twice, &["tcp.threshold_cache=true"]));
     assert_eq!(remembers[0], forgets[0]);
     assert!(remembers[1] < forgets[1] / 10, "{remembers:?}");
-    // Another's memory is none: the client sends no data.
+    // A cache at the client has no effect, since it sends no data.
     let client = resent(&checked(&twice, &["nodes.client.tcp.threshold_cache=true"]));
     assert_eq!(client, forgets);
 
-    // A proxy's host remembers for its own legs.
+    // A proxy's host caches thresholds for its own legs.
     let legs = |set: &[&str]| {
         let record = checked(&twice, &[&["nodes.gateway.pep=gw"], set].concat());
         record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg").retransmissions
@@ -94,7 +94,7 @@ fn a_host_that_remembers_ends_slow_start_where_the_last_connection_did() {
 fn acknowledgements_are_as_rare_as_the_receiver_has_them() {
     let back = |delayed: &str| {
         let delayed = format!("tcp.delayed_ack={delayed}");
-        // Nothing is lost, so that nothing but the rule says when to acknowledge.
+        // No losses, so that only the rule decides when to acknowledge.
         let record = checked(FILE, &[&delayed, "links.satellite.queue=4 MB"]);
         downlink(&record).1
     };

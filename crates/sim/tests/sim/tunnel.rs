@@ -1,5 +1,5 @@
-//! Pairs and chains of proxies with tunnels between them, in virtual time: every byte arrives, the same every time, and a
-//! lossy link is filled.
+//! Pairs and chains of proxies with tunnels between them, in virtual time: every byte arrives,
+//! results repeat exactly, and a lossy link is filled.
 
 use crate::scenes::{FILE, plan};
 use midhop_experiment::Scenario;
@@ -90,7 +90,7 @@ fn a_client_that_waits_for_its_server_waits_a_round_trip_more() {
         record.transfers[0].took.as_s_f64()
     };
     let (early, after) = (first("near"), first("after"));
-    // What the server sends at once crosses what the client waits for, which is the link's round trip.
+    // The client that waits is answered one round trip of the link later.
     assert!((after - early - 0.05).abs() < 0.005, "{early} and {after} s");
 }
 

@@ -1,4 +1,5 @@
-//! Links whose rate changes, is not known or is configured wrong: what a tunnel's congestion control finds of it.
+//! Links whose rate changes, is unknown or is configured wrong: the goodput of a tunnel's
+//! congestion control on them.
 
 use midhop_experiment::record::LinkResult;
 use midhop_experiment::{Record, Scenario};
@@ -27,7 +28,7 @@ fn download(text: &str, cases: &[&str], seconds: u32) -> Record {
     record
 }
 
-/// The part of what was drawn that a download has in one case of a scenario.
+/// The goodput of a download in one case of a scenario, relative to the rate that was drawn.
 fn share_of(text: &str, cases: &[&str], seconds: u32) -> f64 {
     share_in(&download(text, cases, seconds))
 }
@@ -40,7 +41,7 @@ fn share(link: &str, setup: &str, seconds: u32) -> f64 {
     share_of(VARYING, &[&format!("link={link}"), &format!("setup={setup}")], seconds)
 }
 
-/// The default of a peer without a rate does not reach the bar.
+/// The default of a peer without a rate does not reach the bound.
 #[test]
 fn pulses_follow_a_rate_that_changes_and_bbr3_does_not() {
     for (link, seconds, bar) in [("drawn", 40, 0.88), ("steps", 40, 0.9)] {
@@ -50,7 +51,7 @@ fn pulses_follow_a_rate_that_changes_and_bbr3_does_not() {
     }
 }
 
-/// The start counts, in which the configured rate is sent at.
+/// The start counts, during which the sender uses the configured rate.
 #[test]
 fn a_rate_that_is_configured_wrong_is_a_hint_unless_it_is_strict() {
     let share = |configured: &str, setup: &str| {
@@ -66,7 +67,8 @@ fn a_rate_that_is_configured_wrong_is_a_hint_unless_it_is_strict() {
     assert!((0.4..0.52).contains(&strict), "it keeps to what is configured: {strict}");
 }
 
-/// A signal that falls by 6 dB within 6 s: what waits before the link is what was sent before the other end knew.
+/// A signal that falls by 6 dB within 6 s: the queue before the link holds what was sent before the
+/// other end received the report.
 #[test]
 fn a_pair_that_goes_by_its_modem_fills_no_queue_while_the_signal_fades() {
     let of = |setup: &str| {

@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 use std::time::Duration;
 
-/// A process and all that it has started, directly or not.
+/// A process and all its descendants.
 pub fn family(pid: u32) -> Result<Vec<u32>> {
     let mut members = vec![pid];
     let mut next = 0;
@@ -55,9 +55,9 @@ pub fn load_average() -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// Raises the number of open files as far as it goes and gives how many flows that carries: each is
-/// two descriptors, for the relay as for the load, which is both ends; some are kept for the rest,
-/// of which a relay has more.
+/// Raises the limit of open files to the hard limit, and gives the number of flows that fit. A flow
+/// takes two descriptors in the relay and two in this process, which is both client and server.
+/// Some descriptors are kept for other uses.
 pub fn raise_descriptor_limit() -> Result<u32> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;

@@ -24,7 +24,7 @@ pub struct Figures {
     pub down_cpu_s_per_gb: Option<f64>,
     /// Unit: processor seconds per GB. Less is better.
     pub up_cpu_s_per_gb: Option<f64>,
-    /// The same of one flow alone. Unit: Gbit/s. More is better.
+    /// The same for a single flow. Unit: Gbit/s. More is better.
     pub single_down_gbit_per_s: Option<f64>,
     /// Unit: Gbit/s. More is better.
     pub single_up_gbit_per_s: Option<f64>,
@@ -46,7 +46,8 @@ pub struct Figures {
     pub handshake_us: Option<f64>,
     /// Unit: bytes of user memory. Less is better.
     pub idle_flow_bytes: Option<f64>,
-    /// Connections of which nothing was received for 10 s, in all rounds. Those that were served are counted without them.
+    /// Connections that received nothing for 10 s, in all rounds. The connection figures count only
+    /// those that were served.
     pub stuck: u64,
 }
 
@@ -85,7 +86,7 @@ impl Figures {
         self.handshake_us = Some(handshake.as_secs_f64() * 1e6);
     }
 
-    /// Keeps the better of each figure, and all that was stuck.
+    /// Keeps the better of each figure, and adds up the stuck connections.
     pub fn keep_best(&mut self, other: &Self) {
         self.stuck += other.stuck;
         for row in ROWS {
@@ -128,7 +129,7 @@ struct Row {
     title: &'static str,
     decimals: usize,
     more_is_better: bool,
-    /// What a pair is to reach of the other pair's, at least or at most.
+    /// The bound for a pair's ratio to the other pair: a minimum or a maximum.
     goal: Option<f64>,
     value: fn(&Figures) -> Option<f64>,
     mut_value: fn(&mut Figures) -> &mut Option<f64>,
@@ -241,7 +242,7 @@ pub fn table(figures: &[(Relay, Figures)], ours: Relay) -> String {
     text
 }
 
-/// The same for machines.
+/// The same for programs, as JSON.
 pub fn json(figures: &[(Relay, Figures)], load: f64) -> Result<String> {
     let relays: serde_json::Map<String, serde_json::Value> = figures
         .iter()

@@ -1,9 +1,9 @@
-//! The least that a relay on sockets can do: a line below which no such relay gets.
+//! The minimal relay on sockets: no relay on sockets can cost less.
 //!
-//! One thread per core, each with a listener and an epoll of its own. It forwards what it reads, waits
-//! where the other side takes no more (backpressure), and passes each side's end on; nothing else: no
-//! settings, no counters, no care for resets. Where a socket takes everything at once, as with short
-//! connections, its system calls are those of two connections and no more.
+//! One thread per core, each with its own listener and epoll. It forwards what it reads, waits
+//! where the other side takes no more (backpressure), and passes on each side's FIN. It has no
+//! settings, no counters and no handling of resets. Where a socket takes everything at once, as
+//! with short connections, it makes only the system calls that two connections need.
 
 pub mod held;
 
@@ -19,7 +19,7 @@ use std::thread;
 
 /// The flag that turns this program into the relay.
 pub const FLAG: &str = "--be-the-floor";
-/// What follows it where SYNs are held first.
+/// The argument after [`FLAG`] with which SYNs are held first.
 pub const HELD: &str = "--held";
 const THREADS: u16 = 2;
 const LISTENER: u64 = u64::MAX;
@@ -46,11 +46,11 @@ struct Flow {
 /// One socket of a flow, and what was read from it.
 struct End {
     socket: Socket,
-    /// What epoll names it by.
+    /// Identifier of the socket in epoll's events.
     name: u64,
     /// Whether epoll reports when it can be written to.
     reports_space: bool,
-    /// Whether the kernel has reported its FIN: a read may not stop before that.
+    /// Whether the kernel has reported its FIN. From then on, reading stops only at the FIN.
     fin_reported: bool,
     /// Whether its FIN was read and passed on.
     ended: bool,
@@ -72,7 +72,8 @@ fn serve(port: u16, held: Option<u16>) -> Result<()> {
     listener.set_reuse_address(true)?;
     listener.set_reuse_port(true)?;
     listener.set_tcp_nodelay(true)?;
-    // Not on every address: a client may come from this very port, which has to be free for it.
+    // Not on every address: a client may use this port as its own, and its port has to be free
+    // here.
     listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
     listener.listen(4096)?;
     let epoll = Epoll::new(EpollCreateFlags::empty())?;
@@ -112,7 +113,8 @@ fn serve(port: u16, held: Option<u16>) -> Result<()> {
                 ended.push(place);
             }
         }
-        // Not before all events of this turn are through, some of which may be of a flow that ended.
+        // Slots are reused only after all events of this turn: later events may belong to a flow
+        // that has ended.
         free.append(&mut ended);
     }
 }
@@ -124,7 +126,7 @@ fn open(epoll: &Epoll, client: Socket, from: &SockAddr, place: u64) -> Result<Fl
     server.set_reuse_address(true)?;
     server.set_tcp_nodelay(true)?;
     server.bind(from)?;
-    // "In progress", which is the answer, or a failure that epoll reports again.
+    // The result is "in progress", or a failure that epoll reports again.
     let _ = server.connect(&to);
     let (server, client) =
         (End::new(server, place * 2, true), End::new(client, place * 2 + 1, false));
@@ -147,7 +149,7 @@ impl Flow {
         near.fin_reported |= events.intersects(fin);
         if !self.connected {
             if !of_server {
-                // Read as soon as there is somebody to send it to.
+                // Client data is read once the server's connection stands.
                 return Some(());
             }
             self.connected = true;
@@ -171,7 +173,7 @@ impl Flow {
     }
 }
 
-/// Forwards what there is until there is no more, or until `to` takes no more; `None` when the flow
+/// Forwards what there is, until `from` has no more or `to` takes no more; `None` when the flow
 /// breaks.
 fn forward(epoll: &Epoll, from: &mut End, to: &mut End, buffer: &mut [u8]) -> Option<()> {
     if !from.held.is_empty() {
@@ -185,7 +187,7 @@ fn forward(epoll: &Epoll, from: &mut End, to: &mut End, buffer: &mut [u8]) -> Op
         match recv(from.socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(0) => {
                 from.ended = true;
-                // The later end is passed on by closing.
+                // The second FIN is sent by closing the sockets.
                 if !to.ended {
                     shutdown(to.socket.as_raw_fd(), Shutdown::Write).ok()?;
                 }
@@ -196,7 +198,7 @@ fn forward(epoll: &Epoll, from: &mut End, to: &mut End, buffer: &mut [u8]) -> Op
                     from.held.extend_from_slice(&buffer[sent..count]);
                     return wait_for_space(epoll, to);
                 }
-                // A short read has emptied the socket; what comes later is an event of its own.
+                // A short read has emptied the socket. Later data is a new event.
                 if count < buffer.len() && !from.fin_reported {
                     return Some(());
                 }
@@ -208,8 +210,8 @@ fn forward(epoll: &Epoll, from: &mut End, to: &mut End, buffer: &mut [u8]) -> Op
     Some(())
 }
 
-/// Has epoll report when `end` can be written to, from now on. Changing what it reports makes it look
-/// at once, so space that came in between is not missed.
+/// Makes epoll report when `end` can be written to. The change makes epoll check at once, so space
+/// that became free in between is not missed.
 fn wait_for_space(epoll: &Epoll, end: &mut End) -> Option<()> {
     if !end.reports_space {
         epoll.modify(&end.socket, &mut EpollEvent::new(BOTH, end.name)).ok()?;

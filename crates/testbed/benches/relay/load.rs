@@ -1,8 +1,8 @@
-//! The loads: bulk, short connections, ping-pong, idle flows; and the server they all talk to.
+//! The loads: bulk, short connections, ping-pong, idle flows; and the server for all of them.
 //!
-//! The first byte that a client sends selects what it wants: `D` bytes without end, `U` to be read to
-//! the end and answered with how much that was, `E` an echo of each 100 bytes, `G` and `P` the bytes of
-//! [`whole`], from the server and to it.
+//! The first byte that a client sends selects the service. `D`: bytes without end. `U`: the server
+//! reads to the end and answers with the number of bytes. `E`: an echo of each 100 bytes. `G` and
+//! `P`: the bytes of [`whole`], from the server and to it.
 
 use crate::Result;
 use crate::path::{Path, SERVER};
@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 const PORTS: std::ops::Range<u16> = 7000..7008;
 const CHUNK: usize = 256 * 1024;
 const MESSAGE: usize = 100;
-/// A relay that is silent for so long has run into a limit of its own.
+/// A relay that sends nothing for so long has reached a limit of its own.
 const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTING_THREADS: u32 = 4;
 const CONNECTING_AT_ONCE: u32 = 16;
 /// What a relay has to carry without a fault before it is measured. Unit: bytes.
 const WHOLE: usize = 20_000_000;
 
-/// What a relay is put to.
+/// The load on a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     Bulk,
@@ -41,7 +41,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// In the order in which a relay gets them.
+    /// In the order in which they are run.
     pub const ALL: [Self; 7] = [
         Self::Bulk,
         Self::Single,
@@ -66,14 +66,14 @@ impl Load {
     }
 }
 
-/// Which way the bulk goes.
+/// Direction of the bulk transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Down,
     Up,
 }
 
-/// What a load got done.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub struct Work {
     /// Bytes that arrived while it was timed.
@@ -81,13 +81,14 @@ pub struct Work {
     /// Connections that were made and served.
     pub count: u64,
     pub took: Duration,
-    /// Connections of which nothing was received for long: nobody waited for them any more.
+    /// Connections that received nothing for [`PATIENCE`] and were given up.
     pub stuck: u64,
-    /// All bytes that arrived at the server, before and after it was timed too.
+    /// All bytes that arrived at the server, also before and after the timed period.
     pub up: u64,
     /// All bytes that arrived at clients.
     pub down: u64,
-    /// Packets that went past the relay while it was timed; none: from its begin to its end.
+    /// Packets that were forwarded past the relay in the timed period. None: count from the begin
+    /// of the load to its end.
     pub forwarded: Option<u64>,
 }
 
@@ -131,7 +132,8 @@ impl Server {
             runtime.spawn(async move {
                 while let Ok((socket, _)) = listener.accept().await {
                     tokio::spawn(async move {
-                        // A client that leaves is how every load ends.
+                        // Every load ends with clients that close their connections: that is no
+                        // error.
                         let _ = serve(socket).await;
                     });
                 }
@@ -184,8 +186,8 @@ async fn serve(mut socket: tokio::net::TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Carries bytes that look like nothing in particular both ways at once, each to its end, and compares
-/// every one.
+/// Carries incompressible bytes both ways at once, each direction to its end, and compares every
+/// byte.
 pub fn whole(path: &Path) -> Result<Work> {
     let begin = Instant::now();
     let (mut get, mut put) = (connect(path, 0)?, connect(path, 1)?);
@@ -255,7 +257,7 @@ pub fn bulk(
         })
         .collect();
     ready.wait();
-    // The slow start of the first moments is nobody's throughput.
+    // The slow start at the beginning is not measured.
     thread::sleep(Duration::from_millis(300));
     let past = witness.forwarded()?;
     let (begin, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
@@ -333,7 +335,8 @@ pub fn ping_pong(path: &Path, times: usize) -> Result<(Work, Duration)> {
     Ok((work, samples[samples.len() / 2]))
 }
 
-/// Median time from a client's SYN until its connection stands; each then does 100 bytes there and back.
+/// Median time from a client's SYN until its connection stands. Each connection then exchanges 100
+/// bytes.
 pub fn handshakes(path: &Path, times: usize) -> Result<(Work, Duration)> {
     let start = Instant::now();
     let mut buffer = [0x5a; MESSAGE];
@@ -360,7 +363,7 @@ pub fn handshakes(path: &Path, times: usize) -> Result<(Work, Duration)> {
     Ok((work, samples[samples.len() / 2]))
 }
 
-/// Connect, 100 bytes, 100 bytes back, close; as many as go, many at a time.
+/// Connects, exchanges 100 bytes both ways and closes: as many times as possible, many at a time.
 pub fn connections(path: &Path, seconds: Duration) -> Result<Work> {
     connect_by(path, seconds, CONNECTING_THREADS, CONNECTING_AT_ONCE)
 }
@@ -412,13 +415,13 @@ fn connect_by(path: &Path, seconds: Duration, threads: u32, at_once: u32) -> Res
     })
 }
 
-/// Connections that were served one after another.
+/// Connections that one client made, one after another.
 #[derive(Default)]
 struct Served {
     count: u64,
-    /// When the last of them was.
+    /// When the last one was served.
     last: Option<Instant>,
-    /// Whether the one after it was not.
+    /// Whether the connection after it was stuck.
     is_stuck: bool,
 }
 
@@ -448,8 +451,8 @@ async fn ask(port: u16) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Opens up to `count` flows, sends one message on each, and gives them back held open: fewer where the
-/// relay takes no more.
+/// Opens up to `count` flows, sends one message on each, and returns them open. There are fewer
+/// where the relay takes no more.
 pub fn hold_idle(path: &Path, count: u32) -> Result<Vec<TcpStream>> {
     let mut flows = Vec::with_capacity(count as usize);
     path.client.run(|| {

@@ -1,17 +1,18 @@
-//! Relays side by side on one path: nothing, the least possible, HAProxy, Envoy, midhopd; and pairs of
-//! relays with a tunnel between them: quic-go's, midhopd's.
+//! Compares relays on one path: none, the minimal one, HAProxy, Envoy, midhopd; and pairs of relays
+//! with a tunnel between them: quic-go's, midhopd's.
 //!
-//! Four namespaces joined by plain veth pairs (client – terminal – gateway – server), the relay on the
-//! gateway, of a pair one on the terminal too, all of them intercepting transparently where they can.
-//! Each has to carry 20 MB both ways, compared byte by byte, before it is measured. Every round takes the relays in
-//! turn, so that a busy minute of the machine hits all of them; the table shows each one's best round
-//! and midhopd's ratio to the best of the others. What a relay costs is the processor time of its own
-//! processes, of a pair both together, with all that these have started: work that the kernel books on soft
-//! interrupts is not in it, for none of them.
+//! Four namespaces joined by plain veth pairs (client – terminal – gateway – server). The relay is
+//! on the gateway; a pair has its other relay on the terminal. All intercept transparently where
+//! they can. Each has to carry 20 MB both ways, compared byte by byte, before it is measured. Every
+//! round runs all relays in turn, so that a busy minute of the machine affects all of them. The
+//! table shows the best round of each, and midhopd's ratio to the best of the others. The cost of a
+//! relay is the processor time of its own processes and their descendants, of both ends for a pair.
+//! Work that the kernel accounts to soft interrupts is not included for any of them.
 //!
-//! What a load counted must have crossed the relay that its row names: the kernel's counters and
-//! midhopd's own are asked each time (`witness`). A relay that fails, or that bytes went past, is named
-//! at the end, and the bench fails; the others are measured all the same. All processes end with it.
+//! What a load counted must have crossed the relay that its row names. The kernel's counters and
+//! midhopd's own are read each time (`witness`). A relay that fails, or that bytes went past, is
+//! named at the end, and the bench fails; the others are measured nevertheless. All processes end
+//! with it.
 //!
 //! `make bench-relay`, or `cargo bench -p midhop-testbed --bench relay -- --help`.
 
@@ -108,7 +109,7 @@ fn options(
     };
     let mut arguments = arguments;
     while let Some(flag) = arguments.next() {
-        // Cargo hands `--bench` to every bench.
+        // Cargo passes `--bench` to every bench.
         if flag == "--bench" {
             continue;
         }
@@ -142,7 +143,7 @@ fn options(
     Ok(Some(options))
 }
 
-/// Each of a list of names.
+/// Looks up each name of a list.
 fn named<T>(
     list: &str,
     kind: &str,
@@ -233,7 +234,7 @@ fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
             })?;
             Ok(median)
         };
-    // The first connections pay for what is set up lazily; they are nobody's figure.
+    // The first connections pay for what is set up lazily; they are not measured.
     proved("whole", &mut || processes.cost_of(|| load::whole(&path)))?;
     let mut figures = Figures::default();
     // The short connections come last: their ports stay taken for a minute.

@@ -15,7 +15,7 @@ const PORT: u16 = 4433;
 const NEAR: &str = "terminal";
 const FAR: &str = "gateway";
 
-/// Starts a build of midhopd at both ends: as little configured as a pair needs.
+/// Starts a build of midhopd at both ends, with the minimal configuration of a pair.
 pub fn start_midhopd(build: Relay, path: &Path, processes: &mut Processes) -> Result<()> {
     let folder = certificates(processes)?;
     let at = folder.display();
@@ -44,7 +44,8 @@ pub fn start_midhopd(build: Relay, path: &Path, processes: &mut Processes) -> Re
             own(FAR)
         ),
     )?;
-    // A tunnel may be open before the near end's interception stands: until then flows pass by.
+    // The near end's tunnel may open before its interception is installed. Until then flows are not
+    // intercepted.
     let (there, open) = ([SERVING].as_slice(), [SERVING, "a tunnel is open"].as_slice());
     for (place, config, words) in [(&path.gateway, far, there), (&path.terminal, near, open)] {
         let mut command = place.command(build.program());

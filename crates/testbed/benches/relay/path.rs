@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// Where the server listens.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 3, 2);
-/// Where the gateway is to be found from the terminal.
+/// The gateway's address for the terminal.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 9, 2, 2);
 /// The gateway's interface on the client's side.
 pub const GATEWAY_INSIDE: &str = "inside";
@@ -42,7 +42,7 @@ impl Path {
         terminal.add_route(any, 0, subnet(2, 2))?;
         gateway.add_route(subnet(1, 0), 24, subnet(2, 1))?;
         server.add_route(any, 0, subnet(3, 1))?;
-        // Thousands of short connections a second from one address: let ports come back.
+        // Each address opens thousands of short connections a second: let ports be reused.
         for node in [&client, &gateway] {
             node.set_sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
             node.set_sysctl("net.ipv4.tcp_tw_reuse", "1")?;

@@ -15,31 +15,32 @@ use std::time::{Duration, Instant};
 pub const RELAY_PORT: u16 = 5000;
 /// What midhopd logs once its interception stands.
 pub const SERVING: &str = "serving";
-/// The port of midhopd's status page on the loopback of its node.
+/// The port of midhopd's status page, on its node's loopback.
 pub const ADMIN_PORT: u16 = 5001;
-/// How long a relay may take to be there.
+/// How long a relay may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One of the relays under comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relay {
     Direct,
-    /// No relay for use: the least that one can cost.
+    /// The minimal relay, which serves only as a lower bound of the cost.
     Floor,
-    /// The same where the administrator's rules are asked about a flow first, as midhopd does.
+    /// The minimal relay where the administrator's rules are asked about a flow first, as midhopd
+    /// does.
     HeldFloor,
     Haproxy,
     Envoy,
     Midhopd,
-    /// An older build of it, to be compared with.
+    /// An older build of midhopd, for comparison.
     Before,
-    /// The same as it comes: the client is answered once the server has answered.
+    /// midhopd with its default: the client is answered once the server has answered.
     AfterConnect,
-    /// Two of them, with a tunnel between.
+    /// Two of midhopd, with a tunnel between them.
     Pair,
-    /// Two of the older build.
+    /// Two of the older build, with a tunnel between them.
     BeforePair,
-    /// The same of a small program on somebody else's QUIC.
+    /// The same with a small program on quic-go.
     QuicGo,
 }
 
@@ -83,7 +84,7 @@ impl Relay {
         matches!(self, Self::Pair | Self::BeforePair | Self::QuicGo)
     }
 
-    /// Whether its own counters can be asked for.
+    /// Whether it publishes counters of its own.
     pub const fn has_counters(self) -> bool {
         matches!(
             self,
@@ -91,19 +92,19 @@ impl Relay {
         )
     }
 
-    /// Whether it can be put to a load.
+    /// Whether it is measured with a load.
     pub const fn takes(self, load: Load) -> bool {
         match load {
             Load::Bulk | Load::Idle => {
                 !matches!(self, Self::Floor | Self::HeldFloor | Self::AfterConnect)
             }
-            // What flows have in common is a tunnel's matter.
+            // These loads measure what flows of a tunnel share.
             Load::Single | Load::Sequence => self.is_pair(),
             Load::Pings | Load::Handshakes | Load::Connections => true,
         }
     }
 
-    /// How many flows its bulk is.
+    /// The number of its bulk flows.
     pub const fn flows(self, options: &Options) -> u32 {
         if self.is_pair() { options.tunnel_flows } else { options.flows }
     }
@@ -116,7 +117,7 @@ impl Relay {
         }
     }
 
-    /// The older build that stands where this one does.
+    /// The older build to compare this one with.
     pub const fn before(self) -> Self {
         if self.is_pair() { Self::BeforePair } else { Self::Before }
     }
@@ -172,7 +173,7 @@ impl Relay {
     /// Starts the relay on the path and waits until it takes connections.
     pub fn start(self, path: &Path) -> Result<Processes> {
         let mut processes = Processes { children: Vec::new(), folder: tempfile::tempdir()? };
-        // Envoy tells YAML by the name of the file; the others do not look.
+        // Envoy recognises YAML by the file's name. The others do not need it.
         let file = processes.folder.path().join(format!("{}.yaml", self.name()));
         let mut command = path.gateway.command(match self {
             Self::Floor | Self::HeldFloor => std::env::current_exe()?,
@@ -213,8 +214,8 @@ impl Relay {
                 command.args(["run", "--config"]).arg(&file);
             }
         }
-        // A peer is there when it listens: what leads to it was set up before. midhopd brings its own
-        // interception, and logs when that stands.
+        // A peer is ready when it listens: its interception was set up before. midhopd sets up its
+        // own interception, and logs when that is done.
         processes.start(command, |log| match self {
             Self::Midhopd | Self::Before | Self::AfterConnect => Ok(log.contains(SERVING)),
             _ => listens(&path.gateway),
@@ -223,7 +224,8 @@ impl Relay {
     }
 }
 
-/// The processes of a relay in work; ended when dropped, and by the kernel when the bench is killed.
+/// The processes of a running relay. They end when this value is dropped, and the kernel ends them
+/// when the bench is killed.
 pub struct Processes {
     children: Vec<Child>,
     /// Where their logs and configurations are.
@@ -299,11 +301,12 @@ impl Drop for Processes {
     }
 }
 
-/// The administrator's rules on the gateway, whatever stands on it: connections are tracked, and packets of
-/// none are dropped.
+/// The administrator's rules on the gateway, with any relay: connections are tracked, and packets
+/// that belong to none are dropped.
 ///
-/// A floor has both legs of a flow from the same port to the same port, so they are tracked in two zones, which midhopd does
-/// itself. A SYN that is held is tracked in the host's first, as long as nobody has decided.
+/// Both legs of a flow through the floor have the same ports and addresses, so they are tracked in
+/// two zones. midhopd does that by itself. A held SYN is tracked in the host's zone until the
+/// verdict is known.
 pub fn guard(place: &Namespace, relay: Relay) -> Result<()> {
     let hooks = ["input", "forward", "output"].map(|hook| {
         format!(
@@ -335,7 +338,7 @@ pub fn guard(place: &Namespace, relay: Relay) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("nft failed: {status}").into()) }
 }
 
-/// What a peer needs around it to be transparent; midhopd brings its own.
+/// The interception rules that a peer needs to be transparent. midhopd installs its own.
 pub fn intercept(place: &Namespace, inside: &str, address: &str) -> Result<()> {
     let table = format!(
         "table ip peer {{ chain prerouting {{ type filter hook prerouting priority mangle; \
@@ -345,7 +348,7 @@ pub fn intercept(place: &Namespace, inside: &str, address: &str) -> Result<()> {
     lead_here(place, &table, 1)
 }
 
-/// Puts a table in place, and has what bears a mark delivered on this host.
+/// Installs a table, and delivers packets with the mark to this host.
 pub fn lead_here(place: &Namespace, table: &str, mark: u32) -> Result<()> {
     let mark = mark.to_string();
     for arguments in [

@@ -1,12 +1,13 @@
-//! Proof that the bytes which a load counted crossed what its row names.
+//! Proof that the bytes which a load counted crossed the relay that its row names.
 //!
-//! Two independent witnesses, asked before and after each load:
+//! Two independent witnesses, read before and after each load:
 //!
 //! - the kernel: what a node forwards goes past the relay on it (`Ip: ForwDatagrams`). A relay's nodes
 //!   forward nothing, the gateway without a relay forwards everything;
-//! - of midhopd its own counters (`/metrics`), at both ends of a pair: what the client received, the
-//!   near end relayed; what that relayed, the far end relayed; and its tunnel sent packets enough for it.
-//!   Each is an inequality that holds without any tolerance, as bytes are counted where they arrive.
+//! - midhopd's own counters (`/metrics`), at both ends of a pair. The near end relayed all bytes
+//!   that the client received. The far end relayed all bytes that the near end relayed. Its tunnel
+//!   sent enough packets for them. Each is an inequality that holds without any tolerance, since
+//!   bytes are counted where they arrive.
 
 use crate::Result;
 use crate::load::Work;
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The largest datagram of a tunnel: what the links carry. Unit: bytes.
 const PACKET_BYTES_MAX: u64 = 1500;
-/// Packets of connections whose sockets are gone are forwarded and answered with resets: as many may
-/// pass for each of so many that were sent.
+/// Packets of connections whose sockets are gone are forwarded and answered with resets. One such
+/// packet is allowed for this number of packets and connections.
 const STRAYS: u64 = 100;
 /// The largest packet that a node forwards in one piece. Unit: bytes.
 const FORWARDED_BYTES_MAX: u64 = 65_535;
@@ -50,7 +51,7 @@ struct Counts {
     tunnel_packets: u64,
 }
 
-/// Asks the witnesses of a relay on its path.
+/// Reads the counters of a relay on its path.
 #[derive(Clone, Copy)]
 pub struct Witness<'a> {
     pub relay: Relay,
@@ -80,7 +81,7 @@ impl Witness<'_> {
     /// Whether the work that was done since `before` went through the relay.
     ///
     /// # Errors
-    /// What went past it, by which witness.
+    /// The contradictions, with the witness of each.
     pub fn check(&self, before: &Sample, work: &Work) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -88,7 +89,7 @@ impl Witness<'_> {
             if faults.is_empty() {
                 return Ok(());
             }
-            // Packets do not un-happen; counters may be late.
+            // Forwarded packets stay counted. Other counters may be published late.
             if begin.elapsed() > PATIENCE {
                 return Err(faults.join("; ").into());
             }
@@ -100,7 +101,7 @@ impl Witness<'_> {
 /// What contradicts that the work went through the relay.
 fn faults(relay: Relay, before: &Sample, after: &Sample, work: &Work) -> Vec<String> {
     let mut faults = Vec::new();
-    // Counted within the load's own time where it ends its flows by resets.
+    // Where the load ends its flows by resets, it counted them in the timed period.
     let forwarded = work.forwarded.unwrap_or(after.forwarded - before.forwarded);
     if relay == Relay::Direct {
         if forwarded * FORWARDED_BYTES_MAX < work.bytes {
@@ -110,9 +111,9 @@ fn faults(relay: Relay, before: &Sample, after: &Sample, work: &Work) -> Vec<Str
         return faults;
     }
     let grown: Vec<Counts> = before.daemons.iter().zip(&after.daemons).map(grown).collect();
-    // midhopd holds a flow's SYN where it has been forwarded already.
+    // midhopd holds a flow's SYN in a hook where the kernel has counted it as forwarded.
     let held = match relay {
-        // That of pings is not counted.
+        // The connection of the pings is not in `count`.
         Relay::HeldFloor => work.count + 1,
         _ => grown.first().map_or(0, |near| near.flows),
     };
@@ -174,7 +175,7 @@ fn forwarded(place: &Namespace) -> Result<u64> {
     Ok(found.ok_or("no ForwDatagrams in net/snmp")?.1.parse()?)
 }
 
-/// Asks the midhopd of a node.
+/// Reads the counters of the midhopd on a node.
 fn counts(place: &Namespace) -> Result<Counts> {
     let mut socket = place.run(|| TcpStream::connect((Ipv4Addr::LOCALHOST, ADMIN_PORT)))??;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -186,7 +187,7 @@ fn counts(place: &Namespace) -> Result<Counts> {
         up: of("midhop_relayed_bytes_total{direction=\"up\"}")?,
         down: of("midhop_relayed_bytes_total{direction=\"down\"}")?,
         flows: of("midhop_flows_started_total{action=\"split\"}")?,
-        // Of one peer, of all of its tunnels; none where there is no peer.
+        // Summed over all tunnels of the one peer; zero without a peer.
         tunnel_packets: of("midhop_peer_sent_packets_total").unwrap_or(0),
     })
 }

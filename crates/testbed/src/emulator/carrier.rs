@@ -23,7 +23,8 @@ pub(super) struct Carrier {
     name: String,
     /// Towards the first node, then towards the second.
     directions: [LinkDirection; 2],
-    /// At the first node, and at the second: a direction ends at the post of its own number.
+    /// The agents at the first node, and at the second: a direction ends at the post with its own
+    /// index.
     posts: [Post; 2],
     frames: Frames,
     epoch: Instant,
@@ -47,7 +48,7 @@ struct LinkDirection {
     rate: Samples,
 }
 
-/// A series in the making.
+/// A series while it is sampled.
 #[derive(Default)]
 struct Samples {
     time_s: Vec<f64>,
@@ -96,8 +97,8 @@ impl Carrier {
         }
     }
 
-    /// Carries frames until asked to stop, before all other work of the machine: not so what comes before
-    /// and after, since to make and to free a ring takes milliseconds, which other links would miss.
+    /// Carries frames until asked to stop, with real-time priority. Making and freeing a ring takes
+    /// milliseconds, so both happen without that priority: other links would be late.
     pub(super) fn run(mut self, stop: &EventFd) -> io::Result<WireReport> {
         let policy = scheduling::be_punctual();
         let result = self.carry(stop);
@@ -134,7 +135,8 @@ impl Carrier {
             scheduling::wait(&mut descriptors, Some(pause))?;
             for (direction, descriptor) in self.directions.iter().zip(&descriptors[1..]) {
                 if descriptor.revents & libc::POLLERR != 0 {
-                    // It stays so: going on would be a loop without a pause, before all other work.
+                    // The condition persists: without this check the loop would spin with real-time
+                    // priority.
                     direction.socket.check()?;
                 }
             }
@@ -158,7 +160,8 @@ impl Carrier {
         Ok(())
     }
 
-    /// Lets go on what the agents at an end pass on or make: onto the link at `now`, or to the node, `promised` for then.
+    /// Carries on what the agents at an end pass on or send: onto the link at `now`, or to the
+    /// node, due at `promised`.
     fn go_on(&mut self, post: usize, now: Instant, promised: Instant) {
         while let Some(onward) = self.posts[post].poll_output() {
             match onward.heading {
@@ -169,7 +172,7 @@ impl Carrier {
         self.notice_dropped(post);
     }
 
-    /// The agents at an end learn what the link's queue there has refused.
+    /// Reports frames that the link's queue dropped to the agents at its entry.
     fn notice_dropped(&mut self, post: usize) {
         while let Some(dropped) = self.directions[1 - post].link.poll_dropped() {
             if matches!(dropped.cause, Cause::Queue | Cause::Aqm) {
@@ -178,7 +181,7 @@ impl Carrier {
         }
     }
 
-    /// Agents act whose time has come.
+    /// Calls the agents whose timers are due.
     fn wake_posts(&mut self, now: Instant) {
         for post in 0..2 {
             if let Some(due) = self.posts[post].poll_timeout().filter(|due| *due <= now) {
@@ -191,7 +194,7 @@ impl Carrier {
     /// Takes what leaves a direction's link by `now`, past the agents behind it.
     fn collect_due(&mut self, index: usize, now: Instant) {
         let direction = &mut self.directions[index];
-        // What the agents have let go to the node is behind them.
+        // Frames that agents have already released to the node do not meet them again.
         let behind = direction.due.len();
         direction.collect_due(now);
         if self.posts[index].is_empty() {
@@ -221,8 +224,9 @@ impl Carrier {
                     }
                     sent += count;
                 }
-                // The far device's queue is full, which for a virtual pair passes at once. The
-                // packet has crossed the link already: dropping it now would be an invented loss.
+                // The far device's queue is full, which ends at once for a virtual pair. The packet
+                // has crossed the link already: dropping it now would be a loss that the link does
+                // not have.
                 Err(error)
                     if matches!(
                         error.raw_os_error(),
@@ -252,7 +256,7 @@ impl Carrier {
         self.next_sample = now + SAMPLE_EVERY;
     }
 
-    /// Who misses a whole tick of the clock was kept from the processor.
+    /// A thread that misses a whole sampling interval was kept from the processor.
     fn notice_delay(&mut self, now: Instant) {
         let delay = now.saturating_since(self.next_sample);
         if delay >= SAMPLE_EVERY {
@@ -261,7 +265,7 @@ impl Carrier {
     }
 
     fn report(mut self, cpu: Duration, policy: Policy) -> io::Result<WireReport> {
-        // Nothing is sent any more.
+        // No frame is sent any more.
         let now = scheduling::now();
         self.notice_delay(now);
         let span = now.saturating_since(self.epoch);
@@ -285,16 +289,19 @@ impl Carrier {
     }
 }
 
-/// Where the frames of both directions of `wire`, down and up, arrive: in the namespace that this thread is in.
+/// The sockets that receive the frames of both directions of `wire`, down and up, in this thread's
+/// namespace.
 pub(super) fn open_sockets(wire: &Wire) -> io::Result<[PacketSocket; 2]> {
     let open = |interface: &str, plan| {
         PacketSocket::open(interface, wire.mtu as usize, packets_waiting(plan, wire))
     };
-    // A direction's frames arrive where its sender is: down comes from the second node.
+    // A direction's frames arrive at the hub's device of their sender: down comes from the second
+    // node.
     Ok([open(&wire.second, &wire.down)?, open(&wire.first, &wire.up)?])
 }
 
-/// How many full packets may wait before the link's wire: as its queue has room for, and as ever come.
+/// How many full packets may wait before the link: what fits into its queue, but no more than the
+/// largest burst.
 fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
     let waiting = plan.queue.in_full_packets(wire.mtu).min(wire.burst);
     waiting.get().div_ceil(u64::from(wire.mtu.max(1)))
@@ -326,13 +333,14 @@ impl LinkDirection {
         }
     }
 
-    /// One intake of arrived packets, each with the moment that the kernel got it: the emulator's own delay in taking it is
-    /// thereby counted as lateness, not as the link's.
+    /// Receives one intake of packets. Each has the time at which the kernel received it, so that
+    /// the emulator's own delay counts as lateness and not as delay of the link.
     fn receive(&mut self, frames: &Frames) -> io::Result<Vec<Arrival>> {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         self.socket.receive(scheduling::real_ahead_ns(), frames, &mut arrivals)?;
-        // Nothing has arrived later than now, whatever was done to the wall clock. Read behind the last
-        // of them: who stood still meanwhile would let those leave early that came while it did.
+        // No packet arrived later than now, even when the wall clock was set. The clock is read
+        // after the last packet was received. If it were read before, and this thread were delayed
+        // in between, packets that arrived during the delay would leave early.
         let now = scheduling::now();
         arrivals.retain(|arrival| arrival.frame.is_unicast_ip());
         arrivals.iter_mut().for_each(|arrival| arrival.at = arrival.at.min(now));
@@ -350,7 +358,7 @@ impl LinkDirection {
         }
     }
 
-    /// Owes a packet to the far node.
+    /// Queues a packet that is due at the far node.
     fn deliver(&mut self, frame: Frame, promised: Instant) {
         self.due.push(frame);
         self.promised.push(promised);

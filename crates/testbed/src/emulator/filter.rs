@@ -1,6 +1,6 @@
 //! ACK filtering before an emulated link: what a frame acknowledges, read from its headers.
 //!
-//! What may go is for [`midhop_path::ack`] to say, as in the simulator.
+//! [`midhop_path::ack`] decides which acknowledgement may be dropped, as in the simulator.
 
 use super::frame::{Frame, HEADER};
 use midhop_assist::acknowledgement;
@@ -9,8 +9,8 @@ use midhop_path::Link;
 use midhop_path::ack::Ack;
 use midhop_units::{Bytes, Instant};
 
-/// Lets `frame`, where it only acknowledges, take the place of one of its flow that waits before `link`;
-/// gives it back when it is one to be sent after all.
+/// Lets a pure acknowledgement replace an older one of its flow that waits before `link`. Gives the
+/// frame back when it has to be queued after all.
 pub(super) fn thin(
     link: &mut Link<Frame>,
     now: Instant,
@@ -19,7 +19,8 @@ pub(super) fn thin(
 ) -> Option<Frame> {
     let Some((flow, ack)) = pure(frame.bytes()) else { return Some(frame) };
     let size = Bytes::new(frame.packet_len() as u64);
-    // The youngest packet of the flow is looked at and no other: nothing of the flow changes its order.
+    // Only the youngest waiting packet of the flow may be replaced, so that the flow is not
+    // reordered.
     let choose = |waiting: &Frame| {
         if wire::route(waiting.bytes().get(HEADER..)?)? != flow {
             return None;
@@ -30,7 +31,7 @@ pub(super) fn thin(
     link.supersede(now, size, frame, choose).err()
 }
 
-/// The direction of its flow and the acknowledgement of a frame that does nothing else.
+/// The route and the acknowledgement of a frame that is a pure acknowledgement.
 fn pure(frame: &[u8]) -> Option<(Route, Ack)> {
     let (route, segment) = wire::read(frame.get(HEADER..)?)?;
     Some((route, acknowledgement(&segment)?))
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(with(HEADER + 9, 17), None, "UDP");
         assert_eq!(with(HEADER + 6, 0x20), None, "a fragment");
         assert_eq!(with(tcp + 13, ACK | ECE).expect("an echo").1.congestion, (true, false));
-        // Ethernet pads what is shorter than 60 bytes: the length is the packet's.
+        // Ethernet pads frames that are shorter than 60 bytes: the length is that of the packet.
         let mut padded = frame(1, 5000, &[], 0);
         padded.extend([0; 6]);
         assert!(pure(&padded).is_some());
@@ -127,7 +128,8 @@ mod tests {
             let (flow, ack) = pure(arrival.packet.bytes()).expect("an acknowledgement");
             out.push((flow.source.port(), ack.number));
         }
-        // The first was being sent when the others came; of each flow the youngest waited.
+        // The first was already being sent when the others came. The youngest of each flow replaced
+        // the older ones.
         assert_eq!(out, [(1, 1000), (2, 20_000), (1, 20_000)]);
         assert_eq!(link.counters().dropped(midhop_path::Cause::Superseded), 37);
         link.check_invariants();

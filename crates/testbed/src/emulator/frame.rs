@@ -10,8 +10,8 @@ pub(super) const HEADER: usize = 14;
 /// Memory of frames not in use.
 type Free = Rc<RefCell<Vec<Box<[u8]>>>>;
 
-/// One frame: memory for the longest, of which a part is in use. Dropped, wherever that happens, its
-/// memory goes back to the pool.
+/// One frame: memory for the longest frame, of which a part is in use. Dropping it returns its
+/// memory to the pool.
 #[derive(Debug)]
 pub(super) struct Frame {
     memory: Box<[u8]>,
@@ -25,7 +25,7 @@ impl Frame {
         &mut self.memory
     }
 
-    /// Says how much of the memory a received frame fills.
+    /// Sets how much of the memory a received frame fills.
     ///
     /// # Panics
     /// When `length` is more than there is.
@@ -39,12 +39,13 @@ impl Frame {
         &mut self.memory[..self.length]
     }
 
-    /// The same to read.
+    /// The frame's bytes, read-only.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.memory[..self.length]
     }
 
-    /// Puts another packet behind the Ethernet header; does not where it is too long for the memory.
+    /// Replaces the packet behind the Ethernet header. Returns false where it is too long for the
+    /// memory.
     pub(super) fn replace_packet(&mut self, packet: &[u8]) -> bool {
         let end = HEADER + packet.len();
         let Some(room) = self.memory.get_mut(HEADER..end) else { return false };
@@ -53,14 +54,14 @@ impl Frame {
         true
     }
 
-    /// What the link carries: the packet's length at the network layer.
+    /// The packet's length at the network layer, by which the link counts.
     pub(super) fn packet_len(&self) -> usize {
         self.length.saturating_sub(HEADER)
     }
 
-    /// Whether this is an IP packet to one station. Links carry nothing else: neighbours are set by
-    /// hand, so whatever else shows up is chatter of the kernel's own, which would draw from the
-    /// link's randomness and make runs differ.
+    /// Whether this is a unicast IP packet. Links carry nothing else. Neighbours are set
+    /// statically, so any other frame is the kernel's own. Such frames would draw from the link's
+    /// randomness and make runs differ.
     pub(super) fn is_unicast_ip(&self) -> bool {
         let bytes = &self.memory[..self.length];
         let ip = matches!(bytes.get(12..HEADER), Some([0x08, 0x00] | [0x86, 0xdd]));
@@ -69,7 +70,8 @@ impl Frame {
 }
 
 impl Frame {
-    /// Marks the packet as having met congestion, if its ends take marks (RFC 3168 §5); whether they do.
+    /// Sets the CE codepoint if the packet is ECN-capable (RFC 3168 §5), and returns whether it
+    /// did.
     pub(super) fn mark(&mut self) -> bool {
         match self.bytes_mut() {
             [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, packet @ ..] => mark_ipv4(packet),
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn packets_whose_ends_take_marks_are_marked_and_stay_whole() {
-        // The header of RFC 1071's kind of examples: any numbers, and the checksum that fits.
+        // An arbitrary header, with the checksum that fits it.
         let mut header =
             [0x45, 0, 5, 0xdc, 0x1c, 0x46, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 1, 2];
         for (ecn, after, marked) in [(0b01, 0b11, true), (0b10, 0b11, true), (0b00, 0b00, false)] {

@@ -11,7 +11,7 @@ use std::{io, mem, ptr};
 
 /// Frames per system call.
 const BATCH: usize = 32;
-/// Frames taken in before any is sent: what has come must leave the ring sooner than more can come.
+/// Frames received before any is sent: the ring has to be emptied faster than it can fill.
 const INTAKE: usize = 256;
 /// Room for frames on their way to the far device. Unit: bytes.
 const SEND_BUFFER: libc::c_int = 4 << 20;
@@ -28,7 +28,7 @@ pub(super) struct PacketSocket {
     dropped: u64,
 }
 
-/// A frame and when the kernel got it.
+/// A frame and the time at which the kernel received it.
 pub(super) struct Arrival {
     pub(super) at: Instant,
     pub(super) frame: Frame,
@@ -56,7 +56,7 @@ impl PacketSocket {
         let set = |level, option, value| sockopt::set_int(&fd, level, option, value);
         set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         set(libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
-        // Past the host's limit where we may, up to it where we may not.
+        // Beyond the host's limit where this is permitted, otherwise up to it.
         if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
             set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
         }
@@ -82,7 +82,8 @@ impl PacketSocket {
 
     /// Takes what has arrived, at most one intake, oldest first.
     ///
-    /// `real_ahead_ns` is by how much the wall clock, which stamps arrivals, is ahead of the monotonic one.
+    /// `real_ahead_ns`: how far the wall clock, which stamps arrivals, is ahead of the monotonic
+    /// clock.
     pub(super) fn receive(
         &mut self,
         real_ahead_ns: i128,
@@ -117,10 +118,10 @@ impl PacketSocket {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// What went wrong with the device since it was asked last, such as that it is gone.
+    /// Takes the socket's pending error, for example that the device is gone.
     ///
     /// # Errors
-    /// Just that.
+    /// That error.
     pub(super) fn check(&self) -> io::Result<()> {
         sockopt::take_error(&self.fd)?.map_or(Ok(()), Err)
     }

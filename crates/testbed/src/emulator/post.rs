@@ -1,7 +1,9 @@
-//! The agents that stand at one end of a link: they meet what its node puts on the link and what the link brings.
+//! The agents at one end of a link: they process what its node sends onto the link and what the
+//! link delivers.
 //!
-//! They are those of the simulator, and get the bytes that the kernels sent. A frame meets each of them once, in the order of
-//! the node's list, whichever way it goes; what an agent hands on or makes goes to the next.
+//! They are the agents of the simulator, and get the bytes that the kernels sent. A frame passes
+//! each of them once, in the order of the node's list, in both directions. A frame that an agent
+//! forwards or makes goes to the next agent.
 
 use super::frame::{Frame, Frames, HEADER};
 pub(super) use midhop_assist::Heading;
@@ -18,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::net::IpAddr;
 
-/// A frame that goes on behind the last agent.
+/// A frame that has passed the last agent.
 pub(super) struct Onward {
     pub(super) heading: Heading,
     pub(super) frame: Frame,
@@ -33,7 +35,7 @@ struct Met {
     heading: Heading,
 }
 
-/// What of a frame agents go by; none for what they do not mind.
+/// The route and the TCP header of a frame; none for frames that agents do not process.
 fn read(frame: &Frame) -> Option<(Route, Segment)> {
     wire::read(frame.bytes().get(HEADER..)?)
 }
@@ -80,7 +82,7 @@ fn agent(role: &Role) -> Option<Agent<Met>> {
     }
 }
 
-/// Who stands at one end of a link.
+/// The agents at one end of a link, as planned.
 #[derive(Debug, Clone, Default)]
 pub struct PostPlan {
     /// In the order of the node's list.
@@ -95,19 +97,19 @@ pub(super) struct Post {
     /// Their names, in the order of the row.
     names: Vec<String>,
     row: Row<Met>,
-    /// What they want done, and the room for it.
+    /// The actions that they ask for, in a reused buffer.
     actions: Actions<Met>,
     addresses: Option<[[IpAddr; 2]; 2]>,
-    /// From this end to the far one, as frames have it.
+    /// The Ethernet addresses from this end to the far one, as in frames.
     ethernet: Option<[u8; 12]>,
-    /// Agents' time does not go back, though a frame may have come before one of their timers was looked at.
+    /// Agents' time does not go back, although a frame may have arrived before a timer was handled.
     clock: Instant,
     drops: BTreeMap<&'static str, u64>,
     onward: VecDeque<Onward>,
 }
 
 impl Post {
-    /// Those of a plan, at their node.
+    /// The agents of a plan, at their node.
     pub(super) fn new(node: &str, plan: PostPlan) -> Self {
         let agents = plan.agents.into_iter().filter_map(|it| Some((it.name, agent(&it.role)?)));
         let (names, row): (Vec<_>, Vec<_>) = agents.unzip();
@@ -124,7 +126,7 @@ impl Post {
         }
     }
 
-    /// Whether nobody stands there.
+    /// Whether there are no agents.
     pub(super) fn is_empty(&self) -> bool {
         self.row.is_empty()
     }
@@ -134,7 +136,7 @@ impl Post {
         self.onward.pop_front()
     }
 
-    /// A frame has come.
+    /// Handles a frame from the node or from the link.
     pub(super) fn handle_frame(
         &mut self,
         now: Instant,
@@ -159,19 +161,19 @@ impl Post {
         }
     }
 
-    /// The time that one of them asked for has come.
+    /// Handles the timers of agents that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant, frames: &Frames) {
         self.clock = self.clock.max(now);
         self.row.handle_timeout(self.clock, &mut self.actions);
         self.carry_out(frames);
     }
 
-    /// When one of them must be called next.
+    /// When the next timer of an agent is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.row.poll_timeout()
     }
 
-    /// The link's queue had no room for a frame from this end.
+    /// Handles a frame from this end that the link's queue has dropped.
     pub(super) fn handle_drop(&mut self, frame: Frame) {
         if let Some((route, segment)) = read(&frame) {
             let met = Met { frame, route, segment, heading: Heading::Out };
@@ -179,7 +181,7 @@ impl Post {
         }
     }
 
-    /// What became of packets there.
+    /// What the agents did with packets.
     pub(super) fn result(&self) -> NodeResult {
         let drops = self.drops.iter().map(|(cause, count)| ((*cause).to_owned(), *count));
         let counts = self.names.iter().zip(self.row.agents()).flat_map(|(name, agent)| {
@@ -188,7 +190,7 @@ impl Post {
         NodeResult { node: self.node.clone(), drops: drops.collect(), counts: counts.collect() }
     }
 
-    /// Does what the agents want done.
+    /// Carries out the actions of the agents.
     fn carry_out(&mut self, frames: &Frames) {
         let mut actions = mem::take(&mut self.actions);
         for action in actions.drain() {
@@ -207,7 +209,7 @@ impl Post {
         self.actions = actions;
     }
 
-    /// Where a report would go to, from a frame of the far end.
+    /// Learns the Ethernet addresses for reports, from a frame of the far end.
     fn learn_ethernet(&mut self, frame: &Frame) {
         if let Some((addresses, _)) = frame.bytes().split_first_chunk() {
             let mut back = *addresses;
@@ -216,7 +218,7 @@ impl Post {
         }
     }
 
-    /// Whether a frame is a report to a D-Proxy that stands here, which takes it.
+    /// Whether a frame is a report to a D-Proxy at this end, which then consumes it.
     fn takes_report(&mut self, frame: &Frame, frames: &Frames) -> bool {
         let Some([own, _]) = self.addresses else { return false };
         let packet = &frame.bytes()[HEADER..];

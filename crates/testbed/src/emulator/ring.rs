@@ -1,11 +1,11 @@
 //! Memory that the kernel receives frames into (PACKET_RX_RING, `TPACKET_V2`).
 //!
-//! A ring is larger than an ordinary user may make a socket's buffer, so that frames wait in it while
-//! the emulator does not get the processor; and it needs no system call to be read.
+//! A ring can be larger than the socket buffer that an ordinary user may have, so that frames wait
+//! in it while the emulator does not get the processor. Reading it takes no system call.
 //!
-//! Nothing slows down a host that sends into a virtual pair: what a wire would have spread comes at
-//! once, a whole window where the acknowledgements came together. So a ring has room for what may wait
-//! before its link: what is more than that the link itself turns away, and counts.
+//! Nothing limits the rate at which a host sends into a virtual pair. Packets that a real wire
+//! would spread arrive at once: a whole window, where the acknowledgements came together. So a ring
+//! has room for what may wait before its link. The link itself drops and counts what exceeds that.
 #![expect(unsafe_code, reason = "the kernel and this process share the ring's memory")]
 
 use super::frame::{Frame, Frames};
@@ -20,11 +20,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frames that wait at least in a ring: 50 ms of full packets at 1 Gbit/s.
 const SLOTS_MIN: usize = 4096;
-/// Frames that wait at most in one. A power of two, and 64 MiB where packets are no longer than 1.9 kB.
+/// Maximum number of slots in a ring. A power of two, and 64 MiB where packets are no longer than
+/// 1.9 kB.
 const SLOTS_MAX: usize = 32_768;
 /// Unit in which the kernel allocates. Unit: bytes.
 const BLOCK: usize = 64 << 10;
-/// What stands before the packet in a slot, rounded up: header, address, Ethernet header.
+/// Space before the packet in a slot, rounded up: header, address, Ethernet header.
 const OVERHEAD: usize = 128;
 
 // From linux/if_packet.h.
@@ -55,7 +56,7 @@ pub(super) struct Ring {
     next: usize,
 }
 
-/// What a slot held.
+/// The contents of a slot.
 pub(super) struct Taken {
     pub(super) frame: Frame,
     /// When the kernel got it, by the wall clock. Unit: nanoseconds.
@@ -63,8 +64,8 @@ pub(super) struct Taken {
 }
 
 impl Ring {
-    /// Gives a socket a ring for packets of up to `mtu` bytes, with room for `burst` of them where that
-    /// is within reason.
+    /// Gives a socket a ring for packets of up to `mtu` bytes. It has at least `burst` slots, but
+    /// no more than [`SLOTS_MAX`].
     pub(super) fn open(socket: BorrowedFd<'_>, mtu: usize, burst: u64) -> io::Result<Self> {
         let burst = usize::try_from(burst).unwrap_or(SLOTS_MAX).min(SLOTS_MAX);
         let slots = burst.next_power_of_two().clamp(SLOTS_MIN, SLOTS_MAX);
@@ -84,8 +85,8 @@ impl Ring {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let memory = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, socket, 0) }?;
         let ring = Self { memory, length, slot_size, slots, next: 0 };
-        // Rings of a few runs are gigabytes, and each program that starts is a fork first: it would copy
-        // their page tables, while threads that need memory wait.
+        // The rings of a few runs are gigabytes, and each program is started by a fork. The fork
+        // would copy their page tables while other threads wait for memory.
         // SAFETY: the mapping is the one above; only a child would miss it, and none uses a ring.
         unsafe { madvise(memory, length.get(), MmapAdvise::MADV_DONTFORK) }?;
         Ok(ring)

@@ -1,4 +1,4 @@
-//! Asking the kernel to wake a thread on time, and what that thread cost.
+//! Punctual scheduling of a thread, and the processor time that it used.
 #![expect(unsafe_code, reason = "scheduling policies and precise polling have no safe wrapper")]
 
 use midhop_units::{Duration, Instant};
@@ -53,9 +53,9 @@ pub(crate) fn be_punctual() -> Policy {
     }
 }
 
-/// Makes the calling thread one like all others again.
+/// Gives the calling thread ordinary scheduling again.
 pub(super) fn be_ordinary() {
-    // To give a right back is never refused.
+    // Giving up a privilege is never refused.
     let _ = set_attributes(libc::SCHED_OTHER, 0, 0);
 }
 
@@ -99,7 +99,7 @@ fn read(clock: ClockId) -> u64 {
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// Waits until a descriptor is readable or `timeout` is over; `None` waits for descriptors only.
+/// Waits until a descriptor is readable or `timeout` is over; with `None` there is no timeout.
 pub(crate) fn wait(descriptors: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: (timeout.as_ns() / 1_000_000_000) as libc::time_t,

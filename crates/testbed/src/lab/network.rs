@@ -14,7 +14,7 @@ use midhop_units::{Bytes, Duration, Instant, Seed};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// How long after the carriers a run starts.
+/// Time between the start of the carriers and the start of the run.
 const START_AHEAD: Duration = Duration::from_ms(20);
 
 /// Why a network could not be built or run.
@@ -47,7 +47,7 @@ pub struct NetworkReport {
     pub series: Vec<Series>,
     /// Links whose emulator missed frames, and how many.
     pub missed: Vec<(String, u64)>,
-    /// Links whose devices dropped frames that nobody had seen, and how many.
+    /// Links whose devices dropped frames before anybody received them, and how many.
     pub dropped: Vec<(String, u64)>,
     /// What agents did, by node and in the order of the links at whose ends they stand.
     pub nodes: Vec<NodeResult>,
@@ -58,10 +58,10 @@ pub struct NetworkReport {
 /// What carries frames over the links of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Links {
-    /// Our emulator, which knows all that a scenario may ask for.
+    /// Our emulator, which supports all that a scenario may ask for.
     #[default]
     Emulated,
-    /// The kernel's netem, which nobody here wrote; see [`crate::netem::refusal`].
+    /// The kernel's netem, an independent implementation; see [`crate::netem::refusal`].
     Netem,
 }
 
@@ -85,7 +85,7 @@ impl Carrier {
 /// Nodes and links of one plan.
 #[derive(Debug)]
 pub struct Network {
-    /// First, so that they stop before their devices are gone.
+    /// The first field, so that carriers stop before their devices are removed.
     carriers: Vec<Carrier>,
     links: Links,
     nodes: BTreeMap<String, Namespace>,
@@ -189,8 +189,8 @@ impl Network {
         self.nodes.get(node).ok_or_else(|| LabError::Plan { what: format!("the node {node}") })
     }
 
-    /// Carries frames before the run, while `ready` works. What the links do meanwhile is in no report,
-    /// and what is on its way at the end is lost.
+    /// Carries frames before the run, while `ready` works. No report includes what the links do
+    /// during that time, and packets that are in flight at the end are lost.
     ///
     /// # Errors
     /// When sockets or threads are refused, and as `ready`.
@@ -208,8 +208,8 @@ impl Network {
         outcome
     }
 
-    /// Starts what carries the frames. The clock of traces and outages begins [`START_AHEAD`] from now, when all
-    /// who are to begin know of it.
+    /// Starts the carriers. The clock of traces and outages begins [`START_AHEAD`] from now, so
+    /// that every process of the run has received that moment before it comes.
     ///
     /// # Errors
     /// When sockets or threads are refused.
@@ -244,7 +244,8 @@ impl Network {
         self.wires.iter().map(open).collect()
     }
 
-    /// When the run starts, as [`Self::start`] has it, on the machine's monotonic clock.
+    /// The moment at which the run starts, as set by [`Self::start`], on the machine's monotonic
+    /// clock.
     pub fn epoch(&self) -> Instant {
         self.epoch
     }
@@ -259,15 +260,15 @@ impl Network {
         self.nodes.iter().map(|(name, namespace)| (name.as_str(), namespace))
     }
 
-    /// The addresses that a node is known by: IPv4, then IPv6. None for a node without links.
+    /// The main addresses of a node: IPv4, then IPv6. None for a node without links.
     pub fn home(&self, node: &str) -> Option<[IpAddr; 2]> {
         self.homes.get(node).copied()
     }
 
-    /// Stops what carries the frames and reports what the links did.
+    /// Stops the carriers and reports what the links did.
     ///
     /// # Errors
-    /// When it had stopped by itself.
+    /// When a carrier had stopped by itself.
     pub fn finish(mut self) -> Result<NetworkReport, LabError> {
         let mut report = NetworkReport::default();
         let dropped = self.dropped()?.into_iter().zip(&self.dropped_before);
@@ -300,10 +301,11 @@ fn begin(carriers: &mut [Carrier], epoch: Instant) {
     }
 }
 
-/// What all senders of `plan` together may have on their way, and so send at once when all their
-/// acknowledgements come together: four times what fits their paths and what waits before the narrowest
-/// hops. Rooms for whole queues of links that are much faster would be gigabytes, which takes seconds
-/// to hand out and to clear, and other runs would miss them.
+/// The largest burst: what all senders of `plan` together may have in flight, and so may send at
+/// once when all their acknowledgements arrive together. It is four times what fits into their
+/// paths and into the queues before the narrowest hops. Rings for the whole queues of much faster
+/// links would take gigabytes, and seconds to allocate and to clear; other runs on the machine
+/// would lack both.
 fn burst(plan: &Plan) -> Bytes {
     let fits = |transfer: &TransferPlan| {
         let limit = transfer.limit.as_ref()?;
@@ -320,7 +322,8 @@ fn burst(plan: &Plan) -> Bytes {
     sum.map_or(Bytes::MAX, |it| it.scale(4.0))
 }
 
-/// What thins the acknowledgements that the end `sender` of a link puts before it.
+/// The rule by which the end `sender` of a link thins the acknowledgements that it sends onto the
+/// link.
 fn ack_filter(plan: &Plan, link: &PlannedLink, sender: usize) -> Option<SackRule> {
     plan.node(link.between.get(sender)?)?.agents.iter().find_map(|agent| match &agent.role {
         Role::AckFilter(filter) if filter.links.contains(&link.name) => Some(filter.sack),
@@ -328,7 +331,7 @@ fn ack_filter(plan: &Plan, link: &PlannedLink, sender: usize) -> Option<SackRule
     })
 }
 
-/// The agents that stand at one end of a link, whose addresses are the first of `addresses`.
+/// The agents at one end of a link. `addresses` are those of this end, then those of the far end.
 fn post(
     plan: &Plan,
     link: &PlannedLink,

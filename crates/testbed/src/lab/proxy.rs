@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 /// How long a daemon may take until it serves. Generous: machines may be busy.
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks at whether a daemon that is starting still runs.
+/// Interval at which a start checks whether the daemon still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What it announces when it serves, in the manner of `sd_notify`.
+/// What the daemon reports when it serves, in the format of `sd_notify`.
 const READY: &str = "READY=1";
-/// What of a log is worth showing in an error. Unit: bytes.
+/// The part of a log that an error shows. Unit: bytes.
 const LOG_TAIL: u64 = 2000;
 
 /// Why a proxy did not start.
@@ -28,7 +28,7 @@ pub enum ProxyError {
         "cannot find midhopd beside this program or in PATH; build it (cargo build -p midhopd)"
     )]
     Missing,
-    /// There is nothing by which a daemon could take flows.
+    /// nftables is missing, by which a daemon intercepts flows.
     #[error("cannot find nft in PATH, by which midhopd takes flows; install nftables")]
     NoNft,
     /// A file or the process could not be made.
@@ -71,7 +71,7 @@ pub fn find_daemon() -> Result<PathBuf, ProxyError> {
     beside.or_else(|| in_path("midhopd")).ok_or(ProxyError::Missing)
 }
 
-/// Whether a daemon can be started and can take flows.
+/// Whether a daemon can be started and can intercept flows.
 ///
 /// # Errors
 /// When it cannot: what is missing.
@@ -108,13 +108,14 @@ impl Proxy {
         let log = directory.join(format!("{node}.log"));
         fs::write(&file, configuration).map_err(fail("write the configuration"))?;
         let output = File::create(&log).map_err(fail("make the log"))?;
-        // A socket with a path is of no network namespace: the daemon reaches it from its node.
+        // A socket with a path belongs to no network namespace: the daemon can reach it from its
+        // node.
         let notices = directory.join(format!("{node}.notify"));
         let socket = UnixDatagram::bind(&notices).map_err(fail("make the notice socket"))?;
         socket.set_read_timeout(Some(LOOK_EVERY)).map_err(fail("make the notice socket"))?;
         let mut command: Command = namespace.command(find_daemon()?);
         let child = command
-            // Ctrl-C is for the runner to answer, which then ends its proxies.
+            // The runner handles Ctrl-C and then ends its proxies.
             .process_group(0)
             .env("NOTIFY_SOCKET", &notices)
             .arg("run")
@@ -168,7 +169,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // No draining: whoever drops a proxy is done with its flows.
+        // No draining: the owner needs the flows of a dropped proxy no more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

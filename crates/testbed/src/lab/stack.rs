@@ -4,7 +4,7 @@
 
 use midhop_experiment::tcp::{LossDetection, TcpPlan};
 
-/// The first key of a plan that no parameter of the kernel sets for one host alone.
+/// The first key of a plan for which the kernel has no parameter per host.
 pub fn lacking(plan: &TcpPlan) -> Option<&'static str> {
     let linux = TcpPlan::default();
     let keys = [
@@ -36,14 +36,16 @@ pub(super) fn parameters(plan: &TcpPlan) -> Vec<(&'static str, String)> {
         "net.ipv4.tcp_window_scaling",
         switch(plan.window_scaling),
     );
-    // The kernel's default takes ECN where the other end asks for it; a plan's host does not.
+    // The kernel's default accepts ECN when the other end requests it; a plan's host uses it only
+    // if the plan enables it.
     set(true, "net.ipv4.tcp_ecn", switch(plan.ecn));
     set(
         plan.restart_after_idle,
         "net.ipv4.tcp_slow_start_after_idle",
         switch(plan.restart_after_idle),
     );
-    // A host that remembers thresholds remembers what else kernels do: round trips, reordering.
+    // A host that caches thresholds also caches the kernel's other metrics: round trips,
+    // reordering.
     for key in ["net.ipv4.tcp_no_metrics_save", "net.ipv4.tcp_no_ssthresh_metrics_save"] {
         set(plan.threshold_cache, key, switch(false));
     }
@@ -56,7 +58,8 @@ pub(super) fn parameters(plan: &TcpPlan) -> Vec<(&'static str, String)> {
     set(detection, "net.ipv4.tcp_recovery", recovery.to_owned());
     set(detection, "net.ipv4.tcp_early_retrans", probes.to_owned());
     if let Some(buffer) = plan.receive_buffer {
-        // The kernel counts segments with their bookkeeping and offers half; its parameter is an int.
+        // The kernel accounts segments with their overhead and offers half of the buffer; its
+        // parameter is an int.
         let buffer = buffer.get().saturating_mul(2).min(i32::MAX as u64);
         set(true, "net.ipv4.tcp_rmem", format!("4096 {buffer} {buffer}"));
         set(true, "net.ipv4.tcp_moderate_rcvbuf", switch(false));

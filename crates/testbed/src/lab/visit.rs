@@ -1,4 +1,4 @@
-//! Programs of the user's on a node of a lab that another process holds.
+//! User programs on a node of a lab that another process runs.
 
 use crate::namespace::Namespace;
 use nix::mount::{MsFlags, mount};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
-/// Where a lab shows its nodes, below its state directory and inside its mount namespace only.
+/// Where a lab mounts its nodes: below its state directory, inside its mount namespace only.
 const NODES: &str = "nodes";
 
 /// Why a node could not be shown or visited.
@@ -54,8 +54,9 @@ pub enum VisitError {
     },
 }
 
-/// Makes nodes visitable and known by name: mounts each namespace below `state` and a file of host
-/// names over `/etc/hosts`. Call it in an isolated process: the mounts are to stay in its namespace.
+/// Makes nodes visitable, and reachable by name: mounts each namespace below `state`, and a file of
+/// host names over `/etc/hosts`. Call it in an isolated process, so that the mounts stay in its
+/// namespace.
 ///
 /// # Errors
 /// When a mount is refused.
@@ -107,7 +108,7 @@ pub fn visit(init: i32, state: &Path, node: &str, program: &[OsString]) -> Resul
         let same = of_lab.metadata().map(|lab| lab.ino()).ok() == own;
         Ok((what, of_lab, same))
     };
-    // All are opened before the first is entered: the way to them is out of sight from inside.
+    // All are opened before the first is entered: their paths cannot be seen from inside.
     let namespaces = [open("user", "user")?, open("process", "pid")?, open("mount", "mnt")?];
     for (what, namespace, same) in &namespaces {
         if !same {
@@ -120,12 +121,14 @@ pub fn visit(init: i32, state: &Path, node: &str, program: &[OsString]) -> Resul
         .map_err(|_| VisitError::Node { node: node.to_owned(), known: known_nodes(state) })?;
     setns(network, CloneFlags::CLONE_NEWNET)
         .map_err(|errno| VisitError::Enter { what: "network", source: errno.into() })?;
-    // Changing the mount namespace moved us to its root. A directory that is gone is no reason to fail.
+    // Changing the mount namespace moved us to its root. A working directory that is missing there
+    // is no error.
     if let Ok(directory) = directory {
         let _ = env::set_current_dir(directory);
     }
     let Some((name, arguments)) = program.split_first() else { return Ok(0) };
-    // Ctrl-C is the program's to answer. It starts with an empty mask: blocking is not inherited.
+    // The program handles Ctrl-C itself. It starts with an empty mask: the blocked signals are not
+    // inherited.
     let mut terminal = SigSet::empty();
     terminal.add(Signal::SIGINT);
     terminal.add(Signal::SIGQUIT);

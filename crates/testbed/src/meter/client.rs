@@ -1,4 +1,4 @@
-//! The asking end: opens the connections of a run, drives them side by side, makes the report.
+//! The client's end: opens the connections of a run, drives them in parallel, makes the report.
 
 use super::clock;
 use super::connection::Connection;
@@ -20,19 +20,19 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long each of the server's logs may take to come. The first waits behind what an upload has left in the
-/// queues: 100 packets before 60 kbit/s take 20 s.
+/// How long each of the server's logs may take to arrive. The first one waits behind what an upload
+/// has left in the queues: 100 packets before 60 kbit/s take 20 s.
 const FETCH: Duration = Duration::from_secs(45);
 /// Most logs that a fetch takes in: one per connection.
 const LOGS_MAX: usize = super::FLOWS_MAX as usize;
 
-/// Carries out `options` and gives what came of it. Flows that fail are part of the report.
+/// Carries out `options` and gives the report. Flows that fail are part of the report.
 ///
 /// All sockets belong to the network namespace in which the runtime's threads were made.
 ///
 /// # Errors
-/// When nothing could be measured for want of an address, of a congestion control, or of the
-/// server's consent.
+/// When nothing could be measured, because an address or a congestion control is missing or the
+/// server refused.
 ///
 /// # Panics
 /// Outside a tokio runtime with I/O and time enabled.
@@ -97,8 +97,8 @@ async fn resolve(options: &MeterOptions) -> Result<Vec<SocketAddr>, MeterError> 
     Ok(addresses)
 }
 
-/// Asks the kernel for the congestion control before there is any traffic: one error, not one per
-/// flow.
+/// Checks the congestion control with the kernel before there is any traffic, so that there is one
+/// error and not one per flow.
 fn check_congestion(options: &MeterOptions, addresses: &[SocketAddr]) -> Result<(), MeterError> {
     let (Direction::Up, Some(name), Some(address)) =
         (options.direction, &options.congestion, addresses.first())
@@ -115,7 +115,7 @@ fn check_congestion(options: &MeterOptions, addresses: &[SocketAddr]) -> Result<
     })
 }
 
-/// A number that nobody else's run has.
+/// A random number that no other run has.
 pub(super) fn random() -> Result<u64, MeterError> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")
@@ -169,7 +169,7 @@ async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, 
     Ok(outcomes)
 }
 
-/// One of the connections at once of a page.
+/// One of the parallel connections of a page.
 async fn page(run: &Run, queue: &Queue, worker: u32, connections: Connections) -> Vec<FlowOutcome> {
     let mut outcomes = Vec::new();
     while let Some((id, item)) = queue.next() {
@@ -189,8 +189,8 @@ async fn page(run: &Run, queue: &Queue, worker: u32, connections: Connections) -
     outcomes
 }
 
-/// Asks the server what it saw of this run. Over a slow link the logs of many flows take their time: only
-/// silence ends it.
+/// Asks the server for its logs of this run. Over a slow link, the logs of many flows take long to
+/// arrive; only silence ends the wait.
 async fn fetch(run: &Run) -> Result<Vec<Log>, FlowError> {
     let ask = async {
         let mut connection = Connection::of_client(run.connect().await?);
@@ -211,7 +211,7 @@ async fn fetch(run: &Run) -> Result<Vec<Log>, FlowError> {
     }
 }
 
-/// What `step` of a fetch gives, unless it takes too long.
+/// The result of a fetch's `step`, or an error when it takes too long.
 async fn in_time<T>(step: impl Future<Output = Result<T, FlowError>>) -> Result<T, FlowError> {
     let silent = Err(FlowError::Silent { seconds: FETCH.as_secs() });
     tokio::time::timeout(FETCH, step).await.unwrap_or(silent)

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The current moment. Origin: the machine's start.
 ///
-/// The kernel never refuses this clock; if it did, every moment would be the clock's start and all
+/// The kernel never refuses this clock. If it did, every moment would be the clock's start, and all
 /// goodputs would show it.
 pub fn now() -> Instant {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Instant::START, |time| {
@@ -27,7 +27,7 @@ pub(super) fn name() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/time")
         .map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned());
-    // Hashed: a server need not show strangers the boot's identifier.
+    // Hashed: a server need not reveal the boot's identifier to strangers.
     Some(format!("{:016x}", xxh3_64(format!("{boot}/{namespace}").as_bytes())))
 }
 
@@ -37,7 +37,7 @@ pub(super) fn on_tokio(moment: Instant) -> tokio::time::Instant {
     let base = tokio::time::Instant::now();
     if moment >= here {
         let ahead = std::time::Duration::from(moment.saturating_since(here));
-        // Beyond what the timer can hold means "never": a year serves.
+        // A time that the timer cannot represent means "never": one year is long enough.
         base.checked_add(ahead)
             .unwrap_or_else(|| base + std::time::Duration::from_secs(365 * 86_400))
     } else {

@@ -1,8 +1,8 @@
 //! One TCP connection of the meter: payload out, payload in, frames between, every byte hashed.
 //!
-//! Payload lives in one buffer per thread, never in one per connection: a sender makes its bytes
-//! anew when the kernel took only some of them, a receiver is done with them when it has hashed them.
-//! So thousands of connections cost next to no memory.
+//! Payload lives in one buffer per thread, never in one per connection. A sender generates its
+//! bytes again when the kernel took only some of them. A receiver needs them no more once it has
+//! hashed them. So thousands of connections cost next to no memory.
 
 use super::clock;
 use super::error::FlowError;
@@ -21,9 +21,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Payload moved by one system call at most. Unit: bytes.
 const CHUNK: usize = 256 << 10;
-/// Shortest data frame of a transfer that is limited in time: what it costs to stop.
+/// Shortest data frame of a transfer that is limited in time, which bounds how late it can stop.
 const FRAME_MIN: u64 = 16 << 10;
-/// Most bytes taken in unasked while sending.
+/// Most bytes that are buffered from the peer while sending.
 const PENDING_MAX: usize = 16 << 10;
 /// Full reads or writes after which other connections of the thread get their turn.
 const TURN: u32 = 4;
@@ -59,14 +59,14 @@ impl Tally {
 pub(super) struct Connection {
     stream: Arc<TcpStream>,
     decoder: Decoder,
-    /// Bytes that were read but not yet looked at. Those before `looked` are used up.
+    /// Bytes that were read but not yet decoded. Those before `looked` are used up.
     pending: Vec<u8>,
     looked: usize,
     /// Whether the peer will send no more.
     ended: bool,
-    /// Frames that were looked at before anybody asked for them.
+    /// Frames that were decoded before anybody asked for them.
     inbox: VecDeque<ControlFrame>,
-    /// Whether the peer may refuse while this end sends: a server may.
+    /// Whether the peer may refuse while this end sends: true where the peer is a server.
     refusable: bool,
     /// Control bytes that go out ahead of the next payload.
     ahead: Vec<u8>,
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// The socket, to be looked at while the connection works.
+    /// The socket, which others may sample while the connection works.
     pub(super) fn socket(&self) -> Arc<TcpStream> {
         Arc::clone(&self.stream)
     }
@@ -138,8 +138,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends `amount` of `payload`, which goes on where the last request of this connection ended,
-    /// and the [`End`] behind it. `sent` is called for every write.
+    /// Sends `amount` of `payload`, which continues where the last request of this connection
+    /// ended, and then the [`End`]. `sent` is called for every write.
     pub(super) async fn send(
         &mut self,
         payload: Payload,
@@ -155,7 +155,8 @@ impl Connection {
                 while frame_begin.saturating_since(begin).as_ns() < ns {
                     self.send_frame(payload, length, &mut sent).await?;
                     let now = clock::now();
-                    // Long frames where they pass at once, short ones where they hold up the end.
+                    // Long frames where they are sent at once, short ones where they would delay
+                    // the end.
                     let quick = now.saturating_since(frame_begin).as_ns() < 1_000_000;
                     length = if quick { length * 2 } else { length / 2 };
                     length = length.clamp(FRAME_MIN, CHUNK as u64);
@@ -195,7 +196,8 @@ impl Connection {
                 Ok((taken, offered)) => {
                     left -= taken;
                     sent(taken);
-                    // Bytes that the kernel does not take are made again: offer what it may take.
+                    // Bytes that the kernel does not take are generated again: offer only what it
+                    // is likely to take.
                     if offered == chunk as u64 {
                         chunk = if taken == offered {
                             chunk * 2
@@ -211,7 +213,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    // A peer that refuses sends that before it closes.
+                    // A peer that refuses sends a refusal before it closes.
                     if self.listening() && self.listen().is_ok() {
                         self.heed_refusal()?;
                     }
@@ -222,7 +224,8 @@ impl Connection {
         Ok(())
     }
 
-    /// One write: what is queued, then payload. Gives payload taken and payload offered.
+    /// One write: first what is queued, then payload. Gives the payload taken and the payload
+    /// offered.
     fn write_some(&mut self, payload: Payload, left: u64, chunk: usize) -> io::Result<(u64, u64)> {
         BUFFER.with_borrow_mut(|buffer| {
             let ahead = self.ahead.len().min(buffer.len());
@@ -242,7 +245,7 @@ impl Connection {
         !self.ended && self.pending.len() - self.looked < PENDING_MAX
     }
 
-    /// Takes in what the peer sends while this end sends, without looking at it.
+    /// Buffers what the peer sends while this end sends, without decoding it.
     fn listen(&mut self) -> Result<(), FlowError> {
         let mut bytes = [0; 2048];
         match self.stream.try_read(&mut bytes) {
@@ -254,7 +257,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks through what the peer sent while this end was sending.
+    /// Looks for a refusal in what the peer sent while this end was sending.
     fn heed_refusal(&mut self) -> Result<(), FlowError> {
         while self.refusable {
             match self.pending_frame()? {
@@ -266,7 +269,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the peer sends exactly `expected` next; takes it off if so.
+    /// Whether the peer sends exactly `expected` next. If so, consumes it.
     pub(super) async fn receives(&mut self, expected: &[u8]) -> Result<bool, FlowError> {
         loop {
             let there = &self.pending[self.looked..];
@@ -302,7 +305,7 @@ impl Connection {
         }
     }
 
-    /// The next frame among the bytes that were read already.
+    /// The next frame among the bytes that have been read.
     fn pending_frame(&mut self) -> Result<Option<ControlFrame>, FlowError> {
         let mut input = &self.pending[self.looked..];
         let item = self.decoder.next(&mut input)?;
@@ -354,7 +357,7 @@ impl Connection {
         }
     }
 
-    /// Looks at bytes as they came; what follows an [`End`] is kept for the next request.
+    /// Decodes bytes as they arrive. Bytes behind an [`End`] are kept for the next request.
     fn take(
         &mut self,
         mut input: &[u8],
@@ -397,6 +400,6 @@ impl Connection {
 
 /// Makes the close of `stream` a reset.
 pub(super) fn abort(stream: &TcpStream) {
-    // Where the option cannot be set, the close is a slow one; nothing else differs.
+    // Where the option cannot be set, the connection closes slowly; nothing else differs.
     let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
-    /// No connection came about.
+    /// The connection could not be established.
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// The last address tried.
@@ -32,7 +32,7 @@ pub enum FlowError {
         /// Payload that had arrived.
         received: u64,
     },
-    /// The peer went in the middle of a conversation.
+    /// The peer closed in the middle of an exchange.
     #[error("the other end closed the connection in the middle of a message")]
     Cut,
     /// The peer closed where an answer was due.
@@ -56,7 +56,7 @@ pub enum FlowError {
         /// XXH3-128 at the receiver.
         received: String,
     },
-    /// Not the amount that was asked for.
+    /// The transfer has not the amount that was requested.
     #[error("{asked} bytes were asked for, the other end sent {received}")]
     Amount {
         /// What the request asked for.
@@ -64,10 +64,10 @@ pub enum FlowError {
         /// What came.
         received: u64,
     },
-    /// The peer's bytes are no frames.
+    /// The peer sent something that is no frame.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A frame that has no place here.
+    /// A frame that is not expected here.
     #[error("the other end sent {what} where it has no place")]
     Unexpected {
         /// What came.
@@ -114,7 +114,7 @@ impl FlowError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeterError {
-    /// The server's name means nothing here.
+    /// The server's name cannot be resolved.
     #[error("cannot find the address of {host:?}: {source}")]
     Resolve {
         /// The name as given.
@@ -128,7 +128,7 @@ pub enum MeterError {
         /// The name as given.
         host: String,
     },
-    /// The kernel here does not have, or not allow, the congestion control.
+    /// The kernel lacks the congestion control or does not permit it.
     #[error(
         "congestion control {name:?} is not to be had here: {source} (this kernel has: {available})"
     )]

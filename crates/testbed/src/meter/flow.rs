@@ -30,30 +30,30 @@ pub(super) struct Run {
     pub(super) capacity: Capacity,
     pub(super) seed: Seed,
     pub(super) deadline: Option<Instant>,
-    /// When what is sent for a time ends, whatever its items say; with them when none.
+    /// The end of transfers that are limited in time. None: each ends as its item has it.
     pub(super) until: Option<Instant>,
-    /// How what a broken connection has cut short begins again.
+    /// How an item is restarted when its connection breaks.
     pub(super) restarts: Option<RestartPlan>,
-    /// The number of the next connection on which something does.
+    /// The number of the next connection that restarts one.
     pub(super) next_flow: AtomicU32,
     pub(super) clock: Option<String>,
     pub(super) progress: Arc<Progress>,
 }
 
-/// Something to move over a connection.
+/// Payload to move over a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     /// Number of the object in its page; none outside pages.
     pub(super) object: Option<u32>,
     pub(super) amount: Amount,
-    /// When it was first asked for; none where nobody has.
+    /// When it was first requested; none before that.
     pub(super) asked: Option<Instant>,
-    /// How often it has begun again.
+    /// How often it has been restarted.
     pub(super) restarts: u32,
 }
 
 impl Item {
-    /// Something that nobody has asked for yet.
+    /// An item that was not requested yet.
     pub(super) fn new(object: Option<u32>, amount: Amount) -> Self {
         Self { object, amount, asked: None, restarts: 0 }
     }
@@ -69,14 +69,14 @@ pub(super) struct ObjectOutcome {
     pub(super) end: Instant,
 }
 
-/// What became of a connection, kept up to date while it lives.
+/// The outcome of a connection, kept up to date while it lives.
 #[derive(Debug)]
 pub(super) struct FlowOutcome {
     pub(super) flow: u32,
     pub(super) client_port: u16,
     pub(super) server_port: u16,
     pub(super) start: Instant,
-    /// When the last payload arrived, or, so far as that is not known, when the flow failed.
+    /// When the last payload arrived. Where that is not known, when the flow failed.
     pub(super) end: Instant,
     /// Payload that is known to have arrived.
     pub(super) bytes: u64,
@@ -90,15 +90,15 @@ pub(super) struct FlowOutcome {
     pub(super) log: SharedLog,
     pub(super) objects: Vec<ObjectOutcome>,
     pub(super) error: Option<FlowError>,
-    /// What was under way, and the payload that belongs to what was not.
+    /// The item that was not complete at the end. `whole` is the payload of all items that were.
     pub(super) unfinished: Option<Item>,
     pub(super) whole: u64,
-    /// What was under way began again over another connection.
+    /// Whether that item was restarted over another connection.
     pub(super) replaced: bool,
 }
 
 impl Run {
-    /// Moves `first` and then all that `next` gives over one new connection.
+    /// Moves `first` and then all items of `next` over one new connection.
     pub(super) async fn flow<N: Future<Output = Option<Item>>>(
         &self,
         flow: u32,
@@ -153,8 +153,8 @@ impl Run {
         outcome
     }
 
-    /// The same over as many connections as it takes, where what a broken one has cut short may begin
-    /// again.
+    /// The same over as many connections as necessary: an item whose connection breaks may be
+    /// restarted.
     pub(super) async fn flow_and_again<N: Future<Output = Option<Item>>>(
         &self,
         flow: u32,
@@ -202,7 +202,7 @@ impl Run {
         let sampling = self.interval_ns.filter(|_| self.direction == Direction::Up);
         connection.queue_raw(PREFACE);
         let items = async {
-            // The first object pays for its connection.
+            // The first object includes the time to set up its connection.
             let mut start = first.asked.unwrap_or(outcome.start);
             let mut item = first;
             loop {
@@ -228,7 +228,7 @@ impl Run {
         }
     }
 
-    /// Tries one address after the other.
+    /// Tries the addresses one after the other.
     pub(super) async fn connect(&self) -> Result<TcpStream, FlowError> {
         let mut last = None;
         for &address in &self.addresses {
@@ -304,7 +304,7 @@ impl Run {
             _ => {}
         }
         if received == 0 {
-            // Nothing was to arrive: the end mark is all there is.
+            // No payload was to arrive: there is only the end mark.
             outcome.end = clock::now();
         }
         outcome.objects.extend(item.object.map(|id| ObjectOutcome {
@@ -364,8 +364,8 @@ impl Run {
 
 /// When first and last byte arrived, on this end's clock.
 ///
-/// With a clock of its own, the receiver's last byte is taken to have come when its report of it came
-/// here: too late by the time that the report was under way, never too early.
+/// Where the receiver has another clock, its last byte counts as received when its report arrived
+/// here. That is too late by the delay of the report, never too early.
 fn on_this_clock(received: &Received, clock_shared: bool, reported: Instant) -> (Instant, Instant) {
     if clock_shared {
         let at = |ns| Instant::from_ns(ns).min(reported);

@@ -1,4 +1,4 @@
-//! What the two ends of a meter send each other besides payload.
+//! Control messages between the two ends of a meter.
 
 use super::series::{Arrivals, Samples};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub enum Amount {
     TimeNs(u64),
 }
 
-/// Client to server: move payload over this connection.
+/// Client to server: requests a transfer over this connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {
@@ -38,7 +38,7 @@ pub(super) struct Request {
     pub(super) congestion: Option<String>,
     /// Seed of the payload.
     pub(super) seed: u64,
-    /// Time between samples; no samples when none. Unit: nanoseconds.
+    /// Time between samples; none: no samples. Unit: nanoseconds.
     pub(super) interval_ns: Option<u64>,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct Accept {
     pub(super) clock: Option<String>,
 }
 
-/// Server to client: no, and why.
+/// Server to client: refuses the request, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
-    /// What kind of no.
+    /// The kind of refusal.
     pub reason: RefusalReason,
     /// One sentence for the user.
     pub detail: String,
@@ -66,11 +66,11 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalReason {
-    /// The congestion control asked for is not to be had there.
+    /// The server does not have the requested congestion control.
     Congestion,
-    /// More was asked for than the server gives.
+    /// The request exceeds the server's limits.
     Limit,
-    /// The request makes no sense to the server.
+    /// The request is not valid.
     Request,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct End {
     pub(super) hash: String,
 }
 
-/// Receiver to sender, once it has an [`End`]: what arrived. Only after an upload.
+/// Receiver to sender, once it has an [`End`]: what arrived. Sent only after an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Received {
@@ -104,23 +104,25 @@ pub(super) struct Received {
     pub(super) last_byte_ns: u64,
 }
 
-/// Client to server, on a connection of its own when all flows are done: what did you see?
+/// Client to server, on a connection of its own when all flows are done: requests the server's
+/// logs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fetch {
     pub(super) session: u64,
 }
 
-/// What one end saw of one connection.
+/// The log of one connection at one end.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Log {
     /// Number of the connection in its run.
     pub(super) flow: u32,
-    /// Whether the connection is over and nothing below will change.
+    /// Whether the connection is closed, so that no field below changes any more.
     pub(super) closed: bool,
     /// This end's congestion control, as its kernel names it.
     pub(super) congestion: String,
-    /// See [`super::clock::name`]. A client whose flow breaks off while it sends has not read it elsewhere.
+    /// See [`super::clock::name`]. A client whose upload breaks off has not received it in an
+    /// [`Accept`].
     #[serde(default)]
     pub(super) clock: Option<String>,
     /// When this end's part of the connection began, on its clock.
@@ -131,9 +133,9 @@ pub(super) struct Log {
     pub(super) received: u64,
     /// When the last of it arrived, on this end's clock.
     pub(super) last_byte_ns: u64,
-    /// Segments that this end sent again.
+    /// Segments that this end retransmitted.
     pub(super) retransmissions: u64,
-    /// Smallest round trip that this end saw. Unit: microseconds.
+    /// Smallest round trip that this end measured. Unit: microseconds.
     pub(super) rtt_min_us: Option<u64>,
     /// Samples of `TCP_INFO`; empty at a receiver.
     pub(super) samples: Samples,

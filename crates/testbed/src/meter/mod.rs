@@ -1,18 +1,20 @@
-//! The load generator: TCP flows without disks, timed, sampled, and hashed byte for byte.
+//! The load generator: TCP flows without disks, timed, sampled, and compared byte for byte by a
+//! hash.
 //!
-//! It is the successor of the TCPMeter of the satellite-PEP literature: many flows at once, one line
-//! per flow. New are downloads as well as uploads, pages of objects, the sender's `TCP_INFO` over
-//! time, and proof that what arrived is what was sent. [`Server`] and [`run`] speak the protocol of
-//! [`wire`] over the very connections that they measure, so the meter works through transparent
-//! proxies and address translation, between two hosts as well as between two namespaces.
+//! It is the successor of the TCPMeter of the satellite-PEP literature: many flows at once, one
+//! line per flow. It adds downloads, pages of objects, the sender's `TCP_INFO` over time, and proof
+//! that the data arrived unchanged. [`Server`] and [`run`] speak the protocol of [`wire`] over the
+//! connections that they measure. So the meter works through transparent proxies and address
+//! translation, between two hosts as well as between two namespaces.
 //!
 //! What is measured: a flow starts before its `connect()`, and ends with its last byte of payload;
 //! its goodput is payload over that time. Frames are not counted.
 //!
 //! Invariants:
-//! - A transfer is complete only when the receiver has the sender's end mark and count and hash
-//!   agree. A connection that was cut is an error, however clean its FIN.
-//! - No bytes of a peer make either end panic, or take memory in proportion to what they announce.
+//! - A transfer is complete only when the receiver has the sender's end mark, and count and hash
+//!   agree. A connection that ends without the mark is an error, even when it ends with a FIN.
+//! - No bytes of a peer make either end panic, or allocate memory in proportion to a length that
+//!   they announce.
 //! - The far end's samples travel after the run, on a connection of their own.
 
 mod client;

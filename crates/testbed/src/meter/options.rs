@@ -1,4 +1,4 @@
-//! What a run of the client is asked to do.
+//! The options of a client's run.
 
 use super::error::MeterError;
 use super::message::{Amount, Direction};
@@ -23,20 +23,21 @@ pub struct MeterOptions {
     pub bind: Option<IpAddr>,
     /// Which way the payload goes.
     pub direction: Direction,
-    /// What to move.
+    /// What to transfer.
     pub workload: Workload,
-    /// Congestion control of the sending end; its system's default when none. In a download the
-    /// server resolves the name, in an upload it must be the kernel's name.
+    /// Congestion control of the sending end; its system's default when none. In a download, the
+    /// server resolves the name. In an upload, it has to be the kernel's name.
     pub congestion: Option<String>,
     /// Time between samples and width of the bins of goodput; no series when none.
     pub interval: Option<Duration>,
-    /// Flows that get series of their own; the sum of all is there in any case.
+    /// How many flows get series of their own. The sum of all flows always has series.
     pub series_flows: u32,
-    /// When to begin, after the epoch.
+    /// When to begin, counted from the epoch.
     pub start_delay: Duration,
-    /// How long the run may take from its beginning; what is unfinished then is reported so.
+    /// How long the run may take from its beginning. What is unfinished then is reported as
+    /// unfinished.
     pub time_limit: Option<Duration>,
-    /// How it begins again what a broken connection has cut short; none: it does not.
+    /// How to restart items of a broken connection; none: they are not restarted.
     pub restarts: Option<RestartPlan>,
     /// Decides every byte of the payload.
     pub seed: Seed,
@@ -45,7 +46,7 @@ pub struct MeterOptions {
     pub epoch: Option<Instant>,
 }
 
-/// What a run moves.
+/// What a run transfers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
     /// Parallel flows, each on its own connection.
@@ -57,9 +58,9 @@ pub enum Workload {
     },
     /// The objects of a page.
     Page {
-        /// Their sizes, in the order in which they are asked for.
+        /// Their sizes, in the order of the requests.
         objects: Vec<Bytes>,
-        /// Connections at once.
+        /// Number of parallel connections.
         parallel: u32,
         /// Whether a connection carries one object or many.
         connections: Connections,
@@ -96,7 +97,7 @@ impl MeterOptions {
         }
     }
 
-    /// Payload that the run moves when all goes well; none when it is limited by time.
+    /// The payload of the run when all goes well; none when the run is limited by time.
     pub fn expected(&self) -> Option<Bytes> {
         match &self.workload {
             Workload::Flows { count, each: Amount::Bytes(bytes) } => {
@@ -115,7 +116,7 @@ impl MeterOptions {
         }
     }
 
-    /// How many connections the run opens where none breaks.
+    /// How many connections the run opens if none breaks.
     pub(super) fn connections_planned(&self) -> u32 {
         match &self.workload {
             Workload::Page { objects, parallel, connections: Connections::Persistent } => {
@@ -148,7 +149,7 @@ impl MeterOptions {
     }
 }
 
-/// How far a run is, to be looked at while it goes on.
+/// The progress of a run, readable while it goes on.
 #[derive(Debug, Default)]
 pub struct Progress {
     bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a recorded connection of two meters holds, without the connection.
+//! The frames of a recorded connection between two meters, decoded without the connection.
 
 use super::wire::{CONTROL_MAX_CLIENT, CONTROL_MAX_SERVER, Decoder, WireError, WireItem};
 
@@ -19,16 +19,16 @@ pub struct Outline {
     pub frames: Vec<&'static str>,
     /// Payload, all data frames together. Unit: bytes.
     pub payload: u64,
-    /// Whether the bytes end where a frame does.
+    /// Whether the bytes end at the end of a frame.
     pub complete: bool,
 }
 
 impl Outline {
-    /// Takes `bytes` apart as the meter does that reads them from its socket in pieces of `piece`
-    /// bytes; a `piece` of 0 counts as 1.
+    /// Decodes `bytes` as a meter does that reads them from its socket in pieces of `piece` bytes.
+    /// A `piece` of 0 counts as 1.
     ///
     /// # Errors
-    /// When they are no frames.
+    /// When the bytes are not valid frames.
     pub fn of(reader: Reader, bytes: &[u8], piece: usize) -> Result<Self, WireError> {
         let mut decoder = Decoder::new(match reader {
             Reader::Client => CONTROL_MAX_CLIENT,

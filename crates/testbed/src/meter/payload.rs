@@ -1,12 +1,12 @@
-//! The bytes that the meter sends: pseudo-random, so that nothing on the path can compress them,
-//! and a pure function of key and offset, so that no sender has to keep what it may have to repeat.
+//! The payload of the meter: pseudo-random, so that nothing on the path can compress it, and a pure
+//! function of key and offset, so that no sender has to keep bytes for a repetition.
 
 use midhop_units::Seed;
 
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: u64 = 8;
 
-/// An endless stream of bytes that any part can be taken from.
+/// An endless stream of bytes with random access.
 ///
 /// Word `i` of the stream is the SplitMix64 finaliser of `key + i × γ`, little-endian.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! From what both ends saw to one report.
+//! Makes one report from the records of both ends.
 
 use super::clock;
 use super::flow::FlowOutcome;
@@ -19,11 +19,12 @@ pub(super) fn assemble(
 ) -> MeterReport {
     let far: BTreeMap<u32, &Log> = logs.iter().map(|log| (log.flow, log)).collect();
     if options.direction == Direction::Up {
-        // Of an upload that broke off, only the server knows how far it came.
+        // Of an upload that broke off, only the server knows how much arrived.
         let clock = clock::name();
         for outcome in outcomes.iter_mut().filter(|outcome| outcome.error.is_some()) {
             if let Some(log) = far.get(&outcome.flow) {
-                // What waited in queues arrived after the client had given up: bytes and end are of one moment.
+                // Queued payload arrived after the client had given up. So both the bytes and the
+                // end are taken from the server's log.
                 outcome.clock_shared |= log.clock.is_some() && log.clock == clock;
                 outcome.bytes = log.received;
                 if outcome.clock_shared && log.received > 0 {
@@ -34,7 +35,7 @@ pub(super) fn assemble(
     }
     let mut restarts = Restarts::default();
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.replaced) {
-        // What had arrived of what began again is thrown away.
+        // The bytes that had arrived of a restarted item are discarded.
         restarts.count += 1;
         restarts.discarded += Bytes::new(outcome.bytes.saturating_sub(outcome.whole));
         outcome.bytes = outcome.bytes.min(outcome.whole);
@@ -118,7 +119,7 @@ fn flow_result(epoch: Instant, outcome: &FlowOutcome, sender: Option<&Log>) -> F
     }
 }
 
-/// A flow that moved nothing in no time was not infinitely fast.
+/// A flow with no bytes in no time has no rate; it is not infinitely fast.
 fn goodput(bytes: Bytes, time: Duration) -> Rate {
     if bytes == Bytes::ZERO { Rate::ZERO } else { Rate::of(bytes, time) }
 }
@@ -178,8 +179,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const EPOCH: Instant = Instant::from_ns(5_000 * MS);
 
-    /// A flow that began 1 s after the epoch, and its server's log: sampled 50 ms after an origin
-    /// that reads 77 s on the server's clock.
+    /// A flow that began 1 s after the epoch, and its server's log. The server sampled 50 ms after
+    /// an origin that is 77 s on its clock.
     fn download(clock_shared: bool) -> (FlowOutcome, Log) {
         let start = Instant::from_ns(6_000 * MS);
         let log = SharedLog::begin(0, start.as_ns(), Some(100 * MS), Capacity::default());
@@ -218,7 +219,7 @@ mod tests {
         rtt.time_s[0]
     }
 
-    /// A client that is cut off while it sends has read nothing of what the server sends first.
+    /// A client that is cut off while it sends has not read the server's first message.
     #[test]
     fn what_arrives_after_an_upload_broke_off_has_its_own_end() {
         let (mut outcome, mut far) = download(false);

@@ -1,4 +1,4 @@
-//! The log of one connection at one end, and who keeps it up to date.
+//! The log of one connection at one end, and the task that keeps it up to date.
 
 use super::clock;
 use super::message::Log;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
 
-/// Shortest time between two samples: below, sampling would be the load that it measures.
+/// Shortest time between two samples: at a shorter one, sampling would distort the load that it
+/// measures.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// A [`Log`] that its connection writes and others read.
@@ -32,13 +33,14 @@ impl SharedLog {
 
     /// The log, to read or change. Never held across an await.
     pub(super) fn lock(&self) -> MutexGuard<'_, Log> {
-        // A log is plain counts: it is as good as ever after a panic elsewhere.
+        // A log consists of plain counts: it stays valid after a panic elsewhere.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the kernel reports of the connection now; a sample too when `interval_ns` is given.
+    /// Records what the kernel reports of the connection now; also adds a sample when `interval_ns`
+    /// is given.
     pub(super) fn look(&self, stream: &TcpStream, interval_ns: Option<u64>) {
-        // A socket that is gone has reported all it had to report.
+        // A closed socket has nothing more to report.
         let Ok(info) = TcpSample::of(stream) else { return };
         let now = clock::now().as_ns();
         let mut log = self.lock();

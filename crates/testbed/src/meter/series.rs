@@ -1,4 +1,4 @@
-//! Quantities over time: what a sender sampled and what a receiver counted.
+//! Quantities over time: the samples of a sender and the counts of a receiver.
 //!
 //! Both are bounded: when a run is longer than the memory set aside, samples are thinned and bins
 //! are merged by two, so that the whole run stays visible at half the resolution.
@@ -7,7 +7,7 @@ use super::tcp_sample::TcpSample;
 use midhop_experiment::record::Series;
 use serde::{Deserialize, Serialize};
 
-/// How much is kept of one connection, so that all connections together stay bounded.
+/// How much is kept per connection, so that the sum over all connections is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capacity {
     /// Most samples.
@@ -17,8 +17,8 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// What one connection may keep where there are `connections` of them: seven minutes in steps of
-    /// 100 ms for up to 128 connections, less beyond.
+    /// What one connection may keep when there are `connections` of them: seven minutes in steps of
+    /// 100 ms for up to 128 connections, less for more.
     pub(crate) fn among(connections: usize) -> Self {
         let samples = ((1 << 19) / connections.max(1)).clamp(64, 4096);
         Self { samples, bins: samples * 2 }
@@ -42,16 +42,16 @@ pub(crate) struct Samples {
     capacity: Capacity,
 }
 
-/// One look at a connection.
+/// One sample of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Row", into = "Row")]
 struct Sample {
-    /// After the connection's origin. Unit: nanoseconds.
+    /// Time since the connection's origin. Unit: nanoseconds.
     at_ns: u64,
     info: TcpSample,
 }
 
-/// What a series needs of a [`Sample`], on the wire without names: there are thousands of them.
+/// The fields of a [`Sample`] that a series needs, sent without names: there are thousands of them.
 type Row = (u64, u64, u64, Option<u64>, u64, u64, u64, u64, Option<u64>);
 
 impl From<Row> for Sample {
@@ -90,14 +90,14 @@ impl From<Sample> for Row {
 }
 
 impl Samples {
-    /// Nothing yet.
+    /// Without samples.
     pub(crate) fn new(capacity: Capacity) -> Self {
         Self { capacity, ..Self::default() }
     }
 
     /// Adds a sample taken `at_ns` after the connection's origin; samples come every `interval_ns`.
     pub(crate) fn push(&mut self, at_ns: u64, interval_ns: u64, info: TcpSample) {
-        // Half an interval of grace: a timer may be late once and in time the next time.
+        // Half an interval of tolerance: a timer may be late once and on time the next time.
         let due = self.rows.last().map_or(0, |last| last.at_ns.saturating_add(self.spacing_ns));
         if at_ns.saturating_add(interval_ns / 2) < due {
             return;
@@ -113,7 +113,7 @@ impl Samples {
         }
     }
 
-    /// One series per quantity, at times `offset_s` later than the connection's origin.
+    /// One series per quantity. `offset_s` is added to times since the connection's origin.
     pub(crate) fn series(&self, place: &str, flow: Option<u32>, offset_s: f64) -> Vec<Series> {
         type Column = (&'static str, &'static str, fn(&TcpSample) -> Option<f64>);
         const COLUMNS: [Column; 7] = [
@@ -158,7 +158,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Nothing yet; counts in intervals of `interval_ns`, or not at all when that is zero.
+    /// Empty; counts in intervals of `interval_ns`, or not at all when that is zero.
     pub(super) fn new(interval_ns: u64, capacity: Capacity) -> Self {
         Self { interval_ns, bins: Vec::new(), capacity }
     }
@@ -181,9 +181,10 @@ impl Arrivals {
         self.bins[index] += bytes;
     }
 
-    /// The sum of several counts, each with the time by which its origin is later than the sum's.
+    /// The sum of several counts. The number is how much later each count's origin is than the
+    /// sum's.
     ///
-    /// A bin that straddles two bins of the sum is shared out in proportion: no byte is lost.
+    /// A bin that overlaps two bins of the sum is divided in proportion: no byte is lost.
     pub(super) fn sum<'a>(parts: impl Iterator<Item = (u64, &'a Self)> + Clone) -> Self {
         let interval = parts.clone().map(|(_, part)| part.interval_ns).max().unwrap_or(0);
         let mut sum = Self::new(interval, Capacity::default());
@@ -191,7 +192,8 @@ impl Arrivals {
             for (index, &bytes) in part.bins.iter().enumerate() {
                 let from = offset.saturating_add(part.interval_ns.saturating_mul(index as u64));
                 let to = from.saturating_add(part.interval_ns);
-                // The sum's interval is at least as long: at most two of its bins are touched.
+                // The sum's interval is at least as long, so a bin overlaps at most two of its
+                // bins.
                 let border = (from / sum.interval_ns + 1).saturating_mul(sum.interval_ns);
                 let inside = border.min(to).saturating_sub(from) as f64 / part.interval_ns as f64;
                 sum.add(from, bytes * inside);
@@ -203,8 +205,8 @@ impl Arrivals {
         sum
     }
 
-    /// The goodput of each interval, at the interval's end, `offset_s` later than the origin.
-    /// None when nothing was counted.
+    /// The goodput of each interval, at the interval's end plus `offset_s`, counted from the
+    /// origin. None when nothing was counted.
     pub(super) fn series(&self, place: &str, flow: Option<u32>, offset_s: f64) -> Option<Series> {
         if self.bins.is_empty() || self.interval_ns == 0 {
             return None;

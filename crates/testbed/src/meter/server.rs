@@ -1,7 +1,7 @@
-//! The serving end: any number of clients at once, until asked to stop.
+//! The server's end: any number of clients at once, until asked to stop.
 //!
-//! A server gives nothing to a peer that has not spoken the meter's preface, and within its
-//! [`Limits`] only; it remembers what its sockets did until the client fetches it.
+//! A server sends nothing to a peer that has not sent the meter's preface, and serves only within
+//! its [`Limits`]. It keeps the logs of its sockets until the client fetches them.
 
 use super::clock;
 use super::connection::Connection;
@@ -24,21 +24,21 @@ use std::time::Duration as StdDuration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long a new connection may take to send what it wants.
+/// How long a new connection may take to send its request.
 const HELLO: StdDuration = StdDuration::from_secs(10);
-/// How long a connection may lie idle between two requests.
+/// How long a connection may be idle between two requests.
 const IDLE: StdDuration = StdDuration::from_secs(600);
-/// How long `once` waits for a client that went without fetching its logs.
+/// How long `once` waits for a client that left without fetching its logs.
 const VANISHED: StdDuration = StdDuration::from_secs(30);
-/// How long to leave `accept` alone when there are no descriptors.
+/// Pause of `accept` when there are no descriptors.
 const STARVED: StdDuration = StdDuration::from_millis(100);
-/// How long a server still reads of a connection that it has refused, so that the refusal arrives.
+/// How long a server reads from a connection that it has refused, so that the refusal arrives.
 const FAREWELL: StdDuration = StdDuration::from_secs(2);
 
-/// What a server gives to anybody who asks.
+/// Limits of a server, for all clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; more wait in the kernel.
+    /// Connections at once; further ones wait in the kernel.
     pub connections: usize,
     /// Payload per request.
     pub bytes: Bytes,
@@ -52,27 +52,27 @@ impl Default for Limits {
     }
 }
 
-/// Makes the name of a congestion control, as a user writes it, into one that the kernel here knows.
+/// Resolves the name of a congestion control, as a user writes it, to one that this kernel knows.
 pub type Resolve = dyn Fn(&str) -> Result<String, String> + Send + Sync;
 
-/// What is called for each connection that carried payload, when it is over.
+/// Called for each connection that carried payload, at its end.
 pub type OnFlow = dyn Fn(&ServedFlow) + Send + Sync;
 
-/// How a server is to be.
+/// Options of a server.
 pub struct ServerOptions {
     /// Where to listen; port 0 takes any.
     pub listen: SocketAddr,
     /// Whether to stop after the first client's run.
     pub once: bool,
-    /// What to give at most.
+    /// The server's limits.
     pub limits: Limits,
-    /// How to find congestion controls; none takes names as they are.
+    /// How to resolve names of congestion controls; none: names are used as they are.
     pub resolve: Option<Box<Resolve>>,
-    /// Whom to report finished flows to.
+    /// The receiver of reports on finished flows.
     pub on_flow: Option<Box<OnFlow>>,
-    /// Where to count payload that arrives.
+    /// The counter of arriving payload.
     pub arrived: Option<Arc<Progress>>,
-    /// What to give to those who measure links; none: nothing.
+    /// Limits of link measurements; none: they are refused.
     pub links: Option<LinkLimits>,
 }
 
@@ -90,12 +90,12 @@ impl Default for ServerOptions {
     }
 }
 
-/// One connection as the server saw it.
+/// One connection as the server recorded it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServedFlow {
     /// Number of the flow in the client's run.
     pub flow: u32,
-    /// The client, as the server sees it.
+    /// The client's address, as the server sees it.
     pub peer: SocketAddr,
     /// Payload sent.
     #[serde(rename = "sent_bytes", with = "Number::<Bytes>")]
@@ -106,7 +106,7 @@ pub struct ServedFlow {
     /// From the connection's acceptance to its end.
     #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmissions: u64,
     /// Congestion control, as the kernel names it.
     pub congestion: String,
@@ -138,7 +138,7 @@ impl Server {
         let (listener, address) = socket::listen(options.listen)
             .map_err(|source| ServeError::Listen { address: options.listen, source })?;
         socket::raise_file_limit();
-        // A server whose port another program's datagrams have serves flows as well as any.
+        // If another program uses the port for datagrams, the server still serves flows.
         let datagrams = options.links.and_then(|_| {
             link::bind(address)
                 .inspect_err(|error| tracing::warn!(%error, "links cannot be measured here"))
@@ -147,12 +147,12 @@ impl Server {
         Ok(Self { listener, datagrams, address, options })
     }
 
-    /// Where the server really listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves, until the future is dropped or, with `once`, the first client has its results.
+    /// Serves until the future is dropped or, with `once`, until the first client has its results.
     ///
     /// # Errors
     /// When the listening socket cannot be used by the async runtime.
@@ -175,7 +175,7 @@ impl Server {
         });
         let mut running = JoinSet::new();
         let mut seen = false;
-        // Set while `accept` has no descriptor to give: then another connection has to end first.
+        // Set while `accept` finds no free descriptor: then another connection has to end first.
         let mut starved = false;
         loop {
             tokio::select! {
@@ -184,8 +184,8 @@ impl Server {
                         let host = Arc::clone(&host);
                         running.spawn(async move { host.converse(stream, peer).await });
                     }
-                    // Of the errors of accept(2), those of the connection itself concern nobody
-                    // else; a lack of descriptors passes when a connection ends.
+                    // Among the errors of accept(2), those of the connection itself affect nobody
+                    // else. A lack of descriptors ends when a connection ends.
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept");
                         starved = socket::out_of_descriptors(&error);
@@ -194,7 +194,8 @@ impl Server {
                 Some(ended) = running.join_next() => {
                     starved = false;
                     match ended {
-                        // A link's measurement has flows of its own, which it fetches.
+                        // A link's measurement has flows of its own, whose logs it fetches: that
+                        // fetch does not end the run.
                         Ok(Ended::Fetched) if once && !host.links.busy() => return Ok(()),
                         Ok(Ended::Linked) if once => return Ok(()),
                         Ok(Ended::Flow) => seen = true,
@@ -212,7 +213,7 @@ impl Server {
     }
 }
 
-/// How a conversation went.
+/// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Flow,
@@ -308,7 +309,8 @@ impl Host {
                 error: log.error.clone(),
             }
         };
-        // First reported, then closed: who has fetched a run knows that all its flows were reported.
+        // Reported first, then marked closed: when a client has fetched a run, all its flows have
+        // been reported.
         if let Some(on_flow) = &self.options.on_flow {
             on_flow(&served);
         }
@@ -366,7 +368,7 @@ impl Host {
         Err(Refusal { reason: RefusalReason::Limit, detail })
     }
 
-    /// Sends what was asked for.
+    /// Sends the requested payload.
     async fn push(
         &self,
         connection: &mut Connection,
@@ -396,7 +398,7 @@ impl Host {
         connection.send(payload, request.amount, |bytes| log.lock().sent += bytes).await
     }
 
-    /// Receives what the client has announced, and reports to it what arrived.
+    /// Receives the payload that the client has announced, and reports to it what arrived.
     async fn pull(
         &self,
         connection: &mut Connection,
@@ -422,7 +424,8 @@ impl Host {
         };
         let control = |frame: ControlFrame| Err(FlowError::Unexpected { what: frame.name() });
         let result = connection.receive(arrived, control).await;
-        // A difference in the bytes is for the client to report: it gets the figures to see it by.
+        // The client reports a difference in the bytes: it gets the count and the hash to detect
+        // it.
         let difference = match result {
             Ok(_) => None,
             Err(error @ (FlowError::Count { .. } | FlowError::Hash { .. })) => Some(error),
@@ -459,7 +462,7 @@ impl Host {
     }
 }
 
-/// Tells the client that its request is refused, where it is.
+/// Sends a refusal to the client where `result` is one.
 async fn refuse(connection: &mut Connection, result: &Result<(), FlowError>) {
     if let Err(FlowError::Refused(refusal)) = result {
         connection.queue(&ControlFrame::Refuse(refusal.clone()));

@@ -1,7 +1,7 @@
-//! What a server remembers of its clients' runs until they come to fetch it.
+//! A server's logs of its clients' runs, until the clients fetch them.
 //!
-//! Invariant: memory is bounded. At most [`LOGS_MAX`] logs are kept; beyond, the run that was quiet
-//! for longest is forgotten.
+//! Invariant: memory is bounded. At most [`LOGS_MAX`] logs are kept. Beyond that, the run that was
+//! inactive for longest is removed.
 
 use super::message::Log;
 use super::sampler::SharedLog;
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// Most logs kept, all runs together.
 const LOGS_MAX: usize = 8192;
-/// How long a fetch waits for connections whose end is still on its way.
+/// How long a fetch waits for connections that have not closed yet.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Sessions {
 #[derive(Debug, Default)]
 struct Kept {
     sessions: BTreeMap<u64, Session>,
-    /// Counts touches; the smallest `touched` belongs to the session quiet for longest.
+    /// Counts accesses. The session with the smallest `touched` was inactive for longest.
     touches: u64,
 }
 
@@ -61,13 +61,13 @@ impl Sessions {
         }
     }
 
-    /// Says that some connection's log is complete.
+    /// Notifies waiting fetches that the log of a connection is complete.
     pub(super) fn note_closed(&self) {
         self.closed.notify_waiters();
     }
 
-    /// Takes the logs of a run out, as they are when all its connections are closed or patience
-    /// ends. Empty for a run that nobody knows.
+    /// Removes and returns the logs of a run once all its connections are closed or [`PATIENCE`] is
+    /// over. Empty for an unknown run.
     pub(super) async fn take(&self, session: u64) -> Vec<Log> {
         let logs = self.lock().sessions.remove(&session).map(|kept| kept.logs).unwrap_or_default();
         let all_closed = async {
@@ -82,7 +82,7 @@ impl Sessions {
                 closed.await;
             }
         };
-        // Past patience, a connection that has not closed is reported as it stands.
+        // A connection that has not closed in time is reported as it is.
         let _ = tokio::time::timeout(PATIENCE, all_closed).await;
         logs.iter().map(|log| log.lock().clone()).collect()
     }

@@ -9,13 +9,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Connections that may wait to be accepted: a thousand flows begin at once.
+/// Length of the accept queue: a thousand flows may begin at once.
 const BACKLOG: i32 = 4096;
 /// Longest name of a congestion control (`TCP_CA_NAME_MAX` less its NUL).
 const CONGESTION_LENGTH_MAX: usize = 15;
 
-/// A listening, non-blocking socket and where it listens. On `[::]` it serves IPv4 as well; where
-/// the kernel has no IPv6, `[::]` means all of IPv4.
+/// A listening, non-blocking socket and its address. On `[::]` it serves IPv4 as well. Where the
+/// kernel has no IPv6, `[::]` means all addresses of IPv4.
 pub(super) fn listen(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
     let any_v6 = address.is_ipv6() && address.ip().is_unspecified();
     let socket = match listen_exactly(address) {
@@ -45,15 +45,15 @@ fn no_such_family(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
-/// Sets what every connection of the meter has: small messages leave at once, and a peer that is
-/// gone without a word is found out after two minutes.
+/// Sets the options of every connection of the meter: small messages are sent at once, and a peer
+/// that vanished is detected after two minutes.
 pub(super) fn prepare(socket: &impl AsFd) {
     let socket = SockRef::from(socket);
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(15))
         .with_retries(4);
-    // Neither is needed for a right result: where they cannot be set, a run may wait longer.
+    // A right result needs neither option: where they cannot be set, a run may wait longer.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&keepalive);
 }
@@ -68,7 +68,7 @@ pub(super) fn congestion(socket: &impl AsFd) -> io::Result<String> {
 /// Chooses the congestion control of `socket`.
 pub(super) fn set_congestion(socket: &impl AsFd, name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() > CONGESTION_LENGTH_MAX {
-        // The kernel would cut the name and might then find another one.
+        // The kernel would truncate the name, and might then find another one.
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
     }
     SockRef::from(socket).set_tcp_congestion(name.as_bytes())
@@ -85,18 +85,18 @@ pub(super) fn out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// Lets this process have as many descriptors as it may: each flow takes one.
+/// Raises the limit of open files to the hard limit: each flow takes one.
 pub(super) fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // With the lower limit, most runs work as well; one that does not reports why.
+        // With the lower limit most runs still work. A run that does not reports the cause.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Closes the sending side and reads on for at most `patience`, so that what was sent last arrives
-/// before the reset that unread data would cause.
+/// Closes the sending side and keeps reading for at most `patience`. The data that was sent last
+/// then arrives before the reset that unread data would cause.
 pub(super) async fn farewell(stream: &TcpStream, patience: Duration) {
     if SockRef::from(stream).shutdown(std::net::Shutdown::Write).is_err() {
         return;

@@ -1,10 +1,10 @@
-//! What the meter and the proxies' probe sample of a TCP connection.
+//! The fields of a TCP connection that the meter and the proxies' probe sample.
 
 use midhop_linux::tcp_info::TcpInfo;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Some of what the kernel knows of a connection.
+/// A part of the kernel's `TCP_INFO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TcpSample {
     /// Congestion window. Unit: bytes (segments × the sending MSS).
@@ -13,13 +13,13 @@ pub(crate) struct TcpSample {
     pub(crate) rtt_us: u64,
     /// Smallest round trip seen; none before the first sample. Unit: microseconds.
     pub(crate) rtt_min_us: Option<u64>,
-    /// Segments sent again since the connection began.
+    /// Segments retransmitted since the connection began.
     pub(crate) retransmissions: u64,
-    /// Rate at which data was delivered lately. Unit: bytes per second.
+    /// Recent delivery rate. Unit: bytes per second.
     pub(crate) delivery_rate: u64,
-    /// Sent, neither acknowledged nor thought lost. Unit: bytes.
+    /// Sent, neither acknowledged nor considered lost. Unit: bytes.
     pub(crate) in_flight_bytes: u64,
-    /// Sent and not acknowledged in sequence, lost or not, in whole segments. Unit: bytes.
+    /// Sent and not cumulatively acknowledged, lost or not, in whole segments. Unit: bytes.
     pub(crate) outstanding_bytes: u64,
     /// Pacing rate; none where the connection is not paced. Unit: bytes per second.
     pub(crate) pacing_rate: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct TcpSample {
 }
 
 impl TcpSample {
-    /// Asks the kernel about `socket`.
+    /// Reads the kernel's `TCP_INFO` of `socket`.
     ///
     /// # Errors
     /// When `socket` is no TCP socket, or the kernel is older than 4.9.

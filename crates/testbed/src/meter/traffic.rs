@@ -1,9 +1,9 @@
-//! Cross traffic: one line of a plan's, from its two ends, until the run is over.
+//! Cross traffic: one of a plan's lines of traffic, at either end, until the run is over.
 //!
-//! What begins when, and how large it is, comes from the same draws as in the simulator
-//! ([`midhop_experiment::traffic`]): a seed has the same flows, pages and datagrams in both. Connections
-//! speak the meter's protocol; what arrives is counted where it arrives, while it does, since a run never
-//! waits for cross traffic and most of it is cut short.
+//! The start and the size of each flow come from the same random draws as in the simulator
+//! ([`midhop_experiment::traffic`]): a seed gives the same flows, pages and datagrams in both.
+//! Connections use the meter's protocol. Payload is counted when and where it arrives, since a run
+//! never waits for cross traffic and most of it is cut short.
 
 mod datagrams;
 mod flows;
@@ -22,10 +22,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Between two counts of what has arrived.
+/// Interval at which arrivals are counted.
 const COUNT_EVERY: Duration = Duration::from_ms(100);
 
-/// Which end of a line of traffic this is.
+/// The end of a line of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Opens the connections, or sends the datagrams.
@@ -34,7 +34,7 @@ pub enum Part {
     Listens,
 }
 
-/// What an end of a line of traffic needs to know.
+/// Parameters of one end of a line of traffic.
 pub struct TrafficOptions {
     /// The line.
     pub plan: TrafficPlan,
@@ -42,24 +42,24 @@ pub struct TrafficOptions {
     pub seed: Seed,
     /// Where the listening end listens.
     pub address: SocketAddr,
-    /// How to find congestion controls; none takes names as they are.
+    /// How to resolve names of congestion controls; none: names are used as they are.
     pub resolve: Option<Box<Resolve>>,
 }
 
-/// What one end of a line of traffic did and saw.
+/// What one end of a line of traffic sent and received.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrafficReport {
     /// Flows that began here.
     pub flows: u64,
-    /// Those of them that did all they had to.
+    /// Those that were completed.
     pub complete: u64,
-    /// How long these took, all together.
+    /// The sum of the durations of those.
     #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
     /// Payload that arrived here.
     #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
-    /// When the last of it did, after the run's start.
+    /// When the last payload arrived, counted from the run's start.
     #[serde(rename = "last_s", with = "Number::<Duration>")]
     pub last: Duration,
     /// Datagrams sent from here.
@@ -68,9 +68,9 @@ pub struct TrafficReport {
     pub packets_received: u64,
     /// By how much datagrams left late.
     pub lateness: Option<Lateness>,
-    /// What arrived here over time.
+    /// The goodput of arrivals over time.
     pub goodput: Option<Series>,
-    /// What makes these figures doubtful, in sentences.
+    /// Reasons to doubt these figures, as sentences.
     pub faults: Vec<String>,
 }
 
@@ -100,12 +100,12 @@ impl TrafficError {
     }
 }
 
-/// Does one end's part of a line of traffic until `stop` is readable or hung up. `begins` is called when this end
-/// listens, or could open; it returns when the run starts, on this machine's `CLOCK_MONOTONIC`. `stop` is not looked
-/// at before that.
+/// Runs one end of a line of traffic until `stop` is readable or hung up. `begins` is called once
+/// this end listens or is able to open. It returns the run's start, on this machine's
+/// `CLOCK_MONOTONIC`. `stop` is not checked before that.
 ///
 /// # Errors
-/// When there is nothing to report.
+/// When there is no report.
 pub fn run_traffic(
     options: TrafficOptions,
     part: Part,
@@ -126,7 +126,7 @@ fn local(doing: &'static str) -> impl FnOnce(io::Error) -> TrafficError {
     move |source| TrafficError::Local { doing, source }
 }
 
-/// Waits until `stop` is readable, for `pause` at most; whether it has.
+/// Waits until `stop` is readable, for `pause` at most; returns whether it is.
 fn stopped(stop: BorrowedFd<'_>, pause: Option<Duration>) -> io::Result<bool> {
     let mut watched = [watch(stop)];
     scheduling::wait(&mut watched, pause)?;
@@ -137,7 +137,7 @@ fn watch(descriptor: BorrowedFd<'_>) -> libc::pollfd {
     libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 }
 }
 
-/// What has arrived, and when.
+/// Payload that has arrived, over time.
 struct Arrived {
     epoch: Instant,
     bytes: Bytes,
@@ -160,7 +160,7 @@ impl Arrived {
         }
     }
 
-    /// Counts what `counter` has more than at the last call.
+    /// Counts the growth of `counter` since the last call.
     fn count(&mut self, counter: &Progress) {
         self.add(counter.bytes().saturating_sub(self.bytes));
     }

@@ -1,17 +1,18 @@
 //! The meter's frames: in band, so that whatever carries the payload carries them too.
 //!
-//! A client opens with [`PREFACE`]. From then on, both ways, there are frames: one byte of kind,
-//! eight bytes of length (big-endian), then that many bytes: payload in a data frame, JSON in all
-//! others. A data frame may be as long as the whole transfer; the other kinds are bounded. Kinds are
-//! no ASCII, so that an HTTP or SSH server at the other end is recognised by its first byte.
+//! A client opens with [`PREFACE`]. Then both ends send frames: one byte of kind, eight bytes of
+//! length (big-endian), then that many bytes, which are payload in a data frame and JSON in all
+//! others. A data frame may be as long as the whole transfer; the other kinds are bounded. No kind
+//! is an ASCII character, so that an HTTP or SSH server at the other end is recognised by its first
+//! byte.
 //!
 //! A transfer is: `Request` from the client, `Accept` or `Refuse` from the server, data frames from
-//! the sender, `End` from the sender and, after an upload, `Received` from the server. A connection
-//! that closes without `End` was cut, and every receiver treats it so. When all is over, the client
-//! asks for the server's [`Log`]s with `Fetch` on a new connection, so that they take no capacity
-//! from payload that is still on its way.
+//! the sender, `End` from the sender and, after an upload, `Received` from the server. Every
+//! receiver treats a connection that closes without `End` as cut. When all flows are done, the
+//! client fetches the server's [`Log`]s with `Fetch` on a new connection, so that they take no
+//! capacity from payload that is still in flight.
 //!
-//! A connection that opens with `Link` instead measures no payload of its own: it steers the datagrams of
+//! A connection that opens with `Link` measures no payload of its own: it controls the datagrams of
 //! [`super::link`].
 //!
 //! Invariant: nothing here does I/O, and no input panics.
@@ -20,7 +21,7 @@ use super::link::LinkMessage;
 use super::message::{Accept, End, Fetch, Log, Received, Refusal, Request};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What a client sends first. The digit is the version.
+/// The first bytes from a client. The digit is the version.
 pub(super) const PREFACE: &[u8; 15] = b"midhop-meter/2\n";
 /// Longest control frame that a server reads.
 pub(super) const CONTROL_MAX_SERVER: u64 = 1 << 10;
@@ -38,7 +39,7 @@ const RECEIVED: u8 = 0xd5;
 const FETCH: u8 = 0xd6;
 const LOG: u8 = 0xd7;
 const DONE: u8 = 0xd8;
-/// The last kind. A server that is older than it takes who sends it for a stranger.
+/// The last kind. An older server does not know it and takes its sender for a stranger.
 const LINK: u8 = 0xd9;
 
 /// A frame other than data.
@@ -55,7 +56,7 @@ pub(super) enum ControlFrame {
     Link(Box<LinkMessage>),
 }
 
-/// What a [`Decoder`] finds.
+/// An item that a [`Decoder`] finds.
 #[derive(Debug, PartialEq)]
 pub(super) enum WireItem<'a> {
     /// Payload, never empty; the rest of its frame may follow in further items.
@@ -76,15 +77,15 @@ pub enum WireError {
         /// The first byte of the frame.
         kind: u8,
     },
-    /// A control frame beyond what this end reads.
+    /// A control frame that is longer than this end accepts.
     #[error("a control frame of {length} bytes is longer than the {max} bytes that this end reads")]
     Length {
-        /// What the frame announced.
+        /// The announced length.
         length: u64,
-        /// What this end reads.
+        /// The limit of this end.
         max: u64,
     },
-    /// A control frame that is not what its kind says.
+    /// A control frame whose body does not match its kind.
     #[error("a control frame of kind {kind:#04x} cannot be read; are both ends the same version?")]
     Body {
         /// The kind of the frame.
@@ -95,7 +96,7 @@ pub enum WireError {
 }
 
 impl ControlFrame {
-    /// The frame as it goes over the wire, appended to `out`.
+    /// Appends the encoded frame to `out`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Request(body) => json(REQUEST, body, out),
@@ -110,7 +111,7 @@ impl ControlFrame {
         }
     }
 
-    /// What the frame is called in messages.
+    /// The frame's name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Request(_) => "request",
@@ -132,8 +133,8 @@ pub(super) fn encode_data_header(length: u64, out: &mut Vec<u8>) {
 }
 
 fn json(kind: u8, body: &impl Serialize, out: &mut Vec<u8>) {
-    // The bodies are our own plain structs: the serialiser has nothing to refuse in them. An empty
-    // body, should it ever come to that, is an error at the reader.
+    // The bodies are our own plain structs, which the serialiser never refuses. If it did, the
+    // reader would report the empty body as an error.
     let body = serde_json::to_vec(body).unwrap_or_default();
     header(kind, body.len() as u64, out);
     out.extend_from_slice(&body);
@@ -144,7 +145,7 @@ fn header(kind: u8, length: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&length.to_be_bytes());
 }
 
-/// Takes frames apart, however the bytes come.
+/// Decodes frames from bytes that arrive in pieces of any size.
 #[derive(Debug)]
 pub(super) struct Decoder {
     state: State,
@@ -166,10 +167,10 @@ impl Decoder {
         Self { state: NEW_FRAME, control_max }
     }
 
-    /// Takes the next item off the front of `input`; none when all of `input` is used up.
+    /// Takes the next item from the front of `input`; none when all of `input` is used up.
     ///
     /// # Errors
-    /// When the bytes are no frames; the connection is of no use after that.
+    /// When the bytes are not valid frames; the connection cannot be used after that.
     pub(super) fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -180,7 +181,7 @@ impl Decoder {
                     let taken = split_off(input, HEADER - *filled);
                     bytes[*filled..*filled + taken.len()].copy_from_slice(taken);
                     *filled += taken.len();
-                    // A wrong kind is refused at its first byte: the rest might never come.
+                    // An unknown kind is refused at its first byte: the rest might never arrive.
                     if *filled > 0 && !(DATA..=LINK).contains(&bytes[0]) {
                         return Err(WireError::Kind { kind: bytes[0] });
                     }
@@ -214,7 +215,7 @@ impl Decoder {
         }
     }
 
-    /// Whether all that came so far is complete frames.
+    /// Whether the bytes so far are complete frames.
     pub(super) fn between_frames(&self) -> bool {
         matches!(self.state, State::Header { filled: 0, .. } | State::Data { left: 0 })
     }
@@ -225,7 +226,7 @@ impl Decoder {
         }
         match usize::try_from(length) {
             Ok(bytes) if length <= self.control_max => {
-                // What is announced is not yet there: memory grows with what really comes.
+                // Memory grows with the bytes that arrive, not with the announced length.
                 Ok(State::Control { kind, length: bytes, body: Vec::new() })
             }
             _ => Err(WireError::Length { length, max: self.control_max }),

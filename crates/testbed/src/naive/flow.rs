@@ -1,4 +1,4 @@
-//! One flow through a naive proxy: two sockets, and queues between them that grow as they must.
+//! One flow through a naive proxy: two sockets, and unbounded queues between them.
 
 use super::{NaiveLegOptions, Shared, socket};
 use midhop_units::Bytes;
@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Between two looks at whether both ends have acknowledged everything.
+/// Interval at which both ends are checked for acknowledgement of everything.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The ends of a flow.
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// The other end of a flow, as it is to be reached.
+/// The server's end of a flow: how to connect to it.
 #[derive(Debug)]
 pub(super) struct Far {
     pub(super) source: SocketAddr,
@@ -28,7 +28,7 @@ pub(super) struct Far {
 pub(super) struct Flow {
     id: u64,
     client: Rc<TcpStream>,
-    /// The client's window.
+    /// The window that is offered to the client.
     window: Bytes,
     shared: Rc<Shared>,
 }
@@ -40,7 +40,8 @@ impl Flow {
         Self { id, client, window, shared }
     }
 
-    /// Carries everything both ways until both ends have ended, or one is gone: then both are.
+    /// Carries everything both ways until both directions have ended, or one socket fails: then
+    /// both are closed.
     pub(super) async fn run(self, far: Far) {
         let ended = self.carry_both(&far).await;
         if self.shared.is_living(self.id) {
@@ -50,7 +51,8 @@ impl Flow {
     }
 
     async fn carry_both(&self, far: &Far) -> io::Result<()> {
-        // What the client sends meanwhile waits for nobody: its window is the same whatever comes.
+        // Client data is read before the server is connected: the offered window is the same at all
+        // times.
         let mut early = Queue::default();
         let server = {
             let dial = socket::dial(far.source, far.server, &far.leg);
@@ -79,7 +81,7 @@ impl Flow {
         socket::release(&*server)
     }
 
-    /// Carries what comes from one socket to the `end` behind the other.
+    /// Carries the data of one socket to the `end` behind the other.
     async fn carry(
         &self,
         from: &TcpStream,
@@ -107,7 +109,7 @@ impl Flow {
         }
     }
 
-    /// Takes what is there, whether there is room for it or not.
+    /// Reads what has arrived, whether or not the store has room for it.
     fn read(
         &self,
         from: &TcpStream,
@@ -133,13 +135,13 @@ impl Flow {
     }
 }
 
-/// What waits for a socket.
+/// Data that waits for a socket.
 #[derive(Debug, Default)]
 struct Queue {
     parts: VecDeque<Vec<u8>>,
-    /// Bytes of the first part that are gone.
+    /// Bytes of the first part that have been written.
     gone: usize,
-    /// Nothing comes any more.
+    /// No more data will follow.
     ended: bool,
 }
 

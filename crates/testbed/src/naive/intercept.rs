@@ -1,4 +1,5 @@
-//! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
+//! Intercepts the connections that pass through a node of the laboratory, in that node's network
+//! namespace.
 
 use midhop_linux::netlink::Channel;
 use midhop_linux::nft;
@@ -9,22 +10,23 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 
-/// The mark of packets for sockets of this node, and the number of the routing table that delivers them.
+/// The mark of packets that go to sockets of this node, and the number of the routing table that
+/// delivers them.
 const HERE: u32 = 0x6e61;
 
-/// Where connections that come over a link are to be delivered.
+/// The listener for connections that arrive over a link.
 #[derive(Debug)]
 pub(super) struct Entrance {
     pub(super) link: String,
     pub(super) address: SocketAddr,
 }
 
-/// An interception. Nobody takes it away: the namespace goes with its node.
+/// An interception. It is not removed: it ends with the node's namespace.
 #[derive(Debug)]
 pub(super) struct Interception;
 
 impl Interception {
-    /// Delivers what passes to `entrances` from now on.
+    /// Delivers passing connections to `entrances` from now on.
     pub(super) fn install(entrances: &[Entrance]) -> io::Result<Self> {
         deliver()?;
         nft::run(&table(entrances)).map_err(io::Error::other)?;
@@ -45,7 +47,7 @@ fn deliver() -> io::Result<()> {
     Ok(())
 }
 
-/// Only SYNs that pass and packets of own sockets are touched.
+/// The table matches only SYNs that pass through, and packets of the node's own sockets.
 fn table(entrances: &[Entrance]) -> String {
     let own = format!("socket transparent 1 meta mark set {HERE} accept");
     let mut text = format!(

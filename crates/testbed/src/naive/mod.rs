@@ -1,8 +1,9 @@
 //! A deliberately naive proxy on kernel sockets: what a scenario's `[naive.NAME]` is on a testbed.
 //!
-//! It exists to be compared with and lives in nodes of the laboratory only: it takes every connection that
-//! passes its node, answers before it knows the server, and goes on reading however much it holds. What it
-//! holds of all flows has one store; once that is full, the flow that holds the most is reset on both sides.
+//! It exists only for comparison, and only on nodes of the laboratory. It intercepts every
+//! connection that passes its node, answers the client before it is connected to the server, and
+//! goes on reading whatever it holds already. All flows share one store. When the store is full,
+//! the flow that holds the most is reset on both sides.
 //!
 //! ```text
 //! intercept   SYNs that pass → a listener per link
@@ -10,9 +11,10 @@
 //! store       what each flow holds; who is to go
 //! socket      window, congestion control and rate of a leg's sockets
 //! ```
-//! Differs from the simulator's: losses are repaired as the kernel repairs them, never by a timer alone.
+//! Differs from the simulator's: the kernel repairs losses in its usual way, never by a timer
+//! alone.
 //!
-//! Invariant: what a flow holds is counted from when it is read until the far end has acknowledged it.
+//! Invariant: data counts as held from when it is read until the far end has acknowledged it.
 
 mod flow;
 mod intercept;
@@ -32,15 +34,15 @@ use store::Store;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// What one read takes at most. Unit: bytes.
+/// The size of one read at most. Unit: bytes.
 const READ: usize = 64 << 10;
 
-/// What a naive proxy needs to know.
+/// Options of a naive proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NaiveOptions {
-    /// The node that it stands on, in whose network namespace the caller is.
+    /// Its node. The caller is in that node's network namespace.
     pub node: PlannedNode,
-    /// What may be held of all flows together.
+    /// Size of the store for all flows together.
     pub buffer: Bytes,
     /// Its connections over each link of the node.
     pub legs: BTreeMap<String, NaiveLegOptions>,
@@ -49,25 +51,25 @@ pub struct NaiveOptions {
 /// The sockets of a naive proxy over one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NaiveLegOptions {
-    /// The window that is offered always.
+    /// The window that is always offered.
     pub window: Bytes,
     /// Congestion control, as the kernel names it.
     pub congestion: String,
-    /// What a socket may send at most; none: as it likes.
+    /// Pacing rate of a socket; none: unlimited.
     pub pacing: Option<Rate>,
 }
 
-/// What a naive proxy did, under the names of the record.
+/// The counters of a naive proxy, under the names of the record.
 pub type NaiveReport = BTreeMap<String, u64>;
 
-/// Why there is no naive proxy.
+/// Why a naive proxy could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NaiveError {
-    /// Connections that pass cannot be taken.
+    /// Passing connections cannot be intercepted.
     #[error("cannot take the connections that pass: {0}; this takes nft and CAP_NET_ADMIN")]
     Intercept(#[source] io::Error),
-    /// A socket was refused.
+    /// A socket could not listen.
     #[error("cannot listen for the connections of {link}: {source}")]
     Listen {
         /// Its link.
@@ -80,18 +82,18 @@ pub enum NaiveError {
     Thread(#[source] io::Error),
 }
 
-/// What all flows share. One thread owns it.
+/// State that all flows share. One thread owns it.
 #[derive(Debug)]
 struct Shared {
     store: RefCell<Store>,
     living: RefCell<BTreeMap<u64, Living>>,
     counts: RefCell<NaiveReport>,
     next: Cell<u64>,
-    /// What a read is made into.
+    /// The buffer of reads.
     room: RefCell<Vec<u8>>,
 }
 
-/// A flow, to be asked how far its ends are and to be ended.
+/// A flow, with what is needed to query its sockets and to abort it.
 #[derive(Debug)]
 struct Living {
     /// Its sockets: the client's, and the server's once there is one.
@@ -99,7 +101,7 @@ struct Living {
     task: Option<AbortHandle>,
 }
 
-/// Proxies until `stop` is there. `ready` is called when connections are taken.
+/// Runs the proxy until `stop` is ready. `ready` is called once connections are intercepted.
 ///
 /// # Errors
 /// When it cannot begin.
@@ -161,13 +163,13 @@ async fn accept(
         let (client, source) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, or a client that is gone: neither ends the proxy.
+                // Either no descriptor is free, or the client has gone: neither ends the proxy.
                 tracing::warn!(%error, "cannot accept");
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 continue;
             }
         };
-        // Its own address is the server's: that is whom the client called.
+        // The socket's local address is the server's, to which the client connects.
         let Ok(server) = client.local_addr() else { continue };
         let far = options.node.link_to(server.ip()).and_then(|far| options.legs.get_key_value(far));
         let (Some(near), Some((_, leg))) = (options.legs.get(&link), far) else { continue };
@@ -183,7 +185,7 @@ async fn accept(
 }
 
 impl Shared {
-    /// Books a new flow: its number.
+    /// Registers a new flow and returns its number.
     fn begin(&self, client: &TcpStream) -> io::Result<u64> {
         socket::guard(client)?;
         let id = self.next.get();
@@ -199,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Books that a flow is over; no more is known of it.
+    /// Removes a flow that is over.
     fn end(&self, id: u64) {
         self.living.borrow_mut().remove(&id);
         self.store.borrow_mut().forget(id);
@@ -209,13 +211,14 @@ impl Shared {
         *self.counts.borrow_mut().entry(name.to_owned()).or_default() += more;
     }
 
-    /// Books what a flow has read for `end`, and resets who holds the most while there is no room.
+    /// Accounts what a flow has read for `end`. While the store is full, resets the flow that holds
+    /// the most.
     fn take(&self, id: u64, end: usize, bytes: u64) {
         self.store.borrow_mut().take(id, end, bytes);
         if !self.store.borrow().is_over() {
             return;
         }
-        // What has been acknowledged since is held no longer.
+        // Data that has been acknowledged meanwhile is no longer held.
         let flows: Vec<u64> = self.living.borrow().keys().copied().collect();
         for flow in flows {
             self.settle(flow);
@@ -226,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Books what the ends of a flow have acknowledged, and gives what it holds.
+    /// Accounts what the ends of a flow have acknowledged, and returns what the flow holds.
     fn settle(&self, id: u64) -> u64 {
         let living = self.living.borrow();
         let ends = living
@@ -240,7 +243,7 @@ impl Shared {
         self.store.borrow().held_by(id)
     }
 
-    /// There is no room for what a flow holds: it is gone with its task, and its sockets with a reset.
+    /// Drops a flow for lack of space: its task is aborted, and its sockets are reset.
     fn overflow(&self, id: u64) {
         self.count("flows-reset-store-full", 1);
         let living = self.living.borrow_mut().remove(&id);

@@ -1,4 +1,5 @@
-//! The sockets of a leg: what window they offer, how they send, and what their far end has acknowledged.
+//! The sockets of a leg: the window that they offer, how they send, and what their far end has
+//! acknowledged.
 
 use super::NaiveLegOptions;
 use midhop_linux::sockopt;
@@ -12,10 +13,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: i32 = 4096;
 
-/// Listens for connections that are meant for others. What the leg asks for is inherited by each of them.
+/// Listens for connections to other hosts' addresses. Accepted sockets inherit the leg's options.
 pub(super) fn listen(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<TcpListener> {
     let socket = open(address, leg)?;
     if address.is_ipv6() {
@@ -26,7 +27,7 @@ pub(super) fn listen(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<T
     TcpListener::from_std(socket.into())
 }
 
-/// Connects to a server in the client's name.
+/// Connects to a server from the client's address.
 pub(super) async fn dial(
     client: SocketAddr,
     server: SocketAddr,
@@ -53,7 +54,7 @@ fn open(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<Socket> {
     socket.set_reuse_address(true)?;
     guard(&socket)?;
     socket.set_tcp_congestion(leg.congestion.as_bytes())?;
-    // The kernel doubles what is asked for, since it counts segments with their bookkeeping.
+    // The kernel doubles the value, since it accounts segments with their overhead.
     sockopt::set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, int(leg.window))?;
     offer(&socket, leg.window)?;
     if let Some(rate) = leg.pacing {
@@ -63,21 +64,22 @@ fn open(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Small writes leave at once, and who loses a socket resets its connection: what is held of a flow is gone
-/// with it.
+/// Sends small writes at once, and makes closing a socket a reset: what a flow holds is then
+/// discarded.
 pub(super) fn guard(socket: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;
     socket.set_linger(Some(Duration::ZERO))
 }
 
-/// Lets a socket end in order: what waits in it goes on to its far end.
+/// Makes closing a socket orderly again: data that waits in it is still sent.
 pub(super) fn release(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(None)
 }
 
-/// Bounds the window. The kernel's own idea of how much fits into a buffer changes with the segments that
-/// come, and with it what it offers: to be set again after each.
+/// Clamps the window. The kernel's estimate of how much fits into the buffer, and so the window
+/// that it offers, changes with the segments that arrive. So this has to be set again after each
+/// read.
 pub(super) fn offer(socket: &impl AsFd, window: Bytes) -> io::Result<()> {
     sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
 }
@@ -88,6 +90,6 @@ pub(super) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
 }
 
 fn int(bytes: Bytes) -> i32 {
-    // Twice that is what the kernel computes with.
+    // The kernel computes with twice the value, in an int.
     i32::try_from(bytes.get()).unwrap_or(i32::MAX).min(1 << 30)
 }

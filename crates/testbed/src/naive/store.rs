@@ -1,4 +1,4 @@
-//! What flows hold, and which of them is to go when that is too much.
+//! What flows hold, and which of them is reset when that is too much.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ pub(super) struct Store {
     flows: BTreeMap<u64, [Way; 2]>,
 }
 
-/// What goes to one end of a flow. Unit: bytes.
+/// Data for one end of a flow. Unit: bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
     taken: u64,
@@ -25,24 +25,24 @@ impl Way {
 }
 
 impl Store {
-    /// One that has room for `room` bytes.
+    /// A store with room for `room` bytes.
     pub(super) fn new(room: u64) -> Self {
         Self { room, ..Self::default() }
     }
 
-    /// `bytes` more have been read of a flow, for one of its ends.
+    /// Accounts `bytes` that were read of a flow, for one of its ends.
     pub(super) fn take(&mut self, flow: u64, end: usize, bytes: u64) {
         self.change(flow, end, |way| way.taken += bytes);
     }
 
-    /// An end of a flow has acknowledged so much in all.
+    /// Accounts the total that an end of a flow has acknowledged.
     pub(super) fn acknowledge(&mut self, flow: u64, end: usize, total: u64) {
         if self.flows.contains_key(&flow) {
             self.change(flow, end, |way| way.acknowledged = total.max(way.acknowledged));
         }
     }
 
-    /// A flow is over.
+    /// Removes a flow that is over.
     pub(super) fn forget(&mut self, flow: u64) {
         self.held -= self.held_by(flow);
         self.flows.remove(&flow);
@@ -92,7 +92,7 @@ mod tests {
         assert!(store.is_over());
         store.forget(1);
         assert_eq!((store.held, store.largest()), (41, Some(2)));
-        // A kernel counts the end of a stream as a byte.
+        // The kernel counts a FIN as one byte.
         store.acknowledge(2, 1, 42);
         store.forget(2);
         assert_eq!((store.held, store.largest()), (0, None));

@@ -11,10 +11,12 @@ use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A device that passes nothing on after this long never will; then the run shows it.
+/// How long a device may take to pass packets on. One that takes longer never does; then the run
+/// shows it.
 const SENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// An address that cannot be reached after this long never will, as of a device that is down.
+/// How long an address may take to be usable. One that takes longer never is, for example on a
+/// device that is down.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A hardware address.
@@ -29,11 +31,11 @@ pub struct VethEnd {
     pub mac: Mac,
 }
 
-/// Connects two namespaces with a virtual Ethernet pair, both ends up, offloads off: what passes is
-/// what a wire would carry.
+/// Connects two namespaces with a virtual Ethernet pair, both ends up, offloads off: frames are as
+/// on a wire.
 ///
-/// The pair is born in its two namespaces; it never shows in the caller's. The hardware addresses
-/// follow from the names, so that two runs of one experiment see the same frames.
+/// The pair is made in its two namespaces and never appears in the caller's. The hardware addresses
+/// are derived from the names, so that two runs of one experiment have the same frames.
 ///
 /// # Errors
 /// When the kernel refuses, e.g. because a name is taken or longer than 15 characters.
@@ -47,8 +49,8 @@ pub fn veth(
     connect((a, name_a), (b, name_b), mtu, Namespace::disable_offloads)
 }
 
-/// As [`veth`], with the kernel's offloads: segments of up to 64 KiB pass as one, which no wire
-/// carries, so that a relay and not the cutting of packets is what a bench measures.
+/// As [`veth`], with the kernel's offloads: segments of up to 64 KiB pass as one frame. No wire
+/// does that, but a bench then measures the relay and not segmentation.
 ///
 /// # Errors
 /// As [`veth`].
@@ -82,7 +84,7 @@ fn connect(
         || format!("make the device pair {name_a} – {name_b}"),
         |channel| link::create_pair(channel, near, far, b),
     )?;
-    // Neither end comes up while it has no peer, so this is no flag of the message above.
+    // An end cannot be set up before its peer exists, so this is no flag of the message above.
     for (namespace, name) in [(a, name_a), (b, name_b)] {
         prepare(namespace, name)?;
         set_up(namespace, name)?;
@@ -101,8 +103,8 @@ pub(super) fn set_up(namespace: &Namespace, interface: &str) -> Result<(), Names
 
 /// Waits until a device passes packets on.
 ///
-/// The kernel learns of a carrier in the background; until then the device is up and yet has the
-/// `noop` queue, which drops everything without a word.
+/// The kernel learns of a carrier in the background. Until then, the device is up but has the
+/// `noop` queue, which drops everything silently.
 fn wait_until_it_sends(namespace: &Namespace, interface: &str) -> Result<(), NamespaceError> {
     let index = index_of(namespace, interface)?;
     let deadline = Instant::now() + SENDS_WITHIN;
@@ -196,8 +198,8 @@ pub(super) fn add_neighbour(
     )
 }
 
-/// A locally administered unicast address that follows from the names; the last bit tells the two
-/// ends of a pair apart.
+/// A locally administered unicast address that is derived from the names; the last bit differs
+/// between the two ends of a pair.
 fn mac_of(namespace: &str, interface: &str, side: u8) -> Mac {
     let [a, b, c, d, e, ..] = Seed::default().derive(namespace).derive(interface).0.to_be_bytes();
     [0x02, a, b, c, d, e & 0xfe | side]
@@ -211,7 +213,7 @@ fn index_of(namespace: &Namespace, interface: &str) -> Result<u32, NamespaceErro
     })
 }
 
-/// Talks to the namespace's kernel about devices and routes, on a thread of its own.
+/// Sends requests on devices and routes to the namespace's kernel, on a separate thread.
 fn netlink<T: Send>(
     namespace: &Namespace,
     action: impl Fn() -> String,

@@ -11,8 +11,8 @@ const SWITCHES: &[(u32, &str)] = &[
     (0x0000_001f, "TCP segmentation offload"),
     (0x0000_0024, "generic segmentation offload"),
     (0x0000_002c, "generic receive offload"),
-    // AF_PACKET hands out packets whose checksum the kernel left to the device; on a virtual
-    // device nobody would ever fill it in.
+    // AF_PACKET delivers packets whose checksum the kernel left to the device. A virtual device
+    // never computes it.
     (0x0000_0017, "transmit checksum offload"),
 ];
 
@@ -42,7 +42,7 @@ fn set(interface: &str, command: u32, data: u32) -> io::Result<()> {
     if name.len() >= libc::IFNAMSIZ {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // Any socket serves: the request goes to the namespace that the socket was made in.
+    // Any socket will do: the request goes to the namespace in which the socket was made.
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let mut value = Value { command, data };
     // SAFETY: an all-zero ifreq is valid (arrays of numbers and a union of plain data).

@@ -1,4 +1,4 @@
-//! Child processes that end with whoever started them, inside a namespace or not.
+//! Child processes that end with their parent thread, inside a namespace or not.
 #![expect(unsafe_code, reason = "a child must enter its namespace between fork and exec")]
 
 use super::Namespace;
@@ -11,15 +11,15 @@ use std::process::Command;
 
 impl Namespace {
     /// A command whose process runs inside the namespace and dies (SIGKILL) with the *thread* that
-    /// starts it: start it from a thread that lives as long as the child should. Its own children do
-    /// not, unless they too see to it, or the whole is isolated.
+    /// starts it: start it from a thread that lives as long as the child should. Its own children
+    /// do not die with it, unless they arrange for it as well, or the whole is isolated.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let inner = self.inner.clone();
         mortal(program, move || inner.enter())
     }
 }
 
-/// The same where the caller is.
+/// The same in the caller's namespace.
 pub(crate) fn mortal_command(program: impl AsRef<OsStr>) -> Command {
     mortal(program, || Ok(()))
 }
@@ -35,7 +35,7 @@ fn mortal(
     let begin = move || {
         set_pdeathsig(Signal::SIGKILL)?;
         if nix::unistd::getppid() != parent {
-            // The parent went between fork and the line above: nobody would end this child.
+            // The parent ended between fork and the line above: nobody would end this child.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         enter()

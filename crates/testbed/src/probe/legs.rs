@@ -1,4 +1,4 @@
-//! Sockets of a node gathered by the link that they use.
+//! Groups the sockets of a node by the link that they use.
 
 use super::{INTERVAL, ProbeReport};
 use crate::meter::series::{Capacity, Samples};
@@ -11,7 +11,7 @@ use midhop_units::{Bytes, Duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// A socket and what it did.
+/// A socket and its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     state: u8,
@@ -22,7 +22,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// One that the kernel describes; none where nothing is measured on it.
+    /// The socket that the kernel describes; none where nothing is measured on it.
     pub(super) fn of(socket: DiagSocket) -> Option<Self> {
         let DiagSocket { state, local, remote, cookie, info } = socket;
         Some(Self { state, local, remote, cookie, info: info?.into() })
@@ -33,27 +33,28 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct Legs {
     node: PlannedNode,
-    /// Where transfers connect to. One end of every connection of theirs, on either side of a
-    /// transparent proxy, has such an address; connections of the node's own programs do not.
+    /// The addresses to which transfers connect. Each of their connections has such an address at
+    /// one end, on either side of a transparent proxy. Connections of the node's own programs do
+    /// not.
     listeners: BTreeSet<SocketAddr>,
     legs: BTreeMap<String, Leg>,
-    /// Sockets of the look under way.
+    /// Sockets in the current dump.
     present: BTreeSet<u64>,
-    /// Sockets seen whose end nobody has announced yet.
+    /// Sockets in a dump whose close was not reported yet.
     unburied: BTreeSet<u64>,
 }
 
 /// The sockets that use one link.
 #[derive(Debug, Default)]
 struct Leg {
-    /// Totals of every socket ever seen: sent again, acknowledged.
+    /// Counters of every socket so far: retransmissions, acknowledged bytes.
     known: BTreeMap<u64, (u64, u64)>,
     retransmissions: u64,
     acknowledged_bytes: u64,
     rtt_min_us: Option<u64>,
-    /// The last round trip that a sample had.
+    /// The round trip of the last sample that had one.
     rtt_us: Option<u64>,
-    /// Those of the look under way.
+    /// Its sockets in the current dump.
     now: Vec<TcpSample>,
     samples: Samples,
 }
@@ -71,11 +72,11 @@ impl Legs {
         }
     }
 
-    /// Counts a socket that lives.
+    /// Counts a socket of the dump.
     pub(super) fn see(&mut self, socket: &Seen) {
         let Some(leg) = self.leg(socket) else { return };
         leg.count(socket);
-        // One that has nothing left to send has a window that nobody uses.
+        // A socket that has nothing left to send does not use its window.
         if socket.state != FIN_WAIT2 {
             leg.now.push(socket.info);
         }
@@ -83,7 +84,7 @@ impl Legs {
         self.unburied.insert(socket.cookie);
     }
 
-    /// Counts what a socket had done when it ended.
+    /// Counts the final counters of a closed socket.
     pub(super) fn bury(&mut self, socket: &Seen) {
         if let Some(leg) = self.leg(socket) {
             leg.count(socket);
@@ -91,13 +92,13 @@ impl Legs {
         self.unburied.remove(&socket.cookie);
     }
 
-    /// Awaits no notice any more of the sockets that have ended: some were lost.
+    /// Stops waiting for the notices of closed sockets: some were lost.
     pub(super) fn await_no_notice(&mut self) {
         self.unburied.retain(|cookie| self.present.contains(cookie));
     }
 
-    /// Ends a look: adds a sample to each leg that has a socket, if the look was a `whole` one. `true`: every
-    /// socket that is gone was counted to its end.
+    /// Ends a dump: adds a sample to each leg that has a socket, if the dump was complete
+    /// (`whole`). Returns `true` when the final counts of every closed socket are included.
     pub(super) fn sample(&mut self, at: Duration, whole: bool) -> bool {
         let present = std::mem::take(&mut self.present);
         let complete = whole && self.unburied.is_subset(&present);
@@ -110,7 +111,7 @@ impl Legs {
         complete
     }
 
-    /// Adds what these legs did to `report`.
+    /// Adds the results of these legs to `report`.
     pub(super) fn report(self, report: &mut ProbeReport) {
         for (link, leg) in self.legs {
             let result = LegResult {
@@ -128,7 +129,7 @@ impl Legs {
         }
     }
 
-    /// The leg of `socket`; none when it is no connection of the transfers'.
+    /// The leg of `socket`; none when it belongs to no transfer.
     fn leg(&mut self, socket: &Seen) -> Option<&mut Leg> {
         let ours = self.listeners.is_empty()
             || self.listeners.contains(&socket.local)
@@ -155,7 +156,7 @@ impl Leg {
     }
 
     fn sample(&mut self, at: Duration, now: &[TcpSample]) {
-        // A connection whose handshake was repeated has no round trip yet.
+        // A connection whose SYN was retransmitted has no round trip yet.
         let rtts: Vec<f64> =
             now.iter().filter(|info| info.rtt_us > 0).map(|info| info.rtt_us as f64).collect();
         self.rtt_us = median(&rtts).map(|rtt| rtt as u64).or(self.rtt_us);
@@ -253,12 +254,13 @@ mod tests {
         legs.see(&seen(2, server, client, info(20_000, 700_000, 2)));
         legs.see(&seen(3, server, client, info(30_000, 900_000, 0)));
         legs.sample(Duration::from_ms(100), true);
-        // The first is gone after one more; the second has sent everything, the third goes on.
+        // The first is closed after one more retransmission; the second has sent everything; the
+        // third goes on.
         legs.bury(&seen(1, server, client, info(10_000, 600_000, 4)));
         legs.see(&Seen { state: FIN_WAIT2, ..seen(2, server, client, info(9, 700_000, 2)) });
         legs.see(&seen(3, server, client, info(40_000, 800_000, 0)));
         legs.sample(Duration::from_ms(200), true);
-        // A look that broke off is no sample, and one without sockets is none either.
+        // An incomplete dump gives no sample, and neither does one without sockets.
         legs.see(&seen(3, server, client, info(50_000, 800_000, 0)));
         legs.sample(Duration::from_ms(300), false);
         legs.sample(Duration::from_ms(400), true);
@@ -306,7 +308,7 @@ mod tests {
         let client = plan.node("client").expect("a client");
         let server = plan.node("server").expect("a server").interfaces[0].clone();
         let legs = Legs::of(&plan, client);
-        // The server is two hops away: a route leads there.
+        // The server is two hops away, over a route.
         assert_eq!(legs.node.link_to(server.ipv4.into()), Some("satellite"));
         assert_eq!(legs.node.link_to(server.ipv6.into()), Some("satellite"));
         let gateway = plan.node("gateway").expect("a gateway");

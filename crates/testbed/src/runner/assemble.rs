@@ -1,4 +1,4 @@
-//! From what all parts of a run measured to its record, and whether it may be believed.
+//! Makes the record of a run from all measurements, and judges whether it is valid.
 
 use super::fault::io_error;
 use super::traffic::TrafficOutcome;
@@ -16,25 +16,25 @@ use std::io;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Everything that one run measured.
+/// All measurements of one run.
 pub(super) struct Measured {
     /// One report per transfer, in the plan's order.
     pub(super) reports: Vec<MeterReport>,
     pub(super) network: NetworkReport,
-    /// What the proxies' kernels saw, or why they reported nothing.
+    /// The probe's results, or why there are none.
     pub(super) probe: Result<ProbeReport, ProbeError>,
-    /// What went by tunnels, as the proxies report it.
+    /// The legs through tunnels, as the proxies report them.
     pub(super) tunnels: Vec<LegResult>,
-    /// What went over the links beside the transfers.
+    /// The results of cross traffic.
     pub(super) traffic: TrafficOutcome,
-    /// What naive proxies did.
+    /// The results of naive proxies.
     pub(super) nodes: Vec<NodeResult>,
     pub(super) load: f64,
     pub(super) started_unix_s: u64,
     pub(super) took: Duration,
 }
 
-/// Puts the record together.
+/// Assembles the record.
 pub(super) fn assemble(
     plan: &Plan,
     options: &RunOptions,
@@ -101,7 +101,7 @@ pub(super) fn assemble(
     Ok(record)
 }
 
-/// The proxies' curves up to the end of the last flow: what comes later is the meter fetching the far
+/// The proxies' curves up to the end of the last flow: afterwards, the meter only fetches the far
 /// ends' logs.
 fn until_last_byte(curves: Vec<Series>, transfers: &[TransferResult]) -> Vec<Series> {
     let flows = transfers.iter().flat_map(|transfer| &transfer.flows);
@@ -115,7 +115,7 @@ fn until_last_byte(curves: Vec<Series>, transfers: &[TransferResult]) -> Vec<Ser
     curves.into_iter().map(cut).filter(|curve| !curve.value.is_empty()).collect()
 }
 
-/// What makes the emulation itself doubtful.
+/// Faults of the emulation itself.
 fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) -> Vec<String> {
     let mut faults: Vec<String> = network
         .missed
@@ -131,12 +131,12 @@ fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) ->
     faults
 }
 
-/// What makes a transfer's data wrong.
+/// Faults of a transfer's data.
 fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
     let name = &transfer.name;
     let mut faults = Vec::new();
     for flow in &transfer.flows {
-        // An unfinished flow lacks a hash; only two that are there can contradict each other.
+        // An unfinished flow lacks a hash; only two hashes can contradict each other.
         if flow.hash_sent.as_ref().zip(flow.hash_received.as_ref()).is_some_and(|(a, b)| a != b) {
             faults.push(format!("{name}, flow {}: other bytes arrived than were sent", flow.id));
         }
@@ -144,7 +144,7 @@ fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
     faults
 }
 
-/// The versions of the parts that took part.
+/// The versions of the programs that were used.
 fn versions(plan: &Plan) -> BTreeMap<String, String> {
     static DAEMON: OnceLock<Option<String>> = OnceLock::new();
     let mut versions =

@@ -29,8 +29,8 @@ const GRACE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Runs one plan, until `interrupted` is set.
 ///
-/// Children die with the thread that started them: it sees the run to its end. The caller must be isolated
-/// ([`crate::isolation::enter`]), or see to its orphans itself.
+/// Children die with the thread that started them, so the same thread ends the run. The caller must
+/// be isolated ([`crate::isolation::enter`]), or clean up its orphans itself.
 ///
 /// # Errors
 /// When there is no record.
@@ -50,7 +50,7 @@ pub fn execute(
     let servers = start_servers(plan, &network, options, &scratch.0)?;
     let programs = start_programs(plan, &network, &scratch.0)?;
     let before = tunnels::open(plan, &network, interrupted)?;
-    // Whoever sends is ready before the run starts, so that what is due at its start is not late.
+    // Cross traffic is ready before the run starts, so that flows due at its start are not late.
     let mut traffic = Traffic::start(plan, &network, options, &scratch.0)?;
     let mut clients: Vec<Client> = plan
         .transfers
@@ -61,7 +61,7 @@ pub fn execute(
     modems.begin(network.epoch());
     traffic.begin(network.epoch())?;
     clients.iter_mut().try_for_each(|client| client.begin(network.epoch()))?;
-    // A run without the proxies' side of the story is a good run all the same.
+    // Without the probe's results, the run is still valid.
     let probe = Probe::start(plan, |node| network.node(node), network.epoch());
     let deadline = Instant::now() + std::time::Duration::from(plan.duration) + GRACE;
     let mut reports = Vec::new();
@@ -75,7 +75,8 @@ pub fn execute(
     let traffic = traffic.finish(plan, options, ended)?;
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
     let dug = tunnels::legs(plan, &network, &before)?;
-    // The far ends have reported all by now; what a proxy reports of its end is part of the run's result.
+    // The far ends have reported everything by now. Whether a proxy has ended is part of the run's
+    // result.
     for proxy in &mut proxies {
         proxy.check()?;
     }
@@ -116,9 +117,9 @@ impl Drop for Scratch {
     }
 }
 
-/// Starts the proxies of a plan, each with the scenario's table as its configuration. A table that
-/// does not say which interfaces to intercept on means all of its node's. Those with tunnels get
-/// certificates of an authority of their own, which is in `directory`.
+/// Starts the proxies of a plan, each with the scenario's table as its configuration. A table
+/// without interfaces to intercept on gets all interfaces of its node. Proxies with tunnels get
+/// certificates of one authority, which is in `directory`.
 ///
 /// # Errors
 /// When one does not start.
@@ -137,7 +138,7 @@ pub fn start_proxies(
         if let Some(tunnels) = &node.tunnels {
             tunnels.complete(&mut config, pep, &authority);
         }
-        // Its own: all of them have this host's files.
+        // A directory per node, since all nodes share this host's file system.
         config.control.use_directory(directory, &node.name);
         let text = PepPlan::written(&config)
             .map_err(|error| io_error("write a proxy's configuration")(io::Error::other(error)))?;
@@ -146,7 +147,7 @@ pub fn start_proxies(
     Ok(proxies)
 }
 
-/// One server for each place that a transfer connects to.
+/// One server for each address to which a transfer connects.
 fn start_servers(
     plan: &Plan,
     network: &Network,
@@ -168,14 +169,14 @@ pub struct Programs(Vec<Child>);
 impl Drop for Programs {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // The shell leads a group, which holds what it has started.
+            // The shell leads a process group with all that it has started.
             let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
             let _ = child.wait();
         }
     }
 }
 
-/// Starts the programs that a plan wants on its nodes, each in a shell.
+/// Starts the programs of a plan on its nodes, each in a shell.
 ///
 /// # Errors
 /// When one does not start.

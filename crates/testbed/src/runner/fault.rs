@@ -1,4 +1,4 @@
-//! What the runner was doing when the host refused something.
+//! Errors of the runner, with the action that the host refused.
 
 use crate::runner::RunError;
 use std::io;

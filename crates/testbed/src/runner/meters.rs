@@ -36,7 +36,7 @@ impl Meter {
         Self::spawn(command, node, name, directory)
     }
 
-    /// One that ends when its standard input does.
+    /// Starts one that ends when its standard input is closed.
     pub(super) fn start_stoppable(
         mut command: Command,
         node: &str,
@@ -59,7 +59,7 @@ impl Meter {
         let errors = directory.join(format!("{name}.log"));
         let log = File::create(&errors).map_err(io_error(action()))?;
         let child = command
-            // Ctrl-C is for the runner to answer, which then ends its meters.
+            // The runner handles Ctrl-C and then ends its meters.
             .process_group(0)
             .stdout(Stdio::piped())
             .stderr(log)
@@ -114,7 +114,8 @@ impl MeterServer {
         command.args(["serve", "--json", "--listen", &address.to_string()]);
         let name = format!("serve-{node}-{}", address.port());
         let mut meter = Meter::start(command, node, &name, directory)?;
-        // Its first line reports that it is ready; what it reports of flows, the clients report too.
+        // Its first line shows that it is ready. The clients report its flows too, so the rest is
+        // not needed.
         let Some(stdout) = meter.child.stdout.take() else {
             return Err(meter.failed("has no output"));
         };
@@ -123,7 +124,7 @@ impl MeterServer {
         if !matches!(lines.read_line(&mut line), Ok(length) if length > 0) {
             return Err(meter.failed("ended before it listened"));
         }
-        // Nobody reads on, so the pipe must not fill up and stop it.
+        // The rest is discarded, so that the pipe does not fill up and block the server.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Ok(Self { _meter: meter })
     }
@@ -144,7 +145,7 @@ impl Client {
         let node = transfer.opener();
         let mut command = command(network, node, &options.program)?;
         command.args(["run", "--json", "--name", &transfer.name]);
-        // Who has a tuning that no kernel has was refused before.
+        // A tuning that no kernel supports was refused before.
         let tuned = transfer.tuning.as_ref().and_then(Tuning::of_kernel);
         let congestion = tuned.as_ref().unwrap_or(&transfer.congestion);
         command.args(["--congestion", congestion]);
@@ -169,7 +170,7 @@ impl Client {
         Ok(Self(worker))
     }
 
-    /// Hands it the run's start: the transfer begins at its own time after that.
+    /// Sends it the run's start: the transfer begins at its own time after that.
     pub(super) fn begin(&mut self, epoch: midhop_units::Instant) -> Result<(), RunError> {
         self.0.begin(epoch)
     }
@@ -184,7 +185,7 @@ impl Client {
     }
 }
 
-/// The arguments that say how much is sent.
+/// The arguments for the amount to send.
 fn workload(work: &Work) -> Vec<String> {
     let texts = match work {
         Work::Objects { sizes, connections, parallel } => {

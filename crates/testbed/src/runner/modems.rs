@@ -1,7 +1,8 @@
-//! The modems of a plan's tunnels: each takes sessions on its node's loopback, by DLEP, and reports what its link is drawn to
-//! carry at that moment of the run.
+//! The modems of a plan's tunnels. Each accepts DLEP sessions on its node's loopback, and reports
+//! the rate that its link has at that moment of the run.
 //!
-//! The emulator draws the same from the same seed, on the same clock. Before the run starts, what it starts with is reported.
+//! The emulator draws the same rates from the same seed, on the same clock. Before the run starts,
+//! a modem reports the rate at its start.
 
 use super::RunError;
 use super::fault::io_error;
@@ -20,21 +21,21 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time;
 
-/// What a modem and its router set as the number of hops left: they are one hop apart (RFC 8175 §7.2).
+/// The hop limit that a modem and its router set: they are one hop apart (RFC 8175 §7.2).
 const HOPS: i32 = 255;
-/// Between two looks at whether a router has come, or the run is over.
+/// Interval at which a modem checks for a router, and for the end of the run.
 const LOOK_EVERY: time::Duration = time::Duration::from_millis(20);
-/// The shortest time to wait: none would be no limit.
+/// The shortest read timeout: a timeout of zero means no limit.
 const WAIT_MIN: time::Duration = time::Duration::from_millis(1);
 
-/// The modems of a plan. Dropped, they end.
+/// The modems of a plan. Dropping the value ends them.
 #[derive(Debug)]
 pub struct Modems {
     run: Arc<Run>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What all modems know of the run.
+/// State of the run that all modems share.
 #[derive(Debug, Default)]
 struct Run {
     epoch: OnceLock<Instant>,
@@ -42,7 +43,7 @@ struct Run {
 }
 
 impl Run {
-    /// The time of the run.
+    /// The time since the start of the run.
     fn now(&self) -> Instant {
         let since = self.epoch.get().map(|epoch| scheduling::now().saturating_since(*epoch));
         Instant::START + since.unwrap_or_default()
@@ -53,7 +54,7 @@ impl Run {
     }
 }
 
-/// Starts the modems of a plan, before its proxies ask for them.
+/// Starts the modems of a plan, before its proxies connect to them.
 ///
 /// # Errors
 /// When one cannot listen.
@@ -79,9 +80,9 @@ pub fn start_modems(plan: &Plan, network: &Network) -> Result<Modems, RunError> 
 }
 
 impl Modems {
-    /// The run starts at `epoch`, which may be ahead.
+    /// Sets the run's start to `epoch`, which may be in the future.
     pub fn begin(&self, epoch: Instant) {
-        // It starts once.
+        // It is set only once.
         let _ = self.run.epoch.set(epoch);
     }
 }
@@ -97,18 +98,18 @@ impl Drop for Modems {
 
 fn listen(host: &Namespace, address: SocketAddr) -> io::Result<TcpListener> {
     let listener = host.run(|| TcpListener::bind(address)).map_err(io::Error::other)??;
-    // Connections take this over.
+    // Accepted connections inherit this.
     sockopt::set_int(&listener, libc::IPPROTO_IP, libc::IP_TTL, HOPS)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Takes one session after the other.
+/// Serves one session after the other.
 fn serve(listener: &TcpListener, reports: &ModemReports, run: &Run) {
     while !run.is_over() {
         match listener.accept() {
             Ok((stream, _)) => {
-                // A router that goes, or says what is not valid, comes again.
+                // A router that disconnects, or sends something invalid, connects again.
                 let _ = session(stream, reports.clone(), run);
             }
             Err(_) => std::thread::sleep(LOOK_EVERY),
@@ -119,7 +120,7 @@ fn serve(listener: &TcpListener, reports: &ModemReports, run: &Run) {
 fn session(mut stream: TcpStream, mut reports: ModemReports, run: &Run) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    // Heartbeats go by this clock, which the run's start does not set back.
+    // Heartbeats use this clock, which the run's start does not reset.
     let clock = time::Instant::now();
     let now = || Instant::START + Duration::from(clock.elapsed());
     let (rate, mut changes) = reports.at(run.now());

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The naive proxies of a plan. Dropped, they end.
+/// The naive proxies of a plan. Dropping the value ends them.
 #[derive(Debug)]
 pub struct NaiveProxies(Vec<(String, Worker)>);
 
-/// Starts the naive proxies of a plan and waits until they take what passes. `program` has the command
-/// `meter naive`.
+/// Starts the naive proxies of a plan and waits until they intercept connections. `program` has the
+/// command `meter naive`.
 ///
 /// # Errors
 /// When one does not start.
@@ -45,7 +45,7 @@ pub fn start_naive_proxies(
 }
 
 impl NaiveProxies {
-    /// Ends them, and reports what each did.
+    /// Ends them and reports their results.
     pub(super) fn finish(self) -> Result<Vec<NodeResult>, RunError> {
         let result = |(node, worker): (String, Worker)| {
             let counts: NaiveReport = worker.finish()?;

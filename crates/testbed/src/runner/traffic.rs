@@ -1,4 +1,4 @@
-//! Cross traffic of a run: a process at each end of each line of it.
+//! Cross traffic of a run: one process at each end of each of its lines.
 
 use super::fault::io_error;
 use super::meters::command;
@@ -15,17 +15,17 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// The cross traffic of a run. Dropped, it ends.
+/// The cross traffic of a run. Dropping the value ends it.
 pub(super) struct Traffic(Vec<Line>);
 
-/// One line of it.
+/// One of its lines.
 struct Line {
     plan: TrafficPlan,
     listens: Worker,
     opens: Worker,
 }
 
-/// What came of it all.
+/// The results of all lines.
 #[derive(Debug, Default)]
 pub(super) struct TrafficOutcome {
     pub(super) results: Vec<TrafficResult>,
@@ -64,7 +64,7 @@ impl Traffic {
         Ok(Self(lines))
     }
 
-    /// Hands all ends the run's start: each begins when the plan has it.
+    /// Sends the run's start to all ends: each begins at its time in the plan.
     pub(super) fn begin(&mut self, epoch: Instant) -> Result<(), RunError> {
         self.0.iter_mut().try_for_each(|line| {
             line.listens.begin(epoch)?;
@@ -72,7 +72,7 @@ impl Traffic {
         })
     }
 
-    /// Ends all of it, `ended` after the run's start, and reports what it did.
+    /// Ends all lines, `ended` after the run's start, and reports their results.
     pub(super) fn finish(
         self,
         plan: &Plan,
@@ -81,7 +81,8 @@ impl Traffic {
     ) -> Result<TrafficOutcome, RunError> {
         let mut outcome = TrafficOutcome::default();
         for line in self.0 {
-            // What is under way when the sender stops has its time to arrive only where that is over.
+            // The receiving end is finished only after the sender, so that data in flight can still
+            // arrive.
             let opened: TrafficReport = line.opens.finish()?;
             let listened: TrafficReport = line.listens.finish()?;
             let name = &line.plan.name;
@@ -96,7 +97,7 @@ impl Traffic {
     }
 }
 
-/// What both ends of a line report of it.
+/// Combines the reports of both ends of a line.
 fn result(
     plan: &TrafficPlan,
     opened: &TrafficReport,
@@ -117,7 +118,7 @@ fn result(
     }
 }
 
-/// Datagrams that left late are as bad as packets that left a link late.
+/// Late datagrams make a run invalid as late packets of a link do.
 fn late(
     line: &TrafficPlan,
     plan: &Plan,

@@ -1,7 +1,7 @@
 //! Tunnels between the proxies of a run: their certificates, and what they carried.
 //!
-//! A proxy reports how its tunnels are doing where it reports everything else: at its admin listener, which is
-//! asked from inside its node. No TCP connection runs where a tunnel does, so the probe sees nothing of it.
+//! A proxy reports the state of its tunnels at its admin listener, which is queried from inside its
+//! node. A tunnel uses no TCP connection, so the probe does not see it.
 
 use super::RunError;
 use super::fault::io_error;
@@ -25,19 +25,19 @@ const ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9310);
 /// How long a proxy may take to answer. Generous: machines may be busy.
 const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(10);
-/// How long a tunnel may take to open: some attempts over a link that loses them.
+/// How long a tunnel may take to open: several attempts over a lossy link.
 const OPEN_WITHIN: time::Duration = time::Duration::from_secs(60);
-/// Between two looks at whether it is open.
+/// Interval at which that is checked.
 const LOOK_EVERY: time::Duration = time::Duration::from_millis(100);
-/// Round trips that an open tunnel gets to find the size of the packets that pass.
+/// Round trips that an open tunnel gets to discover its path MTU.
 const SETTLE_RTTS: u64 = 6;
-/// How often a proxy books what QUIC reports, and a little more.
+/// The interval at which a proxy updates QUIC's counters, and a little more.
 const BOOKED_WITHIN: time::Duration = time::Duration::from_millis(1100);
-/// The longest that a certificate is of use. Unit: days.
+/// The validity of certificates. Unit: days.
 const DAYS: &str = "2";
 
-/// Makes an authority in `directory` with a certificate for each node that has tunnels, and returns where
-/// it is.
+/// Makes an authority in `directory` with a certificate for each node that has tunnels, and returns
+/// its path.
 pub(super) fn authority(plan: &Plan, directory: &Path) -> Result<String, RunError> {
     let place = directory.join("authority");
     let names: Vec<&str> = tunnels(plan).map(|(_, tunnels)| tunnels.identity.as_str()).collect();
@@ -64,10 +64,10 @@ fn done(mut command: Command) -> io::Result<()> {
     Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// What was sent again before the run began: by node and peer.
+/// Retransmissions before the run began: by node and peer.
 pub(super) type Before = BTreeMap<(String, String), u64>;
 
-/// Opens all tunnels before the run begins, so that it finds them as flows find them every day.
+/// Opens all tunnels before the run begins, as they are in normal operation.
 pub(super) fn open(
     plan: &Plan,
     network: &Network,
@@ -120,14 +120,14 @@ fn pause(length: time::Duration, interrupted: &AtomicBool) -> Result<(), RunErro
     }
 }
 
-/// What each end of each tunnel sent since `before`, of which the other end reports what arrived.
+/// What each end of each tunnel sent since `before`; the other end reports what arrived of it.
 pub(super) fn legs(
     plan: &Plan,
     network: &Network,
     before: &Before,
 ) -> Result<Vec<LegResult>, RunError> {
     if tunnels(plan).next().is_some() {
-        // What was lost at the very end is booked by then.
+        // By then, the counters include the losses at the very end.
         std::thread::sleep(BOOKED_WITHIN);
     }
     let mut reported = BTreeMap::new();
@@ -164,7 +164,7 @@ fn tunnels(plan: &Plan) -> impl Iterator<Item = (&PlannedNode, &NodeTunnels)> {
     plan.nodes.iter().filter_map(|node| Some((node, node.tunnels.as_ref()?)))
 }
 
-/// What a proxy reports of itself, as far as it is of interest here.
+/// The part of a proxy's status that is needed here.
 #[derive(Debug, Deserialize)]
 struct Status {
     data_plane: DataPlane,
@@ -175,7 +175,7 @@ struct DataPlane {
     legs: BTreeMap<String, LegStatus>,
 }
 
-/// What it reports of a leg or a tunnel.
+/// Its part on a leg or a tunnel.
 #[derive(Debug, Deserialize)]
 struct LegStatus {
     #[serde(rename = "sent_bytes_total", with = "Number::<Bytes>")]

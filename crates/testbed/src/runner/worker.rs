@@ -1,5 +1,5 @@
-//! A process of the meter on a node: it prints a line when it is ready, reads from its standard input when the run
-//! starts, and prints a report at its end.
+//! A meter process on a node. It prints a line when it is ready, receives the run's start on its
+//! standard input, and prints a report at its end.
 
 use super::RunError;
 use super::meters::Meter;
@@ -11,13 +11,13 @@ use std::process::{ChildStdin, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{self, Duration};
 
-/// How long a report may take where the work is over. Generous: machines may be busy.
+/// How long a report may take after the work is over. Generous: machines may be busy.
 const REPORT_WITHIN: Duration = Duration::from_secs(30);
 
-/// Between two looks at whether somebody asked to stop.
+/// Interval at which a wait checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Such a process. Dropping it kills it.
+/// A meter process. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Worker {
     meter: Meter,
@@ -26,7 +26,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts `command`, whose errors go into a file of `directory` that is called by `name`.
+    /// Starts `command`, with its standard error in a file of `directory` named after `name`.
     pub(super) fn start(
         command: Command,
         node: &str,
@@ -50,7 +50,7 @@ impl Worker {
         Ok(Self { meter, stop, output })
     }
 
-    /// Waits for its first line, which reports that it is at work.
+    /// Waits for its first line, which shows that it is ready.
     pub(super) fn wait_ready(&mut self) -> Result<(), RunError> {
         match self.output.recv_timeout(REPORT_WITHIN) {
             Ok(line) if !line.is_empty() => Ok(()),
@@ -58,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// Hands it the run's start. Those that wait for it begin together.
+    /// Sends it the run's start. All processes that wait for it begin together.
     pub(super) fn begin(&mut self, epoch: Instant) -> Result<(), RunError> {
         let line = format!("{}\n", epoch.as_ns());
         let written = self.stop.as_mut().map(|stop| stop.write_all(line.as_bytes()));
@@ -68,7 +68,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the report of one that ends by itself, until `deadline` or until `interrupted`.
+    /// Waits for the report of a process that ends by itself, until `deadline` or until
+    /// `interrupted`.
     pub(super) fn wait<T: DeserializeOwned>(
         self,
         deadline: time::Instant,
@@ -94,7 +95,7 @@ impl Worker {
         serde_json::from_str(&text).map_err(|_| self.meter.failed("gave no report"))
     }
 
-    /// Ends one that works until then, and gives its report.
+    /// Ends a process that works until then, and gives its report.
     pub(super) fn finish<T: DeserializeOwned>(mut self) -> Result<T, RunError> {
         drop(self.stop.take());
         let mut report = String::new();

@@ -1,7 +1,7 @@
 //! Emulated links between real kernels: delay, rate, order, loss and queues of UDP packets.
 //!
-//! Physics bounds from below (no packet is early), the emulator's own books from both sides. Nothing
-//! here depends on how late a busy machine is.
+//! Delays are bounded below by physics (no packet is early). Counts are compared with the
+//! emulator's own, from both sides. No test depends on how late a busy machine is.
 
 use midhop_experiment::Scenario;
 use midhop_testbed::emulator::{Emulator, Wire};
@@ -27,7 +27,7 @@ struct Received {
     since_start: Duration,
 }
 
-/// What came of sending a burst of `count` packets from server to client.
+/// The result of sending a burst of `count` packets from server to client.
 struct Burst {
     received: Vec<Received>,
     markers: u64,
@@ -50,7 +50,7 @@ fn network(link: &str) -> Network {
 fn socket(namespace: &Namespace, address: IpAddr) -> UdpSocket {
     let bound = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
     let socket = bound.expect("entered").expect("bound");
-    // A busy machine may not let the receiver read for long: no burst may overflow its socket.
+    // On a busy machine, the receiver may not read for long: its socket must hold a whole burst.
     let room = 4 << 20;
     setsockopt(&socket, RcvBufForce, &room)
         .or_else(|_| setsockopt(&socket, RcvBuf, &room))
@@ -58,8 +58,8 @@ fn socket(namespace: &Namespace, address: IpAddr) -> UdpSocket {
     socket
 }
 
-/// Sends `count` packets at once over a link, then markers until one has arrived: as order is kept,
-/// all packets that survived have arrived by then.
+/// Sends `count` packets at once over a link, then markers until one has arrived. The link keeps
+/// the order, so all packets that survived have arrived by then.
 fn burst(link: &str, family: usize, count: u32) -> Burst {
     let network = network(link);
     let node = |name: &str| network.node(name).expect("a node").clone();
@@ -79,7 +79,7 @@ fn burst(link: &str, family: usize, count: u32) -> Burst {
                 }
                 from.send(&packet(number, start.elapsed())).expect("sent");
                 if number == MARKER {
-                    // Not to measure anything: only so that markers do not fill the queue.
+                    // This pause measures nothing: it only keeps markers from filling the queue.
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }
@@ -104,7 +104,7 @@ fn burst(link: &str, family: usize, count: u32) -> Burst {
     Burst { received, markers, report }
 }
 
-/// A packet that says its number and when it was sent; the rest follows from the number.
+/// A packet with its number and its sending time; the remaining bytes are derived from the number.
 fn packet(number: u32, sent: Duration) -> [u8; PACKET - HEADERS] {
     let mut bytes = [number.to_le_bytes()[0] ^ 0x5a; PACKET - HEADERS];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
@@ -122,7 +122,7 @@ fn read(bytes: &[u8]) -> (u32, Duration) {
 }
 
 impl Burst {
-    /// The books of the direction that the packets took.
+    /// The emulator's counts for the direction of the packets.
     fn down(&self) -> &midhop_experiment::record::LinkResult {
         let down = self.report.links.iter().find(|link| link.direction == "down");
         down.expect("a link has two directions")
@@ -132,7 +132,7 @@ impl Burst {
         self.down().drops.get(cause).copied().unwrap_or(0)
     }
 
-    /// What holds on every link.
+    /// Checks that hold on every link.
     fn check_books(&self) {
         let down = self.down();
         assert_eq!(down.packets_out, self.received.len() as u64 + self.markers, "out, received");
@@ -173,7 +173,7 @@ fn no_packet_is_early_and_none_overtakes() {
     }
 }
 
-/// More than the smallest ring has room for: all of them wait, and none leaves before its time.
+/// More than the smallest ring has room for: all packets wait, and none leaves before its time.
 #[test]
 fn a_window_that_comes_at_once_is_whole() {
     let link = "rate = \"100 Mbit/s\"\ndelay = \"40 ms\"\nqueue = \"20 MB\"";
@@ -211,12 +211,12 @@ fn a_full_queue_drops_its_tail() {
     let dropped = burst.dropped("queue");
     assert!(dropped >= 100 - burst.received.len() as u64, "lost more than was dropped");
     assert!(dropped > 0, "100 packets at once found room in a queue of 10");
-    // What waits at once is ten packets of 1,000 bytes.
+    // At most ten packets of 1,000 bytes wait at once.
     assert!(burst.down().queue_bytes_max <= 10 * PACKET as u64, "{:?}", burst.down());
     assert!(burst.received.len() >= 11, "one in service and ten waiting must have passed");
 }
 
-/// A link of no rate between two devices of the hub.
+/// A link without a rate limit between two devices of the hub.
 fn wire(first: &str, second: &str) -> Wire {
     let scenario = Scenario::parse(
         "test.toml",
@@ -247,7 +247,7 @@ fn devices_that_are_missing_are_named() {
     assert!(error.contains("link"), "{error}");
 }
 
-/// An emulator between two nodes, and the hub and the nodes that it stands in. Its clock begins with the machine's.
+/// An emulator between two nodes, with the hub and the nodes. Its epoch is the machine's start.
 fn running() -> (Emulator, [Namespace; 3]) {
     let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
     veth(&a, "link", &hub, "link0", 1500).expect("a device");
@@ -286,7 +286,7 @@ fn frames_wait_at_a_link_that_is_open_until_it_begins() {
     };
     assert_eq!((received, buffer[0]), (1, 7));
     drop(emulator);
-    // One that never begins ends like any other.
+    // An emulator that never begins ends like any other.
     drop(Emulator::open(&hub, wire("link0", "link1"), Seed(1)).expect("open"));
 }
 

@@ -1,4 +1,4 @@
-//! The meter end to end over loopback: what arrives is right, and what goes wrong is reported.
+//! The meter end to end over loopback: data arrives unchanged, and failures are reported.
 
 mod middle;
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
 
-/// A server that lives as long as the value.
+/// A server that runs until the value is dropped.
 struct Serving {
     address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
@@ -61,7 +61,7 @@ async fn measure(options: &MeterOptions) -> MeterReport {
     run(options).await.expect("a report")
 }
 
-/// The report's parts agree with each other.
+/// Checks that the parts of the report agree.
 fn check(report: &MeterReport) {
     let transfer = &report.transfer;
     assert!(transfer.complete, "{transfer:#?}");
@@ -209,7 +209,7 @@ async fn a_flow_limited_in_time_ends_properly() {
             let flow = finished.recv().await.expect("the server tells of each flow");
             assert_eq!(flow.error, None);
             assert!(flow.sent + flow.received > Bytes::ZERO);
-            // Only the sender's clock is bound to the time; the last byte may have come before.
+            // Only the sender's clock is bound to the time; the last byte may have arrived earlier.
             assert!(direction == Direction::Up || flow.took >= Duration::from_ms(300), "{flow:?}");
         }
     }
@@ -228,7 +228,7 @@ async fn what_the_time_limit_cuts_is_incomplete_and_not_lost() {
                 flow.error.as_ref().is_some_and(|error| error.contains("time limit")),
                 "{flow:?}"
             );
-            // How much came through in the time is no business of this test.
+            // This test does not check how much arrived in the time.
             assert!(flow.bytes < Bytes::new(1 << 39) && flow.hash_sent.is_none(), "{flow:?}");
             assert!(flow.end > flow.start, "{flow:?}");
         }
@@ -239,13 +239,13 @@ async fn what_the_time_limit_cuts_is_incomplete_and_not_lost() {
 async fn a_middle_that_cuts_with_a_clean_fin_is_found_out() {
     let server = serve();
     for direction in BOTH {
-        // In the middle; and after as many bytes as there are of payload and then some: the frames
-        // around it take at least 115, so hardly more than the end mark is missing.
+        // In the middle, and slightly beyond the length of the payload: the frames around it take
+        // at least 115 bytes, so hardly more than the end mark is missing.
         for after in [300_000, 1_000_100] {
             let middle = Middle::cutting(server.address, direction, after).await;
             let report = measure(&options(middle.address, direction, flows(1, 1_000_000))).await;
             let error = the_error(&report);
-            // Whether an uploader is stopped while it sends or while it waits is a matter of luck.
+            // The cut may hit an uploader while it sends or while it waits.
             let expected: &[&str] = match direction {
                 Direction::Down => &["before the sender's end mark"],
                 Direction::Up => &["closed the connection", "broke off"],
@@ -284,7 +284,7 @@ async fn a_server_that_dies_is_an_error_of_the_flow() {
         drop(server);
         let report = client.await.expect("no panic").expect("a report");
         assert!(!the_error(&report).is_empty());
-        // What had come before the end is not lost; of an upload, only the server knew it.
+        // What had arrived before the end is not lost; in an upload, only the server knew of it.
         let bytes = report.transfer.flows[0].bytes;
         assert!(direction == Direction::Up || bytes >= Bytes::new(1_000_000), "{bytes}");
         assert_eq!(report.warnings.len(), 1, "the server's samples are missed");
@@ -362,7 +362,7 @@ async fn the_limits_of_a_server_hold_in_both_directions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_there_is_an_error_of_the_flow() {
-    // Bound, so that nobody else gets the port, but not listening.
+    // Bound but not listening, so that nobody else gets the port.
     let taken = tokio::net::TcpSocket::new_v4().expect("socket");
     taken.bind("127.0.0.1:0".parse().expect("address")).expect("loopback");
     let address = taken.local_addr().expect("bound");
@@ -376,7 +376,8 @@ async fn strangers_are_sent_away_and_others_go_on() {
     let server = serve();
     let mut garbage: Vec<Vec<u8>> =
         vec![b"GET / HTTP/1.1\r\n\r\n".to_vec(), b"\0".to_vec(), vec![0xff; 4096]];
-    // Right preface, then: a kind that is none, a length that is too much, payload without request.
+    // The right preface, then: an unknown kind, a length that is too large, payload without a
+    // request.
     for tail in
         [&[0x01][..], &[0xd1, 0xff, 0, 0, 0, 0, 0, 0, 0], &[0xd0, 0, 0, 0, 0, 0, 0, 0, 1, 7]]
     {
@@ -386,7 +387,7 @@ async fn strangers_are_sent_away_and_others_go_on() {
         let mut stranger = tokio::net::TcpStream::connect(server.address).await.expect("connect");
         stranger.write_all(&bytes).await.expect("write");
         let mut answer = Vec::new();
-        // Unread garbage makes the close a reset; either way nothing comes back.
+        // Unread bytes make the close a reset; in both cases nothing is answered.
         let _ = stranger.read_to_end(&mut answer).await;
         assert!(answer.is_empty(), "{bytes:02x?} was answered with {answer:02x?}");
     }

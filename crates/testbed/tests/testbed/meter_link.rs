@@ -1,5 +1,5 @@
-//! A link's measurement over emulated links. What is judged is what the far kernel received: a busy machine makes
-//! a train late, not its packets' times wrong.
+//! A link's measurement over emulated links. Results are computed from the receiving kernel's
+//! timestamps: a busy machine makes a train late, but its packets' times stay right.
 
 use midhop_experiment::Scenario;
 use midhop_testbed::lab::{Links, Network};
@@ -48,7 +48,8 @@ fn measured(
     let (client, server) = (node("client"), node("server"));
     let address: IpAddr = home("server");
     let bind = || {
-        // Every address of the server's: answers must come from the one that was asked.
+        // Listens on every address of the server: answers must come from the address that was
+        // asked.
         let any = SocketAddr::from(([0u16; 8], 0));
         Server::bind(ServerOptions {
             listen: any,
@@ -81,7 +82,8 @@ fn near(what: &str, value: f64, expected: f64, part: f64) {
 }
 
 fn check_loss(way: &LinkDirection, truth: f64) {
-    // Twice as wide as the interval of 95 %: a test that fails by chance once in twenty times is none.
+    // Twice as wide as the 95 % interval: with that interval itself, the test would fail by chance
+    // once in twenty times.
     let (low, high) = (way.loss_low_ratio, way.loss_high_ratio);
     let (below, above) = (way.loss_ratio - low, high - way.loss_ratio);
     let within = way.loss_ratio - 2.0 * below <= truth && truth <= way.loss_ratio + 2.0 * above;
@@ -125,7 +127,8 @@ fn an_emulated_satellite_link_is_found() {
     for phase in ["round trip", "rate down", "rate up", "loss down", "loss up", "TCP flow up"] {
         assert!(lines.iter().any(|line| line.contains(phase)), "{phase:?} is missing in {all}");
     }
-    // What passes is reported in its phase: a TCP flow in one direction each, trains in the other as well.
+    // Each phase reports what passed in it: a TCP flow in one direction each, trains in the other
+    // as well.
     for (phase, passed) in [
         ("rate down", received as fn(&str) -> _),
         ("loss up", sent),
@@ -136,7 +139,7 @@ fn an_emulated_satellite_link_is_found() {
             lines.iter().filter(|line| line.contains(phase)).filter_map(|line| passed(line)).sum();
         assert!(moved > 0.0, "nothing passed in {phase:?}: {all}");
     }
-    // The link that it prints is one that a scenario takes, and much like that which was measured.
+    // A scenario accepts the link that it prints, and that link is much like the measured one.
     let tables = report.tables();
     let (_, link) = tables.split_once("[links.").expect("a link");
     let text = format!(
@@ -160,7 +163,7 @@ fn a_link_over_ipv6_with_a_short_queue_is_found() {
     assert_eq!(report.down.tcp_goodput_bit_per_s, None);
 }
 
-/// Trains that such a link carries for seconds, and messages that wait behind them.
+/// Trains that such a link needs seconds to carry, and messages that wait behind them.
 #[test]
 fn a_slow_and_lossy_link_is_measured_within_its_time() {
     let link = "delay = \"300 ms\"\nrate = \"64 kbit/s\"\nloss = \"5 %\"\nqueue = \"64 kB\"";
@@ -194,20 +197,20 @@ async fn failed(address: SocketAddr) -> LinkError {
 async fn an_unserved_host_is_reported() {
     let error = failed(serve(serving(None))).await;
     assert!(matches!(error, LinkError::Refused(_)), "{error}");
-    // A peer that closes at the first frame, as a server does that is older than this.
+    // A peer that closes at the first frame, as an older server does.
     let older = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listening");
     let address = older.local_addr().expect("an address");
     tokio::spawn(async move { while older.accept().await.is_ok() {} });
     let error = failed(address).await;
     assert!(matches!(error, LinkError::NoService { .. }), "{error}");
-    // Nobody.
+    // A port on which nobody listens.
     let error = failed(SocketAddr::from(([127, 0, 0, 1], 1))).await;
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_datagrams_and_an_old_host_give_different_errors() {
-    // The way there passes TCP alone.
+    // The path there passes TCP only.
     let server = serve(serving(Some(LinkLimits::default())));
     let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listening");
     let address = door.local_addr().expect("an address");
@@ -236,7 +239,7 @@ async fn strangers_get_no_datagram() {
     for junk in [&b""[..], b"MHL", &[0xff; 1400]] {
         stranger.send(junk).expect("sent");
     }
-    // A whole conversation of somebody else's is over before the stranger has received anything.
+    // The exchange is over before the far end has received anything.
     let mut options = options(address);
     options.pings = (3, Duration::from_ms(10));
     options.rate_time = Duration::from_ms(200);
@@ -247,7 +250,7 @@ async fn strangers_get_no_datagram() {
     let other = serve(serving(Some(slow)));
     options.port = other.port();
     let report = measure(&options, Arc::new(|_: &str| {})).await.expect("measured");
-    // The fastest that a server gives bounds what is found.
+    // The fastest train of a server limits the rate that is found.
     let why = report.down.rate_at_least_because.as_deref();
     assert_eq!(why, Some("it is the fastest that is tried"), "{report:?}");
     assert!(report.down.rate_bit_per_s < 2.2e6, "{report:?}");
@@ -265,7 +268,7 @@ async fn sessions_at_once_are_bounded() {
     let (opened, mut openings) = tokio::sync::mpsc::unbounded_channel();
     let first = tokio::spawn(async move {
         let on_line = Arc::new(move |_: &str| {
-            // Nobody listens to later lines.
+            // Nobody receives later lines.
             let _ = opened.send(());
         });
         measure(&first, on_line).await

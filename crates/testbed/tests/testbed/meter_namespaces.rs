@@ -63,7 +63,7 @@ fn flows_cross_from_one_namespace_to_another_over_both_families() {
                 );
                 assert!(report.is_complete(), "{report:#?}");
                 assert_eq!(report.transfer.bytes, Bytes::new(1_200_000));
-                // One machine, one clock, whatever the namespaces.
+                // All namespaces of one machine share one clock.
                 assert!(report.clock_shared && report.warnings.is_empty(), "{:?}", report.warnings);
                 serving.join().expect("no panic").expect("served once");
             });

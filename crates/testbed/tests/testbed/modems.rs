@@ -46,7 +46,7 @@ impl Session {
         let host = network.node(node).expect("a node");
         let stream = host.run(|| TcpStream::connect("127.0.0.1:854")).expect("entered");
         let stream = stream.expect("a modem");
-        // As a router demands it: from no farther than one hop.
+        // A router requires this: packets from at most one hop away.
         sockopt::set_int(&stream, libc::IPPROTO_IP, libc::IP_MINTTL, 255).expect("an option");
         stream.set_read_timeout(Some(std::time::Duration::from_millis(5))).expect("a limit");
         let router = Router::new(Instant::START, "a test");
@@ -93,7 +93,7 @@ fn a_modem_reports_what_its_link_is_drawn_to_carry_from_the_run_s_start_on() {
     modems.begin(network.epoch());
     assert_eq!(session.next(Some(mbit(20))), mbit(8));
     assert_eq!(session.next(Some(mbit(8))), mbit(12));
-    // A router that comes back finds what holds by then.
+    // A router that reconnects gets the current rate.
     drop(session);
     assert_eq!(Session::open(&network, "gateway").next(None), mbit(12));
     drop(modems);

@@ -1,4 +1,4 @@
-//! Namespaces talk to each other and leave nothing behind.
+//! Namespaces can reach each other, and are removed completely.
 
 use midhop_testbed::namespace::{Namespace, NamespaceError, veth};
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// What the host shows of devices and named namespaces.
+/// The host's devices and named namespaces.
 fn host() -> String {
     let links = Command::new("ip").args(["-o", "link"]).output().expect("ip runs").stdout;
     let named: Vec<_> = std::fs::read_dir("/run/netns")
@@ -70,7 +70,7 @@ fn two_namespaces_talk_tcp_over_ipv4_and_ipv6() {
 fn hosts_that_advertise_small_packets_are_sent_such() {
     let (a, b) = pair().expect("the pair is made");
     b.advertise_packets(1024).expect("routes are changed");
-    // 12 bytes of each are for timestamps; an MSS bounds what the other end sends.
+    // Timestamps take 12 bytes of each; an MSS limits what the other end sends.
     for (address, sent, received) in [("10.1.0.2", 972, 1448), ("fd00:1::2", 952, 1428)] {
         let listener = b
             .run(|| TcpListener::bind(SocketAddr::new(ip(address), 0)))

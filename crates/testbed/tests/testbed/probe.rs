@@ -1,6 +1,7 @@
 //! The probe on a node of a real network: it finds the node's sockets, their links and their losses.
 //!
-//! Figures are held to the link's own books and to physics, never to how fast this machine is.
+//! Figures are compared with the link's own counts and with physical limits, never with this
+//! machine's speed.
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Series;
@@ -65,7 +66,7 @@ fn wait_for_acknowledgements(node: &Namespace) {
     }
 }
 
-/// The gateway sends over its lossy leg, and talks briefly over the other, over one IP version.
+/// The gateway sends over its lossy leg, and exchanges little over the other, over one IP version.
 fn watch(family: usize) {
     if let Err(missing) = Namespace::create("a try") {
         midhop_testkit::skipped(missing);
@@ -86,8 +87,8 @@ fn watch(family: usize) {
     drop(brief);
     let (receiver, sender) = connect(&client, &gateway, home("gateway"));
     send(&sender, &receiver, LONG);
-    // Before anything is closed, every packet of the gateway's that was lost is sent again by now,
-    // and there is no reason to send another.
+    // Before anything is closed, every lost packet of the gateway has been retransmitted, and there
+    // is no reason to send more.
     wait_for_acknowledgements(&gateway);
     let report = probe.finish();
     let links = network.finish().expect("no emulator stopped").links;
@@ -117,7 +118,7 @@ fn watch(family: usize) {
     assert_eq!(units, ["B", "B", "ms", "segments", "Mbit/s", "Mbit/s"]);
     let (outstanding, in_flight) = (curve("outstanding"), curve("in_flight"));
     assert_eq!((outstanding.unit.as_str(), &outstanding.time_s), ("B", &in_flight.time_s));
-    // With 5 % lost, most of what is sent has arrived behind a hole at one time or another.
+    // With 5 % loss, most of the data arrives behind a hole at some time.
     let pairs = || outstanding.value.iter().zip(&in_flight.value);
     assert!(pairs().any(|(outstanding, in_flight)| outstanding > in_flight), "{outstanding:?}");
     let cwnd = curve("cwnd");

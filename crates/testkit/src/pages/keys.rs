@@ -1,22 +1,23 @@
-//! The keys of a file as a page: every table of it, and of each key what it takes, its default and its meaning.
+//! The keys of a file as a page: every table of it, and for each key its values, its default and
+//! its meaning.
 //!
-//! All of it comes from the JSON Schema that the types give which read the file, and the words in it from the
-//! comments on those types. A table that stands in several places is described where it comes first.
+//! Everything comes from the JSON Schema of the types that read the file, and its texts from the
+//! comments on those types. A table that occurs in several places is described in the first one.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 
-/// What of a schema is a table, found under a heading.
+/// A table in a schema, with its heading.
 struct Section<'a> {
     heading: String,
     table: &'a Map<String, Value>,
 }
 
-/// The page, after its title and some words.
+/// The page, below its title and an introduction.
 ///
 /// # Panics
-/// When the schema refers to what it does not have.
+/// When the schema contains an unknown reference.
 pub fn keys(title: &str, words: &str, schema: &Value) -> String {
     let mut page = format!("# {title}\n\n{words}\n");
     let root = schema.as_object().expect("a schema is an object");
@@ -56,16 +57,16 @@ pub fn keys(title: &str, words: &str, schema: &Value) -> String {
     page
 }
 
-/// The heading of a table that a key of another one leads to.
+/// The heading of a table at a key of another table.
 fn under(heading: &str, key: &str, suffix: &str) -> String {
     let inner = heading.trim_matches(['[', ']']);
     let path = if inner.is_empty() { key.to_owned() } else { format!("{inner}.{key}") };
     if suffix == LIST { format!("[[{path}]]") } else { format!("[{path}{suffix}]") }
 }
 
-/// That a table is one of a list.
+/// Marks a table that is one of a list.
 const LIST: &str = "[]";
-/// That a table has a name.
+/// Marks a table that has a name.
 const NAMED: &str = ".NAME";
 
 struct Schemas<'a> {
@@ -73,7 +74,7 @@ struct Schemas<'a> {
 }
 
 impl<'a> Schemas<'a> {
-    /// What a reference refers to; any other schema is itself.
+    /// The target of a reference; any other schema unchanged.
     fn follow(&self, schema: &'a Map<String, Value>) -> &'a Map<String, Value> {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return schema };
         let name = reference.strip_prefix("#/$defs/").expect("a reference within the schema");
@@ -81,12 +82,12 @@ impl<'a> Schemas<'a> {
         found.unwrap_or_else(|| panic!("there is no {name}"))
     }
 
-    /// The forms that a value may have, one after another; what stands for "not given" is none.
+    /// The alternative forms of a value, without the one for "not given".
     fn forms(&self, schema: &'a Map<String, Value>) -> Vec<&'a Map<String, Value>> {
         let schema = self.follow(schema);
         let many = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array);
         let Some(many) = many else { return vec![schema] };
-        // Forms of one text, which the schema around them describes.
+        // These are forms of one text, which the surrounding schema describes.
         if schema.contains_key("title") && schema.contains_key("description") {
             return vec![schema];
         }
@@ -95,7 +96,7 @@ impl<'a> Schemas<'a> {
         given.flat_map(|form| self.forms(form)).collect()
     }
 
-    /// The tables that a value leads to, and how.
+    /// The tables to which a value leads, and how.
     fn tables(
         &self,
         schema: &'a Map<String, Value>,
@@ -113,7 +114,7 @@ impl<'a> Schemas<'a> {
                 found.extend(each.map(|table| (LIST, table)));
             }
         }
-        // What may be one or a list is described as one.
+        // A value that may be one or a list is described as one.
         let mut seen: Vec<*const Map<String, Value>> = Vec::new();
         found.retain(|(_, table)| {
             let new = !seen.contains(&std::ptr::from_ref(*table));
@@ -123,7 +124,7 @@ impl<'a> Schemas<'a> {
         found
     }
 
-    /// What may be written for a value.
+    /// The possible values.
     fn takes(&self, schema: &'a Map<String, Value>, places: &[&String]) -> String {
         let mut words: Vec<String> = Vec::new();
         for form in self.forms(schema) {
@@ -188,7 +189,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// What a key means, and each of the words that it takes.
+    /// The meaning of a key, and of each of its words.
     fn meaning(&self, schema: &'a Map<String, Value>) -> String {
         let mut meaning = text_of(schema);
         for form in self.forms(schema) {
@@ -203,7 +204,7 @@ impl<'a> Schemas<'a> {
     }
 }
 
-/// Words as they stand in the middle of a sentence: `A port` is "a port", `IPv4` stays.
+/// Text in the form for the middle of a sentence: `A port` becomes "a port", `IPv4` stays.
 fn begun_small(words: &str) -> String {
     let (article, rest) = words.split_once(' ').unwrap_or((words, ""));
     if matches!(article, "A" | "An" | "The") {
@@ -226,7 +227,7 @@ fn code(value: &Value) -> String {
     format!("`{value}`")
 }
 
-/// What is taken where a key is left out.
+/// The value that is used where a key is left out.
 fn default_of(own: &Map<String, Value>, table: &Map<String, Value>, key: &str) -> String {
     let required = table.get("required").and_then(Value::as_array);
     if required.is_some_and(|keys| keys.iter().any(|it| it == key)) {
@@ -239,13 +240,13 @@ fn default_of(own: &Map<String, Value>, table: &Map<String, Value>, key: &str) -
     }
 }
 
-/// The words of a schema, with links into the code taken for the words that they are.
+/// The text of a schema, with links into the code replaced by their words.
 fn text_of(schema: &Map<String, Value>) -> String {
     let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     text.replace("[`", "`").replace("`]", "`")
 }
 
-/// Text as it may stand in a table.
+/// Text in the form for a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

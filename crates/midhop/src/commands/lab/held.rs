@@ -1,4 +1,4 @@
-//! `midhop lab up`, `exec` and `down`: a lab that stays.
+//! `midhop lab up`, `exec` and `down`: a lab that stays up.
 
 use super::{check_daemon, check_kernels_can, name_of};
 use crate::commands::scenario::ScenarioArguments;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a lab may take to come down by itself.
+/// How long a lab may take to end by itself.
 const DOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Arguments of `midhop lab up`.
@@ -83,7 +83,7 @@ impl Up {
                 .hint(format!("its log is {}", log.display()))
                 .into()),
             Side::Background(answer) => {
-                // The starter informs the user; this process has only its log.
+                // The starter informs the user; this process can only write to its log.
                 match isolation::enter_new() {
                     Ok(isolation) => hold(plan, &name, file, &isolation.state, answer),
                     Err(error) => answer.failed(&error.to_string()),
@@ -94,7 +94,7 @@ impl Up {
     }
 }
 
-/// Builds the lab, reports it, and waits for the end.
+/// Builds the lab, reports it, and waits until it is asked to stop.
 fn hold(plan: &Plan, name: &str, scenario: &Path, state: &Path, answer: Answer) {
     let request = signals::StopRequest::expect();
     let built = request
@@ -157,7 +157,7 @@ impl Exec {
 }
 
 impl Down {
-    /// Ends the lab and waits until it is gone.
+    /// Ends the lab and waits until it is removed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let lab = find(self.name.as_deref())?;
         let pid = Pid::from_raw(lab.outer.pid);
@@ -165,12 +165,12 @@ impl Down {
         let _ = kill(pid, Signal::SIGTERM);
         while lab.outer.lives() {
             if begun.elapsed() > DOWN_WITHIN {
-                // The kernel takes down the rest.
+                // The kernel removes the rest.
                 let _ = kill(pid, Signal::SIGKILL);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Where it had to be killed its directory is still there: looking sweeps.
+        // A lab that had to be killed leaves its directory: this call sweeps it.
         let _ = state::living();
         let _ = std::fs::remove_file(state::log_file(&lab.description.name)?);
         eprintln!("lab {} is down", lab.description.name);

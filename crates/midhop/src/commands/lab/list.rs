@@ -20,7 +20,7 @@ pub struct LabList {
 }
 
 impl LabList {
-    /// Prints what a scenario can name, which scenarios there are, and which labs are up.
+    /// Prints the names that a scenario can use, the scenarios, and the labs that are up.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut text = String::new();
         writeln!(text, "link presets (preset = \"NAME\"):")?;

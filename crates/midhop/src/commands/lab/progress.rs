@@ -1,4 +1,4 @@
-//! A bar on standard error: how much of an experiment is done, and how long it still takes.
+//! A progress bar on standard error: how much of an experiment is done, and the time that is left.
 
 use crate::commands::records::not_kept;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two looks at what is under way.
+/// Interval at which running runs are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Runs weigh as much as they are expected to take, so that the time left is honest when long ones
+/// Each run counts with its expected time, so that the remaining time is right even when long runs
 /// come first.
 pub struct LabProgress {
     bar: ProgressBar,
     shared: Arc<Mutex<State>>,
-    /// How many runs have a line each, if they do.
+    /// The number of runs that have a line each, if they do.
     lines: Option<usize>,
     stop: Sender<()>,
     ticker: Option<JoinHandle<()>>,
@@ -28,13 +28,13 @@ pub struct LabProgress {
 
 struct State {
     jobs: usize,
-    /// Expected time of the runs of this batch that have not begun.
+    /// Expected time of the runs of this batch that have not started.
     waiting: Duration,
-    /// How long all batches after this one are expected to take.
+    /// Expected time of all later batches.
     later: Duration,
-    /// How long what is over was expected to take.
+    /// Expected time of finished runs.
     done: Duration,
-    /// Runs that have a record to stay.
+    /// Runs with a final record.
     recorded: usize,
     running: Vec<Running>,
 }
@@ -46,8 +46,8 @@ struct Running {
 }
 
 impl LabProgress {
-    /// A bar for what takes `whole`, batch by batch; hidden where standard error is no terminal. With `lines`, so many
-    /// runs have a line each when they are finished.
+    /// A bar for work with the expected time `whole`, batch by batch; hidden where standard error
+    /// is no terminal. With `lines`, so many runs have a line each when they are finished.
     pub fn new(whole: Duration, lines: Option<usize>) -> Self {
         let bar = ProgressBar::new(whole.as_millis() as u64);
         let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
@@ -68,7 +68,7 @@ impl LabProgress {
                 state.lock().unwrap_or_else(PoisonError::into_inner).show(&ticked);
             }
         };
-        // Without the thread the bar moves in steps only.
+        // Without the thread, the bar only moves in steps.
         let ticker = std::thread::Builder::new().name("progress".to_owned()).spawn(tick).ok();
         Self { bar, shared, lines, stop, ticker }
     }
@@ -78,7 +78,7 @@ impl LabProgress {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// All is over.
+    /// Ends the bar.
     pub fn end(mut self) {
         let _ = self.stop.send(());
         if let Some(ticker) = self.ticker.take() {
@@ -143,13 +143,13 @@ impl Observer for LabProgress {
 }
 
 impl State {
-    /// How long takes what so many runs at once share.
+    /// The time per run, where so many runs share it.
     fn shared(&self, time: Duration) -> Duration {
         time / u32::try_from(self.jobs).unwrap_or(u32::MAX).max(1)
     }
 
     fn show(&self, bar: &ProgressBar) {
-        // A run that takes longer than expected stands still near its end.
+        // A run that takes longer than expected stops near its end.
         let gone = |run: &Running| run.since.elapsed().min(run.expected.mul_f64(0.95));
         let part: Duration = self.running.iter().map(gone).sum();
         let under_way: Duration = self.running.iter().map(|run| run.expected - gone(run)).sum();
@@ -161,7 +161,7 @@ impl State {
     }
 }
 
-/// What came out of a run, in a line.
+/// The result of a run, on one line.
 fn line(plan: &Plan, record: &Record) -> String {
     let short = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
     let mut place: Vec<String> =
@@ -177,7 +177,7 @@ fn line(plan: &Plan, record: &Record) -> String {
     format!("{}: {}", place.join(", "), figures.collect::<Vec<_>>().join("; "))
 }
 
-/// Short, so that with the percentage it fits a terminal of 40 columns.
+/// Short, so that it fits a terminal of 40 columns together with the percentage.
 fn message(left: Duration, under_way: usize) -> String {
     format!("about {} left, {under_way} under way", spoken(left))
 }

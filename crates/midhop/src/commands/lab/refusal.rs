@@ -1,4 +1,4 @@
-//! What only a simulation can run.
+//! Plans that only a simulation can run.
 
 use crate::failure::Failure;
 use midhop_bpf::{Resolution, missing_to_load, resolve};
@@ -12,7 +12,7 @@ use midhop_path::aqm::AqmPlan;
 use midhop_testbed::lab::lacking;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Refuses at once what only a simulation can run.
+/// Refuses at once plans that only a simulation can run.
 pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
     match plans.iter().find_map(refusal) {
         None => Ok(()),
@@ -20,7 +20,7 @@ pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
     }
 }
 
-/// Why the lab has no such agents at `node`: they stand at the ends of its links there.
+/// Why the lab cannot have these agents at `node`: there, agents are at the ends of links.
 fn agent_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     let at = |agent: &PlannedAgent| format!("nodes.{}: {}", node.name, agent.name);
     node.agents.iter().find_map(|agent| match &agent.role {
@@ -39,7 +39,7 @@ fn agent_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     })
 }
 
-/// Why the lab has no such handover.
+/// Why the lab cannot have such a handover.
 fn handover_refusal(plan: &Plan, handover: &HandoverPlan) -> Option<String> {
     let HandoverPlan { from, to, flows, .. } = handover;
     let proxied = plan.node(from).is_some_and(|node| node.pep.is_some());
@@ -101,7 +101,7 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     Some(format!("the lab has no router for XCP (links.{})", link.name))
 }
 
-/// Why the lab has no such naive proxy as `node` is to have.
+/// Why the lab cannot have the naive proxy of `node`.
 fn naive_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     let pep = node.pep.as_ref()?;
     let naive = plan.naive.get(pep)?;
@@ -128,7 +128,8 @@ fn naive_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     ))
 }
 
-/// Why this machine, as whoever asks, does not run `plan`, though others may; none where it does.
+/// Why this machine, with the user's rights, cannot run `plan`, although others may; none where it
+/// can.
 pub fn unable(plan: &Plan) -> Option<String> {
     let missing = missing_to_load()?;
     let used = |pep: &String| plan.nodes.iter().any(|node| node.pep.as_ref() == Some(pep));
@@ -141,7 +142,7 @@ pub fn unable(plan: &Plan) -> Option<String> {
     Some(format!("{name} is a BPF program here, and {missing}"))
 }
 
-/// The plans that can run, and in a line each why others cannot: `label` says what a plan is of.
+/// The plans that can run, and one line for each reason why others cannot: `label` names a plan.
 pub fn parted<'p>(
     plans: Vec<Plan>,
     scenario: impl Fn(&Plan) -> &'p str,
@@ -157,7 +158,7 @@ pub fn parted<'p>(
         }
     }
     let lines = refused.into_iter().map(|((scenario, why), plans)| {
-        // What all of them have in common shows which they are.
+        // The labels that all of them share identify them.
         let mut common = plans[0].cell();
         let cells: Vec<_> = plans.iter().map(Plan::cell).collect();
         common.retain(|axis, label| cells.iter().all(|cell| cell.get(axis) == Some(label)));

@@ -18,45 +18,47 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// How hard the machine is driven, and what is reported of it.
+/// The load on the machine, and what is reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Runs at a time; as many as the machine carries where it does not say.
+    /// Parallel runs; by default as many as the machine can carry.
     pub jobs: Option<usize>,
-    /// Lateness that makes a run invalid where 1 % of the round trip is less.
+    /// The lateness that makes a run invalid, where 1 % of the round trip is less.
     pub lateness: Duration,
-    /// How often late runs are run again at most; none: until they have been late alone a few times.
+    /// How often late runs are repeated at most; none: until they have been late a few times when
+    /// run alone.
     pub repeats: Option<u32>,
-    /// Whether runs that stay late fail the command.
+    /// Whether runs that stay late make the command fail.
     pub must_be_in_time: bool,
     /// Whether each finished run has a line.
     pub lines: bool,
 }
 
-/// How plans are run.
+/// Options of running plans.
 pub struct Session {
-    /// Each record goes to a file of its own in this directory.
+    /// The directory in which each record has a file of its own.
     pub out: Option<PathBuf>,
-    /// How many at once, and how often.
+    /// How many runs in parallel, and how often.
     pub pace: Pace,
-    /// Takes from `out` what an earlier session has finished.
+    /// Whether to use the records in `out` that an earlier session has finished.
     pub resume: bool,
 }
 
-/// The process that plans run in: isolated, so that whatever ends it, the kernel cleans up.
+/// The process in which plans run. It is isolated, so that the kernel cleans up however it ends.
 pub struct Isolated {
     isolation: Isolation,
     program: PathBuf,
 }
 
 impl Isolated {
-    /// Goes on in a child of the calling process, inside namespaces of its own.
+    /// Continues in a child of the calling process, inside namespaces of its own.
     pub fn enter() -> anyhow::Result<Self> {
         let program = own_program()?;
         Ok(Self { program, isolation: isolation::enter(StateDir::create()?)? })
     }
 
-    /// Runs what is left of `resumed` with progress, at the `pace`. Each record that stays goes to `store` the moment it is there; `read` makes a result of each.
+    /// Runs the rest of `resumed` with progress, at the `pace`. Each final record goes to `store`
+    /// at once; `read` makes a result from each.
     pub fn run<K: Send>(
         &self,
         resumed: Resumed<'_, K>,
@@ -115,7 +117,7 @@ impl Executor for Laboratory {
     }
 }
 
-/// About how long `plans` take, and how many of them go at once at most.
+/// An estimate of how long `plans` take, and the maximum number of parallel runs.
 pub fn outlook(plans: &[&Plan], jobs: Option<usize>) -> (std::time::Duration, usize) {
     let batches = batches(plans, jobs, processors());
     let most = batches.iter().map(|batch| batch.at_once.min(batch.places.len())).max();
@@ -123,7 +125,7 @@ pub fn outlook(plans: &[&Plan], jobs: Option<usize>) -> (std::time::Duration, us
 }
 
 impl Session {
-    /// Runs those of `plans` that are not there already. Gives their records, and the exit code.
+    /// Runs those of `plans` without a record. Returns their records, and the exit code.
     pub fn run(
         &self,
         plans: &[Plan],

@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The shortest measurement: less shows nothing.
+/// The shortest measurement: a shorter one has no useful result.
 const TIME_MIN: Duration = Duration::from_s(5);
-/// The longest that a server gives.
+/// The longest measurement that a server allows.
 const TIME_MAX: Duration = Duration::from_s(100);
 
 /// Arguments of `midhop meter link`.
@@ -37,7 +37,7 @@ pub struct MeterLink {
 }
 
 impl MeterLink {
-    /// Measures, and prints what was found.
+    /// Measures, and prints the result.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if !(TIME_MIN..=TIME_MAX).contains(&self.time) {
             let message = format!("--time is from {TIME_MIN} to {TIME_MAX}, not {}", self.time);

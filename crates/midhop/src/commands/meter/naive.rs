@@ -1,7 +1,7 @@
 //! `midhop meter naive`: a deliberately naive proxy on a node of the laboratory.
 //!
-//! It works until its standard input ends, and then prints what it did. It first prints a line when it takes
-//! the connections that pass.
+//! It prints a line once it intercepts connections. It works until its standard input ends, and
+//! then prints its counters.
 
 use super::serve::print_line;
 use crate::failure::Failure;
@@ -25,13 +25,13 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// Proxies until standard input closes: the run is over.
+    /// Runs the proxy until standard input is closed, at the end of the run.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.plan.display();
         let text = fs::read_to_string(&self.plan).with_context(|| format!("cannot read {name}"))?;
         let (node, plan): (PlannedNode, NaivePlan) =
             serde_json::from_str(&text).with_context(|| format!("{name} is no naive proxy"))?;
-        // Selectable for as long as these live.
+        // Selectable while these live.
         let mut active = Vec::new();
         let mut legs = BTreeMap::new();
         for interface in &node.interfaces {
@@ -55,7 +55,7 @@ impl Naive {
     }
 }
 
-/// What the sockets of a leg are to have, and what keeps its congestion control selectable.
+/// The options of a leg's sockets, and the value that keeps its congestion control selectable.
 fn leg(link: &str, leg: &NaiveLeg) -> Result<(Active, NaiveLegOptions), Failure> {
     let asked = leg.tuning.of_kernel_leg().ok_or_else(|| {
         Failure::run(format!("no kernel has the congestion control of {link}, or what it is told"))
@@ -81,7 +81,7 @@ fn leg(link: &str, leg: &NaiveLeg) -> Result<(Active, NaiveLegOptions), Failure>
     let options = NaiveLegOptions {
         window,
         congestion: active.kernel_name().to_owned(),
-        // The program starts at the rate that its socket is bound to.
+        // The BPF program starts at the pacing rate of its socket.
         pacing: asked.rate.filter(|_| asked.start_at_rate).map(payload),
     };
     Ok((active, options))

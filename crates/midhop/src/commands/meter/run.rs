@@ -101,11 +101,11 @@ enum ConnectionsArgument {
 }
 
 impl MeterRun {
-    /// Measures, prints, and fails when anything asked for did not arrive as it was sent.
+    /// Measures, prints, and fails when anything requested did not arrive unchanged.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (json, start) = (self.json, self.epoch);
         let mut options = self.options();
-        // Of an upload this is the sending end; the server resolves names for a download.
+        // In an upload this is the sending end; in a download the server resolves names.
         let active = match (&options.congestion, options.direction) {
             (Some(name), Direction::Up) => Some(activate(name)?),
             _ => None,

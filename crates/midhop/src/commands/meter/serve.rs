@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The most programs that are held registered at once.
+/// The most programs that are kept registered at once.
 const HELD_MAX: usize = 16;
 
 /// Arguments of `midhop meter serve`.
@@ -85,7 +85,7 @@ impl Serve {
     }
 }
 
-/// Finds congestion controls by the names that users give, and keeps those of ours registered.
+/// Resolves the names of congestion controls that users give, and keeps ours registered.
 pub(super) fn resolver() -> Box<midhop_testbed::meter::Resolve> {
     let held: Mutex<BTreeMap<String, Active>> = Mutex::default();
     Box::new(move |name| {
@@ -95,8 +95,8 @@ pub(super) fn resolver() -> Box<midhop_testbed::meter::Resolve> {
         }
         let active = activate(name).map_err(|failure| failure.to_string())?;
         let kernel_name = active.kernel_name().to_owned();
-        // The kernel's own need no holding; of ours there are as many as there are settings for them,
-        // so strangers must not make this map grow without end.
+        // The kernel's own need not be kept. Ours exist once for each combination of settings, so
+        // strangers must not make this map grow without bound.
         if matches!(active, Active::Program(_)) {
             if held.len() >= HELD_MAX {
                 return Err(format!("more than {HELD_MAX} congestion controls at once"));
@@ -130,8 +130,8 @@ fn print_flow(flow: &ServedFlow, json: bool) {
     eprintln!("{line}");
 }
 
-/// A whole line at once: whoever waits for it reads it as soon as it is there. A reader that is gone
-/// does not stop the server.
+/// Prints a whole line at once, so that a program that waits for it reads it immediately. A reader
+/// that is gone does not stop the server.
 pub(super) fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

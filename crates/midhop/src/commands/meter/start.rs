@@ -1,4 +1,5 @@
-//! A start that several meters share: each prints a line when it is ready, and reads the moment from standard input.
+//! A common start of several meters: each prints a line when it is ready, and reads the start from
+//! standard input.
 
 use super::serve::print_line;
 use midhop_units::Instant;
@@ -26,7 +27,8 @@ impl FromStr for Start {
 }
 
 impl Start {
-    /// The moment; where it is awaited, prints first that the meter for `target` is ready.
+    /// The start; where it is read from standard input, first prints that the meter for `target` is
+    /// ready.
     pub(super) fn moment(self, target: &str) -> io::Result<Instant> {
         match self {
             Self::At(moment) => Ok(moment),

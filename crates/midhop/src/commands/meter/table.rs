@@ -1,4 +1,4 @@
-//! A report for people.
+//! A report in the form of tables.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};

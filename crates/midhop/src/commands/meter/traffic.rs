@@ -1,7 +1,7 @@
 //! `midhop meter traffic`: one end of a line of cross traffic.
 //!
-//! It prints a line when it could begin, reads the run's start from its standard input, works until that ends,
-//! and then prints what it did.
+//! It prints a line when it is ready, reads the run's start from its standard input, works until
+//! that ends, and then prints its results.
 
 use super::serve::{print_line, resolver};
 use super::start;
@@ -40,7 +40,7 @@ enum End {
 }
 
 impl Traffic {
-    /// Works until it is notified that the run is over.
+    /// Works until standard input ends, at the end of the run.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = self.plan.display();
         let text = fs::read_to_string(&self.plan).with_context(|| format!("cannot read {name}"))?;

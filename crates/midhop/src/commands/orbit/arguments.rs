@@ -1,4 +1,4 @@
-//! Which constellation, which places, which time.
+//! The options for constellation, places and time.
 
 use crate::failure::Failure;
 use midhop_path::orbit::hypatia::{self, Description, GroundStation};
@@ -115,7 +115,7 @@ impl SkyArguments {
             table.isls = Some(read(&directory.join("isls.txt"))?);
             table.isl_km_max = Some(isl_km_max);
             table.ground_link_km_max = Some(ground_link_km_max);
-            // There the length alone decides.
+            // There, only the length limits ground links.
             table.mask_deg = Some(self.mask.unwrap_or(0.0));
         } else if let Some(file) = tle {
             table.tle = Some(read(file)?);
@@ -186,7 +186,7 @@ impl SkyArguments {
 }
 
 impl WayArguments {
-    /// The orbit as a scenario would have it.
+    /// The orbit in the form of a scenario.
     pub fn spec(&self) -> Result<OrbitSpec, Failure> {
         let from = self.sky.site("--from", &self.from)?;
         let to = self.sky.site("--to", &self.to)?;
@@ -200,7 +200,7 @@ impl WayArguments {
         })
     }
 
-    /// The numbers of both places among the ground stations of --hypatia, by their names.
+    /// The numbers of both places among the ground stations of --hypatia, found by name.
     pub fn station_numbers(&self) -> Result<[u32; 2], Failure> {
         let stations = self.sky.stations()?;
         let number = |text: &str| {
@@ -214,12 +214,12 @@ impl WayArguments {
     }
 }
 
-/// An orbit that is refused, in the words of the command line.
+/// The error for an orbit that is refused, with the names of options.
 pub fn refused(error: OrbitError) -> Failure {
     Failure::usage(in_options(error.to_string()))
 }
 
-/// What a message reports of a scenario's keys, as of the options and files that they come from here.
+/// Replaces the keys of a scenario in a message by the options and files from which they come here.
 fn in_options(message: String) -> String {
     const KEYS: [(&str, &str); 9] = [
         ("`orbit.from`", "--from"),

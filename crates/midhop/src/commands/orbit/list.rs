@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub struct OrbitList {}
 
 impl OrbitList {
-    /// The constellations and where their numbers come from.
+    /// The constellations and the sources of their numbers.
     pub fn run(self) -> String {
         let mut text = "constellations (constellation = \"NAME\"):\n".to_owned();
         for preset in presets::all() {

@@ -1,12 +1,12 @@
-//! A bar on standard error for what takes more than a moment.
+//! A progress bar on standard error for long computations.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// Whoever waits less needs no bar.
+/// A shorter computation has no bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// How much of a time span has been computed.
+/// The progress through a time span.
 pub struct OrbitProgress {
     span: midhop_units::Duration,
     since: Instant,
@@ -14,12 +14,12 @@ pub struct OrbitProgress {
 }
 
 impl OrbitProgress {
-    /// Nothing of `span` is computed yet.
+    /// The beginning of `span`.
     pub fn new(span: midhop_units::Duration) -> Self {
         Self { span, since: Instant::now(), bar: None }
     }
 
-    /// So much is.
+    /// Sets the progress.
     pub fn reached(&mut self, at: midhop_units::Duration) {
         if self.bar.is_none() && self.since.elapsed() >= SHOWN_AFTER {
             let bar = ProgressBar::new(self.span.as_ns());

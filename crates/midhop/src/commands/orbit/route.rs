@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Characters that the delay's curve is wide.
+/// The width of the delay's curve. Unit: characters.
 const CURVE_WIDTH: usize = 72;
 /// From low to high.
 const CURVE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -41,7 +41,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Computes the way.
+    /// Computes the path.
     pub fn follow(&self) -> anyhow::Result<(OrbitPlan, Constellation, Journey)> {
         let (plan, constellation) = self.way.spec()?.resolve().map_err(refused)?;
         let duration = self.way.sky.duration;
@@ -63,8 +63,8 @@ impl Followed {
     }
 }
 
-/// The ways between two ground stations that the forwarding state below a directory gives, in the
-/// order of time, counted from `start`.
+/// The paths between two ground stations by the forwarding state in a directory, in the order of
+/// time, counted from `start`.
 fn forwarded(
     directory: &Path,
     constellation: &Constellation,
@@ -112,7 +112,7 @@ fn forwarded(
             let hint = "isls.txt has no link between them; both must come from one generation";
             return Err(Failure::usage(message).hint(hint).into());
         }
-        // What held before the run's beginning holds at it.
+        // The state before the run's beginning is still valid at it.
         let at = Duration::from_ns(time_ns).saturating_sub(start);
         match ways.last_mut() {
             Some(last) if last.0 == at => last.1 = way,
@@ -180,7 +180,7 @@ struct Sample {
 }
 
 impl Route {
-    /// The way as a curve and a table, or as JSON.
+    /// The path as a curve and a table, or as JSON.
     pub fn run(self) -> anyhow::Result<String> {
         let (plan, constellation, journey) = self.followed.follow()?;
         if self.json {
@@ -326,7 +326,7 @@ fn as_text(plan: &OrbitPlan, constellation: &Constellation, journey: &Journey) -
     text
 }
 
-/// The delay over time, one character per stretch of it; blank where there is no way.
+/// The delay over time, one character per interval; blank where there is no path.
 fn curve(journey: &Journey, least: Duration, most: Duration) -> String {
     let width = most.saturating_sub(least).as_ns().max(1) as f64;
     let mut line = String::new();

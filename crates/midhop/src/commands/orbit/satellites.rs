@@ -1,9 +1,9 @@
-//! A scenario in which each satellite that the way uses first or last is a node.
+//! A scenario in which each satellite that the path uses first or last is a node.
 //!
-//! The user and the gateway leave one satellite and take the next. Between a first and a last satellite that were in use
-//! together there is one link, whatever the satellites between them; and one between a satellite and its
-//! successor, for what moves there. Before and after the time in which a link was in use its delay stays what
-//! it was at the beginning and at the end of that.
+//! The user and the gateway leave one satellite and take the next. There is one link between a
+//! first and a last satellite that were in use together, whatever satellites are between them.
+//! There is also one between a satellite and its successor, for state that moves. Before and after
+//! the time in which a link was in use, its delay is constant.
 
 use super::trace::{GATEWAY, USER, download};
 use crate::failure::Failure;
@@ -18,16 +18,16 @@ use midhop_path::trace::Trace;
 use midhop_units::{Duration, Rate};
 use std::collections::BTreeMap;
 
-/// Unit: characters. Two such names and what stands before them are a link's name, of 15.
+/// Unit: characters. A link's name consists of two such names and a prefix, and has at most 15.
 const SHORT: usize = 5;
 
-/// The links of a scenario, by their names: the nodes and the delay from some moments on.
+/// The links of a scenario by name: their nodes, and their delay from certain moments on.
 type Links = BTreeMap<String, ([String; 2], Vec<(Duration, Duration)>)>;
 
-/// The scenario of a way.
+/// The scenario of a path.
 ///
 /// # Errors
-/// When there are times without a way.
+/// When there are times without a path.
 pub fn by_satellites(
     plan: &OrbitPlan,
     constellation: &Constellation,
@@ -90,7 +90,7 @@ pub fn by_satellites(
     Ok(download(plan, journey, nodes, links.collect(), handovers))
 }
 
-/// What a link joins, by the short names of satellites.
+/// The ends of a link, by the short names of satellites.
 enum Ends<'a> {
     User(&'a str),
     Feeder(&'a str),
@@ -98,7 +98,7 @@ enum Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// The link's name, which is that of an interface and short.
+    /// The link's name, which is that of an interface and has to be short.
     fn link(&self) -> String {
         match self {
             Self::User(first) => format!("user-{first}"),
@@ -116,7 +116,7 @@ impl Ends<'_> {
     }
 }
 
-/// The times in which one way was in use: beginning and end.
+/// The times in which one path was in use: begin and end.
 fn stretches(journey: &Journey) -> Result<Vec<(Duration, Duration, &Way)>, Failure> {
     let mut begin = (Duration::ZERO, journey.first.as_ref());
     let mut all = Vec::new();
@@ -136,7 +136,7 @@ fn stretches(journey: &Journey) -> Result<Vec<(Duration, Duration, &Way)>, Failu
 /// The delay of a link from a moment on.
 fn note(links: &mut Links, ends: Ends<'_>, from: Duration, delay: Duration) {
     let (_, delays) = links.entry(ends.link()).or_insert_with(|| (ends.nodes(), Vec::new()));
-    // A link begins with the run.
+    // The first delay counts from the beginning of the run.
     let from = if delays.is_empty() { Duration::ZERO } else { from };
     if delays.last().is_none_or(|(_, last)| *last != delay) {
         delays.push((from, delay));
@@ -150,7 +150,7 @@ fn delay(steps: Vec<(Duration, Duration)>) -> LinkDelay {
     }
 }
 
-/// A satellite's own name if two of them fit into that of a link, else its number.
+/// A satellite's own name if a link's name has room for two of them, otherwise its number.
 fn short_name(constellation: &Constellation, satellite: u32) -> String {
     let name = constellation.satellite(satellite);
     let is_short =

@@ -48,7 +48,7 @@ enum Form {
 }
 
 impl Trace {
-    /// The trace in the form asked for.
+    /// The trace in the requested form.
     pub fn run(self) -> anyhow::Result<String> {
         let (plan, constellation, journey) = self.followed.follow()?;
         let text = match self.form {
@@ -90,7 +90,7 @@ fn csv(journey: &Journey) -> String {
     text
 }
 
-/// A scenario whose links are the parts of the way, one behind the other.
+/// A scenario whose links are the parts of the path, one after the other.
 fn by_parts(plan: &OrbitPlan, journey: &Journey, rate: Rate, parts: &[(&str, Part)]) -> Spec {
     let inner = ["first-satellite", "last-satellite"];
     let mut nodes = vec![USER];
@@ -110,7 +110,7 @@ fn by_parts(plan: &OrbitPlan, journey: &Journey, rate: Rate, parts: &[(&str, Par
     download(plan, journey, nodes.collect(), links.collect(), Vec::new())
 }
 
-/// A scenario in which the gateway sends a file to the user, for all of its time.
+/// A scenario in which the gateway sends a file to the user during the whole run.
 pub fn download(
     plan: &OrbitPlan,
     journey: &Journey,

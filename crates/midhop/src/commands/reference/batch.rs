@@ -1,4 +1,5 @@
-//! What both references do with a scenario: run its cells, keep their records, go on where an earlier call stopped.
+//! The common part of both references: runs the cells of a scenario, keeps their records, and
+//! continues where an earlier call stopped.
 
 use super::super::records::{announce, judge, judge_unwritten, numbered, print, warn_of_others};
 use super::super::scenario::ScenarioArguments;
@@ -41,7 +42,7 @@ impl ReferenceBatch {
         self.scenario.plans(&seeds)
     }
 
-    /// Runs `plans`, but for those whose record is there. Exit code 1 when a run failed or was not valid.
+    /// Runs those of `plans` without a record. Exit code 1 when a run failed or was not valid.
     pub(super) fn run<E: Executor>(
         self,
         plans: &[Plan],

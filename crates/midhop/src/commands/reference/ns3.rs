@@ -1,5 +1,5 @@
-//! Plans in ns-3: what of them it can express, in the words of the program that is built against it
-//! (`crates/midhop/ns3/path.cc`), and its answer as a record.
+//! Plans in ns-3: which plans it can express, their description for the program that is built
+//! against it (`crates/midhop/ns3/path.cc`), and its output as a record.
 
 use super::batch::ReferenceBatch;
 use crate::commands::origin::own_build;
@@ -29,15 +29,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::AtomicBool;
 
-/// The laws that ns-3 has under these names; Hybla's is the published one.
+/// The algorithms that ns-3 has under these names; Hybla is the published one.
 const CONTROLS: [&str; 6] = ["reno", "cubic", "bbr", "hybla", "vegas", "westwood"];
-/// What `path.cc` calls Hybla without our change, and where a record says so.
+/// The name in `path.cc` of Hybla without our change, which is also used in records.
 const HYBLA_AS_IT_IS: &str = "hybla-as-it-is";
-/// What a link of no rate sends at: as good as at once.
+/// The rate of a link without a limit: practically infinite.
 const UNLIMITED: Rate = Rate::from_mbit_per_s(100_000);
-/// What waits before a link that is never full. Unit: packets.
+/// The queue before a link that is never full. Unit: packets.
 const PACKETS_MAX: u64 = 1_000_000;
-/// The least that a connection holds of a direction.
+/// The minimum buffer of a connection for one direction.
 const BUFFER_MIN: Bytes = Bytes::new(1 << 18);
 
 /// Arguments of `midhop reference ns3`.
@@ -177,7 +177,7 @@ impl Proxy {
         self.interfaces.as_ref().is_none_or(|all| all.iter().any(|it| it == link))
     }
 
-    /// The first leg that ns-3 cannot be like.
+    /// The first leg that ns-3 cannot model.
     fn foreign(&self) -> Option<(&LegPlan, &str)> {
         let control = |leg: &LegPlan| !CONTROLS.contains(&sends_by(leg)) || leg.rate.is_some();
         let leg = self.legs.iter().find(|leg| control(leg))?;
@@ -227,7 +227,8 @@ fn proxy_refusal(plan: &Plan) -> Option<String> {
     })
 }
 
-/// Why the transfers of one host cannot differ as they do: its connections send alike there.
+/// Why the transfers of one host cannot differ in this way: in ns-3, all its connections send
+/// alike.
 fn unlike(plan: &Plan) -> Option<String> {
     let ends = |it: &TransferPlan| [it.from.clone(), it.to.clone()];
     plan.transfers.iter().enumerate().find_map(|(at, one)| {
@@ -241,7 +242,7 @@ fn unlike(plan: &Plan) -> Option<String> {
     })
 }
 
-/// A plan in the words of `path.cc`.
+/// The description of a plan for `path.cc`.
 fn description(plan: &Plan) -> Result<String, String> {
     let mut text = format!(
         "seed {}\nduration {}\nnodes {}\n",
@@ -325,7 +326,7 @@ fn host(plan: &Plan, node: &str) -> (String, Option<Duration>) {
     (own.map_or_else(|| "cubic".to_owned(), |it| it.congestion.clone()), rtt0)
 }
 
-/// The nodes whose proxies take the transfer's flows, from the opener on.
+/// The nodes whose proxies intercept the transfer's flows, from the opener on.
 fn proxies_on(
     plan: &Plan,
     transfer: &TransferPlan,
@@ -347,8 +348,8 @@ fn proxies_on(
     via
 }
 
-/// What a connection holds by default: twice what the longest path holds, since ns-3's windows do not grow by
-/// measuring as a kernel's do.
+/// The default buffer of a connection: twice what the longest path holds, since ns-3's windows do
+/// not grow by measurement as a kernel's do.
 fn buffer(plan: &Plan) -> Bytes {
     let fits = |transfer: &TransferPlan| {
         let limit = transfer.limit.as_ref()?;
@@ -382,7 +383,7 @@ fn loss(way: &DirectionPlan) -> String {
     netem::independent_loss(way).map_or(0.0, |loss| loss.probability()).to_string()
 }
 
-/// Has ns-3 run `plan`.
+/// Lets ns-3 run `plan`.
 fn run_in(
     program: &Path,
     plan: &Plan,
@@ -480,7 +481,7 @@ fn result(plan: &Plan, transfer: &TransferPlan, reported: &[Reported]) -> Transf
     let complete = reported.iter().all(|it| it.arrived == wanted(it) && it.arrived > 0);
     let start = reported.iter().map(|it| it.start).min().unwrap_or_default();
     let last = reported.iter().map(|it| it.end).max().unwrap_or_default();
-    // What is cut short took until the end.
+    // A transfer that was cut short lasted until the end.
     let end = if complete { last } else { plan.duration };
     let took = end.saturating_sub(start);
     let bytes = Bytes::new(reported.iter().map(|it| it.arrived).sum());

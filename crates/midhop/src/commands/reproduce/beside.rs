@@ -1,4 +1,4 @@
-//! The simulator beside the laboratory: the cells that have run in both.
+//! Compares the simulator with the laboratory: the cells that have run in both.
 
 use super::Reproduce;
 use midhop_campaign::Store;
@@ -6,15 +6,15 @@ use midhop_study::Place;
 use midhop_workbench::{Outcome, Prepared, Read};
 use std::fmt::Write as _;
 
-/// Which of `studies` is that of `number` in the other place.
+/// The one of `studies` that is the study of `number` in the other place.
 pub fn twin(studies: &[Prepared], number: usize) -> Option<usize> {
     let study = &studies[number];
     studies.iter().position(|it| it.bundle.name == study.bundle.name && it.place != study.place)
 }
 
 impl Reproduce {
-    /// What earlier calls with the same directory of records left of `study` in the other place; none where
-    /// that is nothing, or nothing of it could run there.
+    /// The results of `study` in the other place that earlier calls with the same directory of
+    /// records have left; none where there are none, or none of its plans could run there.
     pub(super) fn earlier(&self, study: &Prepared) -> Option<Outcome> {
         self.out.as_ref()?;
         let bundle = midhop_workbench::find(&study.bundle.name).ok()?;
@@ -27,8 +27,8 @@ impl Reproduce {
     }
 }
 
-/// A line for each cell of each figure that has run in both, with how many runs there were; nothing where
-/// there is none.
+/// A line for each cell of each figure that has run in both, with the numbers of runs; nothing
+/// where there is none.
 pub fn table(study: &Prepared, own: &Outcome, other: &Outcome) -> String {
     let [sim, lab] = match study.place {
         Place::Sim => [own, other],

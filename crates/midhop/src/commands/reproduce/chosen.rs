@@ -1,4 +1,4 @@
-//! Which studies are run where, and what of them.
+//! The selection of studies, places and cells.
 
 use super::{Reproduce, Where};
 use crate::commands::lab::check_daemon;
@@ -9,7 +9,7 @@ use midhop_study::Place;
 use midhop_workbench::{Bundle, Prepared, find, names};
 
 impl Reproduce {
-    /// The studies in their order, each in virtual time before it is on kernels.
+    /// The studies in order, each in virtual time before it is on kernels.
     pub(super) fn chosen(&self) -> anyhow::Result<Vec<Prepared>> {
         let mut studies = Vec::new();
         for name in &self.studies {
@@ -35,7 +35,7 @@ impl Reproduce {
                     match self.prepared(bundle, place) {
                         Ok(study) if study.plans.is_empty() => {}
                         Ok(study) => studies.push(study),
-                        // Who asks for everything gets what there is.
+                        // A request for everything gets whatever is possible.
                         Err(error) if self.place.is_none() && place == Place::Lab => {
                             eprintln!("{name}: the lab is left out: {error:#}");
                         }
@@ -47,8 +47,8 @@ impl Reproduce {
         Ok(studies)
     }
 
-    /// Goes into isolation where a study needs it; one that nobody asked for by its name or place is left out
-    /// where that is refused.
+    /// Enters isolation where a study needs it. Where that is refused, a study that was not
+    /// requested by name or place is left out.
     pub(super) fn enter(&self, studies: &mut Vec<Prepared>) -> anyhow::Result<Option<Isolated>> {
         if studies.iter().all(|study| study.place == Place::Sim) {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Reproduce {
     }
 }
 
-/// Leaves out what the lab cannot run.
+/// Leaves out plans that the lab cannot run.
 ///
 /// # Errors
 /// When nothing is left.

@@ -1,4 +1,5 @@
-//! Studies on a cluster: the Python package runs them there and keeps their records, which this program reads.
+//! Studies on a cluster: the Python package runs them there and stores their records, which this
+//! program reads.
 
 use super::Reproduce;
 use crate::commands::sim::engine::Engine;
@@ -12,7 +13,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 impl Reproduce {
-    /// Refuses an engine for what runs on kernels: these are isolated, and reach no cluster. Refuses one that is not there.
+    /// Refuses an engine for runs on kernels, since those are isolated and cannot reach a cluster.
+    /// Refuses an engine that is not available.
     pub(super) fn check_engine(&self, studies: &[Prepared]) -> anyhow::Result<()> {
         let Some(engine) = &self.engine else { return Ok(()) };
         if let Some(study) = studies.iter().find(|study| study.place != Place::Sim) {
@@ -24,12 +26,12 @@ impl Reproduce {
         self.origin_on(engine).map(drop)
     }
 
-    /// What runs a study, where that is a cluster.
+    /// The engine of a study, where that is a cluster.
     pub(super) fn engine_of(&self, study: &Prepared) -> Option<&Engine> {
         self.engine.as_ref().filter(|_| study.place == Place::Sim)
     }
 
-    /// What makes the records there.
+    /// The origin of the records there.
     pub(super) fn origin_on(&self, engine: &Engine) -> anyhow::Result<Origin> {
         let build = match self.package.get() {
             Some(build) => build.clone(),
@@ -41,7 +43,7 @@ impl Reproduce {
         Ok(Origin::new(Runner::Sim, build))
     }
 
-    /// Runs there what is missing of a study. Gives the exit code where it could not be run.
+    /// Runs the missing runs of a study there. Returns the exit code where it could not be run.
     pub(super) fn run_on(
         &self,
         engine: &Engine,
@@ -59,11 +61,11 @@ impl Reproduce {
             return Ok(None);
         }
         let code = engine.run_study(self.arguments(study), interrupts)?;
-        // What is there when somebody asks to stop is shown.
+        // After an interrupt, the existing records are shown.
         Ok(code.filter(|_| !interrupts.is_set()).map(ExitCode::from))
     }
 
-    /// The command line by which the Python package runs the same study.
+    /// The command line for the same study with the Python package.
     fn arguments(&self, study: &Prepared) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         let mut option = |name: &str, value: OsString| all.extend([name.into(), value]);

@@ -1,5 +1,5 @@
-//! The report of `midhop reproduce`: a page for each study, one that leads to them, and files for other
-//! programs.
+//! The report of `midhop reproduce`: a page for each study, an overview with links to them, and
+//! files for other programs.
 
 use anyhow::Context;
 use midhop_report::{Beside, Reproduction, WriteError, overview, study_columns, study_page};
@@ -7,24 +7,24 @@ use midhop_workbench::{Outcome, Prepared};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is reported of a study.
+/// A study's part of the report.
 pub struct StudyReport<'a> {
-    /// What was to be run.
+    /// The study with its plans.
     pub study: &'a Prepared,
-    /// What came of it.
+    /// The results.
     pub outcome: &'a Outcome,
-    /// Whether only what the study leaves where little time is given.
+    /// Whether only the quick form was run.
     pub quick: bool,
-    /// The command to run it again.
+    /// The command to repeat it.
     pub command: String,
-    /// What came of it in the other place.
+    /// The results in the other place.
     pub beside: Option<&'a Outcome>,
-    /// Whether that is reported too.
+    /// Whether those have a page too.
     pub beside_has_page: bool,
 }
 
-/// Where pages go: `report` where it is given, else below the directory of records, unless only some cells
-/// ran: those would stand in the place of all.
+/// The directory of pages: `report` where it is given, otherwise below the directory of records.
+/// None where only some cells ran without `report`: their pages would replace those of all cells.
 pub fn directory(report: Option<&Path>, out: Option<&Path>, whole: bool) -> Option<PathBuf> {
     let beside = || out.filter(|_| whole).map(|out| out.join("report"));
     report.map(Path::to_owned).or_else(beside)

@@ -7,8 +7,8 @@ use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_testbed::signals::Interrupts;
 
-/// Runs what is left of `resumed`, at most `jobs` at a time, until all are done or `interrupts` is set. Each record
-/// goes to `store` the moment it is there; `read` makes a result of it, from whatever thread.
+/// Runs the rest of `resumed`, at most `jobs` at a time, until all are done or `interrupts` is set.
+/// Each record goes to `store` at once; `read` makes a result from it, on any thread.
 pub fn run_all<E: Executor, K: Send>(
     executor: &E,
     resumed: Resumed<'_, K>,

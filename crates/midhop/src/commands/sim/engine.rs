@@ -1,4 +1,4 @@
-//! Engines that run a sweep or a study elsewhere: a cluster of Ray's, which the Python package drives.
+//! Engines that run a sweep or a study elsewhere: a Ray cluster, through the Python package.
 
 use crate::failure::Failure;
 use midhop_campaign::Build;
@@ -13,11 +13,12 @@ use std::process::{Command, ExitStatus};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// What the package drives clusters with; its first word stands in `PATH`.
+/// The interpreter for the package, looked up in `PATH`.
 const PYTHON: &str = "python3";
-/// How often somebody who asks to stop is looked for while the package runs.
+/// Interval at which interrupts are checked while the package runs.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the package may take to end then: it may be in the middle of a call that no signal ends.
+/// How long the package may take to end after an interrupt: it may be in a call that no signal
+/// interrupts.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// A cluster.
@@ -35,8 +36,8 @@ impl Engine {
         Err("there are ray, ray://HOST:PORT and HOST:PORT".to_owned())
     }
 
-    /// Becomes the program that runs the sweep of these `arguments` there: signals and the exit code are its own from
-    /// then on. It comes back only with why that cannot be.
+    /// Replaces this process by the program that runs the sweep with these `arguments` there: it
+    /// handles signals and gives the exit code. Returns only with an error.
     pub fn take_over(&self, arguments: Vec<OsString>) -> anyhow::Error {
         if let Err(failure) = check() {
             return failure.into();
@@ -46,14 +47,15 @@ impl Engine {
             .into()
     }
 
-    /// Runs the study of these `arguments` there, until it is over or `interrupts` is set. Its records are kept, and
-    /// what went wrong is on standard error. Gives the exit code where it did not come to its end.
+    /// Runs the study with these `arguments` there, until it is over or `interrupts` is set. Its
+    /// records are kept, and failures are on standard error. Returns the exit code where it was not
+    /// completed.
     pub fn run_study(
         &self,
         arguments: Vec<OsString>,
         interrupts: &Interrupts,
     ) -> anyhow::Result<Option<u8>> {
-        // A terminal's Ctrl-C comes to this program, which passes it on once.
+        // A terminal's Ctrl-C reaches this program, which passes it on once.
         let mut child = self
             .command("study", arguments)
             .process_group(0)
@@ -63,7 +65,7 @@ impl Engine {
         let status = std::thread::scope(|scope| {
             let (ended, end) = channel();
             scope.spawn(move || {
-                // Nobody waits any more only where a panic is on its way.
+                // The receiver is gone only during a panic.
                 let _ = ended.send(child.wait());
             });
             let mut asked = None;
@@ -96,7 +98,7 @@ impl Engine {
         command
     }
 
-    /// The build of the package that runs things there.
+    /// The build of the package that runs there.
     pub fn build(&self) -> anyhow::Result<Build> {
         let text = check()?;
         let build = text.lines().last().and_then(Build::parse);
@@ -108,7 +110,7 @@ impl Engine {
 const INSTALL: &str = "pip install 'midhop[ray]' into the environment whose python3 comes first in PATH; \
                        without --engine, all processors here are used";
 
-/// Whether there is a Python with the package and with Ray. Gives what it prints, the build of the package.
+/// Checks for a Python with the package and with Ray. Returns its output, the build of the package.
 fn check() -> Result<String, Failure> {
     let print = "import midhop._native, ray; print(midhop._native.build())";
     let tried = Command::new(PYTHON).args(["-c", print]).output();

@@ -1,4 +1,4 @@
-//! How long runs in virtual time take: what they weigh, at the pace of this machine.
+//! Estimates how long runs in virtual time take: their weight, at the speed of this machine.
 
 use anyhow::Context;
 use midhop_experiment::{Plan, Scenario};
@@ -7,7 +7,7 @@ use midhop_workbench::weight;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A file over a link that loses some: what this machine needs for it says how fast it is.
+/// A file over a lossy link: the time that this machine takes for it shows its speed.
 const TRIAL: &str = r#"title = "a trial of this machine"
 duration = "20 s"
 [nodes]
@@ -24,15 +24,15 @@ to = "a"
 bytes = "5 MB"
 "#;
 
-/// What a run costs for its weight, over what the trial does for its own: of the 4,985 runs of the studies, which
-/// have proxies, cross traffic and notes over time, in the mean. Those of one study may cost half or twice
-/// of that.
+/// The cost of a run per weight, relative to the trial: the mean of the studies' 4,985 runs, which
+/// have proxies, cross traffic and samples over time. Runs of a single study may cost half or twice
+/// as much.
 const DEARER: f64 = 1.9;
 
-/// How often the trial is run: the fastest counts, which nothing else of the machine held up.
+/// How often the trial is run: the fastest one counts, which was disturbed least.
 const TRIALS: u32 = 5;
 
-/// About how long `plans` take, `jobs` at a time; none where the trial fails.
+/// An estimate of how long `plans` take, `jobs` at a time; none where the trial fails.
 pub fn outlook(plans: &[&Plan], jobs: usize) -> Option<Duration> {
     static PACE: OnceLock<Option<f64>> = OnceLock::new();
     let pace = (*PACE.get_or_init(|| pace().ok()))?;
@@ -42,7 +42,7 @@ pub fn outlook(plans: &[&Plan], jobs: usize) -> Option<Duration> {
     Duration::try_from_secs_f64(shared.max(longest) * pace * DEARER).ok()
 }
 
-/// What this machine needs for a unit of weight. Unit: seconds.
+/// The time of this machine for one unit of weight. Unit: seconds.
 fn pace() -> anyhow::Result<f64> {
     let scenario = Scenario::parse("trial.toml", TRIAL)?;
     let plans = scenario.plans()?;
@@ -65,7 +65,7 @@ mod tests {
         let plans = Scenario::parse("trial.toml", TRIAL).and_then(|it| it.plans()).expect("plans");
         let of = |count: usize, jobs| outlook(&vec![&plans[0]; count], jobs).expect("it runs");
         assert!(of(1, 1) > Duration::ZERO);
-        // One run is not shared.
+        // One run cannot be divided.
         assert_eq!(of(1, 8), of(1, 1));
         let rounded = |time: Duration| (time.as_secs_f64() / of(1, 1).as_secs_f64()).round();
         assert_eq!([of(8, 1), of(8, 4), of(8, 64)].map(rounded), [8.0, 2.0, 1.0]);

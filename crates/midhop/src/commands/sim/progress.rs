@@ -1,4 +1,4 @@
-//! A bar on standard error: how much of a batch is done, and how long it still takes.
+//! A progress bar on standard error: how much of a batch is done, and the time that is left.
 
 use crate::commands::records::not_kept;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Runs weigh as much as they are expected to cost, so that the time left is honest when long ones
+/// Each run counts with its expected cost, so that the remaining time is right even when long runs
 /// come first.
 pub struct SimProgress {
     bar: ProgressBar,
@@ -35,7 +35,7 @@ impl SimProgress {
         Self { bar, state }
     }
 
-    /// All is over.
+    /// Ends the bar.
     pub fn end(self) {
         self.bar.finish_and_clear();
     }

@@ -74,7 +74,7 @@ impl SimRun {
         Ok(code)
     }
 
-    /// Those who watch the run of a plan, and write beside its record.
+    /// The watchers of a plan's run, which write files beside its record.
     fn watchers(&self, plan: &Plan) -> Watchers {
         let Some(directory) = &self.out else { return Ok(Vec::new()) };
         let open = |name: &str| {

@@ -1,12 +1,12 @@
 //! `midhop sim sweep`.
 //!
-//! The directory of a sweep holds
-//! - `records.jsonl`: one record a line, the moment it is there; `midhop report` reads it;
+//! The directory of a sweep contains
+//! - `records.jsonl`: one record a line, written as soon as it exists; `midhop report` reads it;
 //! - `runs.csv`, `runs.parquet`: one row per run and transfer;
 //! - `cells.csv`, `cells.parquet`: one row per cell and transfer, means with confidence intervals.
 //!
-//! A sweep that goes on in a directory runs only what is missing there: a record counts when its plan
-//! is the one that would run and the same build of this program made it.
+//! A sweep that continues in a directory runs only what is missing there. A record counts when it
+//! has the plan that would be run and was made by the same build of this program.
 
 use super::batch::run_all;
 use super::engine;

@@ -18,7 +18,7 @@ pub fn at_ms(ms: u64) -> Instant {
     Instant::from_ns(ms * 1_000_000)
 }
 
-/// A packet's number and when it came out.
+/// A packet's number and when it left the link.
 pub type Came = (u64, Instant);
 
 /// A link with a clock.
@@ -35,13 +35,13 @@ impl Driven {
         Self { link, now: Instant::START, came: Vec::new(), next: 0 }
     }
 
-    /// Lets time pass till `until`, waking the link exactly when it asks.
+    /// Advances time to `until`, calling the link exactly when it asks for it.
     pub fn run_until(&mut self, until: Instant) {
         self.run_at_most(until, u64::MAX);
     }
 
-    /// Lets time pass till `until`, but after so many wakes only in one leap. Tells how many there
-    /// were.
+    /// Advances time to `until`, but after so many calls only in one step. Returns how many calls
+    /// there were.
     pub fn run_at_most(&mut self, until: Instant, wakes_max: u64) -> u64 {
         let mut wakes = 0;
         while let Some(wake) = self.link.poll_timeout().filter(|wake| *wake <= until) {
@@ -62,14 +62,14 @@ impl Driven {
         wakes
     }
 
-    /// Lets time pass till `at` and wakes the link only then, however often it asked in between.
+    /// Advances time to `at` and calls the link only then, whatever it asked for in between.
     pub fn wake_late(&mut self, at: Instant) {
         self.now = at;
         self.link.handle_timeout(at);
         self.drain();
     }
 
-    /// Hands over a packet now.
+    /// Sends a packet into the link now.
     pub fn send(&mut self, bytes: u64) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -78,7 +78,7 @@ impl Driven {
         number
     }
 
-    /// Hands over `count` packets, one every `gap`, then waits till the link is empty.
+    /// Sends `count` packets, one every `gap`, then waits until the link is empty.
     pub fn send_every(&mut self, gap: Duration, count: u64, bytes: u64) {
         for _ in 0..count {
             self.send(bytes);
@@ -87,7 +87,7 @@ impl Driven {
         self.run_dry();
     }
 
-    /// Lets time pass till the link asks for nothing more.
+    /// Advances time until the link asks for no further call.
     pub fn run_dry(&mut self) {
         while let Some(wake) = self.link.poll_timeout() {
             self.run_until(wake);

@@ -1,4 +1,5 @@
-//! What of a figure's axes lies along a picture, what stands side by side, and what are several pictures.
+//! Decides which of a figure's axes is drawn along a picture, which side by side, and which gives
+//! several pictures.
 
 use super::{Along, Series};
 use crate::axes::magnitude;
@@ -6,11 +7,12 @@ use crate::reproduction::Reproduction;
 use midhop_experiment::vary::Axis;
 use midhop_study::{CellValue, Figure};
 
-/// Of several axes, no more configurations side by side than one can compare.
+/// With several axes, the most configurations side by side that are readable.
 const SERIES_MAX: usize = 7;
-/// How many configurations differ in dash, marker and pattern; more would look like others.
+/// The number of configurations that differ in dash, marker and pattern; further ones would look
+/// like others.
 const STYLES_MAX: usize = 12;
-/// What the only curve or bar of a picture is called.
+/// The name of the only curve or bar of a picture.
 const ONLY: &str = "all runs";
 
 /// An axis that varies within a figure.
@@ -19,14 +21,14 @@ pub(super) struct Varied {
     key: String,
     /// Labels in the order of the scenario.
     pub(super) labels: Vec<String>,
-    /// Whether somebody chooses along it, or the world does.
+    /// Whether it is a choice, or a condition.
     choice: bool,
-    /// Whether the study has names for its labels: those are cases, even where numbers tell them apart.
+    /// Whether the study names its labels: then they are cases, even when they are numbers.
     named: bool,
 }
 
 impl Varied {
-    /// Whether its labels are quantities: numbers, with a unit or without.
+    /// Whether its labels are quantities: numbers, with or without a unit.
     fn is_quantity(&self) -> bool {
         self.labels.len() >= 3
             && !self.named
@@ -35,7 +37,7 @@ impl Varied {
 
     fn shown<'s>(&self, run: &Reproduction<'s>, label: &'s str) -> String {
         let name = run.study.label_name(&self.key, label);
-        // A bare number says nothing without its axis.
+        // A bare number has no meaning without its axis.
         if name == label && magnitude(label).is_some() {
             format!("{} {label}", run.study.axis_name(&self.key))
         } else {
@@ -43,7 +45,7 @@ impl Varied {
         }
     }
 
-    /// A part by its labels, so many of them in each and named by the first and the last.
+    /// Parts of a fixed number of labels each, named by the first and the last.
     fn portions<'v>(
         &self,
         run: &Reproduction<'_>,
@@ -66,7 +68,7 @@ impl Varied {
         self.labels.chunks(size).map(part).filter(|(_, values)| !values.is_empty()).collect()
     }
 
-    /// A part by its labels, each named after its own.
+    /// A part for each label, with its name.
     pub(super) fn divided<'v>(
         &self,
         run: &Reproduction<'_>,
@@ -111,8 +113,8 @@ pub(super) fn varied(
         .collect()
 }
 
-/// Whether an axis sets what somebody chooses: proxies, congestion control, what stacks do; and nothing
-/// of what the world is like.
+/// Whether an axis sets only choices, such as proxies, congestion control and properties of stacks,
+/// and no conditions.
 pub(in crate::reproduction) fn is_choice(axis: &Axis) -> bool {
     let mut changes = axis.cases.iter().flat_map(|case| &case.changes).peekable();
     let chosen = |path: &str| {
@@ -128,7 +130,7 @@ pub(in crate::reproduction) fn is_choice(axis: &Axis) -> bool {
     choices * 2 > count
 }
 
-/// Which axes are what in a picture.
+/// The role of each axis in a picture.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     along: Option<Varied>,
@@ -155,13 +157,13 @@ impl Layout {
             groups.push(series.remove(fewest));
         }
         if groups.is_empty() {
-            // Names along the axis are read more easily than those of a legend.
+            // Names along the axis are easier to read than those of a legend.
             groups = std::mem::take(&mut series);
         }
         Self { along: None, groups, series }
     }
 
-    /// The same of a picture of two figures: what somebody chose is told apart by its marks.
+    /// The same for a picture of two figures: choices have different marks.
     pub(super) fn of_marks(axes: Vec<Varied>) -> Self {
         let (mut series, mut groups): (Vec<_>, Vec<_>) = axes.into_iter().partition(|it| it.choice);
         if series.is_empty() {
@@ -170,7 +172,7 @@ impl Layout {
         Self { along: None, groups, series }
     }
 
-    /// `parts` as pictures in which no two configurations look alike.
+    /// Divides `parts` into pictures in which no two configurations look alike.
     pub(super) fn distinct<'v>(
         &mut self,
         run: &Reproduction<'_>,
@@ -218,13 +220,13 @@ impl Layout {
         }
     }
 
-    /// The groups of `values` by their names.
+    /// The names of the groups of `values`.
     pub(super) fn conditions(&self, run: &Reproduction<'_>, values: &[&CellValue]) -> Vec<String> {
         let groups = places(&self.groups, values);
         groups.iter().map(|labels| unbroken(&named(run, &self.groups, labels))).collect()
     }
 
-    /// The curves of `values`, whose points are what `make` gives of each.
+    /// The curves of `values`; `make` makes a point of each.
     pub(super) fn series<P>(
         &self,
         run: &Reproduction<'_>,
@@ -264,8 +266,8 @@ impl Layout {
     }
 }
 
-/// The distinct labels of `values` along `axes`, in the order of the axes' labels; one empty one without
-/// axes.
+/// The distinct labels of `values` along `axes`, in the order of the axes' labels; a single empty
+/// one without axes.
 fn places(axes: &[Varied], values: &[&CellValue]) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<usize>> = Vec::new();
     for value in values {
@@ -287,7 +289,7 @@ fn named(run: &Reproduction<'_>, axes: &[Varied], labels: &[String]) -> String {
     names.join(" · ")
 }
 
-/// `name` with each number and what follows it on one line.
+/// `name` with each number and its unit on one line.
 fn unbroken(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for word in name.split_inclusive(' ') {
@@ -304,7 +306,7 @@ fn size(axes: &[Varied]) -> usize {
     axes.iter().map(|axis| axis.labels.len()).product()
 }
 
-/// The unit in which labels of quantities are shown, and the factor from their base unit.
+/// The unit for labels of quantities, and the factor from their base unit.
 fn unit_of(labels: &[String]) -> (&'static str, f64) {
     let most = labels.iter().filter_map(|it| magnitude(it)).fold(0.0, f64::max);
     let all = |parses: fn(&str) -> bool| labels.iter().all(|it| parses(it));
@@ -353,10 +355,10 @@ mod tests {
         let [losses, proxies] = [axis(&["none", "some"], false), axis(&["off", "on"], true)];
         let sizes = |layout: &Layout| [&layout.groups, &layout.series].map(|it| it.len());
         assert_eq!(sizes(&Layout::of(&[losses.clone(), proxies.clone()])), [1, 1]);
-        // One axis alone has its names below it.
+        // A single axis has its names below it.
         assert_eq!(sizes(&Layout::of(std::slice::from_ref(&proxies))), [1, 0]);
         assert_eq!(sizes(&Layout::of(&[])), [0, 0]);
-        // Ten side by side are too many: what has fewer cases goes into the groups.
+        // Ten side by side are too many: the axis with fewer cases gives the groups.
         let senders = axis(&["a", "b", "c", "d", "e"], true);
         let layout = Layout::of(&[losses, proxies, senders]);
         assert_eq!((layout.groups.len(), layout.series[0].labels.len()), (2, 5));

@@ -1,6 +1,7 @@
-//! One figure over another, run by run: where configurations lie, and how far their runs are apart.
+//! A picture of one figure over another, run by run: the positions of configurations, and the
+//! spread of their runs.
 //!
-//! What somebody chose is told apart by its marks, and all conditions lie in the same picture.
+//! Choices have different marks, and all conditions are in the same picture.
 
 use super::layout::{self, Layout};
 use super::{Frame, Point, Series, beside, named_beside, point, titled, words};
@@ -14,15 +15,15 @@ use serde::Serialize;
 pub(in crate::reproduction) struct Scatter {
     #[serde(flatten)]
     pub(in crate::reproduction) frame: Frame,
-    /// What lies along the picture.
+    /// The horizontal axis.
     x: Measure,
-    /// What goes up in it.
+    /// The vertical axis.
     y: Measure,
-    /// What the place is called where they were measured.
+    /// The name of the place of the measurement.
     here: &'static str,
-    /// And the other place, where marks of what it gave stand beside.
+    /// The name of the other place, where its results are marked too.
     beside: Option<&'static str>,
-    /// The conditions, by names.
+    /// The names of the conditions.
     names: Vec<String>,
     /// Shape: one point per condition.
     series: Vec<Series<Spot>>,
@@ -31,21 +32,21 @@ pub(in crate::reproduction) struct Scatter {
 /// An axis of such a picture.
 #[derive(Debug, Clone, Serialize)]
 struct Measure {
-    /// What it shows, with its unit.
+    /// The title, with the unit.
     axis: String,
     unit: &'static str,
 }
 
-/// What is known of one cell.
+/// The data of one cell.
 #[derive(Debug, Clone, Serialize)]
 struct Spot {
     x: Point,
     y: Point,
-    /// Both of each run; none where a run did not give one of them.
+    /// Both values of each run; none where one of them is missing in a run.
     runs: Vec<[f64; 2]>,
 }
 
-/// The pictures of `figure` over what it stands against; the cells that they name are added to `cells`.
+/// The pictures of `figure` over its other figure; their cells are added to `cells`.
 pub(in crate::reproduction) fn scatters(
     run: &Reproduction<'_>,
     figure: &Figure,
@@ -99,7 +100,7 @@ pub(in crate::reproduction) fn scatters(
     made.collect()
 }
 
-/// Both values of each run: what a cell's runs gave stands in the same order, if each gave both.
+/// Both values of each run: the runs of a cell are in the same order if each has both values.
 fn paired(x: &CellValue, y: &CellValue) -> Vec<[f64; 2]> {
     let whole = x.missing == 0 && y.missing == 0;
     let runs = x.values.iter().zip(&y.values).filter(|_| whole);
@@ -110,7 +111,7 @@ fn spots(curve: &Series<Spot>) -> impl Iterator<Item = &Spot> {
     curve.points.iter().flatten()
 }
 
-/// What such a picture shows, in a few sentences.
+/// The caption of such a picture, in a few sentences.
 fn caption(run: &Reproduction<'_>, series: &[Series<Spot>]) -> String {
     let spots = || series.iter().flat_map(spots);
     let mut text =

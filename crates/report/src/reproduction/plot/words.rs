@@ -1,10 +1,10 @@
-//! What a picture's axis and its caption say.
+//! The texts of a picture's axis and its caption.
 
 use super::Plot;
 use crate::reproduction::Reproduction;
 use midhop_study::{Figure, Metric, Take};
 
-/// What the value axis shows, with its unit.
+/// The title of the value axis, with its unit.
 pub(super) fn axis(run: &Reproduction<'_>, figure: &Figure) -> String {
     let words = words(figure.metric);
     if let Some(to) = &figure.relative_to {
@@ -17,12 +17,12 @@ pub(super) fn axis(run: &Reproduction<'_>, figure: &Figure) -> String {
     }
 }
 
-/// What a picture of two figures shows.
+/// The title of a picture of two figures.
 pub(super) fn against(along: &Figure, figure: &Figure) -> String {
     format!("{}; against it, run by run: {}", along.shows, words(figure.metric))
 }
 
-/// What a metric is called on an axis.
+/// The name of a metric on an axis.
 fn words(metric: Metric) -> &'static str {
     match metric {
         Metric::Time => "time to the last byte",
@@ -52,7 +52,7 @@ fn words(metric: Metric) -> &'static str {
     }
 }
 
-/// Which way is better; nothing where neither is.
+/// The better direction; empty where there is none.
 fn better(metric: Metric) -> &'static str {
     match metric {
         Metric::Time | Metric::Start | Metric::Resent | Metric::Excess | Metric::Dropped => {
@@ -77,12 +77,12 @@ fn better(metric: Metric) -> &'static str {
     }
 }
 
-/// Whether a value is above its limit by more than rounding and the places that are printed.
+/// Whether a value exceeds its limit by more than rounding and the printed decimals.
 fn exceeds((value, limit): (f64, f64)) -> bool {
     value > limit * 1.001
 }
 
-/// How something can be above what physics allows: in a part of the time only.
+/// How a value can exceed the physical limit: only during a part of the time.
 fn above(figure: &Figure) -> &'static str {
     if figure.metric == Metric::Span && !figure.from.is_zero() {
         " What is above it had arrived before that time, and waited for a lost segment."
@@ -91,7 +91,7 @@ fn above(figure: &Figure) -> &'static str {
     }
 }
 
-/// What a picture shows, in a few sentences.
+/// The caption of a picture, in a few sentences.
 pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> String {
     let points = || plot.series.iter().flat_map(|it| it.points.iter().flatten());
     let mut text = better(figure.metric).to_owned();

@@ -1,6 +1,6 @@
-//! Pages in headless Chromium: opened, looked at, changed before.
+//! Pages in headless Chromium: opened and inspected, after changes by the test.
 //!
-//! The pages and pictures stay in the build directory's `tmp` for a look.
+//! The pages and pictures stay in the build directory's `tmp` for inspection.
 
 use midhop_testkit::BROWSER_OPTIONS;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::process::Command;
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// What the browser made of a page.
+/// The result of opening a page.
 pub struct Seen {
     /// The document after its scripts have run.
     pub dom: String,
-    /// Lines that the page wrote to the console, errors and warnings among them.
+    /// The lines that the page wrote to the console, including errors and warnings.
     pub console: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub fn png_size(path: &Path) -> (u32, u32) {
     (number(16), number(20))
 }
 
-/// How a test changes the page before it is opened.
+/// A copy of a page with additions, which a test then opens.
 pub fn append(page: &Path, name: &str, more: &str) -> PathBuf {
     let text = std::fs::read_to_string(page).expect("the page") + more;
     let path = folder().join(name);

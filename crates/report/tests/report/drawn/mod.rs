@@ -1,4 +1,4 @@
-//! What the script of a page draws.
+//! The data that the script of a page draws.
 
 use serde_json::Value;
 

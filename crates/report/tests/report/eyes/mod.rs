@@ -1,9 +1,9 @@
-//! Colours as they are seen by whoever lacks a kind of cone, and in grey.
+//! Colours as seen with colour vision deficiencies, and in grey.
 //!
 //! The matrices are those of Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of
 //! Color Vision Deficiency" (IEEE TVCG 15(6), 2009), table 1 at severity 1.0, for linear RGB.
 
-/// A kind of eye, or of paper, by what it makes of linear red, green and blue.
+/// A kind of eye, or of paper, by its transformation of linear red, green and blue.
 pub struct Eye {
     pub name: &'static str,
     matrix: [[f64; 3]; 3],
@@ -11,12 +11,12 @@ pub struct Eye {
 
 const LUMINANCE: [f64; 3] = [0.2126, 0.7152, 0.0722];
 
-/// Who sees all colours.
+/// Normal vision.
 pub const ALL: Eye =
     Eye { name: "normal", matrix: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]] };
 /// A page printed without colours.
 pub const GREY: Eye = Eye { name: "grey", matrix: [LUMINANCE; 3] };
-/// Who lacks the long, the middle or the short cones.
+/// Vision without the long, the middle or the short cones.
 pub const DICHROMATS: [Eye; 3] = [
     Eye {
         name: "protanopia",
@@ -45,14 +45,14 @@ pub const DICHROMATS: [Eye; 3] = [
 ];
 
 impl Eye {
-    /// How far apart two colours such as `#0072b2` are: ΔE*ab of CIE 1976 between what is seen. Just noticeable
-    /// side by side are about 2.
+    /// The distance between two colours such as `#0072b2`: ΔE*ab of CIE 1976 between how they are
+    /// seen. About 2 is just noticeable side by side.
     pub fn apart(&self, one: &str, other: &str) -> f64 {
         let (one, other) = (self.lab(one), self.lab(other));
         one.iter().zip(other).map(|(one, other)| (one - other).powi(2)).sum::<f64>().sqrt()
     }
 
-    /// What is seen of `colour`, as CIE L*a*b* under D65.
+    /// `colour` as it is seen, in CIE L*a*b* under D65.
     fn lab(&self, colour: &str) -> [f64; 3] {
         let linear = linear(colour);
         let seen = self.matrix.map(|row| dot(row, linear).clamp(0.0, 1.0));

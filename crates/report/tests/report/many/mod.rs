@@ -1,4 +1,4 @@
-//! A study of one scenario with many setups, whose cells all hold the same sample.
+//! A study of one scenario with many setups, whose cells all have the same sample.
 
 use crate::drawn::drawn;
 use crate::synthetic;
@@ -28,7 +28,8 @@ pub struct Many {
 }
 
 impl Many {
-    /// With so many setups, each in all cases of a condition: `delays`, between quotes and commas.
+    /// A study with so many setups, each in all cases of a condition: `delays`, with quotes and
+    /// commas.
     pub fn of(setups: usize, delays: &str) -> Self {
         let setup = |at: usize| format!("s{at} = {{ \"tcp.initial_window\" = {} }}\n", at + 1);
         let cases: String = (0..setups).map(setup).collect();
@@ -52,7 +53,7 @@ impl Many {
         cells.map(move |cell| Record { cell, ..first.clone() })
     }
 
-    /// What the script of its page draws.
+    /// The data that the script of its page draws.
     pub fn data(&self, measured: &Measured, traces: &[Trace]) -> Value {
         let page = study_page(&Reproduction {
             name: "many",

@@ -1,4 +1,4 @@
-//! A study of synthetic records, ready to be made a page of.
+//! A study of synthetic records, from which tests make a page.
 
 use super::synthetic;
 use midhop_experiment::Scenario;
@@ -91,7 +91,7 @@ place = "Sec. 7"
 untold = "happiness has no <b>unit</b>"
 "#;
 
-/// What is needed to make a page.
+/// Everything that a page needs.
 pub struct Ran {
     pub name: String,
     pub study: Study,
@@ -103,9 +103,9 @@ pub struct Ran {
     pub plans: Plans,
     pub traces: Vec<Trace>,
     pub command: String,
-    /// What the laboratory gave, and with which seeds.
+    /// The results of the laboratory, and their seeds.
     pub lab: Option<(Measured, Seeds)>,
-    /// The scenarios with what the study sets in them there.
+    /// The scenarios with the study's settings for the laboratory.
     pub scenarios_of_lab: BTreeMap<String, Scenario>,
 }
 
@@ -133,7 +133,7 @@ impl Ran {
             study,
         };
         for mut record in records {
-            // Every state that a sender may be in.
+            // Every possible phase of a sender.
             record.series.push(Series {
                 quantity: "phase".to_owned(),
                 place: record.transfers[0].name.clone(),
@@ -156,7 +156,8 @@ impl Ran {
         ran
     }
 
-    /// The same beside the laboratory, where all is slower by a tenth and one setup has not run.
+    /// The same with laboratory results, where everything is slower by a tenth and one setup has
+    /// not run.
     pub fn beside_the_laboratory(mut self) -> Self {
         let (mut measured, mut seeds) = (Measured::default(), Seeds::new());
         for mut record in synthetic::records(2) {

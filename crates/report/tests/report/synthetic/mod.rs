@@ -1,4 +1,4 @@
-//! Synthetic records: made-up but plausible figures of the GEO demo, for tests of the report only.
+//! Synthetic records: invented but plausible figures of the GEO demo, for tests of the report only.
 //! Nothing here was measured.
 
 use midhop_experiment::record::{
@@ -307,7 +307,7 @@ fn series(
     all
 }
 
-/// The record at one place of the demo, to be spoiled by a test.
+/// The record of one cell of the demo, which a test modifies.
 pub fn one() -> Record {
     let mut all = records(1);
     all.swap_remove(0)

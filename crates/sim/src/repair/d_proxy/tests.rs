@@ -50,14 +50,14 @@ fn losses_between_the_agents_are_repaired_before_anybody_sees_them() {
     rig.run();
     assert_eq!(rig.retransmissions(0), 0);
     assert_eq!(rig.count(0, "segments-resent"), 3);
-    // Two of the three lie in one gap.
+    // Two of the three losses are in one gap.
     assert_eq!((rig.count(1, "gaps"), rig.count(1, "requests")), (2, 2));
     assert_eq!((rig.count(1, "gaps-filled"), rig.count(1, "gaps-given-up")), (2, 0));
 }
 
 #[test]
 fn a_repair_or_a_request_that_is_lost_too_is_asked_for_again() {
-    // The 62nd is the repair of the 60th, unless more have passed meanwhile.
+    // The 62nd is the retransmission of the 60th, unless more segments have passed meanwhile.
     let lost = |stretch, what, number| match what {
         What::Data => stretch == 1 && [20, 60].contains(&number),
         What::Request => stretch == 1 && number == 2,

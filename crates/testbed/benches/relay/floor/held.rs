@@ -1,8 +1,9 @@
-//! The least that it takes to ask the administrator's rules about a flow before it is taken.
+//! The minimal cost of asking the administrator's rules about a flow before it is intercepted.
 //!
-//! A SYN waits in a queue behind source NAT, is dropped, and comes again over the loopback to the listener. That is
-//! how midhopd takes flows, with its own queue and raw sockets, and nothing else of it: no look at the flow, no
-//! repeats, no connection tracking, no bound, no second process that holds the privileges.
+//! A SYN waits in a queue behind source NAT, is dropped, and is injected again over the loopback to
+//! the listener. midhopd intercepts flows in the same way, with this queue and these raw sockets.
+//! The rest of midhopd is left out: no inspection of the flow, no repeats, no connection tracking,
+//! no limit, no second process that holds the privileges.
 
 use super::THREADS;
 use crate::Result;
@@ -14,16 +15,16 @@ use midhopd::ends::Ends;
 use midhopd::intercept::{Injector, Marks, Queue, Ruleset, Segment, syn};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bits of the firewall mark, of which one is needed.
+/// Bits of the firewall mark. One of them is needed.
 const MASK: u32 = 0xff;
-/// In which the legs of clients are tracked, where connections are.
+/// The conntrack zone of clients' legs, where connections are tracked.
 pub const ZONE: u16 = 2;
-/// What its table is called by.
+/// The name of its nftables table.
 const NAME: &str = "floor";
-/// More than can ever wait here.
+/// Queue limit: more than ever wait here.
 const LIMIT: u32 = 4096;
 
-/// One thread's queue, and how its SYNs come again.
+/// One thread's queue, and the socket that injects its SYNs again.
 pub struct Held {
     queue: Queue,
     injector: Injector,
@@ -36,7 +37,7 @@ impl Held {
         Ok(Self { queue: Queue::bind(thread, LIMIT)?, injector })
     }
 
-    /// Takes what waits.
+    /// Takes all SYNs that wait.
     pub fn take_all(&self) -> Result<()> {
         while let Ok(packets) = self.queue.receive() {
             packets.iter().try_for_each(|packet| self.take(packet))?;
@@ -59,15 +60,17 @@ impl AsFd for Held {
     }
 }
 
-/// That of SYNs which come again.
+/// The firewall mark of injected SYNs.
 pub fn mark() -> u32 {
     Marks::new(MASK).injected
 }
 
-/// The rules that hold SYNs, and lead them and the packets of the floor's sockets to it.
+/// The rules that hold SYNs, and that deliver injected SYNs and the packets of the floor's sockets
+/// to it.
 pub fn intercept(place: &Namespace) -> Result<()> {
     let mark = mark();
-    // By addresses, all of one client's flows would come to one thread.
+    // The source port selects the thread: by addresses, all flows of one client would get the same
+    // thread.
     let threads = 0..THREADS;
     let chains = threads.clone().map(|thread| format!("chain waiting{thread} {{ }}; "));
     let parts = threads.map(|thread| format!("{} : goto waiting{thread}", thread << 1));

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// How long a connection may take to come about.
+/// How long the connection may take to be established.
 const CONNECT: StdDuration = StdDuration::from_secs(10);
-/// How long a server may take to answer, besides what it has to do.
+/// How long a server may take to answer, in addition to the task itself.
 const ANSWER: StdDuration = StdDuration::from_secs(30);
 /// How often the first datagram is sent again, and how many times.
 const HELLO_EVERY: StdDuration = StdDuration::from_millis(250);
@@ -33,7 +33,7 @@ const HELLOS: u32 = 24;
 /// How many pings there are, and the longest between two.
 const PINGS: u32 = 40;
 const PING_EVERY: Duration = Duration::from_ms(50);
-/// The longest that answers to pings are waited for.
+/// How long late answers to pings are waited for.
 const PONGS_LATE: StdDuration = StdDuration::from_secs(3);
 
 /// How a link is to be measured.
@@ -45,20 +45,20 @@ pub struct LinkOptions {
     pub port: u16,
     /// The local address to use; the system's choice when none.
     pub bind: Option<IpAddr>,
-    /// How many pings the round trip is of, and the time between two.
+    /// The number of pings for the round trip, and the interval between two.
     pub pings: (u32, Duration),
     /// How long the train takes by which a rate is judged.
     pub rate_time: Duration,
     /// How long losses are counted each way.
     pub loss_time: Duration,
-    /// How long one TCP flow sends each way; none of zero.
+    /// How long one TCP flow sends each way; zero: there is none.
     pub tcp_time: Duration,
-    /// What does not fit into this time is left out.
+    /// The time limit of the measurement: tasks that do not fit are left out.
     pub time_max: Duration,
 }
 
 impl LinkOptions {
-    /// A measurement within `time`. In less than a minute it looks at everything for shorter.
+    /// A measurement within `time`. Below a minute, each part is shorter.
     pub fn within(host: impl Into<String>, port: u16, time: Duration) -> Self {
         let part = |most: Duration, whole: u64| most.min(Duration::from_ns(time.as_ns() / whole));
         Self {
@@ -78,10 +78,10 @@ impl LinkOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// There is no address, or no resource here.
+    /// There is no address, or a local resource is missing.
     #[error(transparent)]
     Meter(#[from] MeterError),
-    /// The connection that steers the measurement did not come about, or broke.
+    /// The control connection could not be established, or broke.
     #[error(transparent)]
     Flow(#[from] FlowError),
     /// The server ended the conversation instead of answering.
@@ -102,19 +102,19 @@ pub enum LinkError {
         host: String,
         /// The port.
         port: u16,
-        /// Whether the server has got some.
+        /// Whether the server has received any.
         attached: bool,
     },
     /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
-    /// The time was over before anything could be judged.
+    /// The time was over before anything could be measured.
     #[error("nothing could be measured within {most}")]
     NoTime {
-        /// The time that there was.
+        /// The time limit.
         most: Duration,
     },
-    /// Small datagrams pass, a train's do not.
+    /// Small datagrams pass, but those of a train do not.
     #[error("{way}: nothing that can be judged arrives of a train of datagrams of 1250 bytes")]
     Nothing {
         /// Which way.
@@ -122,7 +122,7 @@ pub enum LinkError {
     },
 }
 
-/// What receives how far a measurement is: one line at a time.
+/// Receives the progress of a measurement, one line at a time.
 pub type OnLine = dyn Fn(&str) + Send + Sync;
 
 /// Measures a link.
@@ -174,7 +174,7 @@ async fn connect_to(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<Tcp
     socket.connect(address).await
 }
 
-/// What came of a task.
+/// The result of a task.
 enum TaskResult {
     Arrived(Arrived),
     /// The flow, or why there was none.
@@ -189,7 +189,7 @@ fn set_flow(way: &mut LinkDirection, flow: FlowResult) {
     way.tcp_congestion = Some(flow.congestion);
 }
 
-/// A session that a server has given.
+/// A session that the server has opened.
 struct Session {
     connection: Connection,
     end: Arc<LinkEnd>,
@@ -219,13 +219,13 @@ impl Session {
                 let rate_max = Rate::from_bits_per_s(rate_bit_per_s_max);
                 Ok(Self { connection, end, rate_max, trains: 0 })
             }
-            // An older server takes this for a stranger's word, and closes.
+            // An older server does not know this message, and closes.
             Ok(_) | Err(LinkError::Flow(FlowError::Cut | FlowError::Receive(_))) => Err(none()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes the server know where this end's datagrams come from.
+    /// Makes this end's address of datagrams known to the server.
     async fn attach(&mut self, options: &LinkOptions) -> Result<(), LinkError> {
         for number in 0..HELLOS {
             self.end.send(Kind::Hello, number);
@@ -271,7 +271,7 @@ impl Session {
             let left = progress.left(options).saturating_sub(END.into());
             let Ok(done) = tokio::time::timeout(left, self.run(&task, options, progress)).await
             else {
-                // The far end may still be busy with the task: there is nothing more to ask it for.
+                // The far end may still be busy with the task: no further task can be sent to it.
                 schedule.stop();
                 break;
             };
@@ -362,7 +362,7 @@ impl Session {
         }
     }
 
-    /// Sends one train, and gives what came of it.
+    /// Sends one train, and gives what the far end received of it.
     async fn train(
         &mut self,
         direction: Direction,

@@ -14,17 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A receiver that receives nothing for so long after a train was sent has received all of it.
+/// A receiver that receives nothing for so long after the end of a train has received all that will
+/// arrive.
 pub(super) const SILENCE: Duration = Duration::from_millis(300);
-/// The longest that a train's last datagrams are waited for.
+/// How long the last datagrams of a train are waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a wait looks.
+/// Polling interval of waits.
 const LOOK: Duration = Duration::from_millis(20);
-/// A wait that is shorter than this is none: sleeping takes longer.
+/// Shorter waits are skipped: sleeping takes longer.
 const NAP_NS_MIN: u64 = 60_000;
-/// After so many refusals by the far host nobody listens there any more.
+/// The number of ICMP refusals after which nobody is assumed to listen at the far host.
 const REFUSALS_MAX: u32 = 20;
-/// What headers of IP and UDP take of a packet.
+/// Length of the IP and UDP headers of a packet.
 const HEADERS_V4: u64 = 28;
 const HEADERS_V6: u64 = 48;
 
@@ -68,7 +69,7 @@ impl LinkEnd {
         self.shared.send(Datagram { number, ..Datagram::new(self.shared.token, kind) });
     }
 
-    /// Whether anything of the far end has been received.
+    /// Whether anything was received from the far end.
     pub(super) fn seen(&self) -> bool {
         self.shared.inbox().seen()
     }
@@ -83,12 +84,12 @@ impl LinkEnd {
         [self.shared.sent_bytes.load(Ordering::Relaxed), self.shared.inbox().received_bytes()]
     }
 
-    /// Forgets what came, and awaits `train`.
+    /// Discards earlier arrivals, and expects `train`.
     pub(super) fn expect(&self, train: Train) {
         self.shared.inbox().expect(train);
     }
 
-    /// What came of the train that is awaited, once all has come, or nothing more does.
+    /// The arrivals of the expected train, once all have arrived or no more do.
     pub(super) async fn collect(&self, sent: Sent) -> Arrived {
         let begin = Instant::now();
         loop {
@@ -106,11 +107,11 @@ impl LinkEnd {
         self.shared.inbox().collect(sent)
     }
 
-    /// Sends a train, on a thread that may wait.
+    /// Sends a train, on a thread that may block.
     pub(super) async fn send_train(&self, train: Train) -> Sent {
         let sender = Arc::clone(&self.shared);
         let sent = tokio::task::spawn_blocking(move || sender.send_train(train));
-        // A thread that died sent nothing that counts.
+        // A thread that panicked sent nothing that counts.
         sent.await.unwrap_or(Sent { packets: 0 })
     }
 }
@@ -128,7 +129,7 @@ impl Shared {
 
     fn send(&self, datagram: Datagram) {
         let datagram = Datagram { sent_ns: socket::now_ns(), ..datagram };
-        // One that cannot be sent is one that is lost.
+        // A datagram that cannot be sent counts as lost.
         let _ = self.socket.send(&datagram.encode());
     }
 
@@ -139,7 +140,8 @@ impl Shared {
                 Ok(received) => self.take(received, &buffer[..received.length]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
-                    // Word of the far host that nobody listens there yet, or any more. Not in a hot loop.
+                    // For example the far host's ICMP error that nobody listens there yet, or any
+                    // more. The pause avoids a busy loop.
                     _ => std::thread::sleep(LOOK),
                 },
             }
@@ -188,14 +190,14 @@ impl Shared {
                 Ok(_) => {
                     self.sent_bytes.fetch_add(PACKET, Ordering::Relaxed);
                 }
-                // The far host's word on an earlier datagram takes the place of this one.
+                // The ICMP error for an earlier datagram was returned in place of sending this one.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     refusals += 1;
                     if refusals > REFUSALS_MAX {
                         break;
                     }
                 }
-                // The device took nothing for a second, or there is no way any more.
+                // The device took nothing for a second, or there is no route any more.
                 Err(_) => break,
             }
             packets = number + 1;

@@ -1,18 +1,19 @@
 //! What the arrivals of a train show about the link: its rate, its losses, its order.
 //!
-//! Only the receiver's times are asked for how fast the link is. A sender that was held up shows in the sending
-//! times, which the datagrams carry.
+//! The rate is computed from the receiver's times only. Whether the sender was delayed shows in the
+//! sending times, which the datagrams carry.
 
 use super::train::PACKET;
 use serde::{Deserialize, Serialize};
 
-/// The part of a train's arrivals that is ignored: a token bucket's burst, capacity that is granted on demand.
+/// The first part of the arrivals, which is ignored: a token bucket's burst, capacity that is
+/// granted on demand.
 const IGNORED: f64 = 0.4;
-/// The part of the last arrivals that is ignored: stragglers would stretch the whole train.
+/// The last part of the arrivals, which is ignored: stragglers would stretch the whole train.
 const STRAGGLERS: f64 = 0.02;
 /// Width of the windows over which a varying rate is reported. Unit: nanoseconds.
 const WINDOW_NS: f64 = 200e6;
-/// Fewer packets than these in a window show nothing about its rate.
+/// A window with fewer packets gives no rate.
 const WINDOW_PACKETS_MIN: f64 = 10.0;
 /// The standard deviations of a 95 % interval.
 const DEVIATIONS: f64 = 1.96;
@@ -34,27 +35,27 @@ pub(super) struct TrainArrival {
 pub(in crate::meter) struct Arrived {
     /// Packets, each counted once.
     pub(super) packets: u64,
-    /// Packets that never came.
+    /// Packets that did not arrive.
     pub(super) lost: u64,
     /// Runs of lost packets.
     pub(super) loss_bursts: u64,
-    /// Packets that came behind one that was sent later (RFC 4737).
+    /// Packets that arrived after one that was sent later (RFC 4737).
     pub(super) reordered: u64,
-    /// Packets that came again.
+    /// Packets that arrived more than once.
     pub(super) duplicates: u64,
-    /// Packets that this host received and had no room for.
+    /// Packets that reached this host and were dropped for lack of space.
     pub(super) overflowed: u64,
-    /// How fast its later part was; none where too little came.
+    /// The later part, which gives the rate; none where too few packets arrived.
     pub(super) tail: Option<Tail>,
 }
 
-/// The part of a train by which a rate is judged.
+/// The part of a train from which the rate is computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::meter) struct Tail {
-    /// At what rate it arrived.
+    /// The rate at which it arrived.
     pub(super) rate_bit_per_s: f64,
-    /// At what rate it was sent.
+    /// The rate at which it was sent.
     pub(super) sent_bit_per_s: f64,
     /// The part of it that arrived.
     pub(super) delivered: f64,
@@ -65,13 +66,13 @@ pub(in crate::meter) struct Tail {
 }
 
 impl Arrived {
-    /// Judges `arrivals`, in the order in which they came, of a train of `sent` packets.
+    /// Evaluates the `arrivals`, in the order in which they came, of a train of `sent` packets.
     pub(super) fn of(arrivals: &[TrainArrival], sent: u32, overflowed: u64) -> Self {
         let mut seen = vec![false; sent as usize];
         let mut once = Vec::with_capacity(arrivals.len());
         let (mut duplicates, mut reordered, mut highest) = (0, 0, None);
         for arrival in arrivals {
-            // A number beyond the train is nobody's packet.
+            // A number beyond the train's end belongs to no packet.
             let Some(seen) = seen.get_mut(arrival.number as usize) else { continue };
             if std::mem::replace(seen, true) {
                 duplicates += 1;
@@ -110,7 +111,7 @@ fn losses(seen: &[bool]) -> (u64, u64) {
 }
 
 impl Tail {
-    /// Judges arrivals that are in the order of their times.
+    /// Evaluates arrivals that are sorted by time.
     fn of(arrivals: &[TrainArrival]) -> Option<Self> {
         let stragglers = (arrivals.len() as f64 * STRAGGLERS) as usize;
         let arrivals = &arrivals[..arrivals.len() - stragglers];
@@ -168,14 +169,14 @@ fn windows(tail: &[TrainArrival]) -> Option<[f64; 3]> {
     Some([0.1, 0.5, 0.9].map(|part| percentile(&rates, part)))
 }
 
-/// The value below which `part` of `sorted` lies; 0 of nothing.
+/// The value below which the fraction `part` of `sorted` lies; 0 where `sorted` is empty.
 pub(super) fn percentile(sorted: &[f64], part: f64) -> f64 {
     let index = (part * sorted.len().saturating_sub(1) as f64).round() as usize;
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
-/// The 95 % interval of a loss ratio of which `lost` of `sent` were seen (Wilson). Losses in bursts show less: a
-/// burst of B packets counts as one of 2 B − 1 trials, as in a Gilbert channel.
+/// The 95 % interval (Wilson) of a loss ratio, with `lost` packets of `sent`. Losses in bursts give
+/// less information: a burst of B packets counts as one of 2 B − 1 trials, as in a Gilbert channel.
 pub(super) fn loss_interval(lost: u64, sent: u64, burst_mean: Option<f64>) -> [f64; 2] {
     if sent == 0 {
         return [0.0, 1.0];

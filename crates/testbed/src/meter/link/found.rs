@@ -1,11 +1,11 @@
-//! From what trains and pings showed to the numbers of a report.
+//! Converts the results of trains and pings into the numbers of a report.
 
 use super::estimate::{Arrived, loss_interval, percentile};
 use super::inbox::Pong;
 use super::search::Found;
 use midhop_experiment::measured::LinkDirection;
 
-/// Takes in the rate that was found.
+/// Enters the rate that was found.
 pub(super) fn set_rate(way: &mut LinkDirection, found: &Found) {
     let windows = found.tail.windows_bit_per_s;
     way.rate_bit_per_s = found.tail.rate_bit_per_s;
@@ -16,8 +16,8 @@ pub(super) fn set_rate(way: &mut LinkDirection, found: &Found) {
     way.rate_p90_bit_per_s = windows.map(|windows| windows[2]);
 }
 
-/// Takes in what came of the train below the link's rate. What is lost there is lost behind the bottleneck: the
-/// link has sent it, so that it counts to its rate.
+/// Enters the result of the train below the link's rate. Its losses happen behind the bottleneck:
+/// the link has sent these packets, so they count to its rate.
 pub(super) fn set_loss(way: &mut LinkDirection, at_bit_per_s: f64, arrived: &Arrived) {
     let sent = arrived.packets + arrived.lost;
     let burst = arrived.loss_burst_mean();
@@ -35,7 +35,7 @@ pub(super) fn set_loss(way: &mut LinkDirection, at_bit_per_s: f64, arrived: &Arr
     }
 }
 
-/// Round trips and their variation each way, of a link at rest.
+/// Round trips of an idle link, and the delay variation each way.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trips {
     /// Smallest, median, 95th percentile.
@@ -48,7 +48,8 @@ pub(super) struct Trips {
 }
 
 impl Trips {
-    /// What answers to pings show; none where there are none. The clocks of both ends need not agree.
+    /// Evaluates answers to pings; none where there are none. The clocks of both ends need not
+    /// agree.
     pub(super) fn of(pongs: &[Pong]) -> Option<Self> {
         let ms = |later: u64, earlier: u64| (i128::from(later) - i128::from(earlier)) as f64 / 1e6;
         let sorted = |time: &dyn Fn(&Pong) -> f64| {

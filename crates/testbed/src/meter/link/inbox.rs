@@ -1,6 +1,7 @@
-//! What one end makes of the datagrams that it receives: it keeps what it awaits, and answers what it should.
+//! How one end handles the datagrams that it receives: which it keeps, and which it answers.
 //!
-//! Invariant: whoever sends them, memory is bounded, and no answer is longer than what it answers.
+//! Invariant: whoever sends the datagrams, memory is bounded, and no answer is longer than the
+//! datagram that it answers.
 
 use super::estimate::{Arrived, TrainArrival};
 use super::message::Sent;
@@ -8,10 +9,10 @@ use super::train::{PACKET, PACKETS_MAX, Train};
 use super::wire::{Datagram, Kind, Token};
 use std::time::Instant;
 
-/// Most pings of a session: what is answered, and what is remembered of answers.
+/// Most pings of a session: the limit of answers, and of answers that are kept.
 const PINGS_MAX: usize = 2_000;
 
-/// The answer to one ping. Times are of the clocks of those who took them.
+/// The answer to one ping. Each time is of the clock of the end that took it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pong {
     pub(super) number: u32,
@@ -24,23 +25,23 @@ pub(super) struct Pong {
 /// How a datagram was received.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
-    /// When the kernel had it. Clock: `CLOCK_REALTIME`.
+    /// When the kernel received it. Clock: `CLOCK_REALTIME`.
     pub(super) at_ns: u64,
     /// Datagrams that the socket had no room for so far, where the kernel reports it.
     pub(super) overflowed: Option<u32>,
-    /// The moment on the clock of waits.
+    /// The moment on the clock that waits use.
     pub(super) now: Instant,
 }
 
 #[derive(Debug)]
 pub(super) struct Inbox {
     token: Token,
-    /// Whether this end answers pings and hellos: the server's.
+    /// Whether this end answers pings and hellos: true at the server.
     answers: bool,
-    /// The train that is awaited; what comes of others is ignored.
+    /// The expected train; packets of others are ignored.
     train: Option<Train>,
     arrivals: Vec<TrainArrival>,
-    /// When a packet of it came last.
+    /// When its last packet arrived.
     last: Option<Instant>,
     pings: usize,
     pongs: Vec<Pong>,
@@ -67,7 +68,7 @@ impl Inbox {
         }
     }
 
-    /// Whether anything of the far end has been received.
+    /// Whether anything was received from the far end.
     pub(super) fn seen(&self) -> bool {
         self.seen
     }
@@ -82,7 +83,7 @@ impl Inbox {
         self.received_bytes
     }
 
-    /// Takes in what was received, and gives the answer to it where it has one.
+    /// Handles a datagram that was received, and gives the answer to it, if any.
     pub(super) fn take(&mut self, bytes: &[u8], receipt: Receipt) -> Option<Datagram> {
         let datagram = Datagram::decode(bytes).filter(|read| read.token == self.token)?;
         self.seen = true;
@@ -125,24 +126,25 @@ impl Inbox {
         }
     }
 
-    /// Forgets what came, and awaits `train`.
+    /// Discards earlier arrivals, and expects `train`.
     pub(super) fn expect(&mut self, train: Train) {
         self.train = Some(train);
         self.arrivals = Vec::new();
         self.overflowed_before = self.overflowed;
     }
 
-    /// How many packets came of the train that is awaited.
+    /// How many packets of the expected train have arrived.
     pub(super) fn arrivals(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// When one came last.
+    /// When the last one arrived.
     pub(super) fn last(&self) -> Option<Instant> {
         self.last
     }
 
-    /// Judges what came of the train that was awaited, of which so much was `sent`, and awaits none.
+    /// Evaluates the arrivals of the expected train, of which the packets in `sent` were sent, and
+    /// expects none any more.
     pub(super) fn collect(&mut self, sent: Sent) -> Arrived {
         let most = self.train.take().map_or(0, |train| train.packets);
         let arrivals = std::mem::take(&mut self.arrivals);

@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(in crate::meter) enum LinkMessage {
-    /// Client: a session, please.
+    /// Client: requests a session.
     Open {},
-    /// Server: here it is. Its datagrams go to the port of the TCP connection.
+    /// Server: opens it. Its datagrams go to the port of the TCP connection.
     Opened {
         /// The token, hexadecimal.
         token: String,
         /// The fastest train. Unit: bits per second.
         rate_bit_per_s_max: u64,
     },
-    /// Client: have my datagrams come?
+    /// Client: asks whether its datagrams have arrived.
     Attached {},
-    /// Server: yes, or no.
+    /// Server: whether they have.
     AttachedIs {
         /// Whether.
         yes: bool,
     },
-    /// Client: send a train.
+    /// Client: requests a train.
     Send(Train),
-    /// Server: it is sent.
+    /// Server: the train is sent.
     Sent(Sent),
-    /// Client: a train will come.
+    /// Client: announces a train.
     Expect(Train),
-    /// Server: ready.
+    /// Server: is ready for it.
     Ready {},
-    /// Client: the train is sent; what came?
+    /// Client: the train is sent; asks for what arrived.
     Collect(Sent),
-    /// Server: this.
+    /// Server: what arrived.
     Arrived(Arrived),
 }
 
@@ -43,12 +43,12 @@ pub(in crate::meter) enum LinkMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::meter) struct Sent {
-    /// Packets that left: the first so many of the train.
+    /// Packets that were sent, from the begin of the train on.
     pub(super) packets: u32,
 }
 
 impl LinkMessage {
-    /// What the message is called in messages to people.
+    /// The name of the message, for users.
     pub(in crate::meter) fn name(&self) -> &'static str {
         match self {
             Self::Open {} => "link: open",
@@ -71,7 +71,7 @@ impl Token {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
 
-    /// The token that `text` writes; none where it writes none.
+    /// The token that `text` represents, if any.
     pub(super) fn from_hex(text: &str) -> Option<Self> {
         let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;

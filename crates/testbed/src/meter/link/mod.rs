@@ -1,13 +1,14 @@
-//! What a link can do: round trip, rate, loss and order, both ways, measured by datagrams.
+//! Measures a link: round trip, rate, loss and order, both ways, by datagrams.
 //!
-//! [`measure`] asks a [`Server`](super::Server) that serves links for a session over TCP and gets a token; datagrams
-//! with that token then go both ways beside that connection, which carries what to send and what arrived.
+//! [`measure`] requests a session over TCP from a [`Server`](super::Server) that serves links, and
+//! gets a token. Datagrams with that token then go both ways. The TCP connection carries which
+//! trains to send and what arrived.
 //!
 //! Invariants:
 //! - A server sends datagrams only to the address that its client has on the TCP connection, only after datagrams
 //!   with the session's token have come from there, and never beyond its [`LinkLimits`].
 //! - A datagram that is not of a session is ignored; no datagram is answered by a longer one.
-//! - What is judged are the receiver's times, taken by its kernel.
+//! - Results are computed from the receiver's times, which its kernel takes.
 
 mod client;
 mod end;

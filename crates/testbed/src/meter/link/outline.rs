@@ -1,4 +1,4 @@
-//! What either end of a link's measurement makes of bytes that somebody sent, without sockets.
+//! How either end of a link's measurement handles any bytes that somebody sent, without sockets.
 
 use super::estimate::Arrived;
 use super::found::Trips;
@@ -11,10 +11,10 @@ use midhop_experiment::measured::LinkReport;
 use midhop_units::Duration;
 use std::time::Instant;
 
-/// One thing that came.
+/// One input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkInput<'b> {
-    /// A datagram, at so many nanoseconds of the receiver's clock.
+    /// A datagram, and its time of arrival on the receiver's clock in nanoseconds.
     Datagram(&'b [u8], u64),
     /// The JSON of a control message.
     Message(&'b [u8]),
@@ -29,24 +29,24 @@ const TIMES: Times = Times {
     tcp: Duration::from_s(3),
 };
 
-/// What came of it.
+/// The effects of all inputs.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct LinkOutline {
     /// Datagrams that were answered.
     pub answers: u64,
-    /// Messages that were understood.
+    /// Messages that were valid.
     pub messages: u64,
-    /// Trains that were refused, and answers that no train of ours can have.
+    /// Trains that were refused, and answers that fit no train of ours.
     pub refused: u64,
-    /// Tasks that the measuring end came to.
+    /// Tasks that the measuring end started.
     pub tasks: u64,
     /// The report of the measuring end.
     pub report: Option<LinkReport>,
 }
 
 impl LinkOutline {
-    /// Hands `inputs` to a server.
+    /// Gives `inputs` to a server.
     pub fn of_server(inputs: &[LinkInput<'_>]) -> Self {
         let (mut outline, mut inbox) = (Self::default(), Inbox::new(TOKEN, true));
         let now = Instant::now();
@@ -73,7 +73,8 @@ impl LinkOutline {
         outline
     }
 
-    /// Hands `inputs` to a measuring end: datagrams as what came of its pings and trains, messages as a server's answers.
+    /// Gives `inputs` to a measuring end: datagrams as what arrived of its pings and trains,
+    /// messages as a server's answers.
     pub fn of_client(inputs: &[LinkInput<'_>]) -> Self {
         let (mut outline, mut inbox) = (Self::default(), Inbox::new(TOKEN, false));
         let now = Instant::now();
@@ -162,12 +163,12 @@ fn report(schedule: Schedule, inbox: &Inbox) -> LinkReport {
 }
 
 impl Arrived {
-    /// Whether it is a judgement of so many packets.
+    /// Whether the result fits a train of so many packets.
     fn is_of(&self, packets: u32) -> bool {
         self.packets.saturating_add(self.lost) <= u64::from(packets)
     }
 
-    /// The judgement, where one of `train` can be so: the far end may send anything.
+    /// The result, where one of `train` is possible; none otherwise. The far end may send anything.
     pub(super) fn bounded(self, train: &Train) -> Option<Self> {
         let rates = |rate: &f64| (0.0..=RATE_BIT_PER_S_MAX).contains(rate);
         let tail = self.tail.as_ref().is_none_or(|tail| {
@@ -184,9 +185,9 @@ impl Arrived {
     }
 }
 
-/// The highest rate at which packets of a train can arrive that waited somewhere.
+/// The highest possible rate of a train whose packets waited somewhere.
 const RATE_BIT_PER_S_MAX: f64 = 1e13;
-/// The longest that a train can be stretched to.
+/// The longest possible stretch of a train.
 const STRETCH_MAX: f64 = 1e9;
-/// More packets than any link duplicates, or a host has no room for.
+/// Above the number of packets that a link can duplicate or a host can drop.
 const COUNT_MAX: u64 = u32::MAX as u64;

@@ -1,4 +1,4 @@
-//! What a measurement prints while it goes on: what it does now, and each second what passed.
+//! The progress lines of a measurement: its current phase, and each second the bytes that passed.
 
 use super::client::{LinkOptions, OnLine};
 use super::end::LinkEnd;
@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 /// How often a line reports progress.
 const LINE_EVERY: StdDuration = StdDuration::from_secs(1);
-/// What is shorter at the end of a phase is left out.
+/// A rest at the end of a phase is left out where it is shorter than this.
 const SHORT: StdDuration = StdDuration::from_millis(200);
 
 /// Reports the progress of a measurement.
@@ -21,12 +21,12 @@ pub(super) struct ProgressLines {
     phase: Mutex<Phase>,
 }
 
-/// What is done now.
+/// The current phase.
 struct Phase {
     name: String,
-    /// The TCP flow that it is of, if it is.
+    /// The TCP flow of the phase, if any.
     flow: Option<(Direction, Arc<Progress>)>,
-    /// What had been sent and received at its last line, and when that was.
+    /// Bytes sent and received up to its last line, and the time of that line.
     counts: [u64; 2],
     at: Instant,
 }
@@ -42,7 +42,7 @@ impl ProgressLines {
         Duration::from_s_f64(self.begin.elapsed().as_secs_f64())
     }
 
-    /// What is left of the time that the measurement may take.
+    /// The rest of the time that the measurement may take.
     pub(super) fn left(&self, options: &LinkOptions) -> StdDuration {
         StdDuration::from(options.time_max).saturating_sub(self.begin.elapsed())
     }
@@ -51,7 +51,7 @@ impl ProgressLines {
         (self.on_line)(&format!("{:3} s  {text}", self.begin.elapsed().as_secs()));
     }
 
-    /// Begins another phase, which may be of one TCP flow.
+    /// Begins another phase, with its TCP flow, if any.
     pub(super) fn phase(&self, name: &str, flow: Option<(Direction, Arc<Progress>)>) {
         let mut phase = self.present();
         self.passed(&mut phase);
@@ -61,7 +61,7 @@ impl ProgressLines {
         phase.counts = self.counts(&phase);
     }
 
-    /// A line each second, with what passed since the last.
+    /// Prints a line each second, with what passed since the last.
     pub(super) async fn print_all(self: Arc<Self>) {
         loop {
             let next = self.present().at + LINE_EVERY;
@@ -74,7 +74,7 @@ impl ProgressLines {
         }
     }
 
-    /// Reports what passed in a phase since its last line.
+    /// Prints what passed in a phase since its last line.
     fn passed(&self, phase: &mut Phase) {
         let (now, counts) = (Instant::now(), self.counts(phase));
         let took = now.saturating_duration_since(phase.at);

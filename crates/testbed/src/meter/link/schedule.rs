@@ -1,8 +1,10 @@
-//! What a measurement does when, so that it ends within its time whatever the link is.
+//! The schedule of a measurement: what to do when, so that it ends within its time on any link.
 //!
-//! A machine without clock and socket: it is asked for the next task at a moment, and is given what came of it. Before each task it
-//! estimates what that can cost: to send it, to drain what the link could not carry meanwhile, and to exchange the messages around it.
-//! What would not end in time is left out, and noted. Whoever runs the tasks stops waiting at the end of the time.
+//! A state machine without clock and socket: it is called at a moment for the next task, and is
+//! given the task's result. Before each task it estimates the cost: to send it, to drain what the
+//! link could not carry meanwhile, and to exchange the messages around it. A task that would not
+//! end in time is left out, with a note in the report. The caller stops waiting at the end of the
+//! time.
 
 use super::end::{PATIENCE, SILENCE};
 use super::estimate::Arrived;
@@ -15,11 +17,11 @@ use midhop_units::{Bytes, Duration, Rate};
 
 /// The part of the link's rate at which losses are counted.
 const LOSS_AT: f64 = 0.8;
-/// The parts of the time that is left which the search of a rate may take: down, then up.
+/// The parts of the remaining time that the search of a rate may take: down, then up.
 const RATE_PARTS: [f64; 2] = [0.6, 0.75];
-/// The longest round trip that is reckoned with: the far end may send anything.
+/// The longest round trip that is assumed: the far end may send anything.
 const RTT_MAX: Duration = Duration::from_s(60);
-/// What the end of a measurement takes beside its tasks.
+/// The time that the end of a measurement takes in addition to its tasks.
 pub(super) const END: Duration = Duration::from_ms(500);
 /// What a TCP flow may leave in the link's queue when its time is over.
 const IN_FLIGHT: Bytes = Bytes::new(64_000);
@@ -27,13 +29,13 @@ const IN_FLIGHT: Bytes = Bytes::new(64_000);
 /// How long the parts of a measurement may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Times {
-    /// All of it.
+    /// The whole measurement.
     pub(super) most: Duration,
     /// A long train of the search of a rate.
     pub(super) rate: Duration,
     /// A train by which losses are counted.
     pub(super) loss: Duration,
-    /// A TCP flow; none of zero.
+    /// A TCP flow; zero: there is none.
     pub(super) tcp: Duration,
 }
 
@@ -45,12 +47,12 @@ pub(super) enum Task {
         direction: Direction,
         rate: Rate,
         time: Duration,
-        /// What it is for, in words.
+        /// Its purpose, for users.
         purpose: &'static str,
     },
-    /// Let one TCP flow send, and give it up after so long.
+    /// Let one TCP flow send, and abort it after `most`.
     Tcp { direction: Direction, most: Duration },
-    /// That was all.
+    /// The measurement is complete.
     Done,
 }
 
@@ -87,11 +89,11 @@ pub(super) struct Schedule {
     rtt: Duration,
     phase: usize,
     searching: Option<Searching>,
-    /// The rate of the train by which losses are being counted.
+    /// The rate of the current train for losses.
     loss_at: Option<Rate>,
     /// What was found so far: down, up.
     pub(super) ways: [LinkDirection; 2],
-    /// The directions in which nothing came that could be judged.
+    /// The directions in which too little arrived to measure.
     pub(super) nothing: Vec<Direction>,
     /// What was left out, or failed, in sentences.
     pub(super) notes: Vec<String>,
@@ -113,7 +115,7 @@ impl Schedule {
         }
     }
 
-    /// The next task, `elapsed` after the beginning. What came of the last is known.
+    /// The next task, `elapsed` after the beginning. The result of the last task is known.
     pub(super) fn next(&mut self, elapsed: Duration) -> Task {
         let end = self.times.most.saturating_sub(END);
         while let Some(&(phase, direction)) = PHASES.get(self.phase) {
@@ -130,7 +132,7 @@ impl Schedule {
         Task::Done
     }
 
-    /// Takes in what came of the train that was the last task.
+    /// Handles the arrivals of the train that was the last task.
     pub(super) fn arrived(&mut self, arrived: &Arrived) {
         if let Some(searching) = &mut self.searching {
             searching.next = searching.search.judge(arrived);
@@ -143,7 +145,7 @@ impl Schedule {
         self.phase += 1;
     }
 
-    /// Takes in what came of the TCP flow that was the last task.
+    /// Handles the end of the TCP flow that was the last task.
     pub(super) fn flowed(&mut self, failure: Option<String>) {
         if let (Some(&(_, direction)), Some(why)) = (PHASES.get(self.phase), failure) {
             self.notes.push(format!("{}: no TCP flow: {why}", name(direction)));
@@ -151,7 +153,8 @@ impl Schedule {
         self.phase += 1;
     }
 
-    /// The time is over in the middle of a task: what is known by then stays.
+    /// Ends the measurement in the middle of a task, when its time is over. Results so far are
+    /// kept.
     pub(super) fn stop(&mut self) {
         while let Some(&(phase, direction)) = PHASES.get(self.phase) {
             match phase {
@@ -197,7 +200,7 @@ impl Schedule {
         None
     }
 
-    /// Ends a search before it is through.
+    /// Ends a search before it is complete.
     fn finish(&mut self, direction: Direction) {
         let found = self.searching.take().and_then(|it| it.search.finish());
         match found {
@@ -242,8 +245,8 @@ impl Schedule {
         }
     }
 
-    /// What a train takes in all where packets arrive at `arrival_bit_per_s`: until its last packet has come over the
-    /// link, or is given up, and with the messages before and after it.
+    /// How long a train takes in all where packets arrive at `arrival_bit_per_s`: until its last
+    /// packet has crossed the link or is given up, and with the messages before and after it.
     fn cost(&self, train: &Train, arrival_bit_per_s: Option<f64>) -> Duration {
         let sending = train.time();
         let draining = arrival_bit_per_s.map_or(Duration::ZERO, |rate| {
@@ -281,7 +284,7 @@ mod tests {
         tcp: Duration::from_s(3),
     };
 
-    /// A measurement over links that are arithmetic, in virtual time.
+    /// A measurement over simulated links, in virtual time.
     struct Walk {
         schedule: Schedule,
         elapsed: Duration,
@@ -340,7 +343,7 @@ mod tests {
                     let context = format!("{true_rate} {rtt} {:?}", walk.tasks);
                     assert!(walk.elapsed <= TIMES.most, "{} {context}", walk.elapsed);
                     for way in &walk.schedule.ways {
-                        // A rate is of what arrives, before what is lost is known.
+                        // The rate is that of arrivals, before the losses are known.
                         let found = way.rate_bit_per_s / true_rate;
                         let tolerance = if way.loss_at_bit_per_s.is_some() { 0.15 } else { 0.2 };
                         let far = (found - 1.0).abs() > tolerance;

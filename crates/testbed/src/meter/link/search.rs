@@ -1,5 +1,6 @@
-//! The search of a link's rate: each train has four times the rate of the one before, until the link is too slow for one;
-//! then a long one a bit above what arrived of that.
+//! The search of a link's rate. Each train has four times the rate of the train before it, until
+//! the link is too slow for one. Then a long train follows, slightly faster than that one's
+//! arrivals.
 
 use super::estimate::{Arrived, Tail};
 use super::train::RATE_MAX;
@@ -11,23 +12,25 @@ const BEGIN: Rate = Rate::from_mbit_per_s(1);
 const SLOWEST: Rate = Rate::from_bits_per_s(16_000);
 /// How long the first train takes: a slow link needs much longer to carry it.
 const FIRST: Duration = Duration::from_ms(250);
-/// How long the link may take to carry a short train that is sent again.
+/// How long the link may take to carry a short train that is repeated.
 const AGAIN_DRAINS: f64 = 4.0;
-/// By how much each train is faster. Where a round trip takes most of a train's time, few trains matter more than short ones.
+/// The factor from one train's rate to the next. Where a train takes little longer than a round
+/// trip, fewer trains matter more than shorter ones.
 const STEP: u64 = 4;
 /// How long a short train takes.
 const SHORT: Duration = Duration::from_ms(500);
-/// How long one takes that is sent again since too little of it arrived: a burst of losses is not a slow link.
+/// The duration of a short train that is repeated because too little of it arrived: a burst of
+/// losses does not make a link slow.
 const AGAIN: Duration = Duration::from_s(1);
-/// How far above the estimate the long train is.
+/// The rate of the long train, relative to the estimate.
 const ABOVE: f64 = 1.15;
-/// A link is too slow for a short train of which less than this part arrives in its time.
+/// A link is too slow for a short train when less than this part of it arrives in its time.
 const SHORT_PART: f64 = 0.9;
-/// A link is too slow for a long train of which less than this part arrives in its time.
+/// A link is too slow for a long train when less than this part of it arrives in its time.
 const LONG_PART: f64 = 0.95;
 /// A train is stretched when it takes this much longer to arrive than to be sent.
 const STRETCHED: f64 = 1.1;
-/// A sender that reaches less than this part of a train's rate is slow itself.
+/// A sender that reaches less than this part of a train's rate is itself the limit.
 const SENDER_PART: f64 = 0.9;
 /// Most long trains.
 const LONG_TRAINS: u32 = 3;
@@ -39,16 +42,16 @@ const TRAINS: u32 = 24;
 pub(super) enum Next {
     /// Send a train of this rate for so long.
     Train(Rate, Duration),
-    /// That is the rate.
+    /// The rate is found.
     Found(Found),
     /// Nothing arrives.
     Nothing,
 }
 
-/// The rate at which the long train arrived.
+/// The result: how the long train arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
-    /// By its receiver's times.
+    /// Computed from the receiver's times.
     pub(super) tail: Tail,
     /// How many packets of the train arrived.
     pub(super) packets: u64,
@@ -56,7 +59,7 @@ pub(super) struct Found {
     pub(super) at_least: Option<&'static str>,
 }
 
-/// A search that goes on.
+/// A search that is not complete.
 #[derive(Debug)]
 pub(super) struct Search {
     /// How long a long train takes.
@@ -65,14 +68,15 @@ pub(super) struct Search {
     rate_max: Rate,
     asked: Rate,
     is_long: bool,
-    /// Where the train under way is a short one that is sent again: the rate at which it arrived before. A longer one is
-    /// deceived less by what a bucket lets pass at once, and its rate alone may be too low to empty the bucket.
+    /// Set while a short train is repeated: the rate at which it arrived before. The longer train
+    /// is less affected by the burst of a token bucket. Its rate alone may be too low to empty the
+    /// bucket, so both rates count.
     doubted: Option<f64>,
-    /// What arrives of a train for which the link is fast enough.
+    /// The part that arrives of a train for which the link is fast enough.
     delivered: Option<f64>,
-    /// The last that arrived of any train.
+    /// The last train that could be evaluated.
     last: Option<Tail>,
-    /// How many packets that were.
+    /// How many packets of it arrived.
     packets: u64,
     trains: u32,
     long_trains: u32,
@@ -98,22 +102,22 @@ impl Search {
         (search, Next::Train(begin, FIRST))
     }
 
-    /// The rate at which the last train arrived that could be judged. Unit: bits per second.
+    /// The arrival rate of the last train that could be evaluated. Unit: bits per second.
     pub(super) fn arrival_rate(&self) -> Option<f64> {
         self.last.as_ref().map(|tail| tail.rate_bit_per_s)
     }
 
-    /// What is known when there is no time to go on; none where that is nothing.
+    /// The result so far, when there is no time to go on; none without any.
     pub(super) fn finish(&self) -> Option<Found> {
         let tail = self.last.clone()?;
         let at_least = (!self.saturated(&tail)).then_some("there was no time for more trains");
         Some(Found { tail, packets: self.packets, at_least })
     }
 
-    /// Takes in what came of the train under way.
+    /// Handles the arrivals of the current train.
     pub(super) fn judge(&mut self, arrived: &Arrived) -> Next {
         let Some(tail) = arrived.tail.clone() else {
-            // What is too little to judge came over a link that is much too slow, or was lost.
+            // Too few arrivals to evaluate: the link is much too slow for the train, or lost it.
             return match &self.last {
                 Some(last) if !self.is_long => self.long(last.rate_bit_per_s),
                 Some(last) => self.found(last.clone(), Some("most of the last train was lost")),
@@ -168,7 +172,7 @@ impl Search {
         Next::Train(self.asked, SHORT)
     }
 
-    /// The same short train once more, for longer, but no longer than a slow link carries in some seconds.
+    /// Repeats a short train for longer, but no longer than a slow link can carry in some seconds.
     fn again(&mut self, rate_bit_per_s: f64) -> Next {
         self.trains += 1;
         self.doubted = Some(rate_bit_per_s);
@@ -197,7 +201,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a search finds over `link`, and at what rates it asked.
+    /// The result of a search over `link`, and the rates that it tried.
     fn search(link: &mut Synthetic) -> (Next, Vec<f64>) {
         let (mut search, mut next) = Search::begin(Duration::from_s(4), RATE_MAX);
         let mut asked = Vec::new();

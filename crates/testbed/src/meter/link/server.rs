@@ -1,4 +1,4 @@
-//! The serving end of a link's measurement.
+//! The server's end of a link's measurement.
 
 use super::end::LinkEnd;
 use super::message::LinkMessage;
@@ -19,14 +19,15 @@ use std::time::Duration;
 
 /// The longest session.
 const SESSION_MAX: Duration = Duration::from_secs(120);
-/// The longest that a client sends no message within one: the longest train and what waits before it.
+/// The longest pause between messages of a client in a session: the longest train and the queues
+/// before it.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 /// Most trains of a session.
 const TRAINS_MAX: u32 = 100;
-/// A pause where the socket refuses to be read.
+/// Pause after a failure to read the socket.
 const TROUBLED: Duration = Duration::from_millis(100);
 
-/// What a server gives to those who measure links.
+/// Limits of link measurements at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkLimits {
     /// Sessions at once; more are refused.
@@ -45,7 +46,7 @@ impl Default for LinkLimits {
 #[derive(Debug)]
 pub(in crate::meter) struct LinkSessions {
     limits: LinkLimits,
-    /// None where the port was taken.
+    /// None where the port was in use.
     socket: Option<tokio::net::UdpSocket>,
     sessions: Mutex<BTreeMap<Token, Session>>,
 }
@@ -55,11 +56,11 @@ struct Session {
     /// The server's address on the TCP connection, at which datagrams come.
     local: SocketAddr,
     client: IpAddr,
-    /// There once the client's datagrams have come.
+    /// Set once the client's datagrams have arrived.
     end: Option<Arc<LinkEnd>>,
 }
 
-/// A session that ends with the value.
+/// An open session, which ends when this value is dropped.
 struct Open<'a> {
     links: &'a LinkSessions,
     token: Token,
@@ -71,13 +72,13 @@ impl Drop for Open<'_> {
     }
 }
 
-/// The socket for those who come, at `address`.
+/// The socket for new clients, at `address`.
 pub(in crate::meter) fn bind(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     socket::shared(address)
 }
 
 impl LinkSessions {
-    /// A server's sessions. Without limits it gives none.
+    /// A server's sessions. Without limits it accepts none.
     pub(in crate::meter) fn new(
         limits: Option<LinkLimits>,
         socket: Option<std::net::UdpSocket>,
@@ -92,7 +93,7 @@ impl LinkSessions {
         !self.sessions().is_empty()
     }
 
-    /// Looks at what comes to the port, for ever: a session's first datagrams. All else is ignored.
+    /// Receives from the port without end: the first datagrams of sessions. All others are ignored.
     pub(in crate::meter) async fn receive(&self) {
         let Some(socket) = &self.socket else { return std::future::pending().await };
         let mut buffer = [0; 2048];

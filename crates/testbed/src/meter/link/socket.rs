@@ -10,27 +10,28 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Room for what a busy host does not read at once. Unit: bytes.
+/// Receive buffer for what a busy host does not read at once. Unit: bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// How often a reader looks whether it is to stop.
+/// Interval at which a reader checks whether to stop.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
-/// A device that takes no datagram for so long takes none at all.
+/// A device that takes no datagram for so long has failed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A socket that takes datagrams from anybody who knows `address`.
+/// An unconnected socket that receives datagrams to `address` from anybody.
 pub(super) fn shared(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    // So that sessions' own sockets may share the port. Only this user's processes may.
+    // Sessions' own sockets share the port. The kernel permits this only to processes of the same
+    // user.
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket.into())
 }
 
-/// A socket between `local` and `peer` alone, which reports when datagrams arrived.
+/// A socket that is connected from `local` to `peer`, with arrival timestamps.
 pub(super) fn connected(local: SocketAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
     if local.port() != 0 {
@@ -51,7 +52,7 @@ pub(super) fn connected(local: SocketAddr, peer: SocketAddr) -> io::Result<UdpSo
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceivedDatagram {
     pub(super) length: usize,
-    /// When the kernel had it. Clock: `CLOCK_REALTIME`.
+    /// When the kernel received it. Clock: `CLOCK_REALTIME`.
     pub(super) at_ns: u64,
     /// Datagrams that the socket had no room for so far, where the kernel reports it.
     pub(super) overflowed: Option<u32>,
@@ -77,7 +78,7 @@ pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Recei
     Ok(received)
 }
 
-/// The moment on the clock of the datagrams: `CLOCK_REALTIME`, which the kernel stamps them by.
+/// The current moment on `CLOCK_REALTIME`, by which the kernel stamps datagrams.
 pub(super) fn now_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, ns)
 }

@@ -1,4 +1,4 @@
-//! Links that are arithmetic, for the tests of what judges them.
+//! Simulated links, for the tests of the evaluation.
 
 use super::estimate::TrainArrival;
 use super::train::{PACKET, Train};
@@ -7,11 +7,11 @@ use midhop_units::{Duration, Rate};
 /// A link with a queue, a token bucket and losses.
 #[derive(Debug, Clone)]
 pub(super) struct Synthetic {
-    /// What it carries. Unit: bits per second, at a time in seconds.
+    /// Its rate. Unit: bits per second, at a time in seconds.
     pub(super) rate: fn(f64) -> f64,
-    /// What passes at once after silence. Unit: bits.
+    /// The size of the token bucket: the burst that passes after silence. Unit: bits.
     pub(super) bucket: f64,
-    /// What may wait. Unit: bits.
+    /// The size of the queue. Unit: bits.
     pub(super) queue: f64,
     /// Probability that a packet begins a burst of losses, and mean length of one.
     pub(super) loss: (f64, f64),
@@ -35,7 +35,7 @@ impl Synthetic {
         ((word ^ (word >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A train and what arrives of it, over a link whose queue is empty and whose bucket is full.
+    /// A train and its arrivals, over a link whose queue is empty and whose bucket is full.
     pub(super) fn carry(&mut self, rate: Rate, time: Duration) -> (Train, Vec<TrainArrival>) {
         let train = Train::lasting(1, rate, time);
         let bits = PACKET as f64 * 8.0;

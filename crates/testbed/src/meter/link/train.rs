@@ -5,31 +5,32 @@ use serde::{Deserialize, Serialize};
 
 /// Size of a train's packets, headers of IP and UDP included: fits links with tunnels on them. Unit: bytes.
 pub(super) const PACKET: u64 = 1250;
-/// The fastest train. Beyond it a few seconds would take more packets than an end remembers.
+/// The fastest train. At a higher rate, a few seconds would need more packets than an end stores.
 pub(super) const RATE_MAX: Rate = Rate::from_mbit_per_s(2000);
 /// The longest train.
 pub(super) const TIME_MAX: Duration = Duration::from_s(15);
-/// The longest train, in packets: what an end remembers of one.
+/// The longest train, in packets: an end stores one entry for each.
 pub(super) const PACKETS_MAX: u64 = 1_000_000;
-/// The fewest packets of a train that show anything about a rate.
+/// Fewer packets of a train give no rate.
 const PACKETS_MIN: u64 = 16;
-/// How late a sender may be and still catch up: more at once might overflow a queue that the rate would not.
+/// How much lateness a sender makes up for: a longer burst might overflow a queue although the rate
+/// would not.
 const LATENESS_MAX_NS: u64 = 10_000_000;
 
-/// What one end is to send.
+/// A train that one end has to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::meter) struct Train {
     /// Numbers the trains of a session.
     pub(super) id: u32,
-    /// At what rate, headers included. Unit: bits per second.
+    /// The rate, headers included. Unit: bits per second.
     pub(super) rate_bit_per_s: u64,
     /// How many packets of [`PACKET`] bytes.
     pub(super) packets: u32,
 }
 
 impl Train {
-    /// As many packets as `time` has room for at `rate`, but some in any case.
+    /// A train of as many packets as fit into `time` at `rate`, but no fewer than a minimum.
     pub(super) fn lasting(id: u32, rate: Rate, time: Duration) -> Self {
         let rate = rate.min(RATE_MAX).max(Rate::from_bits_per_s(1));
         let packets = rate.bytes_in(time).get() / PACKET;
@@ -41,7 +42,7 @@ impl Train {
         }
     }
 
-    /// Why a server would not send or take this; none where it would.
+    /// Why a server would not send or receive this; none where it would.
     pub(super) fn refusal(&self) -> Option<String> {
         let rate = Rate::from_bits_per_s(self.rate_bit_per_s);
         let packets = u64::from(self.packets);
@@ -100,7 +101,8 @@ impl Pacer {
         Self { train, next: 0, begin_ns: now_ns }
     }
 
-    /// What to do at `now_ns`. A sender that is late catches up, but not by much: the rest of the train is late too.
+    /// The step at `now_ns`. A sender that is late catches up, but only a little: the rest of the
+    /// train is late too.
     pub(super) fn step(&mut self, now_ns: u64) -> Step {
         let Some(number) = u32::try_from(self.next).ok().filter(|&next| next < self.train.packets)
         else {
@@ -166,7 +168,7 @@ mod tests {
         while let Step::Send(_) = pacer.step(now) {
             burst += 1;
         }
-        // One that is due each millisecond, and ten of lateness.
+        // One packet that is due in this millisecond, and ten of lateness.
         assert_eq!(burst, 11);
         assert_eq!(pacer.step(now + 1_000_000), Step::Send(11));
     }

@@ -15,7 +15,7 @@
 //!
 //! Only a train's datagrams are longer: filler follows that nothing on the path can compress.
 //!
-//! Invariant: no input panics; what is not exactly a datagram of ours is none.
+//! Invariant: no input panics; bytes that are not exactly such a datagram are ignored.
 
 /// What each datagram begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"MHL\x01";
@@ -31,15 +31,15 @@ pub(super) struct Token(pub(super) [u8; 16]);
 /// What a datagram is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Client to server: here I am.
+    /// Client to server: makes the client's address known.
     Hello,
-    /// Server to client: seen.
+    /// Server to client: answers a hello.
     Seen,
-    /// Client to server: how far is it?
+    /// Client to server: requests a pong.
     Ping,
-    /// Server to client: so far.
+    /// Server to client: answers a ping.
     Pong,
-    /// One of a train.
+    /// A packet of a train.
     Train,
 }
 

@@ -1,4 +1,5 @@
-//! UDP at its own pace: a sender that is as punctual as a link's emulator, and a sink.
+//! UDP at a rate that no receiver controls: a sender that is as punctual as a link's emulator, and
+//! a sink.
 
 use super::{Arrived, TrafficError, TrafficOptions, TrafficReport, local, stopped, watch};
 use crate::emulator::lateness::Histogram;
@@ -13,12 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::{fs, io};
 
-/// What may wait until the sink gets the processor. Unit: bytes.
+/// Receive buffer, for the time until the sink gets the processor. Unit: bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// Datagrams between two looks at whether to stop, where none is waited for.
+/// Datagrams between two checks of whether to stop, when the sender does not wait.
 const TURN: u64 = 256;
 
-/// Sends what the plan has, each datagram when it is due.
+/// Sends the datagrams of the plan, each when it is due.
 pub(super) fn send(
     options: &TrafficOptions,
     stop: BorrowedFd<'_>,
@@ -27,7 +28,7 @@ pub(super) fn send(
     let plan = &options.plan;
     let socket = open(plan.family).map_err(local("make a socket"))?;
     socket.connect(options.address).map_err(local("name the far end"))?;
-    // As a link's emulator: what is not late elsewhere must not be late here.
+    // With the same scheduling as a link's emulator, so that datagrams are as punctual.
     scheduling::be_punctual();
     let payload = vec![0; usize::try_from(payload(options).get()).unwrap_or_default()];
     let mut lateness = Histogram::new();
@@ -41,7 +42,7 @@ pub(super) fn send(
         {
             break;
         }
-        // What an earlier one met on its way is reported by the next: it is no reason not to send that.
+        // An ICMP error for an earlier datagram is returned by this call: send again.
         match socket.send(&payload).or_else(|_| socket.send(&payload)) {
             Ok(_) => {
                 sent += 1;
@@ -60,7 +61,7 @@ pub(super) fn send(
     })
 }
 
-/// Takes what arrives.
+/// Receives and counts what arrives.
 pub(super) fn receive(
     options: &TrafficOptions,
     stop: BorrowedFd<'_>,
@@ -110,7 +111,8 @@ fn counted(count: u64, what: &str) -> Option<String> {
     (count > 0).then(|| format!("{count} {what}"))
 }
 
-/// Datagrams that found no room in the sockets of this network namespace that are bound to `port`.
+/// Datagrams that were dropped for lack of space by sockets of this network namespace that are
+/// bound to `port`.
 fn dropped(port: u16) -> io::Result<u64> {
     let mut dropped = 0;
     for table in ["udp", "udp6"] {
@@ -123,7 +125,7 @@ fn dropped(port: u16) -> io::Result<u64> {
     Ok(dropped)
 }
 
-/// The last column of the lines whose local port, behind the colon of the second one, is `port`.
+/// The last column of the lines whose local port (behind the colon of the second column) is `port`.
 fn drops_in(table: &str, port: u16) -> u64 {
     let of = |line: &str| -> Option<u64> {
         let mut columns = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! TCP flows of others: those that send all the time, those that begin at random, and users who load
+//! TCP cross traffic: flows that send all the time, flows that begin at random, and users who load
 //! pages.
 
 use super::{Arrived, COUNT_EVERY, TrafficError, TrafficOptions, TrafficReport, local, stopped};
@@ -22,10 +22,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// No traffic lasts longer: a run may not.
+/// Longest duration of traffic: no run is longer.
 const TIME_MAX: Duration = Duration::from_s(100_000);
 
-/// Opens what the plan has, each flow when its time has come.
+/// Opens the flows of the plan, each at its time.
 pub(super) fn open(
     options: TrafficOptions,
     stop: BorrowedFd<'_>,
@@ -35,7 +35,7 @@ pub(super) fn open(
     let plan = options.plan;
     let uploads = matches!(plan.load, Load::Bulk { opens: Opener::From, .. });
     let mut congestion = plan.load.congestion().map(str::to_owned);
-    // The sending end finds it: this one where it sends.
+    // The sending end resolves the name: this end for uploads.
     if let (true, Some(name), Some(resolve)) = (uploads, &congestion, &options.resolve) {
         let found = resolve(name).map_err(|why| MeterError::Options(format!("{name}: {why}")))?;
         congestion = Some(found);
@@ -54,7 +54,7 @@ pub(super) fn open(
         seed: options.seed.derive(&plan.name),
         deadline: None,
         until: Some(epoch + plan.stop),
-        // Nobody asks again.
+        // Cross traffic is not restarted.
         restarts: None,
         next_flow: AtomicU32::new(0),
         clock: clock::name(),
@@ -71,7 +71,7 @@ pub(super) fn open(
     let mut arrived = Arrived::new(epoch);
     let made = Arc::clone(&crowd);
     until_stopped(runtime, stop, async move { made.make().await }, || {
-        // Of an upload this end knows only what it has written.
+        // In an upload, this end only knows what it has written.
         if !uploads {
             arrived.count(&progress);
         }
@@ -88,7 +88,7 @@ pub(super) fn open(
     })
 }
 
-/// Serves whoever comes.
+/// Serves all clients.
 pub(super) fn listen(
     options: TrafficOptions,
     stop: BorrowedFd<'_>,
@@ -114,7 +114,8 @@ pub(super) fn listen(
     Ok(arrived.report(&options.plan))
 }
 
-/// Does `work` until `stop` shows that the run is over, and calls `count` now and then, and at the end.
+/// Runs `work` until `stop` shows that the run is over. Calls `count` at an interval, and at the
+/// end.
 fn until_stopped(
     runtime: Runtime,
     stop: BorrowedFd<'_>,
@@ -124,7 +125,7 @@ fn until_stopped(
     std::thread::scope(|scope| {
         let (sender, ended) = oneshot::channel();
         scope.spawn(move || {
-            // Where nobody can wait for the end, it has come.
+            // If `stop` cannot be waited for, the run counts as over.
             let _ = stopped(stop, None);
             let _ = sender.send(());
         });
@@ -145,7 +146,7 @@ fn until_stopped(
         });
         count();
     });
-    // What is under way goes with its connections.
+    // Connections that are still open are aborted.
     runtime.shutdown_background();
 }
 
@@ -154,7 +155,7 @@ fn runtime() -> Result<Runtime, TrafficError> {
     built.map_err(local("start the threads"))
 }
 
-/// All flows of a line of traffic, from the end that opens them.
+/// All flows of a line of traffic, at the end that opens them.
 struct Crowd {
     plan: TrafficPlan,
     run: Run,
@@ -174,7 +175,7 @@ struct Sums {
 
 impl Crowd {
     fn sums(&self) -> MutexGuard<'_, Sums> {
-        // Plain counts: as good as ever after a panic elsewhere.
+        // The sums are plain counts: they stay valid after a panic elsewhere.
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +186,7 @@ impl Crowd {
             Load::Bulk { flows, .. } => {
                 for _ in 0..*flows {
                     let crowd = Arc::clone(&self);
-                    // How long is decided when it is connected.
+                    // The duration is set once the flow is connected.
                     let item = Item::new(None, Amount::TimeNs(1));
                     tasks.spawn(async move { crowd.flow(item, || ready(None)).await });
                 }
@@ -219,7 +220,7 @@ impl Crowd {
                 sums.took += clock::now().saturating_since(outcome.start);
             }
             Some(FlowError::Refused(refusal)) => sums.refusal = Some(refusal),
-            // A flow of others that fails is over: nobody asks again.
+            // A flow of cross traffic that fails is over: it is not repeated.
             Some(_) => {}
         }
     }
@@ -228,7 +229,8 @@ impl Crowd {
         tokio::time::sleep_until(clock::on_tokio(self.epoch + at)).await;
     }
 
-    /// Waits from `since` on, unless the traffic stops before that is over; when it was.
+    /// Waits for `length` from `since` on, and returns the end of the wait. None where the traffic
+    /// stops before.
     async fn pause(&self, since: Duration, length: Duration) -> Option<Duration> {
         let end = since.saturating_add(length);
         if end >= self.plan.stop {
@@ -271,9 +273,9 @@ struct User {
 #[derive(Default)]
 struct Page {
     parsed: AtomicBool,
-    /// Objects that nobody has asked for.
+    /// Objects that were not requested yet.
     left: Mutex<Vec<u64>>,
-    /// The connections beside that of the main object.
+    /// The connections in addition to that of the main object.
     others: Mutex<JoinSet<()>>,
 }
 
@@ -292,7 +294,7 @@ impl User {
         held(&self.random)
     }
 
-    /// Loads a page, as far as it comes.
+    /// Loads a page, unless the traffic stops before.
     async fn page(self: Arc<Self>) {
         let page = Arc::new(Page::default());
         let main = page::main_object(&mut self.random());
@@ -310,7 +312,8 @@ impl User {
         while others.join_next().await.is_some() {}
     }
 
-    /// The main object is there: once it is parsed, its connection and others fetch what it names.
+    /// The main object has arrived: once it is parsed, its connection and others fetch the embedded
+    /// objects.
     async fn parse(&self, page: &Arc<Page>) -> Option<Item> {
         let parsing = page::parsing(&mut self.random());
         if self.crowd.pause(self.crowd.now(), parsing).await.is_none() {

@@ -1,4 +1,4 @@
-//! A box on the path that does what a box must not do.
+//! A middlebox that damages connections in ways that no middlebox should.
 
 use midhop_testbed::meter::Direction;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 /// What happens to the first connection's bytes; later connections (the fetch) pass.
 #[derive(Clone, Copy)]
 enum Harm {
-    /// After so many bytes, both sides get a FIN as if all were well.
+    /// After so many bytes, both sides get a FIN as at a normal end.
     Cut(usize),
-    /// One bit of the byte at this place is turned.
+    /// One bit of the byte at this offset is inverted.
     Flip(usize),
 }
 
