@@ -264,7 +264,8 @@ fn codel_drops_ever_faster_under_a_load_that_does_not_yield() {
         drops.push(driven.link.counters().dropped(Cause::Aqm) - before);
     }
     // RFC 8289: the n-th drop is interval / √n after the one before, so about t² / (4 · interval²)
-    // drops after t: 25 more per second in each second, until the drops equal the excess.
+    // drops after t: 25 in the first second, and 50 more in each second than in the one before,
+    // until the drops equal the excess.
     assert!(drops[0] > 10 && drops[0] < 40, "{drops:?}");
     assert!(drops[3] > drops[1] && drops[1] > drops[0], "{drops:?}");
     assert!(*drops.iter().max().expect("seconds") >= 160, "{drops:?}");
