@@ -10,8 +10,10 @@ use crate::hold::known::{Far, FarSide, Known};
 use crate::hold::living::Life;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{Bound, BoundedWindow, Failure};
-use crate::relay::Stages;
 use crate::relay::start::Start;
+use crate::relay::{Halted, Relayed, Stages};
+use crate::relocation::halt::Halt;
+use crate::relocation::leave::{self, Left};
 use crate::survival::adopt;
 use crate::survival::register::cookie_of;
 use crate::tunnel::carry::{self, Permits};
@@ -210,7 +212,7 @@ impl Flow {
         let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
         let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
         let Self { worker, client, known, .. } = self;
-        let legs = BothLegs { client, server, windows };
+        let legs = BothLegs { client, server, windows, halt: Halt::default() };
         let start = entered(&worker, &legs, &book, [0, 0]);
         // From here on it is a live flow, and no longer a flow that is being opened.
         drop(known.noted);
@@ -291,7 +293,28 @@ async fn carry_to_end(
     let watched = worker.watch.add(&book, legs);
     let legs = watched.sides();
     let linger = worker.plan().limits.linger.into();
-    let carried = relay::relay(legs, stages, start, &book, &worker.desk, linger).await;
+    let (mut stages, mut start) = (stages, start);
+    let carried = loop {
+        match relay::relay(legs, stages, start, &book, &worker.desk, linger).await {
+            Relayed::Ended(carried) => break carried,
+            Relayed::Halted(halted) => {
+                // Few flows ever move: this takes memory only then.
+                match Box::pin(leave::leave(&worker, legs, &book, halted, &mut entry)).await {
+                    Left::Stays(halted) => {
+                        let Halted { stages: same, left } = *halted;
+                        stages = same;
+                        start =
+                            Start { entry: entry.clone(), broke: None, left: Some(left.into()) };
+                    }
+                    Left::Gone => {
+                        worker.ledger.leave(&book);
+                        return drop((watched, held));
+                    }
+                    Left::Reset => break leave::reset(),
+                }
+            }
+        }
+    };
     let last = [(Side::Client, &legs.client), (Side::Server, &legs.server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     if carried.outcome.is_err() {
