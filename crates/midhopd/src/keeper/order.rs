@@ -125,7 +125,7 @@ pub enum Order {
     /// Switches repair mode of a connection.
     Repair(Repair),
     /// Prepares a new socket for the state of a connection.
-    Prepare(Prepared),
+    Prepare(PreparedSocket),
     /// Has a restored connection go on.
     GoOn {
         /// Whether this end's FIN had been sent.
@@ -165,7 +165,7 @@ pub const STILL_TIME: Duration = Duration::from_secs(120);
 /// A socket for the state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prepared {
+pub struct PreparedSocket {
     /// The address of this end.
     pub local: SocketAddr,
     /// The firewall mark of its packets.
@@ -179,7 +179,7 @@ pub struct Prepared {
 /// Unit: bytes. The largest buffer of such a socket.
 pub const PREPARED_BUFFER_MAX: u32 = 128 << 20;
 
-impl Prepared {
+impl PreparedSocket {
     /// Whether the data plane may have it: its mark is one of its own sockets', and its buffers are bounded.
     pub fn is_allowed(&self, marks: Marks) -> bool {
         let largest = self.receive.0.max(self.send.0);
@@ -295,14 +295,14 @@ mod tests {
         let marks = Marks::new(0xff00_0000);
         let local = "10.0.0.1:80".parse().expect("an address");
         let buffer = (PREPARED_BUFFER_MAX, false);
-        let sound = Prepared { local, mark: marks.client, receive: buffer, send: buffer };
+        let sound = PreparedSocket { local, mark: marks.client, receive: buffer, send: buffer };
         assert!(sound.is_allowed(marks));
         let beyond = (PREPARED_BUFFER_MAX + 1, true);
-        assert!(!Prepared { receive: beyond, ..sound }.is_allowed(marks));
-        assert!(!Prepared { send: beyond, ..sound }.is_allowed(marks));
-        assert!(!Prepared { mark: marks.injected, ..sound }.is_allowed(marks));
+        assert!(!PreparedSocket { receive: beyond, ..sound }.is_allowed(marks));
+        assert!(!PreparedSocket { send: beyond, ..sound }.is_allowed(marks));
+        assert!(!PreparedSocket { mark: marks.injected, ..sound }.is_allowed(marks));
         let any = "10.0.0.1:0".parse().expect("an address");
-        assert!(!Prepared { local: any, ..sound }.is_allowed(marks));
+        assert!(!PreparedSocket { local: any, ..sound }.is_allowed(marks));
     }
 
     #[test]

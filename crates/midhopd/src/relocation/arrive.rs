@@ -6,7 +6,7 @@ use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::{carry, entered};
 use crate::hold::living::Life;
-use crate::keeper::order::{PREPARED_BUFFER_MAX, Prepared, Stillness};
+use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::{self, BoundedWindow};
 use crate::relay::Stages;
@@ -165,7 +165,7 @@ fn restore_one(mut state: TcpSnapshot, mark: u32, leg: &LegPlan) -> io::Result<(
         bytes.max(needed).min(PREPARED_BUFFER_MAX)
     };
     let (buffers, send) = (state.buffers, &state.send);
-    let prepared = Prepared {
+    let prepared = PreparedSocket {
         local: state.local,
         mark,
         receive: (

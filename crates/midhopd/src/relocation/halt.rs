@@ -8,9 +8,16 @@ use tokio::sync::oneshot;
 
 /// Where a flow is asked to stand still. It does so between two turns, when no byte is on its way.
 #[derive(Default)]
-pub struct Halt {
-    asked: Cell<Option<Box<HaltRequest>>>,
-    waker: Cell<Option<Waker>>,
+pub struct Halt(Cell<Asked>);
+
+/// One word more than a waker: an idle flow is to be small.
+#[derive(Default)]
+enum Asked {
+    #[default]
+    No,
+    /// Its task is to be woken.
+    Awaited(Waker),
+    Yes(Box<HaltRequest>),
 }
 
 /// Where the flow's state goes, or why it stays.
@@ -29,27 +36,32 @@ impl fmt::Debug for Halt {
 impl Halt {
     /// Asks the flow. A second request takes the place of one that was not taken.
     pub fn ask(&self, request: HaltRequest) {
-        self.asked.set(Some(Box::new(request)));
-        if let Some(waker) = self.waker.take() {
+        if let Asked::Awaited(waker) = self.0.replace(Asked::Yes(Box::new(request))) {
             waker.wake();
         }
     }
 
     /// Whether the flow is asked. If not, its task will be woken then.
     pub fn poll_asked(&self, cx: &Context<'_>) -> bool {
-        let asked = self.asked.take();
-        let is_asked = asked.is_some();
-        self.asked.set(asked);
-        if !is_asked {
-            let kept = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
-            self.waker.set(Some(kept.unwrap_or_else(|| cx.waker().clone())));
-        }
+        let asked = match self.0.take() {
+            Asked::Awaited(waker) if waker.will_wake(cx.waker()) => Asked::Awaited(waker),
+            Asked::No | Asked::Awaited(_) => Asked::Awaited(cx.waker().clone()),
+            Asked::Yes(request) => Asked::Yes(request),
+        };
+        let is_asked = matches!(asked, Asked::Yes(_));
+        self.0.set(asked);
         is_asked
     }
 
     /// What was asked.
     pub fn take(&self) -> Option<HaltRequest> {
-        self.asked.take().map(|request| *request)
+        match self.0.take() {
+            Asked::Yes(request) => Some(*request),
+            none => {
+                self.0.set(none);
+                None
+            }
+        }
     }
 }
 
@@ -102,12 +114,12 @@ pub struct LeavingFlow {
     /// Its state.
     pub offer: FlowOffer,
     /// The word that it goes.
-    pub word: oneshot::Sender<Departure>,
+    pub word: oneshot::Sender<LeaveOrder>,
 }
 
 /// What a flow does at the word.
 #[derive(Debug)]
-pub struct Departure {
+pub struct LeaveOrder {
     /// The flow is still there, and leaves nothing behind to the next process. Only then may the word be sent.
     pub noted: oneshot::Sender<()>,
     /// What has become of it. If this is dropped, nobody knows.

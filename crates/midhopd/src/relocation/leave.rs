@@ -1,6 +1,6 @@
 //! The old place of a flow that moves: its own task freezes it, offers its state, and closes its sockets or goes on.
 
-use super::halt::{Departure, LeavingFlow, Stay};
+use super::halt::{LeaveOrder, LeavingFlow, Stay};
 use super::privilege;
 use crate::ends::{Broken, Ends, RelayOutcome, Side};
 use crate::keeper::order::{Repair, Stillness};
@@ -30,7 +30,7 @@ const QUEUE_BYTES_MAX: usize = FLOW_BYTES_MAX / 2;
 
 /// Where a flow is after that.
 #[derive(Debug)]
-pub enum Left {
+pub enum Whereabouts {
     /// Here, and goes on.
     Stays(Box<Halted>),
     /// At the new place. The sockets are to be closed, which sends nothing.
@@ -53,8 +53,8 @@ pub async fn leave(
     book: &FlowBook,
     halted: Box<Halted>,
     entry: &mut Option<Rc<FlowEntry>>,
-) -> Left {
-    let Some(request) = legs.halt.take() else { return Left::Stays(halted) };
+) -> Whereabouts {
+    let Some(request) = legs.halt.take() else { return Whereabouts::Stays(halted) };
     let frozen =
         Frozen { instance: &worker.plan().intercept.instance.clone(), legs, ends: book.ends };
     let offer = match frozen.offer(book.origin.dscp, &halted.left) {
@@ -62,7 +62,7 @@ pub async fn leave(
         Err(why) => {
             frozen.thaw();
             let _ = request.answer.send(Err(why));
-            return Left::Stays(halted);
+            return Whereabouts::Stays(halted);
         }
     };
     let (word, spoken) = oneshot::channel();
@@ -71,9 +71,9 @@ pub async fn leave(
         Ok(()) => timeout(STILL, spoken).await.ok().and_then(Result::ok),
         Err(_) => None,
     };
-    let Some(Departure { noted, arrival }) = spoken else {
+    let Some(LeaveOrder { noted, arrival }) = spoken else {
         frozen.thaw();
-        return Left::Stays(halted);
+        return Whereabouts::Stays(halted);
     };
     // From here on, the next process resets it if this one dies.
     let note = |leaves| entry.iter().for_each(|entry| entry.note_leaving(leaves));
@@ -86,18 +86,18 @@ pub async fn leave(
         Some(Arrival::Discarded) => {
             note(false);
             frozen.thaw();
-            Left::Stays(halted)
+            Whereabouts::Stays(halted)
         }
         Some(Arrival::GoesOn) => {
             *entry = None;
-            Left::Gone
+            Whereabouts::Gone
         }
         // What was not reset there is reset here.
         Some(Arrival::Lost) | None => {
             tracing::warn!(ends = ?book.ends, "a flow is reset: nobody knows whether it has moved");
             worker.ledger.lost_in_moving.add(1);
             frozen.abandon();
-            Left::Reset
+            Whereabouts::Reset
         }
     }
 }

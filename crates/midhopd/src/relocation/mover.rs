@@ -1,7 +1,7 @@
 //! The old place: moves flows to a peer, some at a time, on the thread that owns its tunnel.
 
 use super::exchange::{Exchange, ExchangeError};
-use super::halt::{Departure, HaltRequest, LeavingFlow, Stay};
+use super::halt::{HaltRequest, LeaveOrder, LeavingFlow, Stay};
 use super::order::{HaltRequests, MoveOrder, MovingWorker, refusal};
 use crate::ledger::FlowBook;
 use crate::tunnel::link::{Link, OpenTunnel};
@@ -164,17 +164,17 @@ impl Mover<'_> {
             }
         };
         // From the first word on that is sent, a flow does not go on here unless the peer gives it back.
-        let (mut said, mut arrivals) = (Vec::new(), Vec::new());
+        let (mut sent, mut arrivals) = (Vec::new(), Vec::new());
         for (word, ready) in words.into_iter().zip(readiness) {
             let departs = match ready {
                 Readiness::Ready => depart(word).await.ok_or(Stay::Busy),
                 why => Err(Stay::There(why)),
             };
-            said.push(if departs.is_ok() { Word::Go } else { Word::Stay });
+            sent.push(if departs.is_ok() { Word::Go } else { Word::Stay });
             arrivals.push(departs);
         }
         let concluded = timeout(PEER, async {
-            exchange.send(encode_values(&said)).await?;
+            exchange.send(encode_values(&sent)).await?;
             exchange.values::<Arrival>(count).await
         });
         let come: Vec<Option<Arrival>> = match concluded.await {
@@ -246,10 +246,10 @@ impl Mover<'_> {
 }
 
 /// Has a flow leave. Returns where it waits for what has become of it; none: it goes on here.
-async fn depart(word: oneshot::Sender<Departure>) -> Option<oneshot::Sender<Arrival>> {
+async fn depart(word: oneshot::Sender<LeaveOrder>) -> Option<oneshot::Sender<Arrival>> {
     let (noted, is_noted) = oneshot::channel();
     let (come, arrival) = oneshot::channel();
-    word.send(Departure { noted, arrival }).ok()?;
+    word.send(LeaveOrder { noted, arrival }).ok()?;
     match timeout(FLOW, is_noted).await {
         Ok(Ok(())) => Some(come),
         // It may note it yet, and finds that nobody waits. But if it has noted it at this moment, it is told.

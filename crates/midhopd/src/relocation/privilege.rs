@@ -3,7 +3,7 @@
 use crate::ends::Ends;
 use crate::intercept;
 use crate::keeper::line::line;
-use crate::keeper::order::{Order, Prepared, Repair, Stillness, pair};
+use crate::keeper::order::{Order, PreparedSocket, Repair, Stillness, pair};
 use midhop_linux::tcp_repair::{self, Buffer, Buffers, Mode};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -32,7 +32,7 @@ pub fn switch(socket: &(impl AsFd + AsRawFd), repair: Repair) -> io::Result<()> 
 ///
 /// # Errors
 /// As [`switch`].
-pub fn prepare(prepared: &Prepared) -> io::Result<OwnedFd> {
+pub fn prepare(prepared: &PreparedSocket) -> io::Result<OwnedFd> {
     let socket = tcp_repair::unprepared(prepared.local)?;
     match line() {
         Some(line) => line.order(&Order::Prepare(*prepared), Some(&socket)).map(drop)?,
@@ -45,7 +45,7 @@ pub fn prepare(prepared: &Prepared) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn prepare_here(socket: &OwnedFd, prepared: &Prepared) -> io::Result<()> {
+pub fn prepare_here(socket: &OwnedFd, prepared: &PreparedSocket) -> io::Result<()> {
     let buffer = |(bytes, locked)| Buffer { bytes, locked };
     let buffers = Buffers { receive: buffer(prepared.receive), send: buffer(prepared.send) };
     tcp_repair::prepare_socket(socket, prepared.local, &buffers)?;
