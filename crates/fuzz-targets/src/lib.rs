@@ -14,6 +14,7 @@ mod modem;
 mod peer;
 mod peer_tcp;
 mod reload;
+mod relocation;
 mod repairs;
 mod script;
 mod snapshot;
@@ -42,6 +43,7 @@ pub use modem::modem;
 pub use peer::peer;
 pub use peer_tcp::peer_tcp;
 pub use reload::{configuration, reload};
+pub use relocation::relocation;
 pub use repairs::fec;
 pub use snapshot::snapshot;
 pub use streams::reassembly;
@@ -53,7 +55,7 @@ pub use tunnel::{capsules, stream};
 pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
 
 /// Every target.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     ("assist", assist),
     ("capsules", capsules),
     ("configuration", configuration),
@@ -74,6 +76,7 @@ pub const TARGETS: [Target; 26] = [
     ("reassembly", reassembly),
     ("recording", recording),
     ("reload", reload),
+    ("relocation", relocation),
     ("scenario", scenario),
     ("segment", segment),
     ("snapshot", snapshot),

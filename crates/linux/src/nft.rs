@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
@@ -23,6 +24,8 @@ const INET: i32 = 1;
 /// Unit: bytes. The netfilter header in front of the attributes.
 const HEADER: usize = 4;
 const LIST_ELEMENT: u16 = 1;
+/// Unit: milliseconds, of 64 bits (`NFTA_SET_ELEM_TIMEOUT`).
+const ELEMENT_TIMEOUT: u16 = 4;
 const OBJECT_TABLE: u16 = 1;
 const OBJECT_NAME: u16 = 2;
 const OBJECT_TYPE: u16 = 3;
@@ -275,6 +278,23 @@ impl Table {
         self.change_element(NEW_ELEMENT, libc::NLM_F_CREATE, set, key)
     }
 
+    /// Adds a key to a set for so long. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_element_for(&self, set: &str, key: &[u8], timeout: Duration) -> io::Result<()> {
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_ACK;
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let change = Message::netfilter(NEW_ELEMENT, flags, INET, 0);
+        let change = change.with_name(1, &self.name).with_name(2, set).with_nested(3, |list| {
+            list.with_nested(LIST_ELEMENT, |element| {
+                let element = element.with_nested(1, |data| data.with(1, key));
+                element.with(ELEMENT_TIMEOUT, &timeout_ms.to_be_bytes())
+            })
+        });
+        self.commit(change)
+    }
+
     /// Deletes a key from a set.
     ///
     /// # Errors
@@ -425,7 +445,8 @@ mod tests {
         let text = "table inet one { counter seen { packets 3 bytes 7 }; \
                     set gate { type inet_proto; }; \
                     map names { type inet_service : mark; elements = { 80 : 5 }; }; \
-                    set far { type ipv4_addr; flags dynamic; }; chain waiting { }; }\n\
+                    set far { type ipv4_addr; flags dynamic; }; \
+                    set still { type ipv4_addr . inet_service; flags timeout; }; chain waiting { }; }\n\
                     table inet other { counter theirs { }; }";
         let refused = place.run(|| run("table inet { }")).expect("entered");
         match refused {
@@ -446,6 +467,17 @@ mod tests {
         assert_eq!(value, 5u32.to_ne_bytes());
         let nothing = table.element("names", &81u16.to_be_bytes()).expect_err("it is not");
         assert_eq!(nothing.raw_os_error(), Some(libc::ENOENT));
+        let key = [10, 0, 0, 1, 0, 80, 0, 0];
+        for _ in 0..2 {
+            table.add_element_for("still", &key, Duration::from_secs(60)).expect("entered");
+        }
+        table.delete_element("still", &key).expect("deleted");
+        assert_eq!(code(table.delete_element("still", &key)), Some(libc::ENOENT));
+        table.add_element_for("still", &key, Duration::from_millis(1)).expect("entered");
+        let begun = std::time::Instant::now();
+        while table.element("still", &key).is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it has a time");
+        }
         table.add_update("waiting", "far", &[Load::Network(12, 4)], &[]).expect("a rule");
         table.add_queue("waiting", 9).expect("a rule");
         assert_eq!(code(table.add_queue("nowhere", 9)), Some(libc::ENOENT));

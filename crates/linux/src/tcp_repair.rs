@@ -75,7 +75,7 @@ mod wire;
 mod tests;
 
 pub use dump::{DumpError, dump};
-pub use restore::{RestoreError, Unsent, go_on, prepare, restore};
+pub use restore::{RestoreError, Unsent, go_on, prepare, prepare_socket, restore, unprepared};
 pub use snapshot::{
     Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
     SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,

@@ -113,6 +113,8 @@ enum Subject {
     Reload,
     /// The answer of `midhopd rate --json`
     Rate,
+    /// The answer of `midhopd move --json`
+    Move,
     /// The data of the live page, `/status.json`
     Page,
     /// The curves of the live page, `/history.json`
@@ -253,6 +255,7 @@ fn schema(of: Subject) -> Result<(), Failure> {
         Subject::Top => include_str!("../schemas/top.json"),
         Subject::Reload => include_str!("../schemas/reload.json"),
         Subject::Rate => include_str!("../schemas/rate.json"),
+        Subject::Move => include_str!("../schemas/move.json"),
         Subject::Page => include_str!("../schemas/page.json"),
         Subject::History => include_str!("../schemas/history.json"),
     };

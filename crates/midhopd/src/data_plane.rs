@@ -13,6 +13,7 @@ use crate::ledger::Ledger;
 use crate::leg;
 use crate::prefixes::Prefixes;
 use crate::relay::Pools;
+use crate::relocation::order::{HaltRequests, MovingWorker};
 use crate::survival::holder::Succession;
 use crate::survival::left::LeftDoors;
 use crate::tunnel;
@@ -105,6 +106,8 @@ pub struct DataPlane {
     hold: Arc<Hold>,
     pools: Arc<Pools>,
     ledgers: Vec<Arc<Ledger>>,
+    /// Where flows are asked to stand still, by worker.
+    halts: Vec<mpsc::UnboundedSender<HaltRequests>>,
     prefixes: Arc<Prefixes>,
     handover: Handover,
     tunnels: Arc<Tunnels>,
@@ -176,6 +179,7 @@ impl DataPlane {
             hold: hold.clone(),
             pools: Arc::default(),
             ledgers: Vec::new(),
+            halts: Vec::new(),
             prefixes: Arc::default(),
             tunnels: Arc::new(tunnels),
             health: Health::new(usize::from(workers)),
@@ -251,6 +255,9 @@ impl DataPlane {
             doors.succession = succession.clone();
             doors.may_open = Some(may_open.clone());
             handed.push(sender);
+            let (sender, receiver) = mpsc::unbounded_channel();
+            doors.halts = Some(receiver);
+            self.halts.push(sender);
             let ledger = Arc::new(Ledger::with_prefixes(self.prefixes.clone()));
             self.ledgers.push(ledger.clone());
             let worker_plan = plan_receiver.clone();
@@ -391,6 +398,13 @@ impl DataPlane {
     /// How flows divide the legs of known rate.
     pub fn pools(&self) -> &Arc<Pools> {
         &self.pools
+    }
+
+    /// The workers, whose flows may move.
+    pub fn moving_workers(&self) -> Vec<MovingWorker> {
+        let both = self.ledgers.iter().zip(&self.halts);
+        both.map(|(ledger, halts)| MovingWorker { ledger: ledger.clone(), halts: halts.clone() })
+            .collect()
     }
 
     /// Applies another plan to new flows. Live ones keep theirs. A new leg has no listener of its own: its clients

@@ -8,14 +8,17 @@ use crate::admission::Admission;
 use crate::data_plane::DataPlane;
 use crate::hold::Hold;
 use crate::leg::Egress;
+use crate::relocation::order::{self, MoveOrder, MovingWorker};
 use crate::snapshot;
 use crate::tunnel::directory::Tunnels;
 use midhop_pep::config::{Accept, Action, Match, OneOrMany, Plan, Ports};
 use midhop_pep::policy::{Crossing, Decision, FlowKey, Route};
 use midhop_process::configuration::matches_as_toml;
-use midhop_status::control::answer::{FlowOutcome, LiveFlow, Step, VERSION, Why, WhyQuery};
+use midhop_status::control::answer::{
+    FlowOutcome, LiveFlow, MoveQuery, Step, VERSION, Why, WhyQuery,
+};
 use midhop_status::control::render;
-use midhop_status::control::serve::Explain;
+use midhop_status::control::serve::{Explain, MoveAnswer};
 use midhop_status::snapshot::FlowSnapshot;
 use midhop_units::Rate;
 use std::io;
@@ -23,7 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// Answers why, from the state of a data plane.
 #[derive(Debug)]
@@ -34,6 +37,7 @@ pub struct Explainer {
     draining: Arc<AtomicBool>,
     flows: snapshot::Source,
     tunnels: Arc<Tunnels>,
+    workers: Vec<MovingWorker>,
 }
 
 /// The answer, as far as it is known.
@@ -79,6 +83,7 @@ impl Explainer {
             draining,
             flows: snapshot::Source::of(data_plane),
             tunnels: data_plane.tunnels().clone(),
+            workers: data_plane.moving_workers(),
         }
     }
 
@@ -130,6 +135,28 @@ impl Explain for Explainer {
 
     fn report_rate(&self, peer: &str, rate: Rate, valid: Duration) {
         self.tunnels.reported.put(peer, rate, valid);
+    }
+
+    fn relocate(&self, query: MoveQuery) -> MoveAnswer {
+        let (outcome, answer) = oneshot::channel();
+        let MoveQuery { matches: wanted, to: peer } = query;
+        let asked = MoveOrder { peer, wanted, workers: self.workers.clone(), outcome };
+        if let Err(refused) = self.tunnels.relocate(Box::new(asked)) {
+            let MoveOrder { peer, outcome, .. } = *refused;
+            let known = self.plan().peers.iter().any(|it| it.name == peer);
+            let refusal = match known {
+                true => order::refusal(
+                    format!("this host opens no tunnel to {peer}"),
+                    &format!("set `peers.{peer}.address`: who moves flows opens the tunnel"),
+                ),
+                false => order::refusal(
+                    format!("no peer is called \"{peer}\""),
+                    "`midhopd peers` lists those that there are",
+                ),
+            };
+            let _ = outcome.send(Err(refusal));
+        }
+        answer
     }
 
     fn explain(&self, query: &WhyQuery) -> io::Result<Why> {

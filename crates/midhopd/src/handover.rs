@@ -8,6 +8,7 @@ use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::BoundedWindow;
 use crate::relay::Stages;
 use crate::relay::start::{Start, ahead};
+use crate::relocation::halt::Halt;
 use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
@@ -89,7 +90,7 @@ fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
     let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
     let windows = [&client_leg, &server_leg].map(|leg| BoundedWindow::new(Some(leg)));
-    let legs = BothLegs { client, server, windows };
+    let legs = BothLegs { client, server, windows, halt: Halt::default() };
     let start = match &worker.region {
         // The bytes of the client's request and of the response do not belong to the flow.
         Some(_) => entered(worker, &legs, &book, ahead(&legs.client, &legs.server)?),

@@ -17,6 +17,7 @@ pub mod queue;
 mod route;
 mod ruleset;
 mod segment;
+mod still;
 pub mod syn;
 mod table;
 
@@ -39,6 +40,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub use still::set_still;
 pub use table::{Entrance, REFUSED, TableSetting, open_table};
 
 /// Why flows cannot be taken.

@@ -94,6 +94,12 @@ pub struct Ledger {
     pub adopted: Counter,
     /// Flows of a data plane that was killed, which did not go on.
     pub lost: Counter,
+    /// Flows that have moved to another machine.
+    pub moved_away: Counter,
+    /// Flows that have moved here.
+    pub moved_here: Counter,
+    /// Flows that were reset because they could not move, and not stay.
+    pub lost_in_moving: Counter,
     /// Flows whose two ends both ended their streams.
     pub ended: Counter,
     /// Flows that the client reset.
@@ -324,6 +330,25 @@ impl Ledger {
 
     /// Books a flow that has ended.
     pub fn close(&self, book: &Arc<FlowBook>, carried: &RelayOutcome) {
+        self.forget(book);
+        let how = match &carried.outcome {
+            Ok(_) => &self.ended,
+            Err(broken) => match (broken.error.kind(), broken.side) {
+                (ErrorKind::TimedOut | ErrorKind::HostUnreachable, _) => &self.dead,
+                (_, Side::Client) => &self.reset_by_client,
+                (_, Side::Server) => &self.reset_by_server,
+            },
+        };
+        how.add(1);
+    }
+
+    /// Books that a flow has moved to another machine.
+    pub fn leave(&self, book: &Arc<FlowBook>) {
+        self.forget(book);
+        self.moved_away.add(1);
+    }
+
+    fn forget(&self, book: &Arc<FlowBook>) {
         lock(&self.live).remove(&Arc::as_ptr(book).addr());
         let mut legs = lock(&self.legs);
         book.settle(&mut legs);
@@ -334,15 +359,6 @@ impl Ledger {
         }
         drop(legs);
         book.prefix.flows.sub(1);
-        let how = match &carried.outcome {
-            Ok(_) => &self.ended,
-            Err(broken) => match (broken.error.kind(), broken.side) {
-                (ErrorKind::TimedOut | ErrorKind::HostUnreachable, _) => &self.dead,
-                (_, Side::Client) => &self.reset_by_client,
-                (_, Side::Server) => &self.reset_by_server,
-            },
-        };
-        how.add(1);
     }
 
     /// The present flows. Those that begin or end meanwhile may be missing, or still included.

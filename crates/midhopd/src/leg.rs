@@ -312,14 +312,22 @@ pub fn prepare(recipe: &Recipe) -> io::Result<Socket> {
 
 /// Applies those of a leg's settings that may take privileges.
 fn privileged_settings(socket: &Socket, recipe: &Recipe) -> io::Result<()> {
-    if let Some(name) = &recipe.congestion {
-        match (congestion(socket, name), &recipe.fallback) {
-            (Ok(()), _) => {}
-            (Err(_), Some(fallback)) => congestion(socket, fallback)?,
-            (Err(error), None) => return Err(error),
-        }
-    }
+    choose_congestion(socket, recipe.congestion.as_deref(), recipe.fallback.as_deref())?;
     buffers::hold_both(socket, recipe.receive, recipe.send)
+}
+
+/// Sets a congestion control, or the other one where that is refused.
+fn choose_congestion(
+    socket: &Socket,
+    name: Option<&str>,
+    fallback: Option<&str>,
+) -> io::Result<()> {
+    let Some(name) = name else { return Ok(()) };
+    match (congestion(socket, name), fallback) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Some(fallback)) => congestion(socket, fallback),
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Sets a socket's congestion control, which may take a privilege.
@@ -344,6 +352,17 @@ fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
 pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     privileged_settings(socket, &recipe(any, 0, leg))?;
+    plain_settings(socket, leg)
+}
+
+/// Applies a leg's settings to the socket of a connection that moves here, but for its buffers, which are as large as what
+/// is in them.
+///
+/// # Errors
+/// When the kernel refuses a setting.
+pub fn settle(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
+    guard(socket)?;
+    choose_congestion(socket, leg.congestion.as_deref(), leg.fallback.as_deref())?;
     plain_settings(socket, leg)
 }
 

@@ -45,6 +45,7 @@ pub mod looks;
 pub mod networks;
 pub mod prefixes;
 pub mod relay;
+pub mod relocation;
 pub mod snapshot;
 pub mod survival;
 pub mod targets;

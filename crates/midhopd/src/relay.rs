@@ -17,10 +17,11 @@ use midhop_linux::sockopt;
 use midhop_pep::budget::Budget;
 use midhop_pep::config::LegPlan;
 use midhop_pep::credit::Shares;
-pub use pipe::PipePool;
+pub use pipe::{Pipe, PipePool};
 pub use share::Pools;
 use share::RateShare;
 use start::Start;
+pub use start::StartDirection;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -92,38 +93,54 @@ pub async fn relay(
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
-) -> RelayOutcome {
-    let BothLegs { client, server, windows } = legs;
+) -> Relayed {
+    let BothLegs { client, server, windows, halt } = legs;
     let (mut up, mut down, mut broke) = begin(windows, stages, start);
     let mut client_broken = pin!(broken(client));
     let mut server_broken = pin!(broken(server));
     let outcome = poll_fn(|cx| {
         if let Some(side) = broke.take() {
             let error = io::ErrorKind::ConnectionReset.into();
-            return Poll::Ready(Err(Broken { side, error }));
+            return Poll::Ready(Some(Err(Broken { side, error })));
+        }
+        // No byte is on its way between two system calls here.
+        if halt.poll_asked(cx) {
+            return Poll::Ready(None);
         }
         // Moving goes first, so that what a side sent before its reset is handed on. Closing the
         // sockets sends the later of the two ends.
         let up_is_last = down.is_done();
-        let upwards = up.poll_move(cx, client, server, up_is_last, &book.up, desk)?;
-        let downwards = down.poll_move(cx, server, client, up.is_done(), &book.down, desk)?;
+        let upwards = match up.poll_move(cx, client, server, up_is_last, &book.up, desk) {
+            Poll::Ready(Err(broken)) => return Poll::Ready(Some(Err(broken))),
+            upwards => upwards,
+        };
+        let downwards = match down.poll_move(cx, server, client, up.is_done(), &book.down, desk) {
+            Poll::Ready(Err(broken)) => return Poll::Ready(Some(Err(broken))),
+            downwards => downwards,
+        };
         if upwards.is_ready() && downwards.is_ready() {
-            return Poll::Ready(Ok(if up_is_last { Side::Server } else { Side::Client }));
+            let last = if up_is_last { Side::Server } else { Side::Client };
+            return Poll::Ready(Some(Ok(last)));
         }
         // If a side is being read, reading reports that it broke.
         if !up.is_reading()
             && let Poll::Ready(error) = client_broken.as_mut().poll(cx)
         {
-            return Poll::Ready(Err(Broken { side: Side::Client, error }));
+            return Poll::Ready(Some(Err(Broken { side: Side::Client, error })));
         }
         if !down.is_reading()
             && let Poll::Ready(error) = server_broken.as_mut().poll(cx)
         {
-            return Poll::Ready(Err(Broken { side: Side::Server, error }));
+            return Poll::Ready(Some(Err(Broken { side: Side::Server, error })));
         }
         Poll::Pending
     })
     .await;
+    let Some(outcome) = outcome else {
+        let ((to_server, up), (to_client, down)) = (up.stop(), down.stop());
+        let stages = Stages { client: to_client, server: to_server };
+        return Relayed::Halted(Box::new(Halted { stages, left: [up, down] }));
+    };
     match &outcome {
         Err(Broken { side: Side::Client, .. }) => {
             down.leave(desk);
@@ -137,7 +154,25 @@ pub async fn relay(
     }
     up.leave(desk);
     down.leave(desk);
-    RelayOutcome { outcome }
+    Relayed::Ended(RelayOutcome { outcome })
+}
+
+/// How relaying ended.
+#[derive(Debug)]
+pub enum Relayed {
+    /// With the flow.
+    Ended(RelayOutcome),
+    /// The flow stands still: see [`Halt`](crate::relocation::halt::Halt).
+    Halted(Box<Halted>),
+}
+
+/// A flow that stands still. The kernel has every byte of it: in a socket's queue, or in a pipe.
+#[derive(Debug)]
+pub struct Halted {
+    /// Its stages.
+    pub stages: Stages,
+    /// What it has left to do, up and down.
+    pub left: [StartDirection; 2],
 }
 
 /// The two directions of a flow, and the side that broke before.

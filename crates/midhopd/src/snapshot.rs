@@ -128,6 +128,11 @@ impl Source {
                 ("adopted", sum(|ledger| &ledger.adopted)),
                 ("lost", sum(|ledger| &ledger.lost)),
             ]),
+            moved_flows_total: named(&[
+                ("away", sum(|ledger| &ledger.moved_away)),
+                ("here", sum(|ledger| &ledger.moved_here)),
+                ("lost", sum(|ledger| &ledger.lost_in_moving)),
+            ]),
             peers_denied_total: named(&[
                 ("target", sum(|ledger| &ledger.forbidden)),
                 ("limit", sum(|ledger| &ledger.excessive)),

@@ -53,6 +53,7 @@ mod warnings;
 pub mod windows;
 
 use crate::flow::Flow;
+use crate::relocation::mover;
 use crate::worker::Worker;
 use carry::{begin, carry_asked, open};
 use crowd::Crowd;
@@ -239,6 +240,7 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
                     Ok(flow) => flow.spawn(),
                     Err(error) => tracing::warn!(%error, "a flow was handed over in vain"),
                 },
+                TunnelOrder::Move(order) => mover::carry_out(worker, link, *order).await,
                 TunnelOrder::Carry(asked) => {
                     if let Err(error) = carry_asked(&worker, *asked) {
                         tracing::warn!(%error, "a flow was handed over in vain");

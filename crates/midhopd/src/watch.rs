@@ -9,9 +9,10 @@
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};
 use crate::leg::{self, BoundedWindow};
+use crate::relocation::halt::{Halt, HaltRequest};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
@@ -45,6 +46,11 @@ type Seen = (Arc<FlowBook>, Rc<dyn Sockets>);
 pub trait Sockets: fmt::Debug {
     /// Each socket, with its side and its window.
     fn each(&self) -> [Option<(Side, &TcpStream, &BoundedWindow)>; 2];
+
+    /// Where the flow is asked to stand still; none: it cannot move.
+    fn halt(&self) -> Option<&Halt> {
+        None
+    }
 }
 
 /// The sockets of a flow that is split here.
@@ -56,12 +62,18 @@ pub struct BothLegs {
     pub server: TcpStream,
     /// Their windows, in this order.
     pub windows: [BoundedWindow; 2],
+    /// Where the flow is asked to stand still.
+    pub halt: Halt,
 }
 
 impl Sockets for BothLegs {
     fn each(&self) -> [Option<(Side, &TcpStream, &BoundedWindow)>; 2] {
         let [client, server] = &self.windows;
         [Some((Side::Client, &self.client, client)), Some((Side::Server, &self.server, server))]
+    }
+
+    fn halt(&self) -> Option<&Halt> {
+        Some(&self.halt)
     }
 }
 
@@ -89,6 +101,19 @@ impl Watch {
         let key = self.flows.borrow_mut().insert((book.clone(), sides.clone()));
         self.young.borrow_mut().push_back((key, book.since));
         Watched { sides, _seat: Seat { watch: self, key } }
+    }
+
+    /// Asks flows to stand still. Those that are not here any more are dropped, with what was asked of them.
+    pub fn halt(&self, mut asked: HashMap<usize, HaltRequest>) {
+        for (_, (book, sides)) in &*self.flows.borrow() {
+            if asked.is_empty() {
+                return;
+            }
+            let Some(request) = asked.remove(&Arc::as_ptr(book).addr()) else { continue };
+            if let Some(halt) = sides.halt() {
+                halt.ask(request);
+            }
+        }
     }
 
     /// Samples some flows each second, for ever.
@@ -204,7 +229,8 @@ mod tests {
             Arc::new(FlowBook::new(Ends { client, server: address }, leg.into(), leg.into()));
         let windows = [(); 2].map(|()| BoundedWindow::new(Some(leg)));
         let watch = Watch::default();
-        let watched = watch.add(&book, BothLegs { client: near, server: far, windows });
+        let watched = watch
+            .add(&book, BothLegs { client: near, server: far, windows, halt: Halt::default() });
         let BothLegs { client: near, server: far, .. } = watched.sides();
         let kept = |stream: &TcpStream| SockRef::from(stream).keepalive();
         watch.keep_alive(book.since + PERIOD / 2);

@@ -27,7 +27,9 @@ pub use modem::{Modem, ModemPlan, REPORTED_MAX, REPORTED_MIN, ReportSource};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
 pub use sources::{PREFIXES_MAX, Sources};
-pub use tunnel::{Credentials, Fallback, Peer, PeerPlan, Repair, RequestForm, Tunnel, TunnelPlan};
+pub use tunnel::{
+    Credentials, Fallback, Moves, Peer, PeerPlan, Repair, RequestForm, Tunnel, TunnelPlan,
+};
 
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};

@@ -1,5 +1,5 @@
 //! The commands that query a running daemon over its control socket: `status`, `legs`, `peers`, `flows`, `why`, `top`,
-//! `reload` and `rate`.
+//! `reload`, `rate` and `move`.
 //!
 //! Standard output has a table, or with `--json` the daemon's unchanged answer; of `top` a line for each look.
 
@@ -12,7 +12,8 @@ mod tables;
 pub use rates::{LegRates, Rates};
 
 use crate::control::answer::{
-    DaemonStatus, FlowOutcome, Flows, FlowsQuery, RateReport, RateTaken, Reload, Why, WhyQuery,
+    DaemonStatus, FlowOutcome, Flows, FlowsQuery, MoveOutcome, MoveQuery, RateReport, RateTaken,
+    Reload, Why, WhyQuery,
 };
 use ask::Daemon;
 use clap::{Args, Subcommand};
@@ -46,6 +47,8 @@ pub enum Question {
     Reload(Asking),
     /// Report what the link to a peer carries at this moment, as its modem says
     Rate(RateArguments),
+    /// Move live split flows to the daemon of a peer, which goes on with them; none of them ends
+    Move(MoveArguments),
 }
 
 /// Which daemon is asked, and how it answers.
@@ -123,6 +126,20 @@ pub struct RateArguments {
     valid: Duration,
 }
 
+/// Arguments of `midhopd move`.
+#[derive(Debug, Args)]
+pub struct MoveArguments {
+    #[command(flatten)]
+    asking: Asking,
+    /// Which flows: `all`, or the keys of a rule's match: source=10.0.0.0/8, destination_port=443, …; all that are given
+    /// must match
+    #[arg(long = "flows", value_name = "KEY=VALUE", required = true)]
+    flows: Vec<String>,
+    /// The peer, which this host opens the tunnel to, and which accepts moves
+    #[arg(long, value_name = "PEER")]
+    to: String,
+}
+
 /// Arguments of `midhopd why`.
 #[derive(Debug, Args)]
 pub struct WhyArguments {
@@ -178,6 +195,7 @@ pub fn run(question: Question) -> Result<ExitCode, Failure> {
             }
             Question::Reload(asking) => reload(&asking).await,
             Question::Rate(arguments) => report_rate(&arguments).await,
+            Question::Move(arguments) => relocate(&arguments).await,
         }
     })
 }
@@ -251,12 +269,26 @@ async fn report_rate(arguments: &RateArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Exit code 1 where a flow that matched has not moved.
+async fn relocate(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
+    let MoveArguments { asking, flows, to } = arguments;
+    let matches = match &flows[..] {
+        [all] if all == "all" => Match::default(),
+        conditions => matching(conditions)?,
+    };
+    let query = MoveQuery { matches, to: to.clone() };
+    let outcome: MoveOutcome = Daemon::find(&asking.which)?.post_long("/move", &query).await?;
+    print(&outcome, asking.json, || tables::moved(to, &outcome))?;
+    let whole = outcome.moved == outcome.matching;
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
+}
+
 /// Parses conditions in the form of a rule's match.
 fn matching(conditions: &[String]) -> Result<Match, Failure> {
     let mut table = toml::Table::new();
     for condition in conditions {
         let (key, value) = condition.split_once('=').ok_or_else(|| {
-            Failure::usage(format!("--match {condition}: there is no value"))
+            Failure::usage(format!("{condition}: there is no value"))
                 .hint("write KEY=VALUE, such as destination_port=443")
         })?;
         // A number is one, everything else is text.
@@ -275,9 +307,7 @@ fn matching(conditions: &[String]) -> Result<Match, Failure> {
             "keys are source, destination, source_port, destination_port, interface, peer and dscp";
         // An address has its own hint, behind a line break.
         let (why, hint) = error.message().split_once('\n').unwrap_or((error.message(), KEYS));
-        Failure::usage("--match: the condition is not understood")
-            .because(one_line(&why))
-            .hint(hint)
+        Failure::usage("the condition is not understood").because(one_line(&why)).hint(hint)
     })
 }
 

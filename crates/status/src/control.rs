@@ -1,4 +1,4 @@
-//! The control socket: HTTP over a UNIX socket, for `midhopd status`, `flows`, `why`, `reload`, `rate` and for scripts.
+//! The control socket: HTTP over a UNIX socket, for `midhopd status`, `flows`, `why`, `reload`, `rate`, `move` and for scripts.
 //!
 //! | request | answer |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | `POST /why`, with a [`answer::WhyQuery`] | [`answer::Why`] |
 //! | `POST /reload` | [`answer::Reload`] |
 //! | `POST /rate`, with a [`answer::RateReport`] | [`answer::RateTaken`] |
+//! | `POST /move`, with a [`answer::MoveQuery`] | [`answer::MoveOutcome`] |
 //!
 //! All bodies are JSON. A physical quantity is a number with its unit at the end of its key. An error is a status of
 //! 400 or more and an [`answer::ErrorAnswer`]. Keys may be added; an existing key keeps its meaning within a version

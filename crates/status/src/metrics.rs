@@ -134,6 +134,11 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
+            ("moved_flows", "Live flows that moved to or from another machine, by where to", None),
+            labelled("where", &at.moved_flows_total),
+        )?;
+        family(
+            &mut encoder,
             ("assist", "What was done for assisted flows", None),
             labelled("what", &at.assist_total),
         )?;

@@ -79,6 +79,8 @@ pub struct Snapshot {
     pub upgrades_total: u64,
     /// Flows that the last of them left: how many go on (`adopted`), and how many were `lost`.
     pub orphaned_flows_total: BTreeMap<String, u64>,
+    /// Flows that have moved `away` to a peer and `here` from one, and those that were `lost` in between.
+    pub moved_flows_total: BTreeMap<String, u64>,
     /// Flows and connections that peers were denied, by why.
     pub peers_denied_total: BTreeMap<String, u64>,
     /// Flows that peers asked for in the name of clients that are not theirs.

@@ -25,6 +25,7 @@ pub mod payload;
 pub mod peer;
 pub mod quic;
 pub mod reassembly;
+pub mod relocation;
 pub mod resumption;
 pub mod send_pool;
 pub mod target;

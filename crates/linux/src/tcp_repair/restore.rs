@@ -76,25 +76,42 @@ fn on<T>(what: &'static str, result: io::Result<T>) -> Result<T, RestoreError> {
     result.map_err(|source| RestoreError::Kernel { what, source })
 }
 
-/// Creates a socket for [`restore`], in the calling thread's network namespace: in repair mode, transparent, bound to
-/// `local`, without blocking, with buffers as large as the snapshot's. What depends on the new place, such as a mark, is set
-/// on it before it is restored.
+/// Creates a socket for [`restore`], in the calling thread's network namespace, and [prepares](prepare_socket) it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn prepare(local: SocketAddr, buffers: &Buffers) -> io::Result<OwnedFd> {
+    let made = unprepared(local)?;
+    prepare_socket(&made, local, buffers)?;
+    Ok(made)
+}
+
+/// Creates a socket that can be [prepared](prepare_socket), in the calling thread's network namespace. Requires no
+/// privilege.
+///
+/// # Errors
+/// When there is no descriptor.
+pub fn unprepared(local: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(family, SockType::Stream, flags, SockProtocol::Tcp)?)
+}
+
+/// Makes a new socket one for [`restore`]: in repair mode, transparent, bound to `local`, with buffers as large as the
+/// snapshot's. What depends on the new place, such as a mark, is set on it before it is restored.
 ///
 /// The sizes come from another machine: the caller has bounded them.
 ///
 /// # Errors
 /// When the kernel refuses: this requires `CAP_NET_ADMIN`, and `CAP_NET_BIND_SERVICE` for a low port. A port on which others
 /// listen, or are connected, can be bound.
-pub fn prepare(local: SocketAddr, buffers: &Buffers) -> io::Result<OwnedFd> {
-    let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let made = socket(family, SockType::Stream, flags, SockProtocol::Tcp)?;
-    set_transparent(&made, local.is_ipv4())?;
+pub fn prepare_socket(socket: impl AsFd, local: SocketAddr, buffers: &Buffers) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set_transparent(socket, local.is_ipv4())?;
     // Not by `switch`: as the kernel has it, repair mode lets the address be bound whoever else has it.
-    sockopt::set_int(&made, libc::IPPROTO_TCP, libc::TCP_REPAIR, Mode::On.value())?;
-    bind(made.as_raw_fd(), &SockaddrStorage::from(local))?;
-    resize(made.as_fd(), buffers)?;
-    Ok(made)
+    sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, Mode::On.value())?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(local))?;
+    resize(socket, buffers)
 }
 
 /// Sets the buffers to these sizes, and leaves it to the kernel to resize those that are not locked. Root of a user

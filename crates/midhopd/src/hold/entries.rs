@@ -277,6 +277,11 @@ impl Entries {
         self.living.begin(ends)
     }
 
+    /// The life of a flow that comes from another machine. None: there is a flow between these ends.
+    pub fn begin_elsewhere(&self, ends: Ends) -> Option<Life> {
+        (!self.living.has(&ends)).then(|| self.living.begin(ends))
+    }
+
     /// Forgets a flow whose client was not accepted yet.
     pub fn forget(&self, ends: &Ends) {
         let mut state = self.state();

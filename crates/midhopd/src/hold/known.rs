@@ -76,6 +76,7 @@ impl Known {
             began: now_ns(),
             answered,
             stream: None,
+            leaves: false,
         })
     }
 }

@@ -77,7 +77,7 @@ impl Origins {
 }
 
 /// The key of a flow in the maps: each part is padded to whole words.
-fn key(ends: Ends) -> Vec<u8> {
+pub(super) fn key(ends: Ends) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     for end in [ends.client, ends.server] {
         match end.ip() {

@@ -6,6 +6,7 @@
 //! listens to the queue, SYNs pass: a daemon that died leaves a working network.
 
 use super::marks::Marks;
+use super::still;
 use crate::leg::REPEATS;
 use midhop_linux::nft::{self, Table};
 use midhop_pep::config::{OneOrMany, Plan};
@@ -184,6 +185,7 @@ pub fn transaction(
     let intercepts = !entrances.is_empty();
     if intercepts {
         BEGUN.iter().for_each(|begun| text.push_str(&begun.set()));
+        still::drop_packets(&mut text, plan.intercept.hooks.raw);
     }
     for name in [ARRIVED, DELIVERED, SENT, DEPARTED] {
         let _ = writeln!(text, "  counter {name} {{ }}");
@@ -547,7 +549,13 @@ fn again(zone: u16, marks: Marks) -> Vec<String> {
     rules
 }
 
-fn base_chain(text: &mut String, name: &str, hook: &str, priority: i32, rules: &[String]) {
+pub(super) fn base_chain(
+    text: &mut String,
+    name: &str,
+    hook: &str,
+    priority: i32,
+    rules: &[String],
+) {
     chain_at(text, name, "filter", hook, priority, rules);
 }
 

@@ -5,6 +5,7 @@ use crate::ends::Ends;
 use crate::intercept::marks::Marks;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// The most sockets that are made at a time.
 pub const BATCH: usize = 32;
@@ -121,6 +122,69 @@ pub enum Order {
     Settle,
     /// Requests the table's counts of handshakes.
     Handshakes,
+    /// Switches repair mode of a connection.
+    Repair(Repair),
+    /// Prepares a new socket for the state of a connection.
+    Prepare(PreparedSocket),
+    /// Has a restored connection go on.
+    GoOn {
+        /// Whether this end's FIN had been sent.
+        end_is_sent: bool,
+    },
+    /// Determines which packets of a flow are dropped.
+    Still(Pair, Stillness),
+}
+
+/// How repair mode is switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Repair {
+    /// On.
+    On,
+    /// Off, and the far end's window is probed.
+    Off,
+    /// Off.
+    OffWithoutProbe,
+}
+
+/// Which packets of a flow are dropped, on both sides of it. Dropping ends by itself after
+/// [`STILL_TIME`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stillness {
+    /// Those that arrive.
+    Arriving,
+    /// Those that arrive, and those that this host sends.
+    Both,
+    /// None.
+    None,
+}
+
+/// How long the packets of a flow are dropped at most: while it moves, and after it has moved away, until its route has
+/// changed.
+pub const STILL_TIME: Duration = Duration::from_secs(120);
+
+/// A socket for the state of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreparedSocket {
+    /// The address of this end.
+    pub local: SocketAddr,
+    /// The firewall mark of its packets.
+    pub mark: u32,
+    /// The receive buffer: its size in bytes as the kernel reports it, and whether it is locked.
+    pub receive: (u32, bool),
+    /// The send buffer likewise.
+    pub send: (u32, bool),
+}
+
+/// Unit: bytes. The largest buffer of such a socket.
+pub const PREPARED_BUFFER_MAX: u32 = 128 << 20;
+
+impl PreparedSocket {
+    /// Whether the data plane may have it: its mark is one of its own sockets', and its buffers are bounded.
+    pub fn is_allowed(&self, marks: Marks) -> bool {
+        let largest = self.receive.0.max(self.send.0);
+        marks.is_socket(self.mark) && largest <= PREPARED_BUFFER_MAX && self.local.port() > 0
+    }
 }
 
 /// Client and server of a flow.
@@ -224,6 +288,21 @@ mod tests {
         assert!(!Setting::Mark(marks.injected).is_allowed(marks));
         assert!(!Setting::Mark(marks.refused()).is_allowed(marks));
         assert!(!Setting::Mark(marks.client | marks.server).is_allowed(marks));
+    }
+
+    #[test]
+    fn buffers_and_marks_of_a_prepared_socket_are_bounded() {
+        let marks = Marks::new(0xff00_0000);
+        let local = "10.0.0.1:80".parse().expect("an address");
+        let buffer = (PREPARED_BUFFER_MAX, false);
+        let sound = PreparedSocket { local, mark: marks.client, receive: buffer, send: buffer };
+        assert!(sound.is_allowed(marks));
+        let beyond = (PREPARED_BUFFER_MAX + 1, true);
+        assert!(!PreparedSocket { receive: beyond, ..sound }.is_allowed(marks));
+        assert!(!PreparedSocket { send: beyond, ..sound }.is_allowed(marks));
+        assert!(!PreparedSocket { mark: marks.injected, ..sound }.is_allowed(marks));
+        let any = "10.0.0.1:0".parse().expect("an address");
+        assert!(!PreparedSocket { local: any, ..sound }.is_allowed(marks));
     }
 
     #[test]

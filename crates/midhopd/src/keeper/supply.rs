@@ -12,8 +12,10 @@ use crate::intercept::marks::Marks;
 use crate::intercept::origin::Origins;
 use crate::intercept::queue::QueueJudge;
 use crate::leg;
+use crate::relocation::privilege;
 use midhop_linux::nft::Table;
 use midhop_linux::sockopt;
+use midhop_linux::tcp_repair;
 use midhop_linux::tproxy::set_transparent;
 use midhop_pep::config::Intercept;
 use nix::libc;
@@ -217,15 +219,34 @@ impl Clerk {
             Order::Dismiss(pair) => return leg::dismiss(ends(*pair)).map(Done::Found),
             Order::Settle => {}
             Order::Handshakes => {
-                let table = match self.table.take() {
-                    Some(table) => table,
-                    None => intercept::open_table(&self.terms.instance)?,
-                };
-                let counted = intercept::handshakes(self.table.insert(table))?;
+                let counted = intercept::handshakes(self.table()?)?;
                 return Ok(Done::Handshakes(counted.numbers()));
+            }
+            Order::Repair(mode) => {
+                tcp_repair::switch(about.ok_or_else(short)?, privilege::mode(*mode))?;
+            }
+            Order::Prepare(prepared) => {
+                if !prepared.is_allowed(self.terms.marks) {
+                    return Err(io::Error::from_raw_os_error(libc::EPERM));
+                }
+                privilege::prepare_here(&about.ok_or_else(short)?, prepared)?;
+            }
+            Order::GoOn { end_is_sent } => {
+                tcp_repair::go_on(about.ok_or_else(short)?, *end_is_sent)?;
+            }
+            Order::Still(pair, stillness) => {
+                intercept::set_still(self.table()?, ends(*pair), *stillness)?;
             }
         }
         Ok(Done::Yes)
+    }
+
+    fn table(&mut self) -> io::Result<&Table> {
+        let table = match self.table.take() {
+            Some(table) => table,
+            None => intercept::open_table(&self.terms.instance)?,
+        };
+        Ok(self.table.insert(table))
     }
 
     fn tracker(&mut self) -> io::Result<&Tracker> {

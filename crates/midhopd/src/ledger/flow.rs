@@ -5,6 +5,7 @@ use crate::ends::{Ends, Side};
 use crate::leg::Sample;
 use crate::prefixes::PrefixBook;
 use midhop_pep::config::{Keepalive, LegPlan};
+use midhop_pep::policy::FlowKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,6 +101,17 @@ impl FlowBook {
     #[must_use]
     pub fn with_origin(self, origin: FlowOrigin) -> Self {
         Self { origin, ..self }
+    }
+
+    /// The flow as the policy's rules match it.
+    pub fn key(&self) -> FlowKey<'_> {
+        FlowKey {
+            source: self.ends.client,
+            destination: self.ends.server,
+            interface: self.origin.interface.as_deref(),
+            peer: self.client_leg.is_tunnel.then_some(&*self.client_leg.name),
+            dscp: self.origin.dscp,
+        }
     }
 
     /// The party on one side.

@@ -1,7 +1,11 @@
 //! Statistics of a connection that the daemon reads from the kernel.
 
+use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
 use std::os::fd::AsFd;
+
+/// `TCP_FIN_WAIT2` (`include/net/tcp_states.h`).
+const FIN_WAIT_2: u8 = 5;
 
 /// Some of `TCP_INFO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +43,12 @@ pub struct Sample {
 impl Sample {
     /// Queries the kernel; `None` where there is no answer.
     pub fn of(socket: impl AsFd) -> Option<Self> {
-        let info = TcpInfo::of(socket).ok()?;
+        let info = TcpInfo::of(&socket).ok()?;
+        // A connection that has moved here after its far end's FIN is over in a state in which others wait for one.
+        let closed = match info.state {
+            FIN_WAIT_2 => sockopt::is_read_side_shut(socket).unwrap_or(false),
+            _ => info.is_closed(),
+        };
         Some(Self {
             rtt_us: info.rtt_us,
             rtt_min_us: info.rtt_min_us,
@@ -54,7 +63,7 @@ impl Sample {
             window_limited_us: info.window_limited_us,
             window: info.cwnd_bytes(),
             in_flight: info.flight_bytes(),
-            closed: info.is_closed(),
+            closed,
         })
     }
 

@@ -450,6 +450,17 @@ impl<'a> Direction<'a> {
         desk.pipes.put(pipe);
     }
 
+    /// Stops here, with what waits, and whether its end was passed on. It can go on from that.
+    pub fn stop(self) -> (Stage, StartDirection) {
+        let piped = match self.waiting {
+            Waiting::Piped { pipe, bytes } => Some((pipe, bytes)),
+            // They are in the receive queue.
+            Waiting::Nothing | Waiting::Seen(_) => None,
+        };
+        let done = self.state.is_done();
+        (Stage { bytes: self.stage, share: self.share }, StartDirection { piped, done })
+    }
+
     /// Gives up what waits, if anything does.
     pub fn leave(&mut self, desk: &Desk) {
         if let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting) {

@@ -26,7 +26,11 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    fn open() -> io::Result<Self> {
+    /// Opens one that is as large as this user may have it.
+    ///
+    /// # Errors
+    /// When there are no descriptors.
+    pub fn open() -> io::Result<Self> {
         let (source, sink) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let mut capacity = 64 << 10;
         for bytes in [PIPE_BYTES, PIPE_BYTES_SMALL] {

@@ -3,9 +3,8 @@
 use super::Source;
 use super::flows::Context;
 use super::sources::Sources;
-use crate::ledger::{FlowBook, Ledger};
+use crate::ledger::Ledger;
 use midhop_pep::config::Match;
-use midhop_pep::policy::FlowKey;
 use midhop_status::snapshot::FlowSnapshot;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ impl Source {
         let sources = Sources::of(&plan, live.iter().map(Arc::as_ref));
         let (peers, legs) = (self.peers(&plan), self.legs(&plan));
         let context = Context { sources: &sources, peers: &peers, legs: &legs };
-        let mut matching: Vec<_> = live.iter().filter(|book| wanted.covers(&key(book))).collect();
+        let mut matching: Vec<_> = live.iter().filter(|book| wanted.covers(&book.key())).collect();
         let count = matching.len() as u64;
         matching.sort_by_cached_key(|book| Reverse(book.up.value() + book.down.value()));
         matching.truncate(limit);
@@ -33,16 +32,5 @@ impl Source {
             ledger.peers().get(peer).is_some_and(|book| !book.open.is_empty())
         };
         self.ledgers.iter().any(open)
-    }
-}
-
-/// A live flow as the policy's rules match it.
-fn key(book: &FlowBook) -> FlowKey<'_> {
-    FlowKey {
-        source: book.ends.client,
-        destination: book.ends.server,
-        interface: book.origin.interface.as_deref(),
-        peer: book.client_leg.is_tunnel.then_some(&*book.client_leg.name),
-        dscp: book.origin.dscp,
     }
 }

@@ -7,12 +7,16 @@ use super::inherited::Inherited;
 use super::register::{FlowEntry, Record, Region, cookie_of, name_of, now_ns};
 use crate::ends::{Ends, Side};
 use crate::flow::{carry, entered};
+use crate::keeper::order::{Repair, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::BoundedWindow;
 use crate::relay::Stages;
 use crate::relay::start::{Lost, after_death};
+use crate::relocation::halt::Halt;
+use crate::relocation::privilege;
 use crate::watch::BothLegs;
 use crate::worker::Worker;
+use midhop_linux::tcp_repair;
 use midhop_pep::config::{LegPlan, Plan};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::io;
@@ -20,6 +24,23 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::net::TcpStream;
+
+/// Has the sockets of a flow go on that the process before had frozen to move it away.
+fn thaw(worker: &Worker, record: &Record, sockets: [&OwnedFd; 2]) -> io::Result<()> {
+    let repair = if record.leaves { Repair::OffWithoutProbe } else { Repair::Off };
+    let mut is_still = record.leaves;
+    for socket in sockets {
+        if tcp_repair::is_on(socket)? {
+            is_still = true;
+            privilege::switch(socket, repair)?;
+        }
+    }
+    if is_still {
+        let instance = &worker.plan().intercept.instance;
+        privilege::still(instance, record.ends, Stillness::None)?;
+    }
+    Ok(())
+}
 
 /// Continues the flows of a worker's region.
 pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited: &Inherited) {
@@ -53,6 +74,8 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
 enum NotAdopted {
     #[error("its socket has been closed")]
     Closed,
+    #[error("it was moving to another machine, and may be there")]
+    Leaving,
     #[error("the configuration has no such leg any more")]
     NoLeg,
     #[error("the configuration has no such peer any more, or does not resume its flows")]
@@ -74,6 +97,11 @@ fn adopt(
     let socket = |side: Side| socket_of(&record, side, inherited);
     let (client, server) = (socket(Side::Client), socket(Side::Server));
     let (client, server) = client.zip(server).ok_or(NotAdopted::Closed)?;
+    thaw(worker, &record, [&client, &server])?;
+    if record.leaves {
+        // Dropping its sockets resets it.
+        return Err(NotAdopted::Leaving);
+    }
     let pipes = record.pipes.map(|pipe| {
         let (source, sink) = pipe?;
         inherited.take(source, is_pipe).zip(inherited.take(sink, is_pipe))
@@ -93,7 +121,8 @@ fn adopt(
     let start = crate::relay::start::Start { entry: Some(Rc::new(entry)), ..start };
     let windows = [(&client, client_leg), (&server, server_leg)]
         .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
-    carry(worker, BothLegs { client, server, windows }, book, stages, start, (ticket, Some(life)));
+    let legs = BothLegs { client, server, windows, halt: Halt::default() };
+    carry(worker, legs, book, stages, start, (ticket, Some(life)));
     Ok(())
 }
 
@@ -142,7 +171,7 @@ fn try_begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) -> Resul
     let stages = Stages::of(client_leg, server_leg, &worker.desk);
     let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
     let ticket = worker.admission.enter_from(ends.client.ip());
-    let legs = BothLegs { client, server, windows };
+    let legs = BothLegs { client, server, windows, halt: Halt::default() };
     let start = entered(worker, &legs, &book, [0, 0]);
     carry(worker, legs, book, stages, start, (ticket, Some(life)));
     Ok(())
@@ -187,5 +216,6 @@ pub fn enter(
         began: now_ns(),
         answered: 0,
         stream: None,
+        leaves: false,
     }))
 }

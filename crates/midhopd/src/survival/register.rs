@@ -74,7 +74,8 @@ mod front {
 /// The words of a place.
 mod at {
     /// 0: there is none; 1: a flow between two sockets; 2: [one](super::StreamRecord) between a socket and a tunnel, since
-    /// format 3.
+    /// format 3; 3: one between two sockets that may have moved to another machine: a program that does not know this
+    /// finds no flow, and its sockets are closed, which sends nothing.
     pub const LIVE: usize = 0;
     pub const SOCKETS: usize = 1;
     pub const PIPES: [usize; 2] = [2, 3];
@@ -121,7 +122,12 @@ pub struct Record {
     pub answered: u8,
     /// How it is resumed, if one side of it is a tunnel. That side has no socket and no pipe.
     pub stream: Option<StreamRecord>,
+    /// Whether it may have moved to another machine: it must not go on here.
+    pub leaves: bool,
 }
+
+/// What the first word of a place is whose flow may have moved to another machine.
+const LEAVING: u64 = 3;
 
 /// The value for a socket that does not exist yet.
 pub const NO_SOCKET: RawFd = -1;
@@ -409,6 +415,11 @@ impl FlowEntry {
         words[at::PIPES[from as usize]].store(pair_or_none(pipe), Release);
     }
 
+    /// Notes that a flow between two sockets may be at another machine from now on, or that it is not.
+    pub fn note_leaving(&self, leaves: bool) {
+        self.words()[at::LIVE].store(if leaves { LEAVING } else { 1 }, Release);
+    }
+
     fn words(&self) -> &[AtomicU64] {
         self.region.register.place(self.region.number, self.place)
     }
@@ -467,16 +478,18 @@ fn write(words: &[AtomicU64], record: &Record) {
     put(at::DSCP, record.dscp.into());
     put(at::BEGAN, record.began);
     put(at::ANSWERED, record.answered.into());
-    let kind = record.stream.as_ref().map_or(1, |stream| stream.write(record, words));
+    let split = if record.leaves { LEAVING } else { 1 };
+    let kind = record.stream.as_ref().map_or(split, |stream| stream.write(record, words));
     words[at::LIVE].store(kind, Release);
 }
 
 /// The flow of a place. None if there is none, or its words are not valid.
 fn read(words: &[AtomicU64]) -> Option<Record> {
     let get = |at: usize| words[at].load(Relaxed);
-    let is_stream = match get(at::LIVE) {
-        1 => false,
-        streams::LIVE => true,
+    let (is_stream, leaves) = match get(at::LIVE) {
+        1 => (false, false),
+        streams::LIVE => (true, false),
+        LEAVING => (false, true),
         _ => return None,
     };
     let sockets = both(get(at::SOCKETS));
@@ -509,6 +522,7 @@ fn read(words: &[AtomicU64]) -> Option<Record> {
         began: get(at::BEGAN),
         answered: u8::try_from(get(at::ANSWERED)).ok()?,
         stream,
+        leaves,
     })
 }
 
@@ -547,6 +561,7 @@ mod tests {
             began: 12_345,
             answered: 8,
             stream: None,
+            leaves: false,
         }
     }
 
@@ -563,9 +578,10 @@ mod tests {
         drop(second);
         first.note_pipe(Side::Client, Some((70, 71)));
         first.note_pipe(Side::Server, None);
+        first.note_leaving(true);
         // The process dies: nothing is dropped.
         std::mem::forget((first, entries.collect::<Vec<_>>(), region));
-        let noted = Record { pipes: [Some((70, 71)), None], ..record(10) };
+        let noted = Record { pipes: [Some((70, 71)), None], leaves: true, ..record(10) };
         let (region, left) = Region::of(&register, 1);
         let found: Vec<_> = left.iter().map(|(_, record)| record.clone()).collect();
         assert_eq!(found, [noted, record(30)]);

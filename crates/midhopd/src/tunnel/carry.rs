@@ -165,6 +165,7 @@ fn note(
         began: now_ns(),
         answered: 0,
         stream: None,
+        leaves: false,
     };
     (record.sockets[own], record.cookies[own]) = (tcp.as_raw_fd(), cookie);
     record.legs[own] = name_of(&book.party(side).name);

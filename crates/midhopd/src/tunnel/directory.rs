@@ -7,6 +7,7 @@ use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
 use crate::ledger::Party;
+use crate::relocation::order::MoveOrder;
 use bytes::Bytes;
 use midhop_lookup::PendingLookups;
 use midhop_pep::config::PeerPlan;
@@ -15,7 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// Shared by all threads.
 #[derive(Debug, Default)]
@@ -45,6 +46,25 @@ pub struct Tunnels {
     pub lasting: Arc<lasting::LastingFlows>,
     /// Flows that leave from here for peers.
     pub opened: opened::Opened,
+    /// A place for a peer that moves flows here.
+    pub relocations: RelocationPlace,
+}
+
+/// A place for one peer at a time that moves flows here.
+#[derive(Debug, Clone)]
+pub struct RelocationPlace(Arc<Semaphore>);
+
+impl Default for RelocationPlace {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl RelocationPlace {
+    /// Takes the place until the returned value is dropped.
+    pub fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
 }
 
 #[derive(Debug)]
@@ -71,6 +91,8 @@ pub(super) enum TunnelOrder {
     Live(Box<Packed>),
     /// A client has requested the proxy, and both of its sides are open.
     Carry(Box<RequestedFlow>),
+    /// Flows are to move to the peer.
+    Move(Box<MoveOrder>),
 }
 
 /// How far a flow is opened for another thread.
@@ -186,6 +208,17 @@ impl Tunnels {
         let orders = self.orders(&asked.peer);
         let order = TunnelOrder::Carry(Box::new(asked));
         orders.ok_or_else(ended)?.send(order).map_err(|_| ended())
+    }
+
+    /// Has flows moved to the peer of a tunnel.
+    ///
+    /// # Errors
+    /// The order itself, if this daemon opens no tunnel to that peer.
+    pub fn relocate(&self, order: Box<MoveOrder>) -> Result<(), Box<MoveOrder>> {
+        let Some(orders) = self.orders(&order.peer) else { return Err(order) };
+        // If the data plane has ended, so has who asked.
+        let _ = orders.send(TunnelOrder::Move(order));
+        Ok(())
     }
 
     fn orders(&self, peer: &str) -> Option<UnboundedSender<TunnelOrder>> {

@@ -26,6 +26,7 @@ use crate::{
     happy_eyeballs::{self, race},
     ledger::{FlowBook, FlowOrigin, Party},
     leg::{self, Departure},
+    relocation::host,
     targets::{self, Targets},
     worker::Worker,
 };
@@ -41,6 +42,7 @@ use midhop_tunnel::{
     http3::Code,
     payload::Payload,
     quic::Opening,
+    relocation,
     resumption::{self, FlowId, Resumption},
     target::Target,
 };
@@ -209,6 +211,9 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
             return;
         }
     };
+    if relocation::is_requested(&fields) {
+        return host::serve(worker, peer, stream).await;
+    }
     let resumption = Resumption::decode(&fields);
     if let Ok(Some(Resumption::Requested { id, received })) = resumption {
         // A flow that is resumed is open already, and has its place.

@@ -15,6 +15,7 @@ use midhop_tunnel::control::Pace;
 use midhop_tunnel::http3::{Code, Settings};
 use midhop_tunnel::payload::Payload;
 use midhop_tunnel::quic::{ConnectionError, StreamId};
+use midhop_tunnel::relocation;
 use midhop_tunnel::resumption::Resumption;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -138,6 +139,19 @@ impl QuicSession {
         let mut fields = request.fields(form);
         fields.extend(again.fields());
         stream.output.send_fields(&fields).await?;
+        Ok(stream)
+    }
+
+    /// Opens a stream by which flows move to the peer. The response arrives on it.
+    ///
+    /// # Errors
+    /// When the tunnel is gone, or the peer serves no such requests.
+    pub async fn ask_to_relocate(&self, class: &ClassPlan) -> Result<Stream, StreamError> {
+        if !self.settings().await.extended_connect {
+            return Err(StreamError::Unable);
+        }
+        let mut stream = self.open(Payload::Raw, class).await?;
+        stream.output.send_fields(&relocation::request(&self.authority)).await?;
         Ok(stream)
     }
 

@@ -6,6 +6,8 @@ use crate::assist::{AssistDoor, assist};
 use crate::handover::{self, HandedFlow};
 use crate::hold::hold;
 use crate::intercept::Queue;
+use crate::relocation::mover;
+use crate::relocation::order::HaltRequests;
 use crate::survival::adopt::{adopt_all, serve_accepted};
 use crate::survival::holder::Succession;
 use crate::survival::register::Region;
@@ -68,6 +70,9 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
         if worker.number() == 0 {
             health.keep("asking modems", tunnel::modem::ask(worker.clone()));
         }
+        if let Some(halts) = doors.halts {
+            health.keep("having flows stand still", mover::halt(worker.clone(), halts));
+        }
         if let Some(handed) = doors.handed {
             health.keep("taking flows over", handover::receive(worker.clone(), handed));
         }
@@ -93,6 +98,8 @@ pub struct Doors {
     pub waiting: Option<Sender<Infallible>>,
     /// Receives flows that clients requested.
     pub handed: Option<UnboundedReceiver<HandedFlow>>,
+    /// Where flows are asked to stand still, to move.
+    pub halts: Option<UnboundedReceiver<HaltRequests>>,
     /// What a killed data plane has left, and the register for flows.
     pub succession: Option<Succession>,
     /// Turns true when new flows can be delivered.

@@ -69,6 +69,8 @@ mod port_reuse;
 mod prometheus;
 mod reference;
 mod rejects;
+mod relocation;
+mod relocation_hostile;
 mod resets;
 mod routers;
 mod scale;

@@ -39,6 +39,7 @@ fn the_schemas_are_those_of_the_types() {
         ("top", schema_for!(Rates)),
         ("reload", schema_for!(answer::Reload)),
         ("rate", schema_for!(answer::RateTaken)),
+        ("move", schema_for!(answer::MoveOutcome)),
         ("page", written::<admin::Status>()),
         ("history", written::<HistoryView>()),
     ] {

@@ -95,6 +95,19 @@ impl Default for Tunnel {
     }
 }
 
+/// Whether a peer may move its live flows here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Moves {
+    /// None of them.
+    #[default]
+    Refuse,
+    /// Those that this host's own rules would split. The peer then chooses the state of connections that this host has with
+    /// any client and any server.
+    Accept,
+}
+
 /// A proxy at the other end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -165,6 +178,8 @@ pub struct Peer {
     pub resume: Duration,
     /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
+    /// Whether the peer may move its live flows to this host.
+    pub moves: Moves,
 }
 
 impl Default for Peer {
@@ -193,6 +208,7 @@ impl Default for Peer {
             patience: Duration::from_s(3),
             resume: RESUME,
             fallback: Fallback::default(),
+            moves: Moves::default(),
         }
     }
 }
@@ -321,6 +337,8 @@ pub struct PeerPlan {
     pub resume: Duration,
     /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
+    /// Whether the peer may move its live flows to this host.
+    pub moves: Moves,
     /// Congestion control of the fallback, by the kernel's name; none: the kernel's default. Found at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_congestion: Option<String>,
@@ -542,6 +560,7 @@ fn resolve_peer(
         patience: peer.patience,
         resume: peer.resume,
         fallback: peer.fallback,
+        moves: peer.moves,
         kernel_congestion: None,
         written: peer.clone(),
     })

@@ -231,8 +231,10 @@ fn sockets() -> Vec<Vec<Condition>> {
 }
 
 /// Queues of sockets, non-blocking, whether it is a terminal, and interfaces' names and numbers.
-fn ioctls() -> [u64; 6] {
-    [FIONREAD, TIOCOUTQ, FIONBIO, TCGETS, 0x8910, 0x8933]
+fn ioctls() -> [u64; 7] {
+    /// What has never been sent (`include/uapi/linux/sockios.h`).
+    const SIOCOUTQNSD: u64 = 0x894b;
+    [FIONREAD, TIOCOUTQ, SIOCOUTQNSD, FIONBIO, TCGETS, 0x8910, 0x8933]
 }
 
 /// The condition on an argument.

@@ -20,6 +20,8 @@ use tokio::time;
 
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same for what it does meanwhile.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running daemon, by its control socket.
 #[derive(Debug)]
@@ -84,6 +86,21 @@ impl Daemon {
         let query =
             query.map_err(|error| Failure::run("the request cannot be written").because(error))?;
         let (status, body) = self.exchange(Method::POST, path, query.into()).await?;
+        self.understood(status, &body)
+    }
+
+    /// The same for what takes the daemon some time.
+    pub(super) async fn post_long<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let query = serde_json::to_vec(query);
+        let query =
+            query.map_err(|error| Failure::run("the request cannot be written").because(error))?;
+        let exchange = self.talk(Method::POST, path, query.into());
+        let silent = |_| Failure::run(format!("{} does not answer", self.0.display()));
+        let (status, body) = time::timeout(LONG_PATIENCE, exchange).await.map_err(silent)??;
         self.understood(status, &body)
     }
 

@@ -3,7 +3,7 @@
 use super::figures::{age, bytes, percent, rate, time};
 use super::outcome;
 use crate::control::answer::{
-    DaemonStatus, Flows, LegStatus, LiveFlow, PeerFailure, PeerStatus, Why, WhyQuery,
+    DaemonStatus, Flows, LegStatus, LiveFlow, MoveOutcome, PeerFailure, PeerStatus, Why, WhyQuery,
 };
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use std::collections::BTreeMap;
@@ -48,6 +48,11 @@ pub(super) fn status(status: &DaemonStatus) -> String {
         let killed = status.data_planes_killed_total.to_string();
         let flows = listed(&status.orphaned_flows_total).unwrap_or_else(|| "none".to_owned());
         lines.add_row(["data planes killed", &format!("{killed}; flows of the last: {flows}")]);
+    }
+    if status.moved_flows_total.values().any(|count| *count > 0)
+        && let Some(counts) = listed(&status.moved_flows_total)
+    {
+        lines.add_row(["moved", &counts]);
     }
     if status.upgrades_total > 0 {
         lines.add_row(["upgrades", &status.upgrades_total.to_string()]);
@@ -247,6 +252,19 @@ pub(super) fn flows(flows: &Flows) -> String {
     let hidden = flows.matching.saturating_sub(flows.flows.len() as u64);
     if hidden > 0 {
         let _ = writeln!(text, "and {hidden} more: --limit 0 lists all");
+    }
+    text
+}
+
+/// What has become of flows that were to move.
+pub(super) fn moved(peer: &str, outcome: &MoveOutcome) -> String {
+    let MoveOutcome { matching, moved, lost, stayed, .. } = outcome;
+    let mut text = format!("{moved} of {matching} flows have moved to {peer}.\n");
+    if let Some(reasons) = listed(stayed) {
+        let _ = writeln!(text, "Flows that stay, by reason: {reasons}.");
+    }
+    if *lost > 0 {
+        let _ = writeln!(text, "{lost} were reset: it was not known whether they had moved.");
     }
     text
 }

@@ -60,6 +60,9 @@ pub struct DaemonStatus {
     pub upgrades_total: u64,
     /// Flows that the last of them left: how many go on (`adopted`), and how many were `lost`.
     pub orphaned_flows_total: BTreeMap<String, u64>,
+    /// Flows that have moved `away` to a peer and `here` from one, and those that were `lost` in between.
+    #[serde(default)]
+    pub moved_flows_total: BTreeMap<String, u64>,
     /// Flows whose far side did not accept, by reason.
     pub refused_total: BTreeMap<String, u64>,
     /// Flows that have ended, by how.
@@ -422,6 +425,37 @@ pub struct RateTaken {
     pub format: u32,
     /// The report.
     pub report: RateReport,
+}
+
+/// Which flows are to move, and to which peer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MoveQuery {
+    /// As in a rule; empty: all.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// The peer.
+    pub to: String,
+}
+
+/// What has become of flows that were to move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MoveOutcome {
+    /// The version of this format.
+    pub format: u32,
+    /// Split flows that matched.
+    pub matching: u64,
+    /// Those that go on at the peer.
+    pub moved: u64,
+    /// Those that were reset: nobody knew whether they had moved.
+    pub lost: u64,
+    /// Those that go on here, by reason: `ended` or about to; `busy`, it did not stand still in time; `addresses`, they are
+    /// this host's or translated; `queues`, too much is in them; `kernel`; `time`, it was over; `peer-silent`; and what the
+    /// peer found: `peer-policy`, its rules do not split it; `peer-route`, it does not pass there; `peer-full`;
+    /// `peer-kernel`; `peer-malformed`; `peer-discarded`.
+    pub stayed: BTreeMap<String, u64>,
 }
 
 /// An error.

@@ -1,18 +1,18 @@
 //! Answers of a daemon whose configuration accepts no flows.
 
 use super::answer::{
-    DaemonStatus, ErrorAnswer, FlowOutcome, Flows, FlowsQuery, RateReport, Step, VERSION, Why,
-    WhyQuery,
+    DaemonStatus, ErrorAnswer, FlowOutcome, Flows, FlowsQuery, MoveQuery, RateReport, Step,
+    VERSION, Why, WhyQuery,
 };
 use super::render;
-use super::serve::{Answers, ReloadRequest};
+use super::serve::{Answers, MoveAnswer, ReloadRequest};
 use crate::reloads::Reloads;
 use crate::snapshot::Snapshot;
 use midhop_pep::config::Plan;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Why flows bypass the daemon.
 const NOTHING: &str = "nothing is configured: set `interfaces` in [intercept], an explicit listener or `tunnel.listen`, \
@@ -69,6 +69,12 @@ impl Answers for IdleAnswers {
 
     fn take_rate(&self, _report: &RateReport) -> Result<(), ErrorAnswer> {
         Err(ErrorAnswer { error: NOTHING.to_owned(), hint: None })
+    }
+
+    fn relocate(&self, _query: MoveQuery) -> MoveAnswer {
+        let (outcome, answer) = oneshot::channel();
+        let _ = outcome.send(Err(ErrorAnswer { error: NOTHING.to_owned(), hint: None }));
+        answer
     }
 
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest> {

@@ -49,6 +49,7 @@ pub(super) fn status(snapshot: Snapshot, plan: &Plan) -> DaemonStatus {
         data_planes_killed_total: snapshot.data_planes_killed_total,
         upgrades_total: snapshot.upgrades_total,
         orphaned_flows_total: snapshot.orphaned_flows_total,
+        moved_flows_total: snapshot.moved_flows_total,
         refused_total: snapshot.refused_total,
         ended_total: snapshot.ended_total,
         up_bytes_total: snapshot.up_total.get(),

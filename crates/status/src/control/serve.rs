@@ -1,8 +1,8 @@
 //! Serves the control socket.
 
 use super::answer::{
-    DaemonStatus, ErrorAnswer, Flows, FlowsQuery, RateReport, RateTaken, Reload, VERSION, Why,
-    WhyQuery,
+    DaemonStatus, ErrorAnswer, Flows, FlowsQuery, MoveOutcome, MoveQuery, RateReport, RateTaken,
+    Reload, VERSION, Why, WhyQuery,
 };
 use super::render;
 use crate::health::Health;
@@ -46,6 +46,9 @@ const VALID_S: RangeInclusive<f64> = 1.0..=86_400.0;
 /// A request to read the configuration again: the channel for its result.
 pub type ReloadRequest = oneshot::Sender<Reload>;
 
+/// Receives what has become of flows that were to move.
+pub type MoveAnswer = oneshot::Receiver<Result<MoveOutcome, ErrorAnswer>>;
+
 /// Returns the present state of the data plane.
 pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
@@ -71,6 +74,9 @@ pub trait Explain: Send + Sync {
 
     /// Makes the tunnel to a peer use `rate` for `valid`.
     fn report_rate(&self, peer: &str, rate: Rate, valid: Duration);
+
+    /// Moves live flows to a peer.
+    fn relocate(&self, query: MoveQuery) -> MoveAnswer;
 }
 
 /// What a daemon answers.
@@ -92,6 +98,9 @@ pub trait Answers: Send + Sync {
     /// # Errors
     /// When there is no such peer, or its tunnel uses no rate.
     fn take_rate(&self, report: &RateReport) -> Result<(), ErrorAnswer>;
+
+    /// Moves live flows to a peer.
+    fn relocate(&self, query: MoveQuery) -> MoveAnswer;
 
     /// The channel for requests to reload.
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest>;
@@ -215,12 +224,16 @@ async fn respond(request: Request<Incoming>, answers: &dyn Answers) -> Response<
             Ok(taken) => json(StatusCode::OK, &taken),
             Err(refusal) => json(StatusCode::BAD_REQUEST, &refusal),
         },
-        (_, "/status" | "/flows" | "/why" | "/reload" | "/rate") => {
-            let hint = "GET /status; POST /flows, /why, /reload and /rate";
+        (&Method::POST, "/move") => match relocate(body, answers).await {
+            Ok(outcome) => json(StatusCode::OK, &outcome),
+            Err(refusal) => json(StatusCode::CONFLICT, &refusal),
+        },
+        (_, "/status" | "/flows" | "/why" | "/reload" | "/rate" | "/move") => {
+            let hint = "GET /status; POST /flows, /why, /reload, /rate and /move";
             json(StatusCode::METHOD_NOT_ALLOWED, &refusal("the method does not fit", Some(hint)))
         }
         _ => {
-            let hint = "there are /status, /flows, /why, /reload and /rate";
+            let hint = "there are /status, /flows, /why, /reload, /rate and /move";
             json(StatusCode::NOT_FOUND, &refusal("there is nothing of this name", Some(hint)))
         }
     }
@@ -276,9 +289,19 @@ impl Answers for ControlSources {
         Ok(())
     }
 
+    fn relocate(&self, query: MoveQuery) -> MoveAnswer {
+        self.explainer.relocate(query)
+    }
+
     fn reloads(&self) -> &mpsc::Sender<ReloadRequest> {
         &self.reloads
     }
+}
+
+async fn relocate(body: Incoming, answers: &dyn Answers) -> Result<MoveOutcome, ErrorAnswer> {
+    let query = read::<MoveQuery>(body).await?;
+    let answer = answers.relocate(query).await;
+    answer.unwrap_or_else(|_| Err(refusal("the daemon is ending", None)))
 }
 
 async fn rate(body: Incoming, answers: &dyn Answers) -> Result<RateTaken, ErrorAnswer> {

@@ -51,6 +51,7 @@ fn full() -> String {
         refused_total: once.clone(),
         assist_total: once.clone(),
         orphaned_flows_total: once.clone(),
+        moved_flows_total: once.clone(),
         peers_denied_total: once.clone(),
         handshakes_refused_total: once.clone(),
         resumptions_total: once.clone(),

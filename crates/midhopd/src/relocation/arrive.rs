@@ -1,0 +1,294 @@
+//! The new place of a flow that moves: judges and restores it, and has it go on.
+
+use super::halt::Halt;
+use super::privilege;
+use crate::admission::Ticket;
+use crate::ends::Ends;
+use crate::flow::{carry, entered};
+use crate::hold::living::Life;
+use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Stillness};
+use crate::ledger::{FlowBook, FlowOrigin};
+use crate::leg::{self, BoundedWindow};
+use crate::relay::Stages;
+use crate::relay::start::{Start, ahead};
+use crate::watch::BothLegs;
+use crate::worker::Worker;
+use midhop_linux::sockopt;
+use midhop_linux::tcp_repair::{LocalEnd, TcpSnapshot, Unsent, restore};
+use midhop_pep::config::{Action, LegPlan};
+use midhop_pep::policy::FlowKey;
+use midhop_tunnel::relocation::{Arrival, FLOW_BYTES_MAX, FlowOffer, Readiness};
+use nix::libc;
+use socket2::{SockRef, Socket};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+
+/// Unit: bytes. What a buffer needs beside what is in its queue, which takes up to three times its length there: what had
+/// not been sent has to fit as well.
+const BUFFER_LEAST: u32 = 256 << 10;
+const PER_BYTE: u32 = 3;
+
+/// A flow that is restored, and does not run. Dropping it closes its sockets, which sends nothing.
+#[derive(Debug)]
+pub struct RestoredFlow {
+    worker: Rc<Worker>,
+    sockets: [OwnedFd; 2],
+    unsent: [Unsent; 2],
+    legs: [LegPlan; 2],
+    origin: FlowOrigin,
+    ticket: Ticket,
+    life: Life,
+    // Dropped last: with the sockets there is nobody who answers a stray packet.
+    still: StillFlow,
+}
+
+/// Its packets are dropped until this is.
+#[derive(Debug)]
+struct StillFlow {
+    instance: String,
+    ends: Ends,
+}
+
+impl StillFlow {
+    fn begin(instance: &str, ends: Ends) -> io::Result<Self> {
+        let this = Self { instance: instance.to_owned(), ends };
+        privilege::still(instance, ends, Stillness::Both)?;
+        Ok(this)
+    }
+}
+
+impl Drop for StillFlow {
+    fn drop(&mut self) {
+        if let Err(error) = privilege::still(&self.instance, self.ends, Stillness::None) {
+            tracing::warn!(ends = ?self.ends, %error, "packets of a flow are dropped for a while");
+        }
+    }
+}
+
+/// Judges a flow that is offered, and restores its connections.
+///
+/// # Errors
+/// Why it cannot go on here. Then there is nothing left of it.
+pub fn restore_flow(worker: &Rc<Worker>, offer: &FlowOffer) -> Result<RestoredFlow, Readiness> {
+    let decode = |bytes: &[u8]| {
+        TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
+            tracing::debug!(%error, "a flow that is offered is none");
+            Readiness::Malformed
+        })
+    };
+    let [client, server] = &offer.connections;
+    let states = [decode(client)?, decode(server)?];
+    let ends = ends_of(&states).ok_or(Readiness::Malformed)?;
+    let (legs, origin) = judge(worker, ends, offer.dscp)?;
+    let ticket = worker.admission.try_enter_from(ends.client.ip()).map_err(|_| Readiness::Full)?;
+    // Before anything is done to packets between these ends.
+    let life = worker.hold.entries.begin_elsewhere(ends).ok_or(Readiness::Kernel)?;
+    let refused = |what: &'static str| {
+        move |error: io::Error| {
+            tracing::debug!(?ends, what, %error, "a flow does not move here");
+            Readiness::Kernel
+        }
+    };
+    let instance = &worker.plan().intercept.instance;
+    let still = StillFlow::begin(instance, ends).map_err(refused("packets"))?;
+    // Routing rules by arrival see it as they would see a flow that had begun here.
+    let came_by = |name: &String| Some(&**name) == origin.interface.as_deref();
+    let index = worker.plan().intercept.interfaces.iter().position(came_by);
+    let marks = [worker.hold.marks.client, worker.hold.marks.departing(0, index)];
+    let [client, server] = states;
+    let one =
+        |state, at: usize| restore_one(state, marks[at], &legs[at]).map_err(refused("connection"));
+    let (client, client_unsent) = one(client, 0)?;
+    let (server, server_unsent) = one(server, 1)?;
+    Ok(RestoredFlow {
+        worker: worker.clone(),
+        sockets: [client, server],
+        unsent: [client_unsent, server_unsent],
+        legs,
+        origin,
+        ticket,
+        life,
+        still,
+    })
+}
+
+/// The ends of a flow whose connections are these. None: they are not those of one flow that can be at another place.
+fn ends_of([client, server]: &[TcpSnapshot; 2]) -> Option<Ends> {
+    let ends = Ends { client: client.remote, server: server.remote };
+    let is_mirrored = (client.local, server.local) == (ends.server, ends.client);
+    // An end is passed on once nothing of its stream waits.
+    let passes = |from: &TcpSnapshot, to: &TcpSnapshot| {
+        to.local_end == LocalEnd::Open || (from.remote_ended && from.receive.unread.is_empty())
+    };
+    (is_mirrored && passes(client, server) && passes(server, client)).then_some(ends)
+}
+
+/// Whether this daemon would split such a flow, and how it would.
+fn judge(worker: &Worker, ends: Ends, dscp: u8) -> Result<([LegPlan; 2], FlowOrigin), Readiness> {
+    let plan = worker.plan();
+    let towards = |end: std::net::SocketAddr| worker.routes().towards(end.ip());
+    let arrival = towards(ends.client).ok_or(Readiness::Route)?;
+    let departure = towards(ends.server).ok_or(Readiness::Route)?;
+    if !plan.intercept.interfaces.iter().any(|name| **name == *arrival) {
+        return Err(Readiness::Route);
+    }
+    for end in [ends.client, ends.server] {
+        if worker.routes().is_own(end.ip()).unwrap_or(true) {
+            return Err(Readiness::Route);
+        }
+    }
+    let decision = plan.policy.decide(&FlowKey {
+        source: ends.client,
+        destination: ends.server,
+        interface: Some(&arrival),
+        peer: None,
+        dscp,
+    });
+    let is_endpoint = plan.policy.is_endpoint(ends.server);
+    if decision.action != Action::Split || plan.route(&decision).is_some() || is_endpoint {
+        return Err(Readiness::Policy);
+    }
+    let client = plan.leg(&decision, ends.client.ip(), Some(&arrival)).clone();
+    let server = plan.leg(&decision, ends.server.ip(), Some(&departure)).clone();
+    let interface = Some((&*arrival).into());
+    Ok(([client, server], FlowOrigin { rule: decision.rule, interface, dscp }))
+}
+
+/// Makes a socket of a state, with the settings of its leg here.
+fn restore_one(mut state: TcpSnapshot, mark: u32, leg: &LegPlan) -> io::Result<(OwnedFd, Unsent)> {
+    let buffer = |bytes: u32, queued: usize| {
+        let queued = u32::try_from(queued).unwrap_or(u32::MAX);
+        let needed = queued.saturating_mul(PER_BYTE).saturating_add(BUFFER_LEAST);
+        bytes.max(needed).min(PREPARED_BUFFER_MAX)
+    };
+    let (buffers, send) = (state.buffers, &state.send);
+    let prepared = PreparedSocket {
+        local: state.local,
+        mark,
+        receive: (
+            buffer(buffers.receive.bytes, state.receive.unread.len()),
+            buffers.receive.locked,
+        ),
+        send: (
+            buffer(buffers.send.bytes, send.sent.len() + send.unsent.len()),
+            buffers.send.locked,
+        ),
+    };
+    let socket = Socket::from(privilege::prepare(&prepared)?);
+    leg::settle(&socket, leg)?;
+    follow_leg(&mut state, &socket, leg)?;
+    let unsent = restore(&socket, &state).map_err(io::Error::other)?;
+    Ok((socket.into(), unsent))
+}
+
+/// What is policy is this place's.
+fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Result<()> {
+    let options = &mut state.options;
+    if leg.congestion.is_some() {
+        let name = SockRef::from(socket).tcp_congestion()?;
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        options.congestion_control = String::from_utf8_lossy(name).into_owned();
+    }
+    let number = |name| {
+        let value = sockopt::read_int(socket, libc::IPPROTO_TCP, name)?;
+        Ok::<_, io::Error>(u32::try_from(value).unwrap_or(0))
+    };
+    options.unsent_low_water = number(libc::TCP_NOTSENT_LOWAT)?;
+    options.user_timeout_ms = number(libc::TCP_USER_TIMEOUT)?;
+    options.pacing_rate_max = match leg.pacing {
+        Some(rate) => rate.bits_per_s() / 8,
+        None => u64::MAX,
+    };
+    Ok(())
+}
+
+impl RestoredFlow {
+    /// It goes on here, in a task of its own.
+    pub fn go_on(self) -> Arrival {
+        let Self { worker, sockets, unsent, legs, origin, ticket, life, still } = self;
+        let ends = still.ends;
+        drop(still);
+        let [client, server] = &sockets;
+        let lost = |error: &io::Error, arrival| {
+            tracing::warn!(?ends, %error, "a flow does not go on here");
+            arrival
+        };
+        if let Err(error) = privilege::go_on(client, unsent[0].is_end_sent()) {
+            // Closing it sends nothing if it is still in repair mode.
+            let arrival = match midhop_linux::tcp_repair::is_on(client) {
+                Ok(true) => Arrival::Discarded,
+                _ => Arrival::Lost,
+            };
+            return lost(&error, arrival);
+        }
+        if let Err(error) = privilege::go_on(server, unsent[1].is_end_sent()) {
+            // So that it is reset, too.
+            let _ = privilege::switch(server, crate::keeper::order::Repair::OffWithoutProbe);
+            return lost(&error, Arrival::Lost);
+        }
+        let [client, server] = sockets.map(|socket| TcpStream::from_std(socket.into()));
+        let (client, server) = match (client, server) {
+            (Ok(client), Ok(server)) => (client, server),
+            (Err(error), _) | (_, Err(error)) => return lost(&error, Arrival::Lost),
+        };
+        worker.ledger.moved_here.add(1);
+        let windows = [(&client, &legs[0]), (&server, &legs[1])]
+            .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
+        let both = BothLegs { client, server, windows, halt: Halt::default() };
+        spawn_local(relay(worker, ends, both, unsent, legs, origin, (ticket, life)));
+        Arrival::GoesOn
+    }
+}
+
+/// Sends what the old place had not sent, then relays.
+async fn relay(
+    worker: Rc<Worker>,
+    ends: Ends,
+    legs: BothLegs,
+    unsent: [Unsent; 2],
+    plans: [LegPlan; 2],
+    origin: FlowOrigin,
+    (ticket, life): (Ticket, Life),
+) {
+    let [to_client, to_server] = unsent;
+    // The buffers are large enough for it, so that only a kernel without memory has it wait.
+    let sent = tokio::try_join!(send(&legs.client, to_client), send(&legs.server, to_server));
+    let from = sent.and_then(|_| ahead(&legs.client, &legs.server));
+    let start = match from {
+        Ok(from) => {
+            let [client, server] = &plans;
+            let book = FlowBook::new(ends, client.into(), server.into()).with_origin(origin);
+            let start = match worker.region {
+                Some(_) => entered(&worker, &legs, &book, from),
+                None => Start::default(),
+            };
+            Some((book, start))
+        }
+        Err(error) => {
+            // It is reset: its sockets are dropped.
+            tracing::debug!(?ends, %error, "a flow broke as it moved here");
+            None
+        }
+    };
+    let Some((book, start)) = start else {
+        worker.ledger.lost_in_moving.add(1);
+        return;
+    };
+    let stages = Stages::of(&plans[0], &plans[1], &worker.desk);
+    carry(&worker, legs, book, stages, start, (ticket, Some(life)));
+}
+
+async fn send(socket: &TcpStream, mut unsent: Unsent) -> io::Result<()> {
+    loop {
+        // As the kernel has it, and not the event loop: nothing else writes.
+        if unsent.send(socket)? {
+            return Ok(());
+        }
+        let full = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
+        let _ = socket.try_io(tokio::io::Interest::WRITABLE, full);
+        socket.writable().await?;
+    }
+}

@@ -1,0 +1,100 @@
+//! The new place: serves a stream by which a peer moves flows here.
+
+use super::arrive::{self, RestoredFlow};
+use super::exchange::{Exchange, ExchangeError};
+use crate::tunnel::stream::Stream;
+use crate::worker::Worker;
+use midhop_pep::budget::BudgetPart;
+use midhop_pep::config::{Moves, PeerPlan};
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::connect::Response;
+use midhop_tunnel::payload::Payload;
+use midhop_tunnel::relocation::{Arrival, Readiness, Word, encode_values};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+/// How long the states of the flows may take to arrive, once the stream is open: the old place gives up earlier.
+const OFFERS: Duration = Duration::from_secs(15);
+/// How long restored flows wait for the word: the old place does not send it later than this.
+const WORD: Duration = Duration::from_secs(15);
+/// How long the last answer may take to arrive.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Serves such a stream.
+pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
+    // As the configuration has it now: the connection may be older.
+    let plan = worker.plan();
+    let may = plan.peers.iter().any(|it| it.name == peer.name && it.moves == Moves::Accept);
+    let denial = if !may {
+        tracing::warn!(peer = peer.name, "a peer wants to move flows here, and may not");
+        worker.ledger.unserved.add(1);
+        Some(Cause::NotAllowed)
+    } else if worker.tunnels.are_left() || !worker.desk.budget.has_room() {
+        Some(Cause::Full)
+    } else {
+        None
+    };
+    // One at a time, so that what they hold is bounded.
+    let place = match (denial, worker.tunnels.relocations.take()) {
+        (None, Some(place)) => place,
+        (denial, _) => {
+            let response = Response::from(denial.unwrap_or(Cause::Full));
+            return stream.deny(&response.fields(Payload::Raw)).await;
+        }
+    };
+    stream.carry_in(Payload::Raw);
+    let granted = Response::Granted.fields(Payload::Raw);
+    if !matches!(timeout(ANSWER, stream.output.send_fields(&granted)).await, Ok(Ok(()))) {
+        return;
+    }
+    let mut exchange = Exchange::of(stream);
+    match take_in(&worker, &mut exchange).await {
+        Ok(came) => {
+            tracing::info!(peer = peer.name, came, "flows have moved here");
+            let _ = timeout(ANSWER, exchange.finish()).await;
+        }
+        Err(error) => {
+            // Whatever was restored was discarded, which sends nothing.
+            tracing::warn!(peer = peer.name, %error, "flows have not moved here");
+            worker.ledger.unserved.add(1);
+            exchange.cancel();
+        }
+    }
+    drop(place);
+}
+
+/// Returns how many flows go on here.
+async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, ExchangeError> {
+    let late = |_| ExchangeError::Ended;
+    let budget = &worker.desk.budget;
+    let mut held = BudgetPart::new(budget.clone());
+    let hold = |bytes: usize| {
+        held.set(bytes as u64);
+        budget.held() <= budget.limit()
+    };
+    let offers = timeout(OFFERS, exchange.offers(hold)).await.map_err(late)??;
+    let mut restored = Vec::with_capacity(offers.len());
+    for offer in offers {
+        restored.push(arrive::restore_flow(worker, &offer));
+        yield_now().await;
+    }
+    let readiness: Vec<Readiness> =
+        restored.iter().map(|it| it.as_ref().err().copied().unwrap_or(Readiness::Ready)).collect();
+    timeout(WORD, exchange.send(encode_values(&readiness))).await.map_err(late)??;
+    let words: Vec<Word> = timeout(WORD, exchange.values(restored.len())).await.map_err(late)??;
+    let arrivals: Vec<Arrival> =
+        restored.into_iter().zip(words).map(|(flow, word)| conclude(flow, word)).collect();
+    drop(held);
+    timeout(ANSWER, exchange.send(encode_values(&arrivals))).await.map_err(late)??;
+    Ok(arrivals.iter().filter(|it| **it == Arrival::GoesOn).count())
+}
+
+fn conclude(flow: Result<RestoredFlow, Readiness>, word: Word) -> Arrival {
+    match (flow, word) {
+        (Ok(flow), Word::Go) => flow.go_on(),
+        // Dropping it sends nothing.
+        (Ok(_) | Err(_), _) => Arrival::Discarded,
+    }
+}

@@ -1,0 +1,233 @@
+//! The old place of a flow that moves: its own task freezes it, offers its state, and closes its sockets or goes on.
+
+use super::halt::{LeaveOrder, LeavingFlow, Stay};
+use super::privilege;
+use crate::ends::{Broken, Ends, RelayOutcome, Side};
+use crate::keeper::order::{Repair, Stillness};
+use crate::ledger::FlowBook;
+use crate::relay::{Halted, Pipe, StartDirection};
+use crate::survival::register::FlowEntry;
+use crate::watch::BothLegs;
+use crate::worker::Worker;
+use midhop_linux::tcp_repair::{DumpError, LocalEnd, TcpSnapshot, dump};
+use midhop_tunnel::relocation::{Arrival, FLOW_BYTES_MAX, FlowOffer};
+use nix::fcntl::{SpliceFFlags, tee};
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// How long a flow stands still at most before the word: longer than the mover waits for its peer.
+const STILL: Duration = Duration::from_secs(20);
+/// How long it waits for what has become of it after the word.
+const OUTCOME: Duration = Duration::from_secs(30);
+/// How often a state is taken again that has changed meanwhile: a timer of the kernel may expire.
+const ATTEMPTS: u32 = 3;
+/// Unit: bytes. The most in each queue of a socket.
+const QUEUE_BYTES_MAX: usize = FLOW_BYTES_MAX / 2;
+
+/// Where a flow is after that.
+#[derive(Debug)]
+pub enum Whereabouts {
+    /// Here, and goes on.
+    Stays(Box<Halted>),
+    /// At the new place. The sockets are to be closed, which sends nothing.
+    Gone,
+    /// Nobody knows. The sockets are to be closed, which resets both ends: if it goes on at the new place, a reset with
+    /// the sequence numbers of this place is stale there, or ends it.
+    Reset,
+}
+
+/// How a flow ended that was reset because nobody knows where it is.
+pub fn reset() -> RelayOutcome {
+    let error = io::ErrorKind::ConnectionAborted.into();
+    RelayOutcome { outcome: Err(Broken { side: Side::Server, error }) }
+}
+
+/// Offers a flow that was asked to stand still, and waits for what becomes of it.
+pub async fn leave(
+    worker: &Worker,
+    legs: &BothLegs,
+    book: &FlowBook,
+    halted: Box<Halted>,
+    entry: &mut Option<Rc<FlowEntry>>,
+) -> Whereabouts {
+    let Some(request) = legs.halt.take() else { return Whereabouts::Stays(halted) };
+    let frozen =
+        Frozen { instance: &worker.plan().intercept.instance.clone(), legs, ends: book.ends };
+    let offer = match frozen.offer(book.origin.dscp, &halted.left) {
+        Ok(offer) => offer,
+        Err(why) => {
+            frozen.thaw();
+            let _ = request.answer.send(Err(why));
+            return Whereabouts::Stays(halted);
+        }
+    };
+    let (word, spoken) = oneshot::channel();
+    let asked = request.answer.send(Ok(LeavingFlow { offer, word }));
+    let spoken = match asked {
+        Ok(()) => timeout(STILL, spoken).await.ok().and_then(Result::ok),
+        Err(_) => None,
+    };
+    let Some(LeaveOrder { noted, arrival }) = spoken else {
+        frozen.thaw();
+        return Whereabouts::Stays(halted);
+    };
+    // From here on, the next process resets it if this one dies.
+    let note = |leaves| entry.iter().for_each(|entry| entry.note_leaving(leaves));
+    note(true);
+    let arrival = match noted.send(()) {
+        Ok(()) => timeout(OUTCOME, arrival).await.ok().and_then(Result::ok),
+        Err(()) => Some(Arrival::Discarded),
+    };
+    match arrival {
+        Some(Arrival::Discarded) => {
+            note(false);
+            frozen.thaw();
+            Whereabouts::Stays(halted)
+        }
+        Some(Arrival::GoesOn) => {
+            *entry = None;
+            Whereabouts::Gone
+        }
+        // What was not reset there is reset here.
+        Some(Arrival::Lost) | None => {
+            tracing::warn!(ends = ?book.ends, "a flow is reset: nobody knows whether it has moved");
+            worker.ledger.lost_in_moving.add(1);
+            frozen.abandon();
+            Whereabouts::Reset
+        }
+    }
+}
+
+/// A flow whose packets are dropped.
+struct Frozen<'a> {
+    instance: &'a str,
+    legs: &'a BothLegs,
+    ends: Ends,
+}
+
+impl Frozen<'_> {
+    /// Freezes it, and takes its state.
+    fn offer(&self, dscp: u8, left: &[StartDirection; 2]) -> Result<FlowOffer, Stay> {
+        let BothLegs { client, server, .. } = self.legs;
+        match self.is_mirrored() {
+            Ok(true) => {}
+            Ok(false) => return Err(Stay::Addresses),
+            // It has no far end any more.
+            Err(_) => return Err(Stay::Ended),
+        }
+        let refused = |what: &'static str| {
+            move |error: io::Error| {
+                tracing::warn!(ends = ?self.ends, what, %error, "a flow cannot be moved");
+                Stay::Kernel
+            }
+        };
+        let still = |stillness| {
+            privilege::still(self.instance, self.ends, stillness).map_err(refused("its packets"))
+        };
+        // What arrives first, so that the last acknowledgements still leave.
+        still(Stillness::Arriving)?;
+        for socket in [client, server] {
+            privilege::switch(socket, Repair::On).map_err(refused("repair mode"))?;
+        }
+        still(Stillness::Both)?;
+        let mut states = [state_of(client)?, state_of(server)?];
+        for (direction, to) in left.iter().zip([Side::Server, Side::Client]) {
+            let Some((pipe, bytes)) = &direction.piped else { continue };
+            let state = &mut states[to as usize];
+            if state.local_end != LocalEnd::Open {
+                return Err(Stay::Kernel);
+            }
+            // They would be written next.
+            state.send.unsent.extend(copy_of(pipe, *bytes).map_err(refused("its pipe"))?);
+        }
+        let connections = states.map(|state| state.encode());
+        let offer = FlowOffer { dscp, connections };
+        if offer.bytes() > FLOW_BYTES_MAX - 9 { Err(Stay::Queues) } else { Ok(offer) }
+    }
+
+    /// Whether each socket has the address of the far end of the other, so that nobody notices where they are.
+    fn is_mirrored(&self) -> io::Result<bool> {
+        let BothLegs { client, server, .. } = self.legs;
+        let Ends { client: client_end, server: server_end } = self.ends;
+        let of_client = (client.peer_addr()?, client.local_addr()?);
+        let of_server = (server.local_addr()?, server.peer_addr()?);
+        Ok(of_client == of_server && of_client == (client_end, server_end))
+    }
+
+    /// It goes on here.
+    fn thaw(&self) {
+        self.switch_off(Repair::Off);
+    }
+
+    /// It does not go on. Its sockets can reset their far ends then.
+    fn abandon(&self) {
+        self.switch_off(Repair::OffWithoutProbe);
+    }
+
+    fn switch_off(&self, repair: Repair) {
+        let BothLegs { client, server, .. } = self.legs;
+        let lifted = privilege::still(self.instance, self.ends, Stillness::None);
+        let switched =
+            [client, server].map(|socket| match midhop_linux::tcp_repair::is_on(socket) {
+                Ok(true) => privilege::switch(socket, repair),
+                _ => Ok(()),
+            });
+        for error in [lifted].into_iter().chain(switched).filter_map(Result::err) {
+            tracing::warn!(ends = ?self.ends, %error, "a flow stands still");
+        }
+    }
+}
+
+fn state_of(socket: &TcpStream) -> Result<TcpSnapshot, Stay> {
+    let mut attempt = 1;
+    loop {
+        match dump(socket, QUEUE_BYTES_MAX) {
+            Ok(state) => return Ok(state),
+            Err(DumpError::Changing) if attempt < ATTEMPTS => attempt += 1,
+            Err(DumpError::State { .. }) => return Err(Stay::Ended),
+            Err(DumpError::TooLong { .. }) => return Err(Stay::Queues),
+            Err(DumpError::LinkLocal { .. }) => return Err(Stay::Addresses),
+            Err(error) => {
+                tracing::warn!(%error, "a flow cannot be moved");
+                return Err(Stay::Kernel);
+            }
+        }
+    }
+}
+
+/// The bytes of a pipe, which stay in it: if this process dies, the next one finds them there.
+fn copy_of(pipe: &Pipe, bytes: usize) -> io::Result<Vec<u8>> {
+    let copy = Pipe::open()?;
+    let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
+    if tee(&pipe.source, &copy.sink, bytes, flags)? != bytes {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    let mut copied = vec![0; bytes];
+    std::fs::File::from(copy.source).read_exact(&mut copied)?;
+    Ok(copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_is_in_a_pipe_is_copied_and_stays() -> io::Result<()> {
+        let pipe = Pipe::open()?;
+        let pieces: Vec<Vec<u8>> = (1..=20).map(|n| vec![n; 100 * usize::from(n)]).collect();
+        for piece in &pieces {
+            nix::unistd::write(pipe.sink.as_fd(), piece)?;
+        }
+        let all = pieces.concat();
+        for _ in 0..2 {
+            assert!(copy_of(&pipe, all.len())? == all);
+        }
+        assert_eq!(midhop_linux::sockopt::unread(&pipe.source)?, all.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! An order to move flows, as it goes to the thread that owns the tunnel.
+
+use super::halt::HaltRequest;
+use crate::ledger::Ledger;
+use midhop_pep::config::Match;
+use midhop_status::control::answer::{ErrorAnswer, MoveOutcome};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+/// Requests to stand still, by the addresses of their flows' books.
+pub type HaltRequests = HashMap<usize, HaltRequest>;
+
+/// A thread whose flows may move.
+#[derive(Debug, Clone)]
+pub struct MovingWorker {
+    /// Its flows.
+    pub ledger: Arc<Ledger>,
+    /// Where they are asked to stand still.
+    pub halts: UnboundedSender<HaltRequests>,
+}
+
+/// An order to move flows to the peer of a tunnel.
+#[derive(Debug)]
+pub struct MoveOrder {
+    /// The peer.
+    pub peer: String,
+    /// Which flows.
+    pub wanted: Match,
+    /// Where flows are.
+    pub workers: Vec<MovingWorker>,
+    /// Where the outcome goes.
+    pub outcome: oneshot::Sender<Result<MoveOutcome, ErrorAnswer>>,
+}
+
+/// Why nothing is moved.
+pub fn refusal(error: String, hint: &str) -> ErrorAnswer {
+    ErrorAnswer { error, hint: Some(hint.to_owned()) }
+}

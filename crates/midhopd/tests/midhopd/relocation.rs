@@ -1,0 +1,384 @@
+//! Live flows move from one gateway to another, with their connections.
+//!
+//! ```text
+//!          lan0 – lan0 gateway wan0 – wan0
+//!   client                |                server
+//!          lan1 – lan0  second  wan0 – wan1
+//! ```
+//!
+//! Client and server change their routes from the one to the other.
+
+use crate::ends::Authority;
+use crate::flows::{EndedFlow, exchange, fill, reset};
+use crate::program::{Desk, Running, log_of, midhopd, traces};
+use crate::stage::{Family, ReadOnce, Stage, noise, pass, receive_all, send_all, until};
+use crate::survival::{kill_data_plane, relayed};
+use midhop_status::control::answer::MoveOutcome;
+use midhop_testbed::namespace::{Namespace, VethEnd, veth};
+use nix::sys::signal::Signal;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::process::{Child, Output, Stdio};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+/// Where the second gateway listens for the first.
+const LISTEN: &str = "10.0.7.2:4433";
+
+/// A stage with a second gateway.
+struct Place {
+    stage: Stage,
+    second: Namespace,
+    authority: Authority,
+}
+
+fn at(family: Family, net: u8, host: u8) -> IpAddr {
+    match family {
+        Family::V4 => [10, 0, net, host].into(),
+        Family::V6 => [0xfd00, 0, 0, net.into(), 0, 0, 0, host.into()].into(),
+    }
+}
+
+fn ip(host: &Namespace, family: Family, words: &str) {
+    let mut command = host.command("ip");
+    command.arg(if family == Family::V4 { "-4" } else { "-6" });
+    command.args(words.split_whitespace()).stdin(Stdio::null());
+    assert!(command.status().expect("ip starts").success(), "ip refused: {words}");
+}
+
+impl Place {
+    fn set() -> Option<Self> {
+        let stage = Stage::set()?;
+        let second = Namespace::create("second").expect("a namespace");
+        // As most hosts have them: more than this in the queues of a flow takes a moment to move.
+        for (host, key) in [(&stage.gateway, "rmem"), (&stage.gateway, "wmem"), (&second, "rmem")] {
+            host.set_sysctl(&format!("net.ipv4.tcp_{key}"), "4096 131072 6291456")
+                .expect("a limit");
+        }
+        let between = |one: &Namespace, name: &str, other: &Namespace, end: &str| {
+            veth(one, name, other, end, 1500).expect("a link")
+        };
+        let [lan, own_lan] = between(&stage.client, "lan1", &second, "lan0");
+        let [wan, own_wan] = between(&stage.server, "wan1", &second, "wan0");
+        between(&stage.gateway, "peer0", &second, "peer0");
+        stage.gateway.add_address("peer0", at(Family::V4, 7, 1), 24).expect("an address");
+        second.add_address("peer0", at(Family::V4, 7, 2), 24).expect("an address");
+        for family in [Family::V4, Family::V6] {
+            let whole = if family == Family::V4 { 32 } else { 128 };
+            let neighbour = |host: &Namespace, device: &str, ip: IpAddr, end: &VethEnd| {
+                host.add_neighbour(device, ip, end.mac).expect("a neighbour");
+            };
+            second.add_address("lan0", at(family, 11, 1), whole).expect("an address");
+            second.add_address("wan0", at(family, 12, 1), whole).expect("an address");
+            ip(&second, family, &format!("route add {} dev lan0", family.client()));
+            ip(&second, family, &format!("route add {} dev wan0", family.server()));
+            neighbour(&second, "lan0", family.client(), &lan);
+            neighbour(&second, "wan0", family.server(), &wan);
+            neighbour(&stage.client, "lan1", at(family, 11, 1), &own_lan);
+            neighbour(&stage.server, "wan1", at(family, 12, 1), &own_wan);
+        }
+        Some(Self { stage, second, authority: Authority::new(&["old", "new"]) })
+    }
+
+    /// From now on packets go by the second gateway.
+    fn change_routes(&self) {
+        for family in [Family::V4, Family::V6] {
+            let (lan, wan) = (at(family, 11, 1), at(family, 12, 1));
+            ip(
+                &self.stage.client,
+                family,
+                &format!("route replace default via {lan} dev lan1 onlink"),
+            );
+            ip(
+                &self.stage.server,
+                family,
+                &format!("route replace default via {wan} dev wan1 onlink"),
+            );
+        }
+    }
+
+    fn old_desk(&self, more: &str) -> Desk {
+        let own = self.authority.table("old", "");
+        Desk::new(&format!(
+            "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.new]\naddress = \"{LISTEN}\"\n{more}"
+        ))
+    }
+
+    fn new_desk(&self, more: &str) -> Desk {
+        let own = self.authority.table("new", &format!("listen = \"{LISTEN}\"\n"));
+        Desk::new(&format!(
+            "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.old]\n{more}"
+        ))
+    }
+
+    fn start(&self, old: &Desk, new: &Desk) -> [Running; 2] {
+        let new = Running::start_in(&self.second, new);
+        let running = Running::start(&self.stage, old);
+        until("the tunnel is open", || old.peer("new").tunnels == 1);
+        [running, new]
+    }
+}
+
+const ACCEPT: &str = "moves = \"accept\"\n";
+
+/// Starts `midhopd move` for flows.
+fn begin_to_move(desk: &Desk, flows: &str) -> Child {
+    let mut command = midhopd();
+    command.args(["move", "--json", "--to", "new", "--flows", flows, "--socket"]);
+    command.arg(desk.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("midhopd starts")
+}
+
+fn outcome_of(output: &Output) -> MoveOutcome {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn move_flows(desk: &Desk, flows: &str) -> (Option<i32>, MoveOutcome) {
+    let output = begin_to_move(desk, flows).wait_with_output().expect("an end");
+    (output.status.code(), outcome_of(&output))
+}
+
+fn moved(desk: &Desk) -> [u64; 3] {
+    let totals = desk.status().moved_flows_total;
+    ["away", "here", "lost"].map(|name| totals[name])
+}
+
+fn live_flows_move(family: Family) {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let [first, second] = place.start(&old, &new);
+    let stage = &place.stage;
+    let listener = stage.listen(family);
+    let mut idle: Vec<_> = (0..20).map(|_| relayed(stage, &listener)).collect();
+    let mut ended_by_client = relayed(stage, &listener);
+    ended_by_client.0.shutdown(Shutdown::Write).expect("ending");
+    let mut ended_by_server = relayed(stage, &listener);
+    ended_by_server.1.shutdown(Shutdown::Write).expect("ending");
+    assert_eq!(ended_by_client.1.read_once(&mut [0]).expect("an end"), 0);
+    assert_eq!(ended_by_server.0.read_once(&mut [0]).expect("an end"), 0);
+    let full = [relayed(stage, &listener), relayed(stage, &listener)];
+    let written = [fill(&full[0].0), fill(&full[1].1)];
+    let busy: Vec<_> = (0..6).map(|_| relayed(stage, &listener)).collect();
+    scope(|scope| {
+        for (number, (client, server)) in busy.iter().enumerate() {
+            scope.spawn(move || exchange(client, server, 8_000_000 << (number % 3)));
+        }
+        sleep(Duration::from_millis(50));
+        let (code, outcome) = move_flows(&old, "all");
+        place.change_routes();
+        assert_eq!(outcome.lost, 0, "{outcome:?}");
+        assert_eq!(outcome.moved + outcome.stayed.values().sum::<u64>(), outcome.matching);
+        assert_eq!(code, Some(if outcome.moved == outcome.matching { 0 } else { 1 }));
+        // One that is at its end may stay.
+        let others: Vec<_> =
+            outcome.stayed.keys().filter(|why| !["ended", "busy"].contains(&&***why)).collect();
+        assert!(others.is_empty() && outcome.moved >= 24, "{outcome:?}\n{}", log_of(&new));
+        assert_eq!(moved(&old), [outcome.moved, 0, 0]);
+        assert_eq!(moved(&new), [0, outcome.moved, 0]);
+    });
+    for (client, server) in &mut idle {
+        pass(client, server);
+    }
+    let (client, server) = &mut ended_by_client;
+    server.write_all(b"the answer").expect("writing");
+    server.shutdown(Shutdown::Write).expect("ending");
+    assert_eq!(receive_all(client), b"the answer");
+    let (client, server) = &mut ended_by_server;
+    send_all(client, b"late");
+    assert_eq!(receive_all(server), b"late");
+    for ((from, to), bytes) in
+        [(&full[0].0, &full[0].1), (&full[1].1, &full[1].0)].iter().zip(written)
+    {
+        from.shutdown(Shutdown::Write).expect("ending");
+        assert_eq!(receive_all(to).len(), bytes);
+    }
+    until("the flows have ended", || new.status().flows <= idle.len() as u64 + 2);
+    let (client, mut server) = idle.pop().expect("one");
+    reset(client);
+    assert_eq!(server.read_once(&mut [0]).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    let (client, server) = idle.pop().expect("one");
+    exchange(&client, &server, 300_000);
+    // They outlive a data plane of the new place as any others do.
+    kill_data_plane(&second);
+    for (client, server) in &mut idle {
+        pass(client, server);
+    }
+    drop((idle, full, ended_by_client, ended_by_server));
+    for (running, desk, host) in [(first, &old, &stage.gateway), (second, &new, &place.second)] {
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end(), Some(0), "{}", log_of(desk));
+        assert_eq!(traces(host), [""; 0], "left behind");
+    }
+}
+
+#[test]
+fn live_flows_move_ipv4() {
+    live_flows_move(Family::V4);
+}
+
+#[test]
+fn live_flows_move_ipv6() {
+    live_flows_move(Family::V6);
+}
+
+#[test]
+fn a_peer_that_may_not_move_flows_is_refused() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(""));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let (mut client, mut server) = relayed(&place.stage, &listener);
+    let output = begin_to_move(&old, "all").wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("moves = \"accept\""), "{error}");
+    pass(&mut client, &mut server);
+    assert_eq!((moved(&old), moved(&new)), ([0; 3], [0; 3]));
+}
+
+#[test]
+fn a_flow_that_the_new_place_would_not_split_stays() {
+    let Some(place) = Place::set() else { return };
+    let rule = format!(
+        "{ACCEPT}[[rules]]\nmatch.destination_port = 1\naction = \"split\"\n[[rules]]\naction = \"bypass\"\n"
+    );
+    let (old, new) = (place.old_desk(""), place.new_desk(&rule));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..3).map(|_| relayed(&place.stage, &listener)).collect();
+    let port = flows[0].0.local_addr().expect("an address").port();
+    let (code, outcome) = move_flows(&old, &format!("source_port={port}"));
+    assert_eq!((code, outcome.matching, outcome.moved), (Some(1), 1, 0));
+    assert_eq!(outcome.stayed, [("peer-policy".to_owned(), 1)].into());
+    for (client, server) in &mut flows {
+        pass(client, server);
+    }
+}
+
+/// A flow goes on here, or both of its ends have been reset.
+fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool {
+    let mut received = [0; 4];
+    let passed = client
+        .write_all(b"ping")
+        .and_then(|()| server.read_exact(&mut received))
+        .and_then(|()| server.write_all(b"pong"))
+        .and_then(|()| client.read_exact(&mut received));
+    let Err(error) = passed else { return true };
+    let is_reset = |kind| matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+    assert!(is_reset(error.kind()), "a flow neither goes on nor is reset: {error}");
+    for mut end in [&*client, &*server] {
+        let error = end.read_once(&mut received).map(|count| count > 0);
+        assert!(
+            matches!(&error, Ok(false)) || error.as_ref().is_err_and(|it| is_reset(it.kind())),
+            "the other end lives on: {error:?}"
+        );
+    }
+    false
+}
+
+#[test]
+fn flows_stay_if_the_new_place_is_silent() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let [first, second] = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V6);
+    let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
+    second.signal_data_plane(Signal::SIGSTOP);
+    let (code, outcome) = move_flows(&old, "all");
+    assert_eq!((code, outcome.moved, outcome.lost), (Some(1), 0, 0), "{outcome:?}");
+    assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
+    for (client, server) in &mut flows {
+        pass(client, server);
+    }
+    // The old place dies while they stand still: the next data plane has them go on.
+    let mut moving = begin_to_move(&old, "all");
+    sleep(Duration::from_millis(500));
+    kill_data_plane(&first);
+    for (client, server) in &mut flows {
+        pass(client, server);
+    }
+    let _ = moving.wait();
+    second.signal_data_plane(Signal::SIGCONT);
+}
+
+/// Whether packets of any flow are dropped there.
+fn stands_still(host: &Namespace) -> bool {
+    let mut list = host.command("nft");
+    list.args(["list", "set", "inet", "midhop_main", "still_in4"]).stderr(Stdio::null());
+    let listed = list.output().expect("nft starts").stdout;
+    String::from_utf8_lossy(&listed).contains("elements")
+}
+
+#[test]
+fn a_flow_lives_at_one_place_or_is_reset_whenever_the_new_one_dies() {
+    let Some(place) = Place::set() else { return };
+    // A tunnel whose other end has died is soon known to be gone.
+    let quick = "fallback = \"off\"\nkeepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
+    let (old, new) = (place.old_desk(quick), place.new_desk(&format!("{ACCEPT}{quick}")));
+    let running = Running::start(&place.stage, &old);
+    let listener = place.stage.listen(Family::V4);
+    let (mut lived, mut was_reset) = (0, 0);
+    // Once the first flow is restored there, and some moments later.
+    for pause_ms in [0, 5, 20, 60] {
+        let mut second = Running::start_in(&place.second, &new);
+        until("the tunnel is open", || new.peer("old").tunnels >= 1);
+        let mut flows: Vec<_> = (0..12).map(|_| relayed(&place.stage, &listener)).collect();
+        let mut moving = begin_to_move(&old, "all");
+        until("a flow stands still there, or all have moved", || {
+            stands_still(&place.second) || moving.try_wait().expect("waiting").is_some()
+        });
+        sleep(Duration::from_millis(pause_ms));
+        second.signal(Signal::SIGKILL);
+        until("it has ended", || second.has_ended());
+        let output = moving.wait_with_output().expect("an end");
+        eprintln!("{pause_ms} ms: {:?}", outcome_of(&output));
+        for flow in &mut flows {
+            if lives_or_is_reset(flow) { lived += 1 } else { was_reset += 1 }
+        }
+        drop(flows);
+        until("the flows have ended", || old.status().flows == 0);
+        drop(second);
+    }
+    eprintln!("{lived} flows went on, {was_reset} were reset");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&old));
+}
+
+#[test]
+fn what_is_read_after_a_move_is_what_was_written() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let flows: Vec<(TcpStream, TcpStream)> =
+        (0..4).map(|_| relayed(&place.stage, &listener)).collect();
+    let bytes = noise(9, 24 << 20);
+    scope(|scope| {
+        let _ended: Vec<_> = flows.iter().map(EndedFlow).collect();
+        for (client, server) in &flows {
+            // Nobody reads before the flows have moved: every queue is full.
+            scope.spawn(|| send_all(client, &bytes));
+            scope.spawn(|| send_all(server, &bytes));
+        }
+        let stands =
+            |desk: &Desk| desk.flows().iter().map(|it| it.up_bytes + it.down_bytes).sum::<u64>();
+        let mut last = u64::MAX;
+        until("all queues are full", || {
+            sleep(Duration::from_millis(300));
+            let now = stands(&old);
+            now > 0 && std::mem::replace(&mut last, now) == now
+        });
+        let (code, outcome) = move_flows(&old, "all");
+        assert_eq!((code, outcome.moved), (Some(0), 4), "{outcome:?}\n{}", log_of(&new));
+        place.change_routes();
+        let readers: Vec<_> = flows
+            .iter()
+            .flat_map(|(client, server)| [client, server])
+            .map(|end| scope.spawn(|| receive_all(end) == bytes))
+            .collect();
+        for reader in readers {
+            assert!(reader.join().expect("a reader"), "a byte is missing, or another's");
+        }
+    });
+}

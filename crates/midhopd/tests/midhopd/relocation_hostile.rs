@@ -1,0 +1,194 @@
+//! Peers that move what is no flow, or what is not to be moved there.
+
+use crate::ends::{Authority, far_config};
+use crate::stage::{self, Family, Stage, until};
+use crate::visitor::{Flow, Shown, Visitor};
+use midhop_linux::tcp_repair::{
+    Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
+    SocketOptions, TcpSnapshot, Window,
+};
+use midhop_tunnel::http3::{Frame, frame};
+use midhop_tunnel::relocation::{FLOWS_MAX, FlowOffer, encode_offers, request};
+use midhopd::data_plane::DataPlane;
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+const FAMILY: Family = Family::V4;
+/// Somewhere behind the only link of the far end.
+const SERVER: &str = "10.0.9.9:80";
+const CLIENT: &str = "10.0.1.2:5000";
+
+struct Door {
+    far: DataPlane,
+    visitor: Visitor,
+    shown: Shown,
+    stage: Stage,
+    _authority: Authority,
+}
+
+impl Door {
+    fn set(more: &str) -> Option<Self> {
+        let stage = Stage::set()?;
+        let authority = Authority::new(&["near", "far"]);
+        let more = format!("{more}[intercept]\ninterfaces = \"wan0\"\n");
+        let far = stage::start(&stage.server, &far_config(FAMILY, &authority, &more));
+        let visitor = Visitor::new(&stage.gateway);
+        let shown = Shown::of(&authority, "near");
+        Some(Self { far, visitor, shown, stage, _authority: authority })
+    }
+
+    /// Asks whether flows may move there: the status of the answer.
+    fn ask(&self) -> (String, Flow) {
+        let (answer, flow) = self.visitor.ask_with("far", &self.shown, &request("far:4433"));
+        (answer[0].value.to_string(), flow)
+    }
+
+    fn granted(&self) -> Flow {
+        let mut granted = None;
+        until("the place is free", || {
+            let (status, flow) = self.ask();
+            granted = (status == "200").then_some(flow);
+            granted.is_some()
+        });
+        granted.expect("a stream")
+    }
+
+    fn send(&self, flow: &mut Flow, message: &[u8]) {
+        let mut stream = Vec::new();
+        message.chunks(5000).for_each(|piece| frame::write(frame::DATA, piece, &mut stream));
+        // The other end may have broken off before it has all.
+        let _ = self.visitor.runtime.block_on(flow.send.write_all(&stream));
+    }
+
+    fn answer(&self, flow: &mut Flow, count: usize) -> Vec<u8> {
+        let mut octets = Vec::new();
+        while octets.len() < count {
+            match self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
+                Some(Frame::Data(bytes)) => octets.extend_from_slice(&bytes),
+                other => panic!("{other:?}"),
+            }
+        }
+        octets
+    }
+
+    fn is_broken_off(&self, flow: &mut Flow) -> bool {
+        matches!(self.visitor.runtime.block_on(flow.frame()), Err(quinn::ReadError::Reset(_)))
+    }
+
+    /// Whether nothing of a flow that was offered is left.
+    fn is_clean(&self) -> bool {
+        let mut list = self.stage.server.command("nft");
+        list.args(["list", "set", "inet", "midhop_main", "still_in4"]).stderr(Stdio::null());
+        let listed = list.output().expect("nft starts").stdout;
+        let flows = self.far.admission().flows();
+        flows == 0 && !String::from_utf8_lossy(&listed).contains("elements")
+    }
+}
+
+fn end(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// The state of a connection that there is nowhere.
+fn state(local: &str, remote: &str) -> TcpSnapshot {
+    let buffer = Buffer { bytes: 1 << 17, locked: false };
+    let keepalive = Keepalive { on: false, idle_s: 7200, interval_s: 75, probes: 9 };
+    TcpSnapshot {
+        local: end(local),
+        remote: end(remote),
+        local_end: LocalEnd::Open,
+        remote_ended: false,
+        send: SendQueue { unacknowledged: 77, sent: b"sent".to_vec(), unsent: b"unsent".to_vec() },
+        receive: ReceiveQueue { next: 1077, unread: b"unread".to_vec() },
+        negotiated: Negotiated {
+            mss: 1400,
+            selective_acks: true,
+            window_scales: None,
+            timestamps: None,
+            ecn: false,
+        },
+        window: Window {
+            send_updated_at: 1077,
+            send: 5000,
+            send_max: 5000,
+            receive: 9000,
+            receive_updated_at: 1077,
+        },
+        buffers: Buffers { receive: buffer, send: buffer },
+        options: SocketOptions {
+            no_delay: true,
+            cork: false,
+            keepalive,
+            user_timeout_ms: 0,
+            traffic_class: 0,
+            unsent_low_water: 0,
+            window_clamp: 65_535,
+            pacing_rate_max: u64::MAX,
+            congestion_control: "reno".to_owned(),
+        },
+        path: PathState::default(),
+    }
+}
+
+fn offer(client: &str, server: &str) -> FlowOffer {
+    let connections = [state(server, client), state(client, server)];
+    FlowOffer { dscp: 0, connections: connections.map(|state| state.encode()) }
+}
+
+#[test]
+fn what_is_no_flow_does_not_move() {
+    let Some(door) = Door::set("moves = \"accept\"\n") else { return };
+    let beyond = [&[0, 1][..], &u32::MAX.to_be_bytes()].concat();
+    for broken in [vec![0, 0], (FLOWS_MAX as u16 + 1).to_be_bytes().to_vec(), beyond] {
+        let mut flow = door.granted();
+        door.send(&mut flow, &broken);
+        assert!(door.is_broken_off(&mut flow));
+    }
+    let sound = offer(CLIENT, SERVER);
+    let garbage = FlowOffer { connections: [b"garbage".to_vec(), Vec::new()], ..sound.clone() };
+    let [client, server] = sound.connections.clone();
+    let turned = FlowOffer { connections: [server.clone(), client.clone()], ..sound.clone() };
+    let twice = FlowOffer { connections: [client.clone(), client], ..sound.clone() };
+    // Where it goes is the far end itself.
+    let own = offer(CLIENT, "10.0.2.2:80");
+    let large = TcpSnapshot {
+        send: SendQueue { unacknowledged: 7, sent: vec![7; 9_000_000], unsent: Vec::new() },
+        ..state(SERVER, CLIENT)
+    };
+    let large = FlowOffer { connections: [large.encode(), server], ..sound.clone() };
+    let offers = [garbage, twice, own, sound.clone(), large, turned];
+    let mut flow = door.granted();
+    door.send(&mut flow, &encode_offers(&offers));
+    let answers = door.answer(&mut flow, offers.len());
+    // The last ones are of a flow that has been restored already.
+    assert_eq!(answers[..4], [1, 1, 4, 0], "{answers:?}");
+    assert!(answers[4..].iter().all(|answer| *answer != 0), "{answers:?}");
+    // While they wait, there is no room for others.
+    let (status, _) = door.ask();
+    assert_eq!(status, "503");
+    // No word comes.
+    drop(flow);
+    until("nothing is left of it", || door.is_clean());
+    // What is no word ends it as well.
+    let mut flow = door.granted();
+    door.send(&mut flow, &encode_offers(std::slice::from_ref(&sound)));
+    assert_eq!(door.answer(&mut flow, 1), [0]);
+    door.send(&mut flow, &[9]);
+    assert!(door.is_broken_off(&mut flow));
+    until("nothing is left of it", || door.is_clean());
+    // A flow that stays at the old place is discarded, and one that comes goes on.
+    let mut flow = door.granted();
+    door.send(&mut flow, &encode_offers(&[sound, offer("10.0.1.2:6000", SERVER)]));
+    assert_eq!(door.answer(&mut flow, 2), [0, 0]);
+    door.send(&mut flow, &[0, 1]);
+    assert_eq!(door.answer(&mut flow, 2), [1, 0]);
+    until("one goes on", || door.far.admission().flows() == 1);
+}
+
+#[test]
+fn a_peer_that_may_not_gets_no_further() {
+    let Some(door) = Door::set("") else { return };
+    let (status, _) = door.ask();
+    assert_eq!(status, "403");
+    assert!(door.is_clean());
+}
