@@ -5,7 +5,7 @@
 //! their tunnel ([`exchange`]). There they are judged and restored ([`arrive`]), and go on when the old place says so ([`host`]).
 //! What takes privileges is the keeper's ([`privilege`]).
 //!
-//! Invariant: a flow is relayed at one place, or reset. Until the mover sends the word, the old place goes on with it
+//! Invariant: a flow is relayed at one place, or reset. Until the mover sends the commit, the old place goes on with it
 //! whatever happens; after that, only if the new place has answered that it has discarded it.
 
 pub mod arrive;

@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | 1 | old place | [`FlowOffer`]s: the state of each flow, which stands still | the new place prepares what it can |
 //! | 2 | new place | [`Readiness`] for each | the old place forgets those that are ready |
-//! | 3 | old place | [`Word`] for each | the new place has them go on |
+//! | 3 | old place | [`Commit`] for each | the new place has them go on |
 //! | 4 | new place | [`Arrival`] for each | the old place closes its sockets, or takes flows back |
 //!
 //! Before message 3 is sent, a flow is the old place's whatever happens. From then on, only message 4 gives it back.
@@ -71,7 +71,7 @@ pub enum Readiness {
 
 /// What becomes of a flow, from the old place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum Commit {
     /// It stays.
     Stay,
     /// It goes on at the new place.
@@ -106,7 +106,7 @@ impl Octet for Readiness {
         &[Self::Ready, Self::Malformed, Self::Policy, Self::Full, Self::Route, Self::Kernel];
 }
 
-impl Octet for Word {
+impl Octet for Commit {
     const VALUES: &'static [Self] = &[Self::Stay, Self::Go];
 }
 
@@ -298,10 +298,10 @@ mod tests {
     fn what_is_none_of_the_values_is_refused() {
         let mut reader = MessageReader::default();
         reader.put(&[0, 1]);
-        assert_eq!(reader.values::<Word>(3), Ok(None));
+        assert_eq!(reader.values::<Commit>(3), Ok(None));
         reader.put(&[1, 2, 0]);
-        assert_eq!(reader.values(3), Ok(Some(vec![Word::Stay, Word::Go, Word::Go])));
-        assert_eq!(reader.values::<Word>(1), Err(RelocationError::Malformed));
+        assert_eq!(reader.values(3), Ok(Some(vec![Commit::Stay, Commit::Go, Commit::Go])));
+        assert_eq!(reader.values::<Commit>(1), Err(RelocationError::Malformed));
     }
 
     proptest! {
@@ -311,9 +311,9 @@ mod tests {
             piece in 1..200_usize,
         ) {
             let flows: Vec<_> = flows.into_iter().map(|(d, c, s)| offer(d, c, s)).collect();
-            let words: Vec<_> = (0..flows.len()).map(|at| Word::VALUES[at % 2]).collect();
+            let commits: Vec<_> = (0..flows.len()).map(|at| Commit::VALUES[at % 2]).collect();
             let mut sent = encode_offers(&flows);
-            sent.extend(encode_values(&words));
+            sent.extend(encode_values(&commits));
             let mut reader = MessageReader::default();
             let mut received = None;
             for piece in sent.chunks(piece) {
@@ -323,7 +323,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(received.expect("all"), flows);
-            prop_assert_eq!(reader.values(words.len()), Ok(Some(words)));
+            prop_assert_eq!(reader.values(commits.len()), Ok(Some(commits)));
         }
 
         #[test]

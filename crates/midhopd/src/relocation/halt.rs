@@ -1,4 +1,4 @@
-//! Asks the task of a flow to stand still, from outside of it, and what the two tell each other then.
+//! Asks the task of a flow to stand still, from outside of it, and what the two exchange then.
 
 use midhop_tunnel::relocation::{Arrival, FlowOffer, Readiness};
 use std::cell::Cell;
@@ -113,14 +113,14 @@ impl Stay {
 pub struct LeavingFlow {
     /// Its state.
     pub offer: FlowOffer,
-    /// The word that it goes.
-    pub word: oneshot::Sender<LeaveOrder>,
+    /// The message that commits it to go.
+    pub commit: oneshot::Sender<LeaveOrder>,
 }
 
-/// What a flow does at the word.
+/// What a flow does before and after the commit.
 #[derive(Debug)]
 pub struct LeaveOrder {
-    /// The flow is still there, and leaves nothing behind to the next process. Only then may the word be sent.
+    /// The flow is still there, and leaves nothing behind to the next process. Only then may the commit be sent.
     pub noted: oneshot::Sender<()>,
     /// What has become of it. If this is dropped, nobody knows.
     pub arrival: oneshot::Receiver<Arrival>,

@@ -9,7 +9,7 @@ use midhop_pep::config::{Moves, PeerPlan};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::payload::Payload;
-use midhop_tunnel::relocation::{Arrival, Readiness, Word, encode_values};
+use midhop_tunnel::relocation::{Arrival, Commit, Readiness, encode_values};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::yield_now;
@@ -17,8 +17,8 @@ use tokio::time::timeout;
 
 /// How long the states of the flows may take to arrive, once the stream is open: the old place gives up earlier.
 const OFFERS: Duration = Duration::from_secs(15);
-/// How long restored flows wait for the word: the old place does not send it later than this.
-const WORD: Duration = Duration::from_secs(15);
+/// How long restored flows wait for the commit: the old place does not send it later than this.
+const COMMIT: Duration = Duration::from_secs(15);
 /// How long the last answer may take to arrive.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -82,18 +82,19 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
     }
     let readiness: Vec<Readiness> =
         restored.iter().map(|it| it.as_ref().err().copied().unwrap_or(Readiness::Ready)).collect();
-    timeout(WORD, exchange.send(encode_values(&readiness))).await.map_err(late)??;
-    let words: Vec<Word> = timeout(WORD, exchange.values(restored.len())).await.map_err(late)??;
+    timeout(COMMIT, exchange.send(encode_values(&readiness))).await.map_err(late)??;
+    let commits: Vec<Commit> =
+        timeout(COMMIT, exchange.values(restored.len())).await.map_err(late)??;
     let arrivals: Vec<Arrival> =
-        restored.into_iter().zip(words).map(|(flow, word)| conclude(flow, word)).collect();
+        restored.into_iter().zip(commits).map(|(flow, commit)| conclude(flow, commit)).collect();
     drop(held);
     timeout(ANSWER, exchange.send(encode_values(&arrivals))).await.map_err(late)??;
     Ok(arrivals.iter().filter(|it| **it == Arrival::GoesOn).count())
 }
 
-fn conclude(flow: Result<RestoredFlow, Readiness>, word: Word) -> Arrival {
-    match (flow, word) {
-        (Ok(flow), Word::Go) => flow.go_on(),
+fn conclude(flow: Result<RestoredFlow, Readiness>, commit: Commit) -> Arrival {
+    match (flow, commit) {
+        (Ok(flow), Commit::Go) => flow.go_on(),
         // Dropping it sends nothing.
         (Ok(_) | Err(_), _) => Arrival::Discarded,
     }

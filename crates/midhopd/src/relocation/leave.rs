@@ -19,9 +19,9 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long a flow stands still at most before the word: longer than the mover waits for its peer.
+/// How long a flow stands still at most before the commit: longer than the mover waits for its peer.
 const STILL: Duration = Duration::from_secs(20);
-/// How long it waits for what has become of it after the word.
+/// How long it waits for what has become of it after the commit.
 const OUTCOME: Duration = Duration::from_secs(30);
 /// How often a state is taken again that has changed meanwhile: a timer of the kernel may expire.
 const ATTEMPTS: u32 = 3;
@@ -65,13 +65,13 @@ pub async fn leave(
             return Whereabouts::Stays(halted);
         }
     };
-    let (word, spoken) = oneshot::channel();
-    let asked = request.answer.send(Ok(LeavingFlow { offer, word }));
-    let spoken = match asked {
-        Ok(()) => timeout(STILL, spoken).await.ok().and_then(Result::ok),
+    let (commit, ordered) = oneshot::channel();
+    let asked = request.answer.send(Ok(LeavingFlow { offer, commit }));
+    let ordered = match asked {
+        Ok(()) => timeout(STILL, ordered).await.ok().and_then(Result::ok),
         Err(_) => None,
     };
-    let Some(LeaveOrder { noted, arrival }) = spoken else {
+    let Some(LeaveOrder { noted, arrival }) = ordered else {
         frozen.thaw();
         return Whereabouts::Stays(halted);
     };

@@ -12,7 +12,7 @@ use midhop_pep::config::Match;
 use midhop_status::control::answer::{ErrorAnswer, MoveOutcome, VERSION};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::relocation::{
-    Arrival, FLOWS_MAX, FlowOffer, Readiness, Word, encode_offers, encode_values,
+    Arrival, Commit, FLOWS_MAX, FlowOffer, Readiness, encode_offers, encode_values,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -146,8 +146,8 @@ impl Mover<'_> {
         session: &QuicSession,
         batch: Vec<LeavingFlow>,
     ) -> Result<(), ErrorAnswer> {
-        let (offers, words): (Vec<FlowOffer>, Vec<_>) =
-            batch.into_iter().map(|flow| (flow.offer, flow.word)).unzip();
+        let (offers, commits): (Vec<FlowOffer>, Vec<_>) =
+            batch.into_iter().map(|flow| (flow.offer, flow.commit)).unzip();
         let count = offers.len();
         let offered = timeout(PEER, self.offer(session, offers)).await;
         let (mut exchange, readiness) = match offered {
@@ -163,14 +163,14 @@ impl Mover<'_> {
                 return Ok(());
             }
         };
-        // From the first word on that is sent, a flow does not go on here unless the peer gives it back.
+        // From the first commit on that is sent, a flow does not go on here unless the peer gives it back.
         let (mut sent, mut arrivals) = (Vec::new(), Vec::new());
-        for (word, ready) in words.into_iter().zip(readiness) {
+        for (commit, ready) in commits.into_iter().zip(readiness) {
             let departs = match ready {
-                Readiness::Ready => depart(word).await.ok_or(Stay::Busy),
+                Readiness::Ready => depart(commit).await.ok_or(Stay::Busy),
                 why => Err(Stay::There(why)),
             };
-            sent.push(if departs.is_ok() { Word::Go } else { Word::Stay });
+            sent.push(if departs.is_ok() { Commit::Go } else { Commit::Stay });
             arrivals.push(departs);
         }
         let concluded = timeout(PEER, async {
@@ -246,13 +246,13 @@ impl Mover<'_> {
 }
 
 /// Has a flow leave. Returns where it waits for what has become of it; none: it goes on here.
-async fn depart(word: oneshot::Sender<LeaveOrder>) -> Option<oneshot::Sender<Arrival>> {
+async fn depart(commit: oneshot::Sender<LeaveOrder>) -> Option<oneshot::Sender<Arrival>> {
     let (noted, is_noted) = oneshot::channel();
     let (come, arrival) = oneshot::channel();
-    word.send(LeaveOrder { noted, arrival }).ok()?;
+    commit.send(LeaveOrder { noted, arrival }).ok()?;
     match timeout(FLOW, is_noted).await {
         Ok(Ok(())) => Some(come),
-        // It may note it yet, and finds that nobody waits. But if it has noted it at this moment, it is told.
+        // It may note it yet, and finds that nobody waits. If it has noted it at this moment, it learns that it stays.
         Ok(Err(_)) | Err(_) => {
             let _ = come.send(Arrival::Discarded);
             None

@@ -166,10 +166,10 @@ fn what_is_no_flow_does_not_move() {
     // While they wait, there is no room for others.
     let (status, _) = door.ask();
     assert_eq!(status, "503");
-    // No word comes.
+    // No commit comes.
     drop(flow);
     until("nothing is left of it", || door.is_clean());
-    // What is no word ends it as well.
+    // What is no commit ends it as well.
     let mut flow = door.granted();
     door.send(&mut flow, &encode_offers(std::slice::from_ref(&sound)));
     assert_eq!(door.answer(&mut flow, 1), [0]);
