@@ -150,7 +150,7 @@ pub enum Repair {
 /// [`STILL_TIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stillness {
-    /// Those that arrive.
+    /// Those that arrive, from now on. What this host sends passes as before.
     Arriving,
     /// Those that arrive, and those that this host sends.
     Both,

@@ -11,7 +11,9 @@
 use crate::ends::Authority;
 use crate::flows::{EndedFlow, exchange, fill, reset};
 use crate::program::{Desk, Running, log_of, midhopd, traces};
-use crate::stage::{Family, ReadOnce, Stage, noise, pass, receive_all, send_all, until};
+use crate::stage::{
+    Family, PATIENCE, ReadOnce, Stage, nft, noise, pass, receive_all, send_all, until,
+};
 use crate::survival::{kill_data_plane, relayed};
 use midhop_status::control::answer::MoveOutcome;
 use midhop_testbed::namespace::{Namespace, VethEnd, veth};
@@ -20,7 +22,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::process::{Child, Output, Stdio};
 use std::thread::{scope, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the second gateway listens for the first.
 const LISTEN: &str = "10.0.7.2:4433";
@@ -220,6 +222,69 @@ fn live_flows_move_ipv4() {
 #[test]
 fn live_flows_move_ipv6() {
     live_flows_move(Family::V6);
+}
+
+/// As on many routers: connections are tracked, and what belongs to none is dropped.
+const STATEFUL: &str = "table inet admin {
+  chain input {
+    type filter hook input priority filter; policy drop;
+    ct state established,related accept
+    udp dport 4433 accept
+    meta l4proto { icmp, icmpv6 } accept
+    iifname lo accept
+  }
+  chain forward {
+    type filter hook forward priority filter; policy drop;
+    ct state established,related accept
+    iifname lan0 ct state new tcp flags & (fin|syn|rst|ack) == syn accept
+  }
+}";
+
+#[test]
+fn flows_move_between_hosts_that_track_connections() {
+    let Some(place) = Place::set() else { return };
+    for host in [&place.stage.gateway, &place.second] {
+        nft(host, STATEFUL);
+    }
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..6).map(|_| relayed(&place.stage, &listener)).collect();
+    let (code, outcome) = move_flows(&old, "all");
+    place.change_routes();
+    assert_eq!((code, outcome.moved), (Some(0), 6), "{outcome:?}");
+    for (number, (client, server)) in flows.iter_mut().enumerate() {
+        // Either end may be the first that sends.
+        if number % 2 == 0 { pass(client, server) } else { pass(server, client) }
+    }
+    for (client, server) in &flows {
+        exchange(client, server, 300_000);
+    }
+}
+
+#[test]
+fn a_thousand_flows_move() {
+    const FLOWS: usize = 1000;
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..FLOWS).map(|_| relayed(&place.stage, &listener)).collect();
+    let begun = Instant::now();
+    let mut moves = 0;
+    // On a busy host one command may end before it has come to all.
+    let mut moved = 0;
+    while moved < FLOWS as u64 {
+        let (_, outcome) = move_flows(&old, "all");
+        assert_eq!((outcome.lost, outcome.matching + moved), (0, FLOWS as u64), "{outcome:?}");
+        (moves, moved) = (moves + 1, moved + outcome.moved);
+        assert!(begun.elapsed() < PATIENCE * 5, "{outcome:?}\n{}", log_of(&new));
+    }
+    place.change_routes();
+    eprintln!("{moves} commands, {:?}", begun.elapsed());
+    for (client, server) in &mut flows {
+        pass(client, server);
+    }
 }
 
 #[test]
