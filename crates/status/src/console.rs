@@ -27,6 +27,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// A command to a running daemon.
 #[derive(Debug, Subcommand)]
@@ -138,6 +141,16 @@ pub struct MoveArguments {
     /// The peer, which this host opens the tunnel to, and which accepts moves
     #[arg(long, value_name = "PEER")]
     to: String,
+    /// Begin at this moment, and not before: 2026-11-29T12:00:00Z, with any offset from UTC
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    at: Option<SystemTime>,
+}
+
+/// Parses a moment (RFC 3339).
+fn moment(text: &str) -> Result<SystemTime, String> {
+    OffsetDateTime::parse(text, &Rfc3339)
+        .map(SystemTime::from)
+        .map_err(|error| format!("{error}; write it as 2026-11-29T12:00:00Z"))
 }
 
 /// Arguments of `midhopd why`.
@@ -271,16 +284,35 @@ async fn report_rate(arguments: &RateArguments) -> Result<ExitCode, Failure> {
 
 /// Exit code 1 where a flow that matched has not moved.
 async fn relocate(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
-    let MoveArguments { asking, flows, to } = arguments;
+    let MoveArguments { asking, flows, to, at } = arguments;
     let matches = match &flows[..] {
         [all] if all == "all" => Match::default(),
         conditions => matching(conditions)?,
     };
     let query = MoveQuery { matches, to: to.clone() };
-    let outcome: MoveOutcome = Daemon::find(&asking.which)?.post_long("/move", &query).await?;
+    let daemon = Daemon::find(&asking.which)?;
+    if let Some(at) = at {
+        // A daemon that does not run is better noticed now.
+        let _: DaemonStatus = daemon.get("/status").await?;
+        wait_until(*at).await?;
+    }
+    let outcome: MoveOutcome = daemon.post_long("/move", &query).await?;
     print(&outcome, asking.json, || tables::moved(to, &outcome))?;
     let whole = outcome.moved == outcome.matching;
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
+}
+
+/// Waits until this moment. The clock may be set meanwhile.
+async fn wait_until(at: SystemTime) -> Result<(), Failure> {
+    const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+    let mut left = at.duration_since(SystemTime::now()).map_err(|_| {
+        Failure::usage("--at is past").hint("without --at flows begin to move at once")
+    })?;
+    while !left.is_zero() {
+        tokio::time::sleep(left.min(LOOK)).await;
+        left = at.duration_since(SystemTime::now()).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// Parses conditions in the form of a rule's match.

@@ -22,7 +22,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::process::{Child, Output, Stdio};
 use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Where the second gateway listens for the first.
 const LISTEN: &str = "10.0.7.2:4433";
@@ -285,6 +285,37 @@ fn a_thousand_flows_move() {
     for (client, server) in &mut flows {
         pass(client, server);
     }
+}
+
+#[test]
+fn a_move_waits_for_its_time() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let (mut client, mut server) = relayed(&place.stage, &listener);
+    let socket = old.socket();
+    let move_at = |time: &str| {
+        let mut command = midhopd();
+        command.args(["move", "--to", "new", "--flows", "all", "--at", time, "--socket"]);
+        command.arg(&socket).output().expect("midhopd starts")
+    };
+    for (time, why) in [("2020-01-01T00:00:00Z", "past"), ("noon", "2026-11-29T12:00:00Z")] {
+        let output = move_at(time);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(64) && error.contains(why), "{error}");
+    }
+    assert_eq!(moved(&old), [0; 3]);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time");
+    let soon = now.as_secs() + 2;
+    let text = time::OffsetDateTime::from_unix_timestamp(soon.cast_signed()).expect("a time");
+    let (hour, minute, second) = text.to_hms();
+    let output = move_at(&format!("{}T{hour:02}:{minute:02}:{second:02}Z", text.date()));
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time");
+    assert!(end.as_secs() >= soon, "it did not wait");
+    place.change_routes();
+    pass(&mut client, &mut server);
 }
 
 #[test]
