@@ -587,8 +587,8 @@ pub struct Lateness {
     /// Worst.
     #[serde(rename = "max_s", with = "Number::<Duration>")]
     pub max: Duration,
-    /// How long in total the emulator did nothing although its clock ticked every 100 ms. Packets
-    /// that it did not handle in that time are not counted above.
+    /// Total time for which the emulator stood still, as detected by its clock, which ticks every
+    /// 100 ms. Packets that it did not handle in that time are not counted above.
     #[serde(
         rename = "stood_still_s",
         with = "Number::<Duration>",
