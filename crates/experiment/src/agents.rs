@@ -65,7 +65,7 @@ pub struct AgentSpec {
     /// `snoop`, `d-proxy`: how long the state of a flow is kept after its last packet. Default: 2
     /// min.
     pub idle: Option<Duration>,
-    /// `ack-decimation`: one of so many ACKs is forwarded. Range: 2 to 64. Default: 4.
+    /// `ack-decimation`: of this many ACKs, one is forwarded. Range: 2 to 64. Default: 4.
     pub keep_one_in: Option<u32>,
     /// `ack-spacing`: the rate at which the data leave that ACKs release; an ACK waits until the
     /// data that earlier ones released have left. Default: none, ACKs do not wait for them.
@@ -90,7 +90,7 @@ pub enum AgentKind {
     Snoop,
     /// One of two agents that together repair losses between them.
     DProxy,
-    /// Forwards only one of so many acknowledgements.
+    /// Forwards only one of several acknowledgements.
     AckDecimation,
     /// Spaces acknowledgements that arrived in a burst evenly, and reconstructs missing ones.
     AckSpacing,
@@ -129,7 +129,7 @@ pub enum Role {
 pub struct AckDecimation {
     /// The links over which the ACKs leave on which it acts.
     pub links: Vec<String>,
-    /// One of so many ACKs is forwarded.
+    /// Of this many ACKs, one is forwarded.
     pub keep_one_in: u32,
     /// How long after the first suppressed ACK the latest one is forwarded after all; zero: never.
     pub hold: Duration,

@@ -60,7 +60,7 @@ pub struct Hop {
     pub rate: Rate,
     /// Packets lost after its queue.
     pub loss: Loss,
-    /// Whether a proxy stands behind it and repairs what is lost further on.
+    /// Whether there is a proxy behind it that repairs later losses.
     pub split: bool,
 }
 

@@ -239,7 +239,7 @@ pub struct Limits {
     /// The most clients at a time that wait for the far side to answer; beyond it, new flows bypass
     /// the daemon.
     pub pending: u32,
-    /// How long data is kept for an end that acknowledges nothing, after the other end has closed.
+    /// How long data is kept for an end that acknowledges nothing, after the other end is gone.
     pub linger: Duration,
 }
 

@@ -45,7 +45,7 @@ pub enum Question {
     Top(TopArguments),
     /// Make it read its configuration again, and show the result
     Reload(Asking),
-    /// Report to it the current rate of the link to a peer, as known from the modem
+    /// Report the current rate of the link to a peer, as known from its modem
     Rate(RateArguments),
     /// Move live split flows to the daemon of a peer, which continues them; none of them ends
     Move(MoveArguments),

@@ -123,7 +123,7 @@ pub enum Metric {
     /// How evenly the flows share the path: Jain's index.
     Jain,
     /// Segments that were retransmitted over `link` (by the proxies on it, otherwise by the
-    /// sender), plus the segments of data that arrived and was thrown away because its transfer
+    /// sender), plus the segments of data that arrived and was discarded because its transfer
     /// began again. They are divided by the segments that the payload needs: that of the transfer
     /// or, if they carried more, that of everything that the same proxies carried.
     Resent,

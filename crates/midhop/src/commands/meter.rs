@@ -25,8 +25,7 @@ enum MeterCommand {
     Serve(serve::Serve),
     /// Move payload to or from a host that serves, and report the goodput.
     Run(Box<run::MeterRun>),
-    /// Measure a link to a host that serves: round trip, rate and loss in both directions; print
-    /// the configuration for midhopd.
+    /// Measure round trip, rate and loss of the link to a host that serves; print keys for midhopd.
     Link(link::MeterLink),
     /// Be one end of cross traffic, as started by `midhop lab run`.
     #[command(hide = true)]

@@ -28,8 +28,7 @@ use std::process::ExitCode;
 /// What `midhop` can do. Each command is one module, which holds its arguments and its `run`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Show the main use: a page, a file and four flows over a GEO satellite, with and without the
-    /// proxy
+    /// Run a page, a file and four flows over a GEO satellite, with and without the proxy
     Demo(demo::Demo),
     /// Report what this host lacks for midhop and midhopd
     Doctor(doctor::Doctor),
@@ -45,12 +44,11 @@ pub enum Command {
     Reproduce(reproduce::Reproduce),
     /// Compare long simulated flows with the formulas that were published for them
     Formulas(formulas::CheckFormulas),
-    /// Compute satellite constellations: passes over a place, paths between two places over time,
-    /// traces
+    /// Compute constellations: passes over a place, paths between two places over time, traces
     Orbit(orbit::Orbit),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
     Report(report::Report),
-    /// Compare two sets of records, and show which differences are significant
+    /// Compare two sets of records, and show which differences are real
     Compare(compare::Compare),
     /// Compare a preset of a link with recordings of a real one, and fit a link to them
     Calibrate(calibrate::Calibrate),

@@ -98,7 +98,7 @@ fn requests() -> u32 {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AckDecimation {
-    /// One of so many acknowledgements is forwarded.
+    /// Of this many acknowledgements, one is forwarded.
     pub keep_one_in: u32,
     /// How long after the first suppressed acknowledgement the latest one is forwarded after all;
     /// zero: never.

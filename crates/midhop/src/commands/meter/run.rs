@@ -71,10 +71,10 @@ pub struct MeterRun {
     /// Stop after this time; what is unfinished then is reported as incomplete.
     #[arg(long, value_name = "TIME")]
     time_limit: Option<Duration>,
-    /// How often a flow or object is requested again after its connection has broken.
+    /// How often to request again, for each flow or object, what a broken connection has cut short.
     #[arg(long, value_name = "N", hide = true)]
     restarts: Option<u32>,
-    /// How long to wait before it is requested again.
+    /// How long to wait before that.
     #[arg(long, value_name = "TIME", default_value = "1s", hide = true)]
     restart_after: Duration,
     /// The seed that determines every byte of the payload.
