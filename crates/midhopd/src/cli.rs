@@ -47,8 +47,7 @@ enum Command {
     Run(RunArguments),
     /// Check a configuration and print what it means, every default included
     Check(CheckArguments),
-    /// Print a JSON Schema: of the configuration, for editors to complete and check, or of an
-    /// answer
+    /// Print a JSON Schema: of the configuration, for editors to complete and check, or of answers
     Schema(SchemaArguments),
     #[command(flatten)]
     Question(console::Question),

@@ -32,7 +32,7 @@ pub enum Command {
     Demo(demo::Demo),
     /// Report what this host lacks for midhop and midhopd
     Doctor(doctor::Doctor),
-    /// Generate load between two hosts and measure it.
+    /// Generate load between two hosts and measure it
     Meter(meter::Meter),
     /// Run scenarios on real kernels, or hold a lab for any program
     Lab(lab::Lab),
@@ -46,7 +46,7 @@ pub enum Command {
     Formulas(formulas::CheckFormulas),
     /// Compute constellations: passes over a place, paths between two places over time, traces
     Orbit(orbit::Orbit),
-    /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
+    /// Show records as a table, as an HTML page with pictures, as JSON or CSV
     Report(report::Report),
     /// Compare two sets of records, and show which differences are real
     Compare(compare::Compare),
