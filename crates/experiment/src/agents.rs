@@ -34,44 +34,46 @@ const AGENTS_MAX: usize = 16;
 pub struct AgentSpec {
     /// What it does.
     pub kind: AgentKind,
-    /// `ack-filter`, `snoop`, `ack-decimation`: the links before which it acts; `ack-spacing`: those over
-    /// which the ACKs come. Default: all of its node's.
+    /// `ack-filter`, `snoop`, `ack-decimation`: the links before which it acts; `ack-spacing`: the
+    /// links over which the ACKs arrive. Default: all links of its node.
     pub links: Option<Vec<String>>,
-    /// `ack-filter`: what becomes of ACKs with SACK blocks. Default: `covered`.
+    /// `ack-filter`: what happens to ACKs with SACK blocks. Default: `covered`.
     pub sack: Option<SackRule>,
-    /// `d-proxy`: the two nodes between which it works; both name it.
+    /// `d-proxy`: the two nodes between which it works; both name this agent.
     pub peers: Option<Vec<String>>,
-    /// `snoop`, `d-proxy`: what may be kept to be sent again. Default: 4 MB.
+    /// `snoop`, `d-proxy`: data that may be kept for retransmission. Default: 4 MB.
     pub cache: Option<Bytes>,
-    /// `snoop`: how many later segments make one count as lost. Default: 3.
+    /// `snoop`: how many later segments must arrive before one counts as lost. Default: 3.
     pub threshold: Option<u64>,
-    /// `snoop`: the least that its timer waits. Default: 100 ms.
+    /// `snoop`: the minimum of its timer. Default: 100 ms.
     pub timer_min: Option<Duration>,
-    /// `snoop`: how often a segment is sent again. Default: 10.
+    /// `snoop`: how often a segment is retransmitted. Default: 10.
     pub resends: Option<u32>,
-    /// `snoop`, `d-proxy`: whether it judges by round trips what a queue on the lossy way refuses, as midhopd has to, instead of
-    /// learning it.
-    /// Default: false.
+    /// `snoop`, `d-proxy`: whether it estimates from round trips what a queue on the lossy path
+    /// drops, as midhopd must, instead of being informed. Default: false.
     pub judges_queue: Option<bool>,
-    /// `d-proxy`: what may be held behind gaps. Default: 4 MB.
+    /// `d-proxy`: data that may be held behind gaps. Default: 4 MB.
     pub held: Option<Bytes>,
-    /// `d-proxy`: how long a gap is waited for. Default: 1 s. `ack-decimation`: how long after the first
-    /// ACK that was left out the youngest goes on after all; zero for never. Default: 50 ms.
+    /// `d-proxy`: how long to wait until a gap is filled. Default: 1 s. `ack-decimation`: how long
+    /// after the first suppressed ACK the latest one is forwarded after all; zero: never. Default:
+    /// 50 ms.
     pub hold: Option<Duration>,
-    /// `d-proxy`: how often the same is asked for. Default: 3.
+    /// `d-proxy`: how often the same segment is requested. Default: 3.
     pub requests: Option<u32>,
-    /// `snoop`, `d-proxy`: of how many directions of flows it keeps a state. Default: 10000.
+    /// `snoop`, `d-proxy`: the most directions of flows for which it keeps state. Default: 10000.
     pub flows: Option<usize>,
-    /// `snoop`, `d-proxy`: after how long a silence a flow is forgotten. Default: 2 min.
+    /// `snoop`, `d-proxy`: how long the state of a flow is kept after its last packet. Default: 2
+    /// min.
     pub idle: Option<Duration>,
-    /// `ack-decimation`: of how many ACKs one goes on. Range: 2 to 64. Default: 4.
+    /// `ack-decimation`: of this many ACKs, one is forwarded. Range: 2 to 64. Default: 4.
     pub keep_one_in: Option<u32>,
-    /// `ack-spacing`: how fast the data leave that ACKs ask for. Default: none, ACKs are not held back for
-    /// what those before them ask for.
+    /// `ack-spacing`: the rate at which the data leave that ACKs release; an ACK waits until the
+    /// data that earlier ones released have left. Default: none, ACKs do not wait for them.
     pub rate: Option<Rate>,
-    /// `ack-spacing`: bytes from one made-up ACK to the next. Default: none are made.
+    /// `ack-spacing`: bytes from one reconstructed ACK to the next. Default: none are
+    /// reconstructed.
     pub rebuild: Option<Bytes>,
-    /// `ack-spacing`: the longest that an ACK is held back. Default: 100 ms.
+    /// `ack-spacing`: the longest time for which an ACK is held back. Default: 100 ms.
     pub delay_max: Option<Duration>,
     /// `ack-spacing`: the most ACKs of a flow that are held back. Range: 2 to 4096. Default: 256.
     pub waiting_max: Option<u32>,
@@ -82,15 +84,15 @@ pub struct AgentSpec {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentKind {
-    /// Drops acknowledgements that others behind them in a queue make superfluous.
+    /// Drops acknowledgements that are superfluous because of later ones in the same queue.
     AckFilter,
-    /// Repairs losses behind it from a cache, and keeps them from the source.
+    /// Repairs losses behind it from a cache, and hides them from the source.
     Snoop,
-    /// One of two that repair losses between themselves.
+    /// One of two agents that together repair losses between them.
     DProxy,
-    /// Lets one in so many acknowledgements go on.
+    /// Forwards only one of several acknowledgements.
     AckDecimation,
-    /// Lets acknowledgements that came in a bunch leave evenly, and makes up those that are missing.
+    /// Spaces acknowledgements that arrived in a burst evenly, and reconstructs missing ones.
     AckSpacing,
 }
 
@@ -125,11 +127,11 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AckDecimation {
-    /// The links over which the ACKs leave that it acts upon.
+    /// The links over which the ACKs leave on which it acts.
     pub links: Vec<String>,
-    /// Of how many one goes on.
+    /// Of this many ACKs, one is forwarded.
     pub keep_one_in: u32,
-    /// How long after the first that was left out the youngest goes on after all; zero where it does not.
+    /// How long after the first suppressed ACK the latest one is forwarded after all; zero: never.
     pub hold: Duration,
 }
 
@@ -137,13 +139,13 @@ pub struct AckDecimation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AckSpacing {
-    /// The links over which the ACKs come that it acts upon.
+    /// The links over which the ACKs arrive on which it acts.
     pub links: Vec<String>,
-    /// How fast the data leave that ACKs ask for.
+    /// The rate at which the data leave that ACKs release; none: ACKs do not wait for them.
     pub rate: Option<Rate>,
-    /// Bytes from one made-up ACK to the next.
+    /// Bytes from one reconstructed ACK to the next.
     pub rebuild: Option<Bytes>,
-    /// The longest that an ACK is held back.
+    /// The longest time for which an ACK is held back.
     pub delay_max: Duration,
     /// The most ACKs of a flow that are held back.
     pub waiting_max: u32,
@@ -168,7 +170,7 @@ impl From<&AckSpacing> for AckSpacingSettings {
 pub struct AckFilter {
     /// The links before which it acts.
     pub links: Vec<String>,
-    /// What becomes of ACKs with SACK blocks.
+    /// What happens to ACKs with SACK blocks.
     pub sack: SackRule,
 }
 

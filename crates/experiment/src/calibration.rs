@@ -30,55 +30,56 @@ use midhop_units::{Duration, Number};
 use portrait::Seen;
 use serde::Serialize;
 
-/// The version of the shape below.
+/// The version of the format below.
 pub const CALIBRATION_SCHEMA: u32 = 1;
 /// A shorter half has too few slots for a judgement.
 const HALF_MIN: Duration = Duration::from_s(20);
 
-/// What `midhop calibrate --json` prints: a recording beside a preset.
+/// What `midhop calibrate --json` prints: a recording compared with a preset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Calibration {
-    /// The version of this shape.
+    /// The version of this format.
     pub schema: u32,
-    /// The preset that was held against the recording.
+    /// The preset that was compared with the recording.
     pub preset: String,
-    /// The direction of it, `down` or `up`.
+    /// Its direction, `down` or `up`.
     pub direction: String,
-    /// How many seeds of each model were looked at.
+    /// How many seeds of each model were examined.
     pub seeds: u32,
     /// How long the recording lasts.
     #[serde(rename = "span_s", with = "Number::<Duration>")]
     pub span: Duration,
-    /// When the second half begins, which judges.
+    /// When the second half begins: the models are compared with it.
     #[serde(rename = "judged_from_s", with = "Number::<Duration>")]
     pub judged_from: Duration,
     /// The whole recording.
     pub recording: Portrait,
-    /// The half that judges.
+    /// The second half.
     pub judge: Portrait,
-    /// Each model and its distance from the half that judges, the nearest first.
+    /// Each model and its distance from the second half, the nearest first.
     pub models: Vec<Model>,
     /// A link fitted to the first half; none where it has no rate.
     pub fit: Option<Fit>,
-    /// What one recording cannot tell, in sentences.
+    /// What the recordings do not show, in sentences.
     pub unknown: Vec<String>,
     /// Curves for pictures.
     #[serde(skip)]
     pub curves: Vec<(String, Curves)>,
 }
 
-/// Something that says what the link is like.
+/// A model of the link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Model {
-    /// `preset`, `fitted` (to the first half), `fixed` (the means of the first half), or `first half` (as it was).
+    /// `preset`, `fitted` (to the first half), `fixed` (the means of the first half), or `first
+    /// half` (as recorded).
     pub name: String,
-    /// The mean of the parts: the one number. Range: ≥ 0; 0 is alike.
+    /// The mean of the parts: one number for the whole. Range: ≥ 0; 0: equal.
     pub distance: f64,
-    /// What it is the mean of.
+    /// The parts of which it is the mean.
     pub parts: Vec<Part>,
-    /// Its figures.
+    /// Its statistics.
     pub portrait: Portrait,
 }
 

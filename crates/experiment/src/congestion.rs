@@ -49,25 +49,25 @@ pub struct CongestionSpec {
     /// The window before anything is acknowledged. Unit: segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<u32>,
-    /// Whether segments leave at the algorithm's rate instead of as acknowledgements come.
+    /// Whether segments leave at the algorithm's rate instead of as acknowledgements arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing: Option<bool>,
-    /// `careful-resume`: what an earlier connection had delivered in a round trip.
+    /// `careful-resume`: the data that an earlier connection delivered in a round trip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_window: Option<Bytes>,
     /// `careful-resume`: the smallest round-trip time of that connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_rtt: Option<Duration>,
-    /// `jump`, `known-rate`, `hybla-plus`: the known rate; `xcp`: the rate it asks for.
+    /// `jump`, `known-rate`, `hybla-plus`: the known rate; `xcp`: the rate that it requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// `jump`, `careful-resume`: the largest window that is jumped to.
+    /// `jump`, `careful-resume`: the largest window after a jump.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_max: Option<Bytes>,
     /// `hybla`, `hybla-plus`, `hybla-linux`: the round-trip time of the flow it imitates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt0: Option<Duration>,
-    /// `hybla-plus`: how many times the window may grow per round in slow start.
+    /// `hybla-plus`: the factor by which the window may grow per round in slow start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub growth_max: Option<f64>,
     /// `hybla-plus`: the share of segments that may be lost without the window being halved.
@@ -76,16 +76,16 @@ pub struct CongestionSpec {
     /// `hybla-plus`: whether it starts at the known rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_at_rate: Option<bool>,
-    /// `vegas`, `dvegas`: fewer segments waiting let the window grow.
+    /// `vegas`, `dvegas`: the window grows if fewer segments than this are queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<u32>,
-    /// `vegas`, `dvegas`: more segments waiting shrink it.
+    /// `vegas`, `dvegas`: the window shrinks if more segments than this are queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beta: Option<u32>,
-    /// `vegas`, `dvegas`: more segments waiting end slow start.
+    /// `vegas`, `dvegas`: slow start ends if more segments than this are queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<u32>,
-    /// `dvegas`: more segments in the terminal's queue are drained at once.
+    /// `dvegas`: the terminal's queue is drained at once if it holds more segments than this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// `dvegas`: whether the sender, a host or a proxy, gets reports of the queue at its own first link.
@@ -100,16 +100,18 @@ pub struct CongestionSpec {
     /// `known-rate`: the window in products of rate and round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<f64>,
-    /// `known-rate`: the longest queue that may stand for a round trip.
+    /// `known-rate`: the longest queueing delay that may last for a round trip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_max: Option<Duration>,
     /// `known-rate`: the largest part of a round's data that the channel may lose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_max: Option<Loss>,
-    /// `known-rate`: whether the rate is sent at whatever becomes of it, and no window bounds what is outstanding.
+    /// `known-rate`: whether the sender keeps to the rate whatever happens to its packets, and no
+    /// window bounds the outstanding data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_loop: Option<bool>,
-    /// `known-rate`: whether the rate is believed (default); if not, a path that contradicts it is measured.
+    /// `known-rate`: whether the rate is trusted (default); if not, a path that contradicts it is
+    /// measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
 }
@@ -174,7 +176,7 @@ impl Serialize for CongestionSpec {
     }
 }
 
-/// An algorithm of ours with all that it is told, nothing left to its defaults.
+/// An algorithm of ours with all its parameters, including the defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// The algorithm by its name.
@@ -187,7 +189,7 @@ pub struct Tuning {
     pub initial_window: u32,
     /// Whether segments leave at the algorithm's rate.
     pub pacing: bool,
-    /// What only this algorithm is told.
+    /// The parameters that only this algorithm has.
     pub own: Own,
 }
 
@@ -199,9 +201,10 @@ pub enum OpeningPlan {
     Burst,
     /// The initial window over the first round trip.
     InitialSpreading,
-    /// Half of what an earlier connection had, once the path is found to be the same (RFC 9959).
+    /// Half of what an earlier connection had, once the path is confirmed to be the same (RFC
+    /// 9959).
     CarefulResume {
-        /// What that connection had delivered in a round trip.
+        /// The data that this connection delivered in a round trip.
         saved_window: Bytes,
         /// Its smallest round-trip time.
         saved_rtt: Duration,
@@ -217,11 +220,12 @@ pub enum OpeningPlan {
     },
 }
 
-/// What only one algorithm is told: the parameters of its law, and what of them a plan has in another form or beside.
+/// The parameters that only one algorithm has: those of its law, and what a plan holds of them in
+/// another form or in addition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Own {
-    /// Nothing.
+    /// No parameters.
     Nothing,
     /// Hybla's as its paper has it.
     Hybla(ReferenceFlow),
@@ -236,20 +240,20 @@ pub enum Own {
         /// Its thresholds.
         #[serde(flatten)]
         own: DVegasThresholds,
-        /// Whether the sender is told what waits at its own first link.
+        /// Whether the sender gets reports of the queue at its own first link.
         queue_feedback: bool,
     },
     /// XCP's.
     Xcp(XcpSettings),
-    /// Of a flow whose leg has a known rate.
+    /// Those of a flow whose leg has a known rate.
     KnownRate {
         /// The link; all flows of known rate that a node sends over it share its rate.
         link: String,
-        /// What the sender may send.
+        /// The rate at which the sender may send.
         rate: Rate,
-        /// What the end that receives may send.
+        /// The rate at which the receiver may send.
         rate_back: Rate,
-        /// How far the rate is believed.
+        /// How far the rate is trusted.
         #[serde(flatten)]
         bounds: KnownRateBounds,
     },

@@ -38,56 +38,60 @@ use serde::{Deserialize, Serialize};
 pub struct HandoverSpec {
     /// When it takes place, after the run's start.
     pub at: Duration,
-    /// How long after that it takes place again, and so on. The link that it leaves must be in use again by then, and
-    /// that takes other handovers. Default: it takes place once.
+    /// The interval at which it is repeated. By then, other handovers must have put the link that
+    /// it leaves into use again. Default: it takes place once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
     /// The node that is left.
     pub from: String,
-    /// The node that takes over. Where `from` has a proxy, it has one too.
+    /// The node that takes over. If `from` has a proxy, it has one too.
     pub to: String,
-    /// The link to `from` that is left: from then on it carries nothing.
+    /// The link to `from` that is left: after the handover it carries nothing.
     pub leaves: String,
-    /// The link to `to` that is taken, from the same host: until then it carries nothing.
+    /// The link to `to` that is taken, from the same host: before the handover it carries nothing.
     pub takes: String,
-    /// How long before it takes place it is announced to both proxies: from then on, state of flows that will move is
-    /// copied, and a drained proxy takes no new flows. Default: it is not.
+    /// How long in advance it is announced to both proxies. From then on, state of flows that will
+    /// move is copied, and a drained proxy takes no new flows. Default: it is not announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<Duration>,
-    /// What becomes of flows that are live at the proxy on `from`. Default: `reset`.
+    /// What happens to flows that are live at the proxy on `from`. Default: `reset`.
     #[serde(default)]
     pub flows: LiveFlows,
-    /// The way from `from` to `to`: of the state of flows that move, and of the packets of those that stay. The name of a
-    /// link between the two; state may also go over one of its own, `{ rate = "1 Gbit/s", delay = "10 ms" }`, which carries
-    /// no packets. Default: the link between the two, where there is one.
+    /// The path from `from` to `to`, for the state of flows that move and the packets of flows that
+    /// stay. It is the name of a link between the two nodes. State may also have a path of its own,
+    /// `{ rate = "1 Gbit/s", delay = "10 ms" }`, which carries no packets. Default: the link
+    /// between the two, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<StateWay>,
-    /// How long the host is without a link: what is sent over the one that it takes is lost. Default: not at all.
+    /// How long the host is without a link: packets sent over the link that it takes are lost.
+    /// Default: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<Duration>,
-    /// How long flows of a drained proxy may go on after the handover; then they are reset. Default: 30 s.
+    /// How long flows of a drained proxy may continue after the handover; then they are reset.
+    /// Default: 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Duration>,
-    /// What the state of a flow takes beside the bytes in its buffers: both connections, and what was decided for it.
-    /// Default: 1 kB.
+    /// The size of a flow's state, in addition to the bytes in its buffers: both connections, and
+    /// the decision about the flow. Default: 1 kB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Bytes>,
 }
 
-/// What becomes of flows that are live at a proxy when its node is left.
+/// What happens to flows that are live at a proxy when its node is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LiveFlows {
-    /// Their state moves to the other proxy: they stand still meanwhile, and go on there.
+    /// Their state moves to the other proxy. Meanwhile they stand still; then they continue there.
     Moved,
     /// Both of their ends are reset.
     #[default]
     Reset,
-    /// From the announcement on there are no new ones: those pass by. At the handover the others stay where they are and
-    /// their packets take the way over there, until they end or `drain` is over: then they are reset.
+    /// From the announcement on, new flows bypass the proxy. After the handover, the others stay
+    /// where they are, and their packets take the path `over` there, until they end or `drain` is
+    /// over: then they are reset.
     Drained,
-    /// They stay where they are to their end, and their packets take the way over there.
+    /// They stay where they are until they end, and their packets take the path `over` there.
     Anchored,
 }
 
@@ -103,25 +107,25 @@ impl LiveFlows {
     }
 }
 
-/// The way of state from one proxy to another.
+/// The path of state from one proxy to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a link's name, or a table { rate = …, delay = … }")]
 pub enum StateWay {
     /// A link of the scenario, with its rate and delay at the time.
     Link(String),
-    /// A way of its own.
+    /// A path of its own.
     Own(OwnWay),
 }
 
-/// A way of state that is no link of the scenario.
+/// A path of state that is no link of the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OwnWay {
-    /// How much it carries.
+    /// Its rate.
     pub rate: Rate,
-    /// How long that takes, one way.
+    /// Its delay, one way.
     pub delay: Duration,
 }
 
@@ -138,9 +142,9 @@ impl StateWay {
 /// A handover, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HandoverPlan {
-    /// When it takes place first, after the run's start.
+    /// When it first takes place, after the run's start.
     pub at: Duration,
-    /// How long after that it takes place again, and so on.
+    /// The interval at which it is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
     /// The node that is left.
@@ -151,17 +155,17 @@ pub struct HandoverPlan {
     pub leaves: String,
     /// The link to `to` that is taken.
     pub takes: String,
-    /// How long before it is announced.
+    /// How long in advance it is announced.
     pub announced: Duration,
-    /// What becomes of live flows.
+    /// What happens to live flows.
     pub flows: LiveFlows,
-    /// The way from `from` to `to`; none where it needs none.
+    /// The path from `from` to `to`; none if it needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<StateWay>,
     /// How long the host is without a link.
     pub outage: Duration,
-    /// How long flows of a drained proxy may go on.
+    /// How long flows of a drained proxy may continue.
     pub drain: Duration,
-    /// What the state of a flow takes beside the bytes in its buffers.
+    /// The size of a flow's state, in addition to the bytes in its buffers.
     pub state: Bytes,
 }

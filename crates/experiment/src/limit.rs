@@ -56,11 +56,11 @@ impl Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hop {
-    /// What it carries. Headers from the network layer up count.
+    /// Its rate. Headers from the network layer up count.
     pub rate: Rate,
     /// Packets lost after its queue.
     pub loss: Loss,
-    /// Whether a proxy stands behind it and repairs what is lost further on.
+    /// Whether there is a proxy behind it that repairs later losses.
     pub split: bool,
 }
 
@@ -100,7 +100,7 @@ impl Bottleneck {
 pub enum Demand<'a> {
     /// So many bytes over all flows together.
     Bulk(Bytes),
-    /// Objects asked for one after another on each of `parallel` lanes.
+    /// Objects that are requested one after another on each of `parallel` lanes.
     Page {
         /// Size of each.
         objects: &'a [Bytes],
@@ -111,15 +111,15 @@ pub enum Demand<'a> {
     },
 }
 
-/// Which end opens the connection; the other end's data must first hear of it.
+/// Which end opens the connection. The other end can send only after it has received the SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Opener {
-    /// The end that receives the data: the sender answers.
+    /// The receiver of the data: the sender answers.
     #[default]
     To,
-    /// The end that sends the data.
+    /// The sender of the data.
     From,
 }
 
@@ -138,7 +138,7 @@ pub enum Handshake {
 pub struct Limit {
     /// Payload per time in the long run.
     pub goodput: Rate,
-    /// Two ways of propagation.
+    /// Propagation delay in both directions.
     pub rtt: Duration,
     /// Which end opens.
     pub opens: Opener,

@@ -54,16 +54,16 @@ pub enum MeasuredError {
     /// The test ended early.
     #[error("an iperf3 test that ended in an error: {0}")]
     Iperf3Failed(String),
-    /// Nothing arrived, or nobody knows what.
+    /// Nothing arrived, or it is not known what arrived.
     #[error("an iperf3 test without results")]
     Iperf3Empty,
-    /// It is what a server printed that sent.
+    /// It is the output of a server that sent.
     #[error("what an iperf3 server sent; how much of it arrived, only its client knows")]
     Iperf3Sender,
     /// It is a stream of events.
     #[error("iperf3's output of `--json-stream`")]
     Iperf3Stream,
-    /// The numbers of a link make none.
+    /// The numbers do not make a valid link.
     #[error("a link that cannot be: {0}")]
     Link(String),
 }

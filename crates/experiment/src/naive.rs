@@ -49,8 +49,8 @@ const HOST_CONGESTION: &str = midhop_congestion::Algorithm::Cubic.name();
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NaiveSpec {
-    /// What may be held: acknowledged to the one side and not yet by the other. `holds` says of what, and what
-    /// becomes of more.
+    /// The most data that may be held: acknowledged to one side, but not yet by the other. `holds`
+    /// determines whose data share it, and what happens beyond it.
     pub buffer: Bytes,
     /// Who shares the buffer. Default: `all`.
     #[serde(default)]
@@ -58,18 +58,18 @@ pub struct NaiveSpec {
     /// When the client is answered. Default: `early`.
     #[serde(default)]
     pub accept: NaiveAccept,
-    /// Whether what the legs say of congestion control is for the connections alone that the proxy opens: those that
-    /// it accepts have the host's default, `cubic`. Default: for all.
+    /// Whether the congestion control of `legs` applies only to connections that the proxy opens;
+    /// those that it accepts then have the host's default, `cubic`. Default: it applies to all.
     #[serde(default)]
     pub dialled: bool,
-    /// Whether the connections that the proxy opens send full segments alone; what is less waits for the rest, for
-    /// the end, or for 200 ms. Default: it leaves at once.
+    /// Whether the connections that the proxy opens send only full segments; less data wait for
+    /// more, for the end, or for 200 ms. Default: data leave at once.
     #[serde(default)]
     pub cork: bool,
-    /// How much of what comes has to be there before any of it is passed on. Default: `stream`.
+    /// How much data must have arrived before any of them are forwarded. Default: `stream`.
     #[serde(default)]
     pub forwards: Forwards,
-    /// What its connections over each link are like. Those over other links have only defaults.
+    /// Its connections over each link. Those over other links have only defaults.
     #[serde(default)]
     pub legs: BTreeMap<String, NaiveLegSpec>,
 }
@@ -79,23 +79,24 @@ pub struct NaiveSpec {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Holds {
-    /// All flows together, and one byte more resets the flow that holds the most.
+    /// All flows together; one byte beyond it resets the flow that holds the most.
     #[default]
     All,
-    /// Each direction of each flow has one between its sockets; what finds no room stays with its sender.
+    /// Each direction of each flow has its own between its sockets; data that find no room stay
+    /// with their sender.
     Each,
 }
 
-/// How much has to be there before a naive proxy passes any of it on.
+/// How much data must have arrived before a naive proxy forwards any of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Forwards {
-    /// Any of it: bytes go on as they come.
+    /// Any amount: bytes are forwarded as they arrive.
     #[default]
     Stream,
-    /// All of it, as in a hop that stores and forwards: until its sender ends, sends nothing for 200 ms, or has filled
-    /// the buffer.
+    /// All of them, as in a hop that stores and forwards: until the sender ends, sends nothing for
+    /// 200 ms, or has filled the buffer.
     Bundles,
 }
 
@@ -107,7 +108,7 @@ pub enum NaiveAccept {
     /// At once.
     #[default]
     Early,
-    /// When its server has answered.
+    /// When the server has answered.
     AfterConnect,
 }
 
@@ -116,14 +117,15 @@ pub enum NaiveAccept {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NaiveLegSpec {
-    /// The window that is offered always. Default: 65535 B; with `holds = "each"` what the host finds by measuring.
+    /// The window that is always offered. Default: 65535 B; with `holds = "each"`, the window that
+    /// the host finds by measuring.
     pub window: Option<Bytes>,
-    /// How it sends. Default: `reno`.
+    /// Its congestion control. Default: `reno`.
     pub congestion: Option<CongestionSpec>,
-    /// What the link carries, for congestion controls that want to know.
+    /// The rate of the link, for congestion controls that need it.
     pub rate: Option<Rate>,
-    /// Whether nothing but a timer of this length finds losses: no selective acknowledgements, no fast
-    /// retransmission, no round trip measured for it, and everything outstanding is sent again.
+    /// If set, only a timer of this length detects losses: no selective acknowledgements, no fast
+    /// retransmission, no round trip measured for it, and all outstanding data are retransmitted.
     /// Default: losses are repaired as on any host.
     pub timer: Option<Duration>,
 }
@@ -131,7 +133,7 @@ pub struct NaiveLegSpec {
 /// A naive proxy, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NaivePlan {
-    /// What may be held.
+    /// The most data that may be held.
     pub buffer: Bytes,
     /// Who shares it.
     #[serde(default)]
@@ -139,29 +141,30 @@ pub struct NaivePlan {
     /// When the client is answered.
     #[serde(default)]
     pub accept: NaiveAccept,
-    /// The congestion control of connections that it accepts; none: as of those that it opens.
+    /// The congestion control of connections that it accepts; none: that of connections that it
+    /// opens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Tuning>,
-    /// Whether connections that it opens send full segments alone.
+    /// Whether connections that it opens send only full segments.
     #[serde(default)]
     pub cork: bool,
-    /// How much has to be there before any of it is passed on.
+    /// How much data must have arrived before any of them are forwarded.
     #[serde(default)]
     pub forwards: Forwards,
     /// Its connections by link.
     pub legs: BTreeMap<String, NaiveLeg>,
-    /// Those over other links.
+    /// Its connections over other links.
     pub other: NaiveLeg,
 }
 
 /// The connections of a naive proxy over one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NaiveLeg {
-    /// The window that is offered always; none: what the host finds by measuring.
+    /// The window that is always offered; none: the one that the host finds by measuring.
     pub window: Option<Bytes>,
-    /// Congestion control, and all that it is told.
+    /// Congestion control and its parameters.
     pub tuning: Tuning,
-    /// What alone finds losses; none: losses are repaired as on any host.
+    /// The timer that alone detects losses; none: losses are repaired as on any host.
     pub timer: Option<Duration>,
 }
 

@@ -18,7 +18,7 @@ use std::ops::AddAssign;
 /// The version of the form below; raised when a key or its meaning changes.
 pub const SCHEMA: u32 = 2;
 
-/// One run: what was asked, on what it ran, and what came out.
+/// One run: its plan, its environment and its results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record {
@@ -26,33 +26,34 @@ pub struct Record {
     pub schema: u32,
     /// The title of the scenario.
     pub title: String,
-    /// Where this run stands on each `vary` axis: axis → label, as the scenario writes it. Shape: one entry per axis.
+    /// The position of this run on each `vary` axis: axis → label, as the scenario writes it.
+    /// Shape: one entry per axis.
     pub cell: BTreeMap<String, String>,
     /// The seed of every random draw in this run.
     pub seed: Seed,
-    /// The resolved plan, every default visible. It is configuration: quantities are text as in scenario files
-    /// ("600 ms"). Null in records that a sweep prints: its files have it.
+    /// The resolved plan with every default. It is configuration: quantities are text as in
+    /// scenario files ("600 ms"). Null in records that a sweep prints: its files contain the plan.
     #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Map<String, Value>>"))]
     pub plan: Value,
     /// What ran it.
     pub environment: Environment,
-    /// Whether the figures may be believed, and if not, why.
+    /// Whether the results are valid, and if not, why.
     pub validity: Validity,
     /// What each transfer achieved, in the order of their names.
     pub transfers: Vec<TransferResult>,
-    /// What each direction of each link did.
+    /// The results of each direction of each link.
     pub links: Vec<LinkResult>,
-    /// What each proxy did on each of its legs; empty without proxies, and where none could be
-    /// watched.
+    /// The results of each proxy on each of its legs; empty without proxies, or if none could be
+    /// observed.
     pub legs: Vec<LegResult>,
-    /// What the cross traffic did, in the order of the names; empty without any.
+    /// The results of cross traffic, in the order of the names; empty without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traffic: Vec<TrafficResult>,
-    /// What became of packets at nodes rather than on links; only nodes where something did. Empty in
-    /// the lab, whose kernels do not tell.
+    /// What happened to packets at nodes rather than on links; only nodes where something happened.
+    /// Empty in the lab, whose kernels do not report it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeResult>,
-    /// What handovers did; none without any.
+    /// The results of handovers; none without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handovers: Option<HandoversResult>,
     /// Samples over time.
@@ -140,7 +141,7 @@ pub struct Environment {
     pub privileged: bool,
     /// When the run began. Unit: seconds since 1970-01-01T00:00:00Z.
     pub started_unix_s: u64,
-    /// How long the run took on the wall clock.
+    /// How long the run took in real time.
     #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
 }
@@ -166,7 +167,7 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// What measured a record; one that does not say so, the laboratory.
+    /// What measured a record; by default, the laboratory.
     pub fn of(record: &Record) -> Self {
         let all = [Self::Sim, Self::Reference, Self::Ns3, Self::Meter, Self::Iperf3];
         all.into_iter().find(|it| it.name() == record.environment.runner).unwrap_or(Self::Lab)
@@ -208,13 +209,13 @@ impl Runner {
         }
     }
 
-    /// Whether it runs plans, whose seeds, cells and limits mean something.
+    /// Whether it runs plans, whose seeds, cells and limits are meaningful.
     pub const fn runs_plans(self) -> bool {
         !matches!(self, Self::Meter | Self::Iperf3)
     }
 }
 
-/// Whether a run's figures may be believed.
+/// Whether a run's results are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Validity {
@@ -235,20 +236,20 @@ impl Validity {
 pub struct TransferResult {
     /// The transfer's name in the scenario.
     pub name: String,
-    /// Whether everything asked for arrived before the run's end.
+    /// Whether everything that was requested arrived before the run's end.
     pub complete: bool,
-    /// From the first SYN to the last byte.
+    /// Time from the first SYN to the last byte.
     #[serde(rename = "took_s", with = "Number::<Duration>")]
     pub took: Duration,
-    /// Payload that arrived, without what was thrown away because it began again.
+    /// Payload that arrived, without what was discarded because it was transferred again.
     #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
     /// That payload over the time it took, all flows together.
     #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
-    /// The physical limit of this transfer, and how near it came.
+    /// The physical limit of this transfer, and how near the transfer came to it.
     pub limit: Option<LimitResult>,
-    /// How often something began again because its connection was cut short.
+    /// How often a file or object began again because its connection was cut short.
     #[serde(default, skip_serializing_if = "Restarts::is_none")]
     pub restarts: Restarts,
     /// One per connection.
@@ -263,7 +264,7 @@ pub struct TransferResult {
 pub struct Restarts {
     /// How often.
     pub count: u32,
-    /// What had arrived of them by then and was thrown away.
+    /// The payload of them that had arrived by then and was discarded.
     #[serde(rename = "discarded_bytes", with = "Number::<Bytes>")]
     pub discarded: Bytes,
 }
@@ -275,22 +276,25 @@ impl Restarts {
     }
 }
 
-/// A transfer beside what physics allows it. Where a link on its way varies, that is what was drawn in this run.
+/// A transfer compared with its physical limit. If a link on its path varies, the limit is that of
+/// the values drawn in this run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitResult {
-    /// The largest goodput that the path allows, headers and loss taken off. Where a link varies: its mean from the first
-    /// byte that can arrive to the last, of what sends for a time; else to the earliest end of all.
+    /// The largest goodput that the path allows, without headers and losses. If a link varies: for
+    /// a transfer that sends for a time, the mean from the first byte that can arrive to the last;
+    /// otherwise the mean to the earliest possible end.
     #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
-    /// The shortest time that the transfer can take without a handshake over the long leg. Where a link varies: until the
-    /// earliest moment at which a complete file or page could be there.
+    /// The shortest time that the transfer can take without a handshake over the long leg. If a
+    /// link varies: the time until the earliest moment at which a complete file or page could have
+    /// arrived.
     #[serde(rename = "time_s", with = "Number::<Duration>")]
     pub time: Duration,
-    /// Ideal over measured. Range: 0 to 1 in a correct run.
+    /// Ideal time divided by measured time. Range: 0 to 1 in a correct run.
     pub efficiency: f64,
-    /// Payload that the path, as it was drawn, could have brought from the first SYN to the last byte; none where no link
-    /// on the way varies.
+    /// Payload that the path, with the values drawn, could have carried from the first SYN to the
+    /// last byte; none if no link on the path varies.
     #[serde(
         rename = "drawn_bytes",
         with = "Number::<Option<Bytes>>",
@@ -326,35 +330,34 @@ pub struct FlowResult {
     pub hash_sent: Option<String>,
     /// Hash of the bytes as the receiver read them.
     pub hash_received: Option<String>,
-    /// Segments that the sending end sent again. Behind a PEP: on its own leg only.
+    /// Segments that the sending end retransmitted. Behind a PEP: on its own leg only.
     pub retransmissions: u64,
-    /// Smallest round trip that the sending end saw.
+    /// Smallest round-trip time that the sending end measured.
     #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
     /// The sending end's congestion control, as the kernel names it.
     pub congestion: String,
     /// What ended the flow early, if something did.
     pub error: Option<String>,
-    /// How long its sender was in which phase; none where nobody could see it.
+    /// How long its sender was in each phase; none if that could not be observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
 }
 
-/// How long senders were in which phase of their congestion control, while data of theirs was on its
-/// way.
+/// How long senders were in each phase of their congestion control while they had data in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseTimes {
-    /// Looking for the path's capacity from below: slow start, or what an algorithm has instead.
+    /// Searching for the path's capacity from below: slow start, or what an algorithm has instead.
     #[serde(rename = "slow_start_s", with = "Number::<Duration>")]
     pub slow_start: Duration,
     /// Following the algorithm's law.
     #[serde(rename = "avoidance_s", with = "Number::<Duration>")]
     pub avoidance: Duration,
-    /// Repairing losses without a timeout (fast recovery), or reducing for a mark.
+    /// Repairing losses without a timeout (fast recovery), or reducing the window for a mark.
     #[serde(rename = "recovery_s", with = "Number::<Duration>")]
     pub recovery: Duration,
-    /// After a retransmission timeout, until what was on its way then has arrived.
+    /// After a retransmission timeout, until the data that were in flight then have arrived.
     #[serde(rename = "loss_s", with = "Number::<Duration>")]
     pub loss: Duration,
 }
@@ -397,7 +400,7 @@ pub struct ObjectResult {
     /// Its size.
     #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
-    /// When it was asked for, after the run's start.
+    /// When it was requested, after the run's start.
     #[serde(rename = "start_s", with = "Number::<Duration>")]
     pub start: Duration,
     /// When its first byte arrived.
@@ -420,29 +423,30 @@ pub struct LinkResult {
     pub packets_in: u64,
     /// Bytes handed to the link.
     pub bytes_in: u64,
-    /// Packets that came out.
+    /// Packets that left the link.
     pub packets_out: u64,
-    /// Bytes that came out.
+    /// Bytes that left the link.
     pub bytes_out: u64,
-    /// Packets that did not come out, by cause (`queue`, `loss`, `outage`, `aqm`, …).
+    /// Packets that were dropped or lost, by cause (`queue`, `loss`, `outage`, `aqm`, …).
     pub drops: BTreeMap<String, u64>,
     /// Packets that AQM marked instead of dropping them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub marks: u64,
-    /// Bytes that its sender put onto the channel, lost there or not: what cost capacity.
+    /// Bytes that its sender transmitted on the channel, whether lost there or not: the capacity
+    /// used.
     pub bytes_sent: u64,
-    /// Bytes that its sender could have put there in that time as its rate was drawn, those of breaks that lose packets
-    /// included; none where it does not vary.
+    /// Bytes that its sender could have transmitted in that time at the rates drawn, including
+    /// during breaks that lose packets; none if the rate does not vary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
-    /// From the run's start to the moment that these counts are of.
+    /// Time from the run's start to the moment at which these counts were taken.
     #[serde(rename = "span_s", with = "Number::<Duration>")]
     pub span: Duration,
     /// Largest queue seen.
     pub queue_bytes_max: u64,
     /// How late packets left the emulator; none in the simulator.
     pub lateness: Option<Lateness>,
-    /// Processor time that emulating it cost; none in the simulator.
+    /// Processor time that the emulation took; none in the simulator.
     #[serde(rename = "cpu_s", with = "Number::<Option<Duration>>")]
     pub cpu: Option<Duration>,
 }
@@ -484,7 +488,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// A proxy's connections over one of its links, all together, as the proxy's kernel saw them.
+/// All connections of a proxy over one of its links, as the proxy's kernel reported them.
 ///
 /// Its [`Series`] have the place `NODE.LINK`, with the quantities and units of a sender.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -494,20 +498,21 @@ pub struct LegResult {
     pub node: String,
     /// The link that its connections use.
     pub link: String,
-    /// The node at the other end, where this is a tunnel to another proxy.
+    /// The node at the other end, if this is a tunnel to another proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<String>,
-    /// Connections seen; that on which the meter fetches the far end's log is one of them.
+    /// Connections observed, including the one over which the meter fetches the far end's log.
     pub connections: u64,
     /// Payload that the other end of the leg has acknowledged.
     #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
-    /// Segments that the proxy sent again.
+    /// Segments that the proxy retransmitted.
     pub retransmissions: u64,
-    /// Smallest round trip that a connection saw.
+    /// Smallest round-trip time that a connection measured.
     #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
-    /// How long the proxy's senders were in which phase, all together; none where nobody could see it.
+    /// How long all senders of the proxy together were in each phase; none if that could not be
+    /// observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseTimes>,
 }
@@ -534,40 +539,40 @@ pub struct TrafficResult {
     pub name: String,
     /// Flows that began.
     pub flows: u64,
-    /// Flows that sent all they had to.
+    /// Flows that sent all their data.
     pub complete: u64,
     /// Payload that arrived.
     #[serde(with = "Number::<Bytes>")]
     pub bytes: Bytes,
-    /// Payload over the time from its start to its stop, or to its last arrival where that was later.
+    /// Payload over the time from its start to its stop, or to its last arrival if that was later.
     #[serde(rename = "goodput_bit_per_s", with = "Number::<Rate>")]
     pub goodput: Rate,
     /// Datagrams sent; zero over TCP.
     pub packets_sent: u64,
     /// Datagrams that arrived; zero over TCP.
     pub packets_received: u64,
-    /// Mean time that a flow which is complete took; none where none is.
+    /// Mean duration of complete flows; none if no flow is complete.
     #[serde(rename = "flow_time_mean_s", with = "Number::<Option<Duration>>")]
     pub flow_time_mean: Option<Duration>,
-    /// By how much its datagrams left late; none over TCP, and in the simulator.
+    /// How late its datagrams left; none over TCP and in the simulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
 }
 
-/// What became of packets at a node.
+/// What happened to packets at a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeResult {
     /// Its name.
     pub node: String,
-    /// Packets that ended there without being for anybody, by cause (`no-route`, …).
+    /// Packets that were dropped there, by cause (`no-route`, …).
     pub drops: BTreeMap<String, u64>,
-    /// What the agent there did, by its own names.
+    /// Counters of the agent there, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
 }
 
-/// By how much the emulator missed the moments it had promised.
+/// How late packets left the emulator, compared with their scheduled times.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lateness {
@@ -582,8 +587,8 @@ pub struct Lateness {
     /// Worst.
     #[serde(rename = "max_s", with = "Number::<Duration>")]
     pub max: Duration,
-    /// How long in all the emulator did nothing though its clock ticked, every 100 ms: packets that it never
-    /// got to count nowhere above.
+    /// Total time for which the emulator stood still, as detected by its clock, which ticks every
+    /// 100 ms. Packets that it did not handle in that time are not counted above.
     #[serde(
         rename = "stood_still_s",
         with = "Number::<Duration>",
@@ -597,16 +602,16 @@ pub struct Lateness {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
-    /// What was sampled: `goodput`, `cwnd`, `rtt`, `queue`, …
+    /// The sampled quantity: `goodput`, `cwnd`, `rtt`, `queue`, …
     pub quantity: String,
-    /// Where: a transfer's name, a link's, or a proxy leg's.
+    /// Where it was sampled: the name of a transfer, a link or a proxy's leg.
     pub place: String,
-    /// The flow it belongs to; none when it is of all flows together.
+    /// The flow to which it belongs; none for all flows together.
     pub flow: Option<u32>,
     /// Unit of the values, as printed on an axis.
     pub unit: String,
-    /// When. Unit: seconds after the run's start. Shape: `[sample]`.
+    /// The times of the samples. Unit: seconds after the run's start. Shape: `[sample]`.
     pub time_s: Vec<f64>,
-    /// What. Shape: `[sample]`.
+    /// The values. Shape: `[sample]`.
     pub value: Vec<f64>,
 }

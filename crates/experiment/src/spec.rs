@@ -54,7 +54,7 @@ pub const NO_PEP: &str = "none";
 pub struct Spec {
     /// What it shows, in a line.
     pub title: String,
-    /// When a run ends, whatever is still under way.
+    /// When a run ends, even if transfers are unfinished.
     pub duration: Duration,
     /// How often each cell runs, each time with the next seed. Range: 1 to 10,000.
     #[serde(default = "one")]
@@ -62,31 +62,31 @@ pub struct Spec {
     /// The first seed.
     #[serde(default = "first_seed")]
     pub seed: Seed,
-    /// The TCP of all hosts, as far as they have no own. Default: that of Linux.
+    /// The TCP of all hosts, unless a host sets a key itself. Default: that of Linux.
     pub tcp: Option<TcpSpec>,
     /// The hosts, by name.
     pub nodes: BTreeMap<String, NodeSpec>,
     /// The links, by name; the name is also that of the interface on both of its nodes.
     #[serde(default)]
     pub links: BTreeMap<String, LinkSpec>,
-    /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written. A peer may
-    /// say its `node` besides, which is where that peer stands.
+    /// Proxy configurations, by name: tables in the form that the proxy daemon reads, kept as
+    /// written. A peer may also have the key `node`: the node on which that peer runs.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, serde_json::Value>"))]
     pub peps: BTreeMap<String, toml::Table>,
-    /// Proxies that are naive on purpose, by name. A node names one where it would name one of `peps`.
+    /// Deliberately naive proxies, by name. A node names one in place of one of `peps`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub naive: BTreeMap<String, NaiveSpec>,
-    /// What else may stand at nodes and meet their packets, by name.
+    /// Agents that may act on the packets of nodes, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agents: BTreeMap<String, AgentSpec>,
-    /// What is sent, by name.
+    /// The transfers, by name.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferSpec>,
-    /// What else goes over the links, by name. It all runs, whichever transfers do.
+    /// Cross traffic over the links, by name. All of it runs, whichever transfers run.
     #[serde(default)]
     pub traffic: BTreeMap<String, TrafficSpec>,
-    /// Links that hosts change for others, and proxies with them.
+    /// Handovers of hosts from one link to another, and from one proxy to another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handovers: Vec<HandoverSpec>,
     /// Which transfers run. Default: all.
@@ -100,17 +100,17 @@ pub struct Spec {
 pub struct NodeSpec {
     /// Which proxy of `peps` or `naive` runs here. Default: none.
     pub pep: Option<String>,
-    /// Which of `agents` stand here, in the order in which packets meet them. Default: none.
+    /// Which of `agents` act here, in the order in which packets pass them. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
-    /// Commands, each for a shell, that run here from before the first transfer till after the last.
+    /// Shell commands that run here from before the first transfer until after the last.
     #[serde(default)]
     pub programs: Vec<String>,
-    /// What is different in its TCP.
+    /// The keys of TCP that differ on this host.
     pub tcp: Option<TcpSpec>,
 }
 
-/// Something to send. Exactly one of `objects`, `bytes` and `seconds` says how much.
+/// A transfer. Exactly one of `objects`, `bytes` and `seconds` sets how much is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -119,17 +119,17 @@ pub struct TransferSpec {
     pub from: String,
     /// The node that receives it.
     pub to: String,
-    /// A page: objects of these sizes, asked for one after another or `parallel` at once.
+    /// A page: objects of these sizes, requested one after another or `parallel` at once.
     pub objects: Option<Vec<Bytes>>,
-    /// So much on each flow.
+    /// The payload of each flow.
     pub bytes: Option<Bytes>,
-    /// As much as passes in so many seconds.
+    /// How long each flow sends.
     pub seconds: Option<f64>,
-    /// Connections at once, for `bytes` and `seconds`. Default: 1.
+    /// Parallel connections, for `bytes` and `seconds`. Default: 1.
     pub flows: Option<u32>,
-    /// What carries the objects of a page. Default: persistent connections.
+    /// Which connections carry the objects of a page. Default: persistent ones.
     pub connections: Option<Connections>,
-    /// Objects of a page under way at once. Default: 1.
+    /// Objects of a page that are transferred at once. Default: 1.
     pub parallel: Option<u32>,
     /// Congestion control at both ends. Default: `cubic`.
     pub congestion: Option<CongestionSpec>,
@@ -138,12 +138,12 @@ pub struct TransferSpec {
     pub restarts: Option<u32>,
     /// How long after that it begins again. Default: 1 s.
     pub restart_after: Option<Duration>,
-    /// What is asked for then. Default: `all` of it.
+    /// What is requested then. Default: `all` of it.
     pub restart_from: Option<RestartFrom>,
     /// When it begins, after the run's start. Default: at once.
     #[serde(default)]
     pub start: Duration,
-    /// Which end opens the connection. Default: the one that receives.
+    /// Which end opens the connection. Default: the receiver.
     #[serde(default)]
     pub opens: Opener,
     /// The version of IP. Default: 4.
@@ -151,7 +151,7 @@ pub struct TransferSpec {
     pub family: Family,
 }
 
-/// What carries the objects of a page.
+/// Which connections carry the objects of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -163,15 +163,15 @@ pub enum Connections {
     New,
 }
 
-/// What is asked for of a file or object whose connection was cut short.
+/// What is requested of a file or object whose connection was cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RestartFrom {
-    /// All of it, from its beginning: what had arrived is thrown away.
+    /// All of it, from its beginning: what had arrived is discarded.
     #[default]
     All,
-    /// What has not arrived.
+    /// The part that has not arrived.
     Rest,
 }
 

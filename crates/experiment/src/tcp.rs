@@ -27,51 +27,53 @@ const BUFFER_MAX: Bytes = Bytes::new(1 << 30);
 const ACK_TIMEOUT_MAX: Duration = Duration::from_ms(500);
 const SEGMENTS_MAX: u32 = 1000;
 
-/// A host's TCP as a person writes it. Whatever is left out is as in all hosts, else as in Linux.
+/// A host's TCP as a person writes it. A missing key has the value for all hosts, otherwise that of
+/// Linux.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TcpSpec {
-    /// The largest packet that it sends and takes, headers included. Range: 148 to 1500 B. Default:
-    /// 1500 B.
+    /// The largest packet that it sends and accepts, headers included. Range: 148 to 1500 B.
+    /// Default: 1500 B.
     pub packet: Option<Bytes>,
-    /// Selective acknowledgements, where the other end has them too. Without them losses are repaired
-    /// as NewReno does. Default: yes.
+    /// Selective acknowledgements, if the other end supports them too. Without them, losses are
+    /// repaired as in NewReno. Default: yes.
     pub sack: Option<bool>,
-    /// Without `sack`: whether a recovery repairs hole after hole (NewReno), or ends at the first (Reno).
-    /// Default: yes.
+    /// Without `sack`: whether a recovery repairs one gap after another (NewReno), or ends after
+    /// the first (Reno). Default: yes.
     pub newreno: Option<bool>,
-    /// Timestamps, where the other end has them too. Default: yes.
+    /// Timestamps, if the other end supports them too. Default: yes.
     pub timestamps: Option<bool>,
-    /// Windows of more than 64 KiB, where the other end has them too. Default: yes.
+    /// Windows of more than 64 KiB, if the other end supports them too. Default: yes.
     pub window_scaling: Option<bool>,
-    /// Explicit congestion notification, where the other end has it too. Default: no.
+    /// Explicit congestion notification, if the other end supports it too. Default: no.
     pub ecn: Option<bool>,
-    /// The window that it offers when all is read. Default: one that grows with what is read, as in
-    /// Linux.
+    /// The window that it offers when all data are read. Default: one that grows with the data that
+    /// are read, as in Linux.
     pub receive_buffer: Option<Bytes>,
-    /// What it may hold that is not acknowledged. Default: a few windows, as in Linux.
+    /// Data that it may hold until they are acknowledged. Default: a few windows, as in Linux.
     pub send_buffer: Option<Bytes>,
-    /// How acknowledgements are held back; `false`: not at all. Default: as in Linux.
+    /// How acknowledgements are delayed; `false`: not at all. Default: as in Linux.
     pub delayed_ack: Option<DelayedAckSpec>,
-    /// How losses are found where acknowledgements are selective. Default: `rack`.
+    /// How losses are detected with selective acknowledgements. Default: `rack`.
     pub loss_detection: Option<LossDetection>,
-    /// Whether the first two duplicate acknowledgements let new data out (RFC 3042). Default: yes.
+    /// Whether the first two duplicate acknowledgements allow new data to be sent (RFC 3042).
+    /// Default: yes.
     pub limited_transmit: Option<bool>,
     /// Whether a reduction is spread over its round trip (RFC 9937). Default: yes.
     pub prr: Option<bool>,
-    /// The floor of the retransmission timeout. Default: `linux`.
+    /// The minimum of the retransmission timeout. Default: `linux`.
     pub rto: Option<Rto>,
     /// Whether timeouts and recoveries found to be spurious are undone. Default: yes.
     pub undo: Option<bool>,
-    /// Whether the window starts over after silence (RFC 5681 §4.1). Default: no.
+    /// Whether the window is reset after an idle period (RFC 5681 §4.1). Default: no.
     pub restart_after_idle: Option<bool>,
-    /// Whether the slow-start threshold of a connection that ended is where the next to the same host begins, as Linux
-    /// had it before `tcp_no_ssthresh_metrics_save`. Default: no.
+    /// Whether the next connection to the same host begins with the slow-start threshold of one
+    /// that ended, as in Linux before `tcp_no_ssthresh_metrics_save`. Default: no.
     pub threshold_cache: Option<bool>,
 }
 
-/// How acknowledgements are held back, as a person writes it.
+/// How acknowledgements are delayed, as a person writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "true, false, or a table such as { segments = 4 }")]
@@ -82,42 +84,42 @@ pub enum DelayedAckSpec {
     Table(DelayedAckTable),
 }
 
-/// How acknowledgements are held back, in numbers.
+/// How acknowledgements are delayed, in numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DelayedAckTable {
-    /// Full segments that one acknowledgement answers at most. Range: 1 to 1000. Default: 2.
+    /// The most full segments that one acknowledgement covers. Range: 1 to 1000. Default: 2.
     pub segments: Option<u32>,
-    /// How long it waits for company. Range: up to 500 ms. Default: 40 ms.
+    /// How long it waits for further segments. Range: up to 500 ms. Default: 40 ms.
     pub timeout: Option<Duration>,
-    /// Segments at the start of a connection that are acknowledged each at once. Default: 16.
+    /// Segments at the start of a connection that are each acknowledged at once. Default: 16.
     pub quick: Option<u32>,
 }
 
-/// How losses are found where acknowledgements are selective.
+/// How losses are detected with selective acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LossDetection {
-    /// By time, the tail by a probe (RFC 8985).
+    /// By time, at the tail by a probe (RFC 8985).
     #[default]
     Rack,
     /// By time, without probes.
     RackWithoutProbe,
-    /// By count: three segments above (RFC 6675).
+    /// By count: three later segments have arrived (RFC 6675).
     DupThresh,
 }
 
-/// The floor of the retransmission timeout.
+/// The minimum of the retransmission timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rto {
-    /// 200 ms above the smoothed round trip.
+    /// 200 ms above the smoothed round-trip time.
     #[default]
     Linux,
-    /// A second in all (RFC 6298).
+    /// One second in total (RFC 6298).
     Rfc6298,
 }
 
@@ -128,7 +130,7 @@ pub struct TcpPlan {
     pub packet: u32,
     /// Selective acknowledgements.
     pub sack: bool,
-    /// NewReno's recovery where there are none.
+    /// NewReno's recovery, without selective acknowledgements.
     #[serde(default = "yes")]
     pub newreno: bool,
     /// Timestamps.
@@ -137,37 +139,38 @@ pub struct TcpPlan {
     pub window_scaling: bool,
     /// Explicit congestion notification.
     pub ecn: bool,
-    /// The window that it offers when all is read; none: it grows with what is read.
+    /// The window that it offers when all data are read; none: it grows with the data that are
+    /// read.
     pub receive_buffer: Option<Bytes>,
-    /// What it may hold that is not acknowledged; none: a few windows.
+    /// Data that it may hold until they are acknowledged; none: a few windows.
     pub send_buffer: Option<Bytes>,
-    /// How acknowledgements are held back.
+    /// How acknowledgements are delayed.
     pub delayed_ack: DelayedAckPlan,
-    /// How losses are found where acknowledgements are selective.
+    /// How losses are detected with selective acknowledgements.
     pub loss_detection: LossDetection,
     /// Limited transmit.
     pub limited_transmit: bool,
     /// Proportional rate reduction.
     pub prr: bool,
-    /// The floor of the retransmission timeout.
+    /// The minimum of the retransmission timeout.
     pub rto: Rto,
-    /// Whether what was spurious is undone.
+    /// Whether spurious timeouts and recoveries are undone.
     pub undo: bool,
-    /// Whether the window starts over after silence.
+    /// Whether the window is reset after an idle period.
     pub restart_after_idle: bool,
     /// Whether slow-start thresholds are remembered by host.
     #[serde(default)]
     pub threshold_cache: bool,
 }
 
-/// How acknowledgements are held back.
+/// How acknowledgements are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelayedAckPlan {
-    /// Full segments that one acknowledgement answers at most.
+    /// The most full segments that one acknowledgement covers.
     pub segments: u32,
-    /// How long it waits for company.
+    /// How long it waits for further segments.
     pub timeout: Duration,
-    /// Segments at the start of a connection that are acknowledged each at once.
+    /// Segments at the start of a connection that are each acknowledged at once.
     pub quick: u32,
 }
 

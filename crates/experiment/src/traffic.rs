@@ -49,7 +49,7 @@ const STREAMS: &str = "traffic";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {
-    /// What it is like.
+    /// Its kind.
     pub kind: TrafficKind,
     /// The node that sends the data.
     pub from: String,
@@ -65,13 +65,13 @@ pub struct TrafficSpec {
     pub family: Family,
     /// `bulk`, `web`, `arrivals`: congestion control. Default: `cubic`.
     pub congestion: Option<CongestionSpec>,
-    /// `bulk`: which end opens the connections. Default: the one that receives.
+    /// `bulk`: which end opens the connections. Default: the receiver.
     pub opens: Option<Opener>,
     /// `bulk`: connections at once. Default: 1.
     pub flows: Option<u32>,
-    /// `web`: users who read page after page. Default: 1.
+    /// `web`: users who load and read one page after another. Default: 1.
     pub sessions: Option<u32>,
-    /// `constant`, `on-off`: how fast, headers included; of `on-off` while it is on.
+    /// `constant`, `on-off`: the rate, headers included; for `on-off`, the rate of a burst.
     pub rate: Option<Rate>,
     /// `constant`, `on-off`: size of each packet, headers included. Default: 1500 B.
     pub packet: Option<Bytes>,
@@ -79,8 +79,8 @@ pub struct TrafficSpec {
     pub on: Option<Duration>,
     /// `on-off`: mean time between bursts. Default: 500 ms.
     pub off: Option<Duration>,
-    /// `on-off`, `arrivals`: the shape of a Pareto law for times and sizes. Range: > 1. Default: none,
-    /// times and sizes are exponential.
+    /// `on-off`, `arrivals`: the shape of the Pareto distribution of times and sizes. Range: > 1.
+    /// Default: none, times and sizes are distributed exponentially.
     pub shape: Option<f64>,
     /// `arrivals`: flows that begin in a second, on average.
     pub per_second: Option<f64>,
@@ -88,20 +88,20 @@ pub struct TrafficSpec {
     pub bytes: Option<Bytes>,
 }
 
-/// What cross traffic is like.
+/// A kind of cross traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficKind {
     /// TCP flows that send all the time, as FTP does.
     Bulk,
-    /// Users who load page after page and read them.
+    /// Users who load and read one page after another.
     Web,
     /// UDP at a constant rate.
     Constant,
     /// UDP in bursts.
     OnOff,
-    /// TCP flows that begin at random moments, send something and end.
+    /// TCP flows that begin at random moments, send their bytes and end.
     Arrivals,
 }
 
@@ -120,14 +120,15 @@ pub struct TrafficPlan {
     pub stop: Duration,
     /// The version of IP.
     pub family: Family,
-    /// The port at which the listening end takes it.
+    /// The port at which the listening end accepts it.
     pub port: u16,
     /// The links that its data crosses, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub route: Vec<Crossing>,
-    /// What it is like.
+    /// Its kind.
     pub load: Load,
-    /// All that its congestion control is told; none where it has none, or one that only a kernel knows.
+    /// The parameters of its congestion control; none if it has none, or one that only a kernel
+    /// has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
 }
@@ -175,7 +176,7 @@ impl TrafficPlan {
     }
 }
 
-/// What cross traffic is like, in numbers.
+/// Cross traffic in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -189,7 +190,7 @@ pub enum Load {
         /// Which end opens the connections.
         opens: Opener,
     },
-    /// Users who load page after page.
+    /// Users who load and read one page after another.
     Web {
         /// How many.
         sessions: u32,
@@ -198,14 +199,14 @@ pub enum Load {
     },
     /// UDP at a constant rate.
     Constant {
-        /// Headers included.
+        /// The rate, headers included.
         rate: Rate,
         /// Size of a packet, headers included.
         packet: Bytes,
     },
     /// UDP in bursts.
     OnOff {
-        /// While it is on, headers included.
+        /// The rate of a burst, headers included.
         rate: Rate,
         /// Size of a packet, headers included.
         packet: Bytes,
@@ -213,16 +214,16 @@ pub enum Load {
         on: Duration,
         /// Mean time between bursts.
         off: Duration,
-        /// Pareto's shape; exponential where there is none.
+        /// The shape of the Pareto distribution; none: exponential.
         shape: Option<f64>,
     },
     /// TCP flows that begin as a Poisson process.
     Arrivals {
-        /// On average.
+        /// Flows that begin in a second, on average.
         per_second: f64,
-        /// Mean size.
+        /// Mean size of a flow.
         bytes: Bytes,
-        /// Pareto's shape; exponential where there is none.
+        /// The shape of the Pareto distribution; none: exponential.
         shape: Option<f64>,
         /// Congestion control.
         congestion: String,

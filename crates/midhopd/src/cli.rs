@@ -47,25 +47,25 @@ enum Command {
     Run(RunArguments),
     /// Check a configuration and print what it means, every default included
     Check(CheckArguments),
-    /// Print a JSON Schema: of the configuration, by which editors complete and check keys, or of an answer
+    /// Print a JSON Schema: of the configuration, for editors to complete and check, or of answers
     Schema(SchemaArguments),
     #[command(flatten)]
     Question(console::Question),
-    /// Make and show the certificates by which tunnels know each other
+    /// Make and show the certificates that authenticate the ends of tunnels
     #[command(subcommand)]
     Pki(PkiCommand),
-    /// Have another program take the place of a running daemon's; no flow of the relay ends
+    /// Replace the program of a running daemon by another one; no relayed flow ends
     Upgrade(UpgradeArguments),
     /// Check whether this program could take over a running daemon's flows
     #[command(hide = true)]
     Takeover(TakeoverArguments),
-    /// Do what takes privileges, for the `midhopd run` that starts it
+    /// Do what needs privileges, for the `midhopd run` that starts it
     #[command(hide = true)]
     Keeper(RunArguments),
-    /// Write the man pages and the completions of shells, for packages
+    /// Write the man pages and shell completions, for packages
     #[command(hide = true)]
     Manual(ManualArguments),
-    /// Tell what this host supports, and prove interception with a real connection
+    /// Show what this host supports, and test interception with a real connection
     Doctor(DoctorArguments),
 }
 
@@ -91,7 +91,7 @@ struct CheckArguments {
 
 #[derive(Debug, Args)]
 struct SchemaArguments {
-    /// What is described
+    /// What the schema describes
     #[arg(long, value_enum, default_value_t = Subject::Config)]
     of: Subject,
 }
@@ -123,20 +123,20 @@ enum Subject {
 
 #[derive(Debug, Args)]
 struct ManualArguments {
-    /// Where
+    /// The directory
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct DoctorArguments {
-    /// The configuration whose interception and peers are examined; /etc/midhopd.toml where it is there
+    /// The configuration whose interception and peers are examined; /etc/midhopd.toml if it exists
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Be the child process that tries things
+    /// Be the child process that runs the tests
     #[arg(long, hide = true)]
     try_in_namespace: bool,
 }
@@ -145,25 +145,25 @@ struct DoctorArguments {
 enum PkiCommand {
     /// Make an authority: its certificate and key
     Init {
-        /// Where
+        /// The directory
         #[arg(long, short, value_name = "DIRECTORY", default_value = ".")]
         directory: PathBuf,
-        /// What it is called
+        /// Its name
         #[arg(long, default_value = "midhop authority")]
         name: String,
     },
     /// Issue a certificate and key for a gateway
     Issue {
-        /// The gateway's name, as its peers' configurations have it
+        /// The gateway's name, as in its peers' configurations
         name: String,
-        /// Where the authority is, and the certificate goes
+        /// The directory of the authority, into which the certificate is written
         #[arg(long, short, value_name = "DIRECTORY", default_value = ".")]
         directory: PathBuf,
-        /// How long it is valid
+        /// How long it is valid, in days
         #[arg(long, default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=36500))]
         days: u32,
     },
-    /// Tell what a certificate says
+    /// Show the content of a certificate
     Show {
         /// The certificate
         file: PathBuf,

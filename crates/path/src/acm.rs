@@ -57,14 +57,15 @@ pub struct AcmSpec {
     pub symbol_rate_baud: f64,
     /// Signal quality at the receiver over time, in dB.
     pub es_n0_db: EsN0,
-    /// How much better than a MODCOD's threshold the signal must be to use it. Default 0.5 dB.
+    /// By how much the signal must exceed a MODCOD's threshold for the MODCOD to be used. Default
+    /// 0.5 dB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_db: Option<f64>,
-    /// How much better still before stepping up. Default 0.5 dB.
+    /// By how much more the signal must exceed it before a step up. Default 0.5 dB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hysteresis_db: Option<f64>,
-    /// From a change at the receiver to a change at the sender. Default 500 ms: two hops to report,
-    /// two until the new MODCOD arrives.
+    /// Time from a change at the receiver to a change at the sender. Default 500 ms: two hops for
+    /// the report, two until the new MODCOD arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loop_delay: Option<Duration>,
 }
@@ -77,11 +78,11 @@ pub struct AcmPlan {
     pub symbol_rate_baud: f64,
     /// Signal quality at the receiver over time, in dB.
     pub es_n0_db: EsN0,
-    /// How much better than a MODCOD's threshold the signal must be to use it.
+    /// By how much the signal must exceed a MODCOD's threshold for the MODCOD to be used.
     pub margin_db: f64,
-    /// How much better still before stepping up.
+    /// By how much more the signal must exceed it before a step up.
     pub hysteresis_db: f64,
-    /// From a change at the receiver to a change at the sender.
+    /// Time from a change at the receiver to a change at the sender.
     pub loop_delay: Duration,
 }
 

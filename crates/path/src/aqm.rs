@@ -11,7 +11,7 @@ use std::str::FromStr;
 const EXPECTED: &str = "\"none\", \"codel\", \"pie\", \"xcp\", or a table such as \
                         { kind = \"codel\", target = \"5 ms\", interval = \"100 ms\" }";
 
-/// Which active queue management.
+/// The algorithm of active queue management.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -22,7 +22,7 @@ pub enum AqmKind {
     Codel,
     /// Proportional integral controller enhanced, RFC 8033.
     Pie,
-    /// Drop-tail, beside a router that answers XCP's senders.
+    /// Drop-tail, with a router that gives feedback to XCP's senders.
     Xcp,
 }
 
@@ -32,18 +32,18 @@ pub enum AqmKind {
 #[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AqmSpec {
-    /// Which one.
+    /// The algorithm.
     pub kind: AqmKind,
-    /// The waiting time aimed at.
+    /// The target of the waiting time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Duration>,
     /// CoDel: how long the waiting time must stay above target before the first drop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Duration>,
-    /// PIE: how often the drop probability is reckoned anew.
+    /// PIE: the interval at which the drop probability is updated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<Duration>,
-    /// PIE: how long a burst passes without drops.
+    /// PIE: how long a burst may pass without drops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Duration>,
 }
@@ -74,7 +74,7 @@ pub enum AqmPlan {
     Codel(CodelPlan),
     /// RFC 8033.
     Pie(PiePlan),
-    /// Drop-tail: the router that stands beside the queue is the caller's.
+    /// Drop-tail: the router beside the queue is the caller's.
     Xcp,
 }
 

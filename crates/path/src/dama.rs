@@ -13,22 +13,23 @@ pub struct DamaSpec {
     /// The period at which capacity is requested and granted. Default 26.5 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superframe: Option<Duration>,
-    /// From the ground to the satellite. Default 125 ms.
+    /// Delay from the ground to the satellite. Default 125 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop_delay: Option<Duration>,
-    /// Constant rate assignment: granted always, asked or not. Default none.
+    /// Constant rate assignment: always granted, even without a request. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cra: Option<Rate>,
-    /// The most that rate-based requests may ask for. Default the link's rate; zero turns it off.
+    /// The highest rate that rate-based requests may request. Default: the link's rate; zero turns
+    /// them off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbdc_max: Option<Rate>,
-    /// How long a rate-based request stands unless renewed. Default 16 superframes.
+    /// How long a rate-based request is valid unless it is renewed. Default 16 superframes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbdc_timeout: Option<Duration>,
     /// Whether the backlog is requested as volume. Default yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vbdc: Option<bool>,
-    /// Free capacity: granted when nobody asked. Default none.
+    /// Free capacity assignment: granted without a request. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fca: Option<Rate>,
 }
@@ -39,17 +40,17 @@ pub struct DamaSpec {
 pub struct DamaPlan {
     /// The period at which capacity is requested and granted.
     pub superframe: Duration,
-    /// From the ground to the satellite.
+    /// Delay from the ground to the satellite.
     pub hop_delay: Duration,
     /// Constant rate assignment.
     pub cra: Rate,
-    /// The most that rate-based requests may ask for.
+    /// The highest rate that rate-based requests may request.
     pub rbdc_max: Rate,
-    /// How long a rate-based request stands unless renewed.
+    /// How long a rate-based request is valid unless it is renewed.
     pub rbdc_timeout: Duration,
     /// Whether the backlog is requested as volume.
     pub vbdc: bool,
-    /// Free capacity.
+    /// Free capacity assignment.
     pub fca: Rate,
 }
 

@@ -17,8 +17,8 @@ const EXPECTED: &str = "a time such as \"300 ms\", or a table such as \
 pub enum LinkDelay {
     /// Always the same.
     Constant(Duration),
-    /// In steps. Where the delay shrinks, packets sent later still arrive no earlier than those
-    /// before them.
+    /// In steps. If the delay falls, packets sent later still arrive no earlier than those before
+    /// them.
     Trace(Trace<Duration>),
 }
 
@@ -78,16 +78,16 @@ struct DelayTable {
     /// The text of a recorded trace: lines with a time and a delay, in the units that its first line names.
     #[serde(default)]
     csv: Option<String>,
-    /// A file with it, which whoever reads the scenario puts into `csv`.
+    /// A file with it, whose content becomes `csv` when the scenario is read.
     #[serde(default)]
     csv_file: Option<String>,
     /// The text of a recording, see [`crate::recorded`].
     #[serde(default)]
     recorded: Option<String>,
-    /// A file with it, which whoever reads the scenario puts into `recorded`.
+    /// A file with it, whose content becomes `recorded` when the scenario is read.
     #[serde(default)]
     recorded_file: Option<String>,
-    /// What wrote it, where that is not plain from its beginning.
+    /// Its format, if the beginning of the text does not show it.
     #[serde(default)]
     format: Option<RecordedFormat>,
     /// The moment of the recording at which the link begins. Default: its beginning.

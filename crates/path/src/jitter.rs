@@ -37,7 +37,7 @@ pub enum JitterKind {
 pub struct JitterSpec {
     /// Which distribution.
     pub kind: JitterKind,
-    /// Uniform: the most.
+    /// Uniform: the maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Duration>,
     /// Normal, exponential: the mean.
@@ -62,7 +62,8 @@ impl FromStr for JitterSpec {
     }
 }
 
-/// What is added to the propagation delay of each packet. Never negative: the delay is the floor.
+/// The time that is added to the propagation delay of each packet. It is never negative: the
+/// propagation delay is the minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum JitterPlan {
@@ -70,7 +71,7 @@ pub enum JitterPlan {
     None,
     /// Uniform from zero to `max`.
     Uniform {
-        /// The most.
+        /// The maximum.
         max: Duration,
     },
     /// Normal, cut off below zero.
@@ -132,9 +133,9 @@ impl JitterSpec {
 #[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED_REORDER)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ReorderSpec {
-    /// How many packets are held back.
+    /// The share of packets that are held back.
     pub probability: Loss,
-    /// How long they are held back, while others pass.
+    /// How long they are held back while others pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Duration>,
 }
@@ -157,9 +158,9 @@ impl FromStr for ReorderSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReorderPlan {
-    /// How many packets are held back.
+    /// The share of packets that are held back.
     pub probability: Loss,
-    /// How long they are held back, while others pass.
+    /// How long they are held back while others pass.
     pub by: Duration,
 }
 

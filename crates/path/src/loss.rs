@@ -21,41 +21,42 @@ const SOJOURN_MIN: Duration = Duration::from_us(100);
 /// After a pause of so many mean cycles, the chain's state is drawn anew instead of followed.
 const CYCLES_MAX: u64 = 1_000_000;
 
-/// One way of losing packets, as written.
+/// A loss model as written.
 ///
-/// A number or text is the loss probability of each packet by itself. A table is a Gilbert–Elliott
-/// channel, given either by its effect (`mean`, `burst`) or by its parts: `good_to_bad` and
-/// `bad_to_good` are probabilities per packet, `good` and `bad` mean sojourns in time.
+/// A number or text is the loss probability of each packet independently of others. A table is a
+/// Gilbert–Elliott channel, given either by its effect (`mean`, `burst`) or by its parts:
+/// `good_to_bad` and `bad_to_good` are probabilities per packet, `good` and `bad` are mean times in
+/// the state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(transform = crate::written::Short(EXPECTED)))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct LossSpec {
-    /// Each packet by itself.
+    /// The loss probability of each packet, independently of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<Loss>,
     /// Mean loss over both states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<Loss>,
-    /// Mean length of a stay in the bad state.
+    /// Mean length of a burst, which is a stay in the bad state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
-    /// Probability per packet of turning bad.
+    /// Probability per packet of a change from the good to the bad state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_to_bad: Option<Loss>,
-    /// Probability per packet of turning good.
+    /// Probability per packet of a change from the bad to the good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad_to_good: Option<Loss>,
-    /// Mean stay in the good state.
+    /// Mean time in the good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<Duration>,
-    /// Mean stay in the bad state.
+    /// Mean time in the bad state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad: Option<Duration>,
-    /// Loss in the good state.
+    /// Loss probability in the good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_good: Option<Loss>,
-    /// Loss in the bad state.
+    /// Loss probability in the bad state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_bad: Option<Loss>,
 }
@@ -73,9 +74,9 @@ impl FromStr for LossSpec {
 /// How long a burst of losses lasts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Burst {
-    /// This many packets in the mean, whatever time they take.
+    /// This many packets on average, regardless of the time.
     Packets(f64),
-    /// This long in the mean, however many packets fall into it.
+    /// This long on average, regardless of the number of packets.
     Time(Duration),
 }
 
@@ -113,7 +114,7 @@ impl<'de> Deserialize<'de> for Burst {
     }
 }
 
-/// The ways of losing packets on one direction, as written: one, or a list of which each acts.
+/// The loss models of one direction as written: one, or a list of models that all apply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct LossSpecs(pub Vec<LossSpec>);
@@ -177,35 +178,35 @@ impl JsonSchema for LossSpecs {
     }
 }
 
-/// One way of losing packets, resolved.
+/// A loss model, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LossPlan {
-    /// Each packet by itself.
+    /// The loss probability of each packet, independently of others.
     Bernoulli {
         /// The probability that a packet is lost.
         probability: Loss,
     },
     /// A two-state Markov chain that makes one step per packet (Gilbert 1960, Elliott 1963).
     GilbertElliottByPackets {
-        /// Probability per packet of turning bad.
+        /// Probability per packet of a change from the good to the bad state.
         good_to_bad: Loss,
-        /// Probability per packet of turning good.
+        /// Probability per packet of a change from the bad to the good state.
         bad_to_good: Loss,
-        /// Loss in the good state.
+        /// Loss probability in the good state.
         loss_good: Loss,
-        /// Loss in the bad state.
+        /// Loss probability in the bad state.
         loss_bad: Loss,
     },
-    /// A two-state Markov chain in time: bursts last as long whatever the load.
+    /// A two-state Markov chain in time: the duration of bursts does not depend on the load.
     GilbertElliottByTime {
-        /// Mean stay in the good state; stays are exponential.
+        /// Mean time in the good state; times are exponential.
         good: Duration,
-        /// Mean stay in the bad state.
+        /// Mean time in the bad state.
         bad: Duration,
-        /// Loss in the good state.
+        /// Loss probability in the good state.
         loss_good: Loss,
-        /// Loss in the bad state.
+        /// Loss probability in the bad state.
         loss_bad: Loss,
     },
 }

@@ -4,20 +4,20 @@ use crate::resolve::{DELAY_MAX, ResolveError, check_positive_time, check_time, c
 use midhop_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// One outage, or one that comes again and again. Times count from the start of the link.
+/// An outage, once or repeated. Times count from the start of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// When it begins first.
+    /// When it first begins.
     pub start: Duration,
     /// How long it lasts.
     pub length: Duration,
-    /// The time from one beginning to the next; once only without it.
+    /// The time from one beginning to the next. Default: it happens once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
-    /// Whether packets wait in the queue till the link is back (`true`) or are sent and lost
-    /// (`false`, the default: a transmitter seldom knows that nobody hears it).
+    /// Whether packets wait in the queue until the link is up again (`true`) or are sent and lost
+    /// (`false`, the default: a transmitter seldom knows that its signal is not received).
     #[serde(default)]
     pub hold: bool,
 }

@@ -42,18 +42,18 @@ pub struct DirectionPlan {
     pub aqm: AqmPlan,
     /// Packets that the channel loses; the entries are independent of each other.
     pub loss: Vec<LossPlan>,
-    /// Bits that the channel inverts.
+    /// The share of bits that the channel inverts.
     pub bit_error_rate: f64,
     /// Times at which the link is down.
     pub outages: Vec<Outage>,
-    /// Delay that differs from packet to packet.
+    /// Delay that varies from packet to packet.
     pub jitter: JitterPlan,
     /// Packets that are overtaken by others.
     pub reorder: Option<ReorderPlan>,
-    /// Where the delay falls by at least this, later packets overtake packets in flight.
+    /// If the delay falls by at least this at once, later packets overtake packets in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overtaking: Option<Duration>,
-    /// How many packets arrive twice.
+    /// The share of packets that arrive twice.
     pub duplicate: Loss,
     /// DVB-S2 adaptive coding and modulation.
     pub acm: Option<AcmPlan>,

@@ -21,11 +21,11 @@ const DEFAULT_BYTES_UNLIMITED: Bytes = Bytes::new(64 << 20);
 /// The queue limit of a link as written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueueSpec {
-    /// At most this much waits.
+    /// The most bytes that wait.
     Bytes(Bytes),
-    /// At most this many packets wait.
+    /// The most packets that wait.
     Packets(u64),
-    /// This many times rate × round-trip time of the path.
+    /// This multiple of rate × round-trip time of the path.
     Bdp(f64),
     /// As much as the link sends in this time.
     Time(Duration),
@@ -115,9 +115,9 @@ impl FromStr for QueueSpec {
 /// The queue limit before the link. A packet that is being sent does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// At most this much.
+    /// The most bytes.
     Bytes(Bytes),
-    /// At most this many packets.
+    /// The most packets.
     Packets(u64),
 }
 

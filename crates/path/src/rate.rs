@@ -23,7 +23,7 @@ pub enum LinkRate {
     Unlimited,
     /// Always the same.
     Constant(Rate),
-    /// In steps. A step at zero holds packets until the next.
+    /// In steps. A step with rate zero holds packets until the next step.
     Trace(Trace<Rate>),
 }
 
@@ -77,19 +77,19 @@ struct RateTable {
     /// The text of a trace, see [`mahimahi`].
     #[serde(default)]
     mahimahi: Option<String>,
-    /// A file with it, which whoever reads the scenario puts into `mahimahi`.
+    /// A file with it, whose content becomes `mahimahi` when the scenario is read.
     #[serde(default)]
     mahimahi_file: Option<String>,
     /// The text of a recording, see [`crate::recorded`].
     #[serde(default)]
     recorded: Option<String>,
-    /// A file with it, which whoever reads the scenario puts into `recorded`.
+    /// A file with it, whose content becomes `recorded` when the scenario is read.
     #[serde(default)]
     recorded_file: Option<String>,
-    /// What wrote it, where that is not plain from its beginning.
+    /// Its format, if the beginning of the text does not show it.
     #[serde(default)]
     format: Option<RecordedFormat>,
-    /// Which direction of a recording of both, `down` (the default) or `up`.
+    /// Which direction of a recording that has both: `down` (the default) or `up`.
     #[serde(default)]
     direction: Option<Direction>,
     /// The moment of the recording at which the link begins. Default: its beginning.

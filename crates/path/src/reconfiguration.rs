@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// Periodic reconfiguration as written; each key may be left out.
 ///
-/// What is drawn for a slot depends on the link's seed and the slot alone. Delay and interruption are
-/// the same for both directions of a link that have the same settings.
+/// The values drawn for a slot depend only on the link's seed and the slot. Delay and interruption
+/// are the same for both directions of a link that have the same settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -17,19 +17,19 @@ pub struct ReconfigurationSpec {
     /// The length of a slot. Default 15 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
-    /// When the first boundary comes. Default after one slot.
+    /// The time of the first boundary. Default: after one slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Duration>,
-    /// Each slot adds a delay between zero and this, uniform. Default none.
+    /// Each slot adds a delay that is uniform between zero and this. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added_delay_max: Option<Duration>,
-    /// Each slot multiplies the rate by a lognormal factor of median 1 and this sigma. Default 0.
+    /// Each slot multiplies the rate by a lognormal factor with median 1 and this sigma. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_sigma: Option<f64>,
-    /// The factor is no less than this. Default 0.25.
+    /// The minimum of the factor. Default 0.25.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_factor_min: Option<f64>,
-    /// The factor is no more than this. Default 2.
+    /// The maximum of the factor. Default 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_factor_max: Option<f64>,
     /// The shortest interruption at a boundary. Default none.
@@ -38,8 +38,8 @@ pub struct ReconfigurationSpec {
     /// The longest interruption at a boundary. Default the shortest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruption_max: Option<Duration>,
-    /// How many interruptions lose what is sent; the others hold it, which shows as a delay spike.
-    /// Default 50 %.
+    /// The share of interruptions that lose the packets sent. The others hold packets, which shows
+    /// as a delay spike. Default 50 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lossy_share: Option<Loss>,
 }
@@ -50,21 +50,21 @@ pub struct ReconfigurationSpec {
 pub struct ReconfigurationPlan {
     /// The length of a slot.
     pub every: Duration,
-    /// When the first boundary comes.
+    /// The time of the first boundary.
     pub first: Duration,
-    /// Each slot adds a delay between zero and this, uniform.
+    /// Each slot adds a delay that is uniform between zero and this.
     pub added_delay_max: Duration,
     /// Sigma of the lognormal factor on the rate.
     pub rate_sigma: f64,
-    /// The factor is no less than this.
+    /// The minimum of the factor.
     pub rate_factor_min: f64,
-    /// The factor is no more than this.
+    /// The maximum of the factor.
     pub rate_factor_max: f64,
     /// The shortest interruption at a boundary.
     pub interruption_min: Duration,
     /// The longest interruption at a boundary.
     pub interruption_max: Duration,
-    /// How many interruptions lose what is sent; the others hold it.
+    /// The share of interruptions that lose the packets sent; the others hold them.
     pub lossy_share: Loss,
 }
 

@@ -59,13 +59,13 @@ macro_rules! direction_keys {
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct LinkSpec {
-            /// The two nodes that the link joins; `down` runs towards the first.
+            /// The two nodes that the link connects; `down` is the direction towards the first.
             // Here only because the keys of one table must be known in one place: this crate knows no nodes.
             pub between: [String; 2],
-            /// The preset that fills in what is left out.
+            /// The preset, from which missing keys take their values.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub preset: Option<String>,
-            /// The constellation that the link leads over: where its delay and outages come from.
+            /// The constellation over which the link leads: it determines delay and outages.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub orbit: Option<OrbitSpec>,
             $(
@@ -93,34 +93,35 @@ macro_rules! direction_keys {
 }
 
 direction_keys! {
-    /// How fast the link sends. Default: without limit.
+    /// The rate of the link. Default: unlimited.
     rate: LinkRate,
     /// One-way propagation delay. Default: none.
     delay: LinkDelay,
-    /// How much may wait. Default: 1 BDP of the path, at least 15 kB (64 MiB without a rate).
+    /// The limit of the queue. Default: 1 BDP of the path, at least 15 kB (64 MiB without a rate).
     queue: QueueSpec,
     /// Which packets are dropped before the queue is full. Default: none.
     aqm: AqmSpec,
     /// Packets that the channel loses. Default: none.
     loss: LossSpecs,
-    /// Bits that the channel turns over; a packet with one is lost. Range 0 to 0.5, default 0.
+    /// The share of bits that the channel inverts; a packet with such a bit is lost. Range 0 to
+    /// 0.5, default 0.
     bit_error_rate: f64,
     /// Times at which the link is down. Default: none.
     outages: Vec<Outage>,
-    /// Delay that differs from packet to packet; order is kept. Default: none.
+    /// Delay that varies from packet to packet; their order is kept. Default: none.
     jitter: JitterSpec,
     /// Packets that others overtake. Default: none.
     reorder: ReorderSpec,
-    /// Where the delay falls by at least this at once, packets sent later overtake those under way.
-    /// Default: never; they wait till those have arrived.
+    /// If the delay falls by at least this at once, packets sent later overtake those in flight.
+    /// Default: they never do; they wait until those have arrived.
     overtaking: Duration,
-    /// How many packets arrive twice. Default: none.
+    /// The share of packets that arrive twice. Default: none.
     duplicate: Loss,
     /// DVB-S2 adaptive coding and modulation. Default: none.
     acm: Switch<AcmSpec>,
     /// DVB-RCS2 capacity on demand. Default: none.
     dama: Switch<DamaSpec>,
-    /// Satellites assigned anew at fixed times. Default: none.
+    /// New assignment of satellites at fixed times. Default: none.
     reconfiguration: Switch<ReconfigurationSpec>,
 }
 

@@ -9,9 +9,9 @@ use std::str::FromStr;
 /// A feature as written: `"none"`, or the table that describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Switch<T> {
-    /// Not there, although a preset or the other part of the link has it.
+    /// Off, although a preset or the other part of the link has it.
     Off,
-    /// There.
+    /// On.
     On(T),
 }
 

@@ -7,19 +7,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// When the flows of a class go ahead of others.
+/// When the flows of a class are sent ahead of others.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ahead {
-    /// With all that they say.
+    /// With all their data.
     Always,
-    /// With what they say first, and first after a rest.
+    /// With their first data, and with the first data after a pause.
     #[default]
     AtFirst,
-    /// With no more than a question and its answer.
+    /// With no more than a short request and its answer.
     Never,
 }
 

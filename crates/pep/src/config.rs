@@ -45,15 +45,15 @@ pub struct Config {
     pub intercept: Intercept,
     /// How flows are helped that are not split.
     pub assist: Assist,
-    /// Listeners for clients that ask for the proxy.
+    /// Listeners for clients that address the proxy itself.
     pub explicit: Explicit,
-    /// What the whole daemon may hold.
+    /// Limits of the whole daemon.
     pub limits: Limits,
     /// Which clients are counted, and limited, as one.
     pub sources: Sources,
     /// Metrics and the status page.
     pub admin: Admin,
-    /// The socket of `midhopd status` and the other commands that ask a running daemon.
+    /// The socket of `midhopd status` and the other commands that query a running daemon.
     pub control: Control,
     /// What is logged, and how.
     pub log: Log,
@@ -67,7 +67,7 @@ pub struct Config {
     pub peers: BTreeMap<String, Peer>,
     /// Classes of the flows in tunnels, by name.
     pub classes: BTreeMap<String, Class>,
-    /// What becomes of which flow; the first rule that matches decides.
+    /// What happens to which flow; the first rule that matches decides.
     pub rules: Vec<Rule>,
 }
 
@@ -90,29 +90,29 @@ impl Config {
 /// How long one address of a target may take to answer, where nothing else is configured.
 const CONNECT_TIMEOUT: Duration = Duration::from_s(30);
 
-/// Listeners for clients that ask for the proxy by name.
+/// Listeners for clients that address the proxy itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Explicit {
-    /// Addresses that speak HTTP/1.1 CONNECT.
+    /// Addresses at which HTTP/1.1 CONNECT is served.
     #[serde(deserialize_with = "written::endpoints")]
     pub http_connect: OneOrMany<SocketAddr>,
-    /// Addresses that speak SOCKS5.
+    /// Addresses at which SOCKS5 is served.
     #[serde(deserialize_with = "written::endpoints")]
     pub socks5: OneOrMany<SocketAddr>,
-    /// Who may ask.
+    /// Addresses of the clients that may use these listeners.
     #[serde(deserialize_with = "written::networks")]
     pub clients: OneOrMany<IpNet>,
-    /// Whether targets may be named, and are then looked up here.
+    /// Whether clients may request targets by name, which this host then resolves.
     pub resolve: bool,
     /// Whether this host's own addresses may be targets: loopback, and those of its interfaces.
     pub local_targets: bool,
-    /// Special-purpose addresses (private networks, the link …) that may be targets. An address of this host
-    /// may where it is listed alone, as a /32 or /128.
+    /// Special-purpose addresses (private networks, the link …) that may be targets. An address of
+    /// this host may be a target if it is listed alone, as a /32 or /128.
     #[serde(deserialize_with = "written::networks")]
     pub targets: OneOrMany<IpNet>,
-    /// How long a client may take to say what it wants.
+    /// How long a client may take to send its request.
     pub request_timeout: Duration,
     /// How long one address of a target may take to answer.
     pub connect_timeout: Duration,
@@ -136,7 +136,7 @@ impl Default for Explicit {
     }
 }
 
-/// One kind of side that a flow may have: the satellite, the lan, the internet.
+/// One kind of side that a flow may have, such as the satellite, the LAN or the internet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -151,25 +151,26 @@ pub struct Leg {
     /// Congestion control by name; unset: the kernel's default.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name::read")]
     pub congestion: Option<String>,
-    /// Taken where `congestion` is not to be had; unset: that is an error at start.
+    /// Used if `congestion` is not available; unset: that is an error at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
     /// Hybla's reference round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt0: Option<Duration>,
-    /// What the link carries away from this host; with `rtt` it gives the buffer of a flow.
+    /// The rate of the link away from this host; with `rtt` it determines the buffer of a flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// What it carries towards this host; unset: `rate`.
+    /// The rate of the link towards this host; unset: `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<Rate>,
-    /// Its round-trip time.
+    /// The round-trip time of the link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Duration>,
-    /// Whether the flows that send into the leg divide `rate`; unset: yes where `rate` is given.
+    /// Whether the flows that send into the leg share `rate`; unset: yes if `rate` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<bool>,
-    /// How a flow begins; unset: at its share where `rate` and `rtt` are given and `congestion` can.
+    /// How a flow begins to send; unset: at its share if `rate` and `rtt` are set and `congestion`
+    /// supports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
     /// The fastest that one flow may send.
@@ -180,7 +181,8 @@ pub struct Leg {
     pub buffer: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,
-    /// How long a far end may leave data unacknowledged, or its window closed; unset: as the kernel has it.
+    /// How long a far end may leave data unacknowledged, or keep its window closed; unset: the
+    /// kernel's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_timeout: Option<Duration>,
 }
@@ -190,10 +192,10 @@ pub struct Leg {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// As the congestion control does: slowly, until it knows the path.
+    /// As the congestion control does by itself: slowly, until it knows the path.
     #[default]
     Slow,
-    /// At its share of the leg's rate, paced. Our Hybla can.
+    /// At its share of the leg's rate, paced. `hybla-plus` supports this.
     Rate,
 }
 
@@ -204,7 +206,7 @@ pub enum Start {
 pub struct Keepalive {
     /// Silence before the first probe.
     pub idle: Duration,
-    /// Between probes.
+    /// Time between probes.
     pub interval: Duration,
     /// Unanswered probes after which the end is dead; 0: no keep-alive.
     pub count: u32,
@@ -216,26 +218,28 @@ impl Default for Keepalive {
     }
 }
 
-/// What the whole daemon may hold.
+/// Limits of the whole daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Data held for all flows together, with what open receive windows allow to arrive; at the limit windows close.
-    /// Beyond it each flow may hold `flow_buffer` in each direction, and up to 1 MiB that was read before it was counted.
+    /// Data that is held for all flows together, including what open receive windows allow to
+    /// arrive. At this limit, windows close. Beyond it, each flow may hold `flow_buffer` in each
+    /// direction, and up to 1 MiB that was read before it was counted.
     pub memory: Bytes,
-    /// Flows at a time; beyond it new flows pass by.
+    /// The most flows at a time; beyond it, new flows bypass the daemon.
     pub flows: u32,
-    /// Flows at a time of one source, as `[sources]` has it; beyond it its new flows pass by. Unset: as many as
-    /// `flows`.
+    /// The most flows at a time of one source, as `[sources]` defines it; beyond it, new flows of
+    /// this source bypass the daemon. Unset: as many as `flows`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows_per_source: Option<u32>,
-    /// What every flow may hold at least, in each direction: no receive window is made smaller than that, however short
-    /// memory is.
+    /// What every flow may always hold in each direction: no receive window becomes smaller,
+    /// however short memory is.
     pub flow_buffer: Bytes,
-    /// Clients waiting for the far side to answer at a time; beyond it new flows pass by.
+    /// The most clients at a time that wait for the far side to answer; beyond it, new flows bypass
+    /// the daemon.
     pub pending: u32,
-    /// How long an end that acknowledges nothing may keep what it is still owed when the other has gone.
+    /// How long data is kept for an end that acknowledges nothing, after the other end is gone.
     pub linger: Duration,
 }
 
@@ -257,11 +261,12 @@ impl Default for Limits {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// Where they are served over HTTP; none: nowhere.
+    /// Addresses at which they are served over HTTP; none: they are not served.
     #[serde(deserialize_with = "written::endpoints")]
     pub listen: OneOrMany<SocketAddr>,
-    /// Names by which they may be asked for, besides addresses and `localhost`: a page elsewhere cannot have a
-    /// browser ask by a name of its own.
+    /// Host names under which they are served, besides addresses and `localhost`. All other names
+    /// are refused, so that a foreign page cannot read them through a browser under a name of its
+    /// own.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
     pub names: OneOrMany<String>,
 }
@@ -280,7 +285,7 @@ impl Default for Admin {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// For people or for machines.
+    /// The form of a log line: text for people, or JSON for machines.
     pub format: LogFormat,
     /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `midhopd::relay=debug`.
     pub level: String,
@@ -311,7 +316,7 @@ pub enum LogFormat {
 pub struct Daemon {
     /// Threads that move bytes; 0: one per core.
     pub workers: u16,
-    /// How long live flows may go on after the daemon was told to end.
+    /// How long live flows may continue after the daemon is asked to stop.
     pub drain: Duration,
 }
 
@@ -321,21 +326,21 @@ impl Default for Daemon {
     }
 }
 
-/// What becomes of the flows that match.
+/// What happens to the flows that match.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// Which flows; every key given must match.
+    /// Which flows; every key that is given must match.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// What becomes of them.
+    /// What happens to them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// The peer whose tunnel takes them.
+    /// The peer through whose tunnel they go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<String>,
-    /// What becomes of them while the tunnel cannot be had; unset: they are split here alone.
+    /// What happens to them while the tunnel is not available; unset: this host splits them alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<Action>,
     /// Their class in tunnels; unset: by their DSCP.
@@ -344,7 +349,7 @@ pub struct Rule {
     /// When their SYNs are answered; unset: as in `[intercept]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept: Option<Accept>,
-    /// What differs on which leg for these flows.
+    /// What this rule changes on a leg for these flows, by the leg's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub legs: BTreeMap<String, LegOverride>,
 }
@@ -362,7 +367,8 @@ pub struct LegOverride {
     pub pacing: Option<Rate>,
 }
 
-/// Which flows a rule means: all of the keys given, any of the values of each.
+/// The flows to which a rule applies. All keys that are given must match; a key matches if one of
+/// its values does.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -384,7 +390,7 @@ pub struct Match {
     /// The interface on which the flow arrives.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
     pub interface: OneOrMany<String>,
-    /// The peer by whose tunnel the flow comes.
+    /// The peer through whose tunnel the flow arrives.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
     pub peer: OneOrMany<String>,
     /// The client's DSCP.
@@ -392,17 +398,18 @@ pub struct Match {
     pub dscp: OneOrMany<Dscp>,
 }
 
-/// What becomes of a flow.
+/// What happens to a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Two connections, one per leg.
     Split,
-    /// It passes by untouched.
+    /// It bypasses the daemon untouched.
     Bypass,
-    /// It passes by, and what of it is lost beyond the interfaces of `[assist]` is sent again from here. A flow that comes
-    /// by another way than the wire is split.
+    /// It is not split, but what it loses beyond the interfaces of `[assist]` is retransmitted from
+    /// here. A flow that is not intercepted on the wire, but requested by a client or a peer, is
+    /// split.
     Assist,
     /// It is refused.
     Reject,

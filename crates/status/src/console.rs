@@ -40,21 +40,21 @@ pub enum Question {
     Legs(Asking),
     /// Show its peers: tunnels, carriers, windows, losses
     Peers(Asking),
-    /// List its live flows, those that moved most bytes first
+    /// List its live flows, those that have moved the most bytes first
     Flows(FlowsArguments),
-    /// Explain what becomes of a flow: of a live one, or of one that would begin now
+    /// Explain what happens to a flow: a live one, or one that would begin now
     Why(WhyArguments),
-    /// Watch legs and flows, with their present rates
+    /// Watch legs and flows, with their current rates
     Top(TopArguments),
-    /// Have it read its configuration again, and show the result
+    /// Make it read its configuration again, and show the result
     Reload(Asking),
-    /// Report what the link to a peer carries at this moment, as its modem says
+    /// Report the current rate of the link to a peer, as known from its modem
     Rate(RateArguments),
-    /// Move live split flows to the daemon of a peer, which goes on with them; none of them ends
+    /// Move live split flows to the daemon of a peer, which continues them; none of them ends
     Move(MoveArguments),
 }
 
-/// Which daemon is asked, and how it answers.
+/// Which daemon is queried, and how the answer is printed.
 #[derive(Debug, Args)]
 pub struct Asking {
     #[command(flatten)]
@@ -78,10 +78,11 @@ pub fn status_of(plan: &Plan) -> Option<Result<DaemonStatus, Failure>> {
 /// Names the control socket if no option does; `midhop lab exec` sets it to that of the node's proxy.
 const SOCKET_VARIABLE: &str = "MIDHOPD_SOCKET";
 
-/// Which daemon is asked.
+/// Which daemon is queried.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Its control socket; when not given that of MIDHOPD_SOCKET, or of the only daemon in /run/midhopd
+    /// Its control socket; if not given, that of MIDHOPD_SOCKET, or of the only daemon in
+    /// /run/midhopd
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     socket: Option<PathBuf>,
     /// Its configuration, which names the socket
@@ -104,11 +105,11 @@ impl Which {
 pub struct FlowsArguments {
     #[command(flatten)]
     asking: Asking,
-    /// Only these flows, by the keys of a rule's match: source=10.0.0.0/8, destination_port=443, peer=ground, …; all
-    /// that are given must match
+    /// Only these flows, by the keys of a rule's match: source=10.0.0.0/8, destination_port=443,
+    /// peer=ground, …; all keys that are given must match
     #[arg(long = "match", value_name = "KEY=VALUE")]
     matches: Vec<String>,
-    /// The most to list; 0: all
+    /// The most flows to list; 0: all
     #[arg(long, short, value_name = "N", default_value_t = 50)]
     limit: u64,
 }
@@ -121,10 +122,11 @@ pub struct RateArguments {
     /// The peer
     #[arg(value_name = "PEER")]
     peer: String,
-    /// What the link carries away from this host, headers included
+    /// The rate of the link away from this host, headers included
     #[arg(value_name = "RATE")]
     rate: Rate,
-    /// How long that counts, unless another report comes before; then `peers.NAME.rate` counts again
+    /// How long the report is valid, unless another one replaces it; after that, `peers.NAME.rate`
+    /// is used again
     #[arg(long = "for", value_name = "TIME", default_value = "30 s")]
     valid: Duration,
 }
@@ -134,11 +136,11 @@ pub struct RateArguments {
 pub struct MoveArguments {
     #[command(flatten)]
     asking: Asking,
-    /// Which flows: `all`, or the keys of a rule's match: source=10.0.0.0/8, destination_port=443, …; all that are given
-    /// must match
+    /// Which flows: `all`, or the keys of a rule's match: source=10.0.0.0/8, destination_port=443,
+    /// …; all keys that are given must match
     #[arg(long = "flows", value_name = "KEY=VALUE", required = true)]
     flows: Vec<String>,
-    /// The peer, which this host opens the tunnel to, and which accepts moves
+    /// The peer: this host opens the tunnel to it, and it accepts moves
     #[arg(long, value_name = "PEER")]
     to: String,
     /// Begin at this moment, and not before: 2026-11-29T12:00:00Z, with any offset from UTC
@@ -158,13 +160,13 @@ fn moment(text: &str) -> Result<SystemTime, String> {
 pub struct WhyArguments {
     #[command(flatten)]
     asking: Asking,
-    /// The client's address, with its port where one flow of several is meant
+    /// The client's address, with its port to select one of several flows
     #[arg(value_name = "CLIENT", value_parser = client)]
     client: SocketAddr,
     /// The server's address and port
     #[arg(value_name = "SERVER:PORT", value_parser = server)]
     server: SocketAddr,
-    /// The interface on which the flow arrives; that of the route to the client when not given
+    /// The interface on which the flow arrives; if not given, that of the route to the client
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// The DSCP of its SYN
@@ -177,13 +179,13 @@ pub struct WhyArguments {
 pub struct TopArguments {
     #[command(flatten)]
     which: Which,
-    /// Time between two looks, in seconds
+    /// Time between two samples, in seconds
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     interval: f64,
-    /// End after so many looks
+    /// End after so many samples
     #[arg(long, short = 'n', value_name = "N")]
     count: Option<u64>,
-    /// Print a line of JSON for each look
+    /// Print a line of JSON for each sample
     #[arg(long)]
     json: bool,
 }

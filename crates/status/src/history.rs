@@ -32,7 +32,7 @@ const TEN_SECONDS: Duration = Duration::from_millis(9_500);
 /// Counters at one moment.
 #[derive(Debug, Clone)]
 pub struct Totals {
-    /// When.
+    /// The moment.
     pub at: Instant,
     /// From clients to servers.
     pub up: Bytes,
@@ -40,9 +40,9 @@ pub struct Totals {
     pub down: Bytes,
     /// Live flows.
     pub flows: u64,
-    /// Clients that wait for the far side.
+    /// Clients that wait for the far side to answer.
     pub held_syns: u64,
-    /// What flows hold.
+    /// Data that flows hold.
     pub buffered: Bytes,
     /// Each leg by name, [`LEGS_MAX`] at most.
     pub legs: BTreeMap<String, LegSnapshot>,
@@ -99,11 +99,11 @@ pub struct Columns {
     pub down_bit_per_s: Vec<u64>,
     /// Live flows.
     pub flows: Vec<u64>,
-    /// Clients that wait for the far side.
+    /// Clients that wait for the far side to answer.
     pub held_syns: Vec<u64>,
-    /// What flows hold.
+    /// Data that flows hold.
     pub buffered_bytes: Vec<u64>,
-    /// Each leg by name; null where it was not there, or nothing was measured.
+    /// Each leg by name; null where it did not exist, or nothing was measured.
     pub legs: BTreeMap<String, LegColumns>,
 }
 
@@ -117,15 +117,16 @@ pub struct LegColumns {
     pub received_bit_per_s: Vec<Option<u64>>,
     /// Smoothed round-trip time.
     pub rtt_s: Vec<Option<f64>>,
-    /// Segments sent again, of all that were sent: the loss on the way away from this host.
+    /// Retransmitted segments, as a part of all that were sent: the loss on the way from this host.
     pub loss_ratio: Vec<Option<f64>>,
-    /// Segments that came out of order, of all that came: a sign of loss on the way towards this host.
+    /// Segments that arrived out of order, as a part of all that arrived: a sign of loss on the way
+    /// to this host.
     pub out_of_order_ratio: Vec<Option<f64>>,
-    /// What waits in this host to be sent.
+    /// Bytes that wait in this host to be sent.
     pub queued_bytes: Vec<Option<u64>>,
 }
 
-/// What the status page asks for.
+/// What the status page requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryView {

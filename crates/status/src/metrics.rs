@@ -21,10 +21,10 @@ pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; chars
 /// connects and however often the configuration changes.
 pub const NAMES_MAX: usize = 1000;
 
-/// What is known of a daemon beside its data plane.
+/// What is known of a daemon besides its data plane.
 #[derive(Debug)]
 pub struct DaemonState {
-    /// Since its start.
+    /// Time since its start.
     pub uptime: Duration,
     /// Whether it takes no new flows.
     pub draining: bool,
@@ -32,7 +32,7 @@ pub struct DaemonState {
     pub health: Arc<Health>,
     /// How often its configuration was read again, by result.
     pub reloads: BTreeMap<String, u64>,
-    /// What it has logged, by level.
+    /// Messages that it has logged, by level.
     pub log_messages: BTreeMap<String, u64>,
 }
 

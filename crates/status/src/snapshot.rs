@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerSnapshot {
-    /// Those that are open on it.
+    /// Tunnels that are open on this worker.
     pub tunnels: u64,
     /// Datagrams received on its sockets.
     pub datagrams_total: u64,
-    /// Those of them that belonged to other workers' connections, and were handed to those.
+    /// Those of them that belonged to connections of other workers, and were handed over to these.
     pub handed_datagrams_total: u64,
 }
 
@@ -45,31 +45,33 @@ pub struct Snapshot {
     pub flows_max: u64,
     /// Flows that have been split, whatever their end.
     pub split_total: u64,
-    /// Flows that were let pass by a rule that the firewall cannot follow.
+    /// Flows that were let pass by a rule that the firewall cannot apply.
     pub bypassed_by_rule_total: u64,
     /// Flows that were let pass because a limit was reached.
     pub bypassed_by_limit_total: u64,
     /// Of these, those that each limit let pass (`flows`, `source`, `pending`, `host`, `unknown`).
     pub limits_reached_total: BTreeMap<String, u64>,
-    /// Who waits now, by what for: clients for the `far-side`; sides of flows for the far end's `window`, for their part
-    /// of a leg's `rate`, or for the `path`'s congestion control.
+    /// What waits now, by what it waits for: clients for the `far-side` to answer; sides of flows
+    /// for the far end's `window`, for their part of a leg's `rate`, or for the `path`'s congestion
+    /// control.
     pub waiting: BTreeMap<String, u64>,
     /// Clients, by source prefix; the last of them are counted together as `other`.
     pub source_prefixes: BTreeMap<String, PrefixSnapshot>,
-    /// Until when this daemon's `own` certificate and its `authority`'s are valid.
+    /// When this daemon's `own` certificate and its `authority`'s expire.
     pub certificates_expire_unix_s: BTreeMap<String, i64>,
-    /// Flows that were let pass because flows did not come about here, or their far side did not answer.
+    /// Flows that were let pass because no flows came about here, or their far side did not answer.
     pub bypassed_by_watchdog_total: u64,
-    /// SYNs that the firewall let pass on its own, by why (`multipath`, `signed`, `routing_header`, `rule`, `limit`); one that its client sent again counts again.
+    /// SYNs that the firewall let pass on its own, by reason (`multipath`, `signed`,
+    /// `routing_header`, `rule`, `limit`); a retransmitted SYN counts again.
     pub firewall_passed_total: BTreeMap<String, u64>,
-    /// Flows that were let pass by a rule that has them repaired.
+    /// Flows that were let pass by a rule that repairs their losses.
     pub assisted_total: u64,
-    /// Directions of assisted flows that have a state.
+    /// Directions of assisted flows for which state is kept.
     pub assist_flows: u64,
     /// Size of their cache.
     #[serde(rename = "assist_cached_bytes", with = "Number::<Bytes>")]
     pub assist_cached: Bytes,
-    /// What was done for them: segments sent again, acknowledgements kept back, …
+    /// What was done for them: segments retransmitted, acknowledgements held back, …
     pub assist_total: BTreeMap<String, u64>,
     /// Flows that a rule refused.
     pub rejected_total: u64,
@@ -77,28 +79,32 @@ pub struct Snapshot {
     pub data_planes_killed_total: u64,
     /// How often another program has taken over.
     pub upgrades_total: u64,
-    /// Flows that the last of them left: how many go on (`adopted`), and how many were `lost`.
+    /// Flows that were live at the last takeover: how many continue (`adopted`), and how many were
+    /// `lost`.
     pub orphaned_flows_total: BTreeMap<String, u64>,
-    /// Flows that have moved `away` to a peer and `here` from one, and those that were `lost` in between.
+    /// Flows that have moved `away` to a peer and `here` from one, and those that were `lost`
+    /// during a move.
     pub moved_flows_total: BTreeMap<String, u64>,
-    /// Flows and connections that peers were denied, by why.
+    /// Flows and connections that peers were denied, by reason.
     pub peers_denied_total: BTreeMap<String, u64>,
-    /// Flows that peers asked for in the name of clients that are not theirs.
+    /// Flows that peers requested in the name of clients that are not theirs.
     pub claims_ignored_total: u64,
-    /// What became of flows whose tunnel was gone or had changed its carrier: those that went on (`resumed`), and those that
-    /// did not (`lost`); and requests of peers to resume flows that are not known (`refused`).
+    /// What happened to flows whose tunnel was gone or had changed its carrier: those that
+    /// continued (`resumed`), and those that did not (`lost`); and requests of peers to resume
+    /// unknown flows (`refused`).
     pub resumptions_total: BTreeMap<String, u64>,
     /// Flows that wait for another tunnel.
     pub flows_without_tunnel: u64,
-    /// Handshakes that this end refused because of the certificate or the name asked for, by reason.
+    /// Handshakes that this end refused because of the certificate or the requested name, by
+    /// reason.
     pub handshakes_refused_total: BTreeMap<String, u64>,
-    /// The last of them.
+    /// The last refused handshake.
     pub last_refusal: Option<PeerTrouble>,
-    /// Handshakes beyond what is served at once, by response: those that were to prove their address (`retry`), and those
-    /// that got none (`none`).
+    /// Handshakes beyond those that are served at once, by response: those that had to prove their
+    /// address (`retry`), and those that got no response (`none`).
     pub handshakes_limited_total: BTreeMap<String, u64>,
-    /// Flows whose far side refused or could not be reached, by what it said
-    /// (`refused`, `unreachable`, `timeout`, `local`).
+    /// Flows whose far side refused or could not be reached, by its answer (`refused`,
+    /// `unreachable`, `timeout`, `local`).
     pub refused_total: BTreeMap<String, u64>,
     /// Flows that have ended, by how (`fin`, `reset-client`, `reset-server`, `dead`, `drained`, …).
     pub ended_total: BTreeMap<String, u64>,
@@ -108,7 +114,8 @@ pub struct Snapshot {
     /// Bytes moved from servers to clients.
     #[serde(rename = "down_bytes_total", with = "Number::<Bytes>")]
     pub down_total: Bytes,
-    /// How often a direction had to wait because all flows together held the limit.
+    /// How often a direction had to wait because all flows together held as much as the limit
+    /// allows.
     pub memory_waits_total: u64,
     /// How often a receive buffer was set because memory was short.
     pub windows_bounded_total: u64,
@@ -118,11 +125,12 @@ pub struct Snapshot {
     pub legs: BTreeMap<String, LegSnapshot>,
     /// Each peer by name.
     pub peers: BTreeMap<String, PeerSnapshot>,
-    /// Some of the live flows, the fastest first, and of equals those that moved most.
+    /// Some of the live flows, the fastest first; among equals, those that have moved the most
+    /// bytes.
     pub busiest: Vec<FlowSnapshot>,
 }
 
-/// What clients of one prefix do.
+/// The traffic of the clients of one prefix.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrefixSnapshot {
@@ -130,8 +138,8 @@ pub struct PrefixSnapshot {
     pub flows: u64,
     /// Flows that have begun.
     pub started_total: u64,
-    /// From these clients.
+    /// Bytes from these clients.
     pub up_bytes_total: u64,
-    /// To them.
+    /// Bytes to these clients.
     pub down_bytes_total: u64,
 }

@@ -4,14 +4,14 @@ use crate::cell::Cell;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// An axis of a study's scenarios, for readers.
+/// The words by which readers see an axis of a study's scenarios.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AxisWords {
     /// What varies along it. Default: its name.
     pub shows: Option<String>,
-    /// Label → what it stands for. Default: the label.
+    /// Label → what it means. Default: the label.
     #[serde(default)]
     pub names: BTreeMap<String, String>,
     /// The labels that are configurations of this project's proxy.

@@ -34,21 +34,22 @@ use serde::{Deserialize, Serialize};
 pub struct Claim {
     /// The claim in a sentence.
     pub says: String,
-    /// Who says so.
+    /// Whose claim it is.
     #[serde(default)]
     pub by: Whose,
-    /// Where the study says so.
+    /// Where in the study it is made.
     pub place: Option<String>,
-    /// Why it does not hold, where that is known and explained: then it is no fault.
+    /// Why it does not hold, if that is known and explained: then it is no fault.
     pub departs: Option<String>,
-    /// Which parameter of ours was chosen to meet it: then it shows nothing.
+    /// Which of our parameters was chosen to meet it: then it shows nothing.
     pub calibrates: Option<String>,
-    /// The claim of which this is another reading, in its words: what the text leaves open is run in more than one way,
-    /// and counted once.
+    /// The text of the claim of which this is another reading. What a study leaves open is run in
+    /// more than one way, and counted once.
     pub repeats: Option<String>,
-    /// Why it cannot be told from the text. Then it has no figure, and nothing of it is run.
+    /// Why the text does not allow a judgement. Then the claim has no figure, and nothing is run
+    /// for it.
     pub untold: Option<String>,
-    /// The figure that it is about; all have one but those that are `untold`.
+    /// The figure that it is about. Every claim has one, except those with `untold`.
     pub figure: Option<String>,
     /// The positions that all its cells share.
     #[serde(default)]
@@ -59,30 +60,30 @@ pub struct Claim {
     pub falling: Option<Vec<String>>,
     /// Cases of `over`, the smallest first.
     pub rising: Option<Vec<String>>,
-    /// The cell above the line of a ratio.
+    /// The numerator of a ratio: a cell.
     pub of: Option<Cell>,
-    /// The cell below it.
+    /// The denominator of the ratio: a cell.
     pub to: Option<Cell>,
-    /// An axis all of whose cases are looked at.
+    /// An axis of which every case is examined.
     pub across: Option<String>,
     /// Which of them counts.
     #[serde(default)]
     pub pick: Pick,
-    /// What the study found.
+    /// The value that the study found.
     pub published: Option<f64>,
-    /// How far from `published` ours may be, as a share of it.
+    /// How far our value may be from `published`, as a share of it.
     pub within: Option<f64>,
-    /// Instead of `within`: how many runs the study's mean is of. Range: 2 or more.
+    /// Instead of `within`: the number of runs in the study's mean. Range: 2 or more.
     pub runs: Option<u32>,
-    /// With `runs`: one in the last digit that is printed, in the unit of what is compared.
+    /// With `runs`: one unit of the last printed digit, in the unit of what is compared.
     pub digit: Option<f64>,
     /// The lower bound.
     pub at_least: Option<f64>,
     /// The upper bound.
     pub at_most: Option<f64>,
-    /// A ratio that this one is above, whatever either is.
+    /// Another ratio, which this one must exceed.
     pub than: Option<Other>,
-    /// Where the bounds come from: what is published, and how sure one can be of it.
+    /// Where the bounds come from: what is published, and how certain it is.
     pub basis: Option<String>,
 }
 
@@ -91,14 +92,14 @@ pub struct Claim {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Other {
-    /// Their figure, if it is another.
+    /// Their figure, if it is a different one.
     pub figure: Option<String>,
     /// The positions that both share.
     #[serde(default)]
     pub at: Cell,
-    /// The cell above the line.
+    /// The numerator: a cell.
     pub of: Cell,
-    /// The cell below it.
+    /// The denominator of the ratio: a cell.
     pub to: Cell,
 }
 
@@ -110,11 +111,11 @@ pub enum Whose {
     /// The study's.
     #[default]
     Study,
-    /// Ours: what follows from the study's own parameters, or what the product adds.
+    /// Ours: it follows from the study's own parameters, or is about what the product adds.
     Ours,
 }
 
-/// Which value counts where there is one for each case of an axis.
+/// Which value counts if there is one for each case of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -128,19 +129,19 @@ pub enum Pick {
     Least,
 }
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It holds.
     Holds,
-    /// It does not.
+    /// It does not hold.
     Fails,
-    /// It does not, and the study's file says why.
+    /// It does not hold, and the study's file gives the reason.
     Departs,
-    /// So few runs cannot tell, or the text does not.
+    /// It is undecided: there are too few runs, or the text does not allow a judgement.
     Open,
-    /// A parameter was chosen such that it holds: it shows nothing.
+    /// A parameter was chosen so that it holds: it shows nothing.
     Calibrated,
 }
 
@@ -154,29 +155,29 @@ impl Verdict {
     }
 }
 
-/// A claim and what became of it.
+/// A claim and the verdict on it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judgement {
     /// The claim.
     pub claim: Claim,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// What was found, in words.
     pub found: String,
-    /// What was wanted, in words.
+    /// What was required, in words.
     pub wanted: String,
-    /// Of a claim about every case of an axis, the cases that do not hold, those that fail first; of cases of a
-    /// single run only those that are outside.
+    /// For a claim about every case of an axis: the cases that do not hold, those that fail first.
+    /// Cases of a single run are listed only if they are outside.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<Missed>,
 }
 
-/// A case of which a claim about every one does not hold.
+/// A case for which a claim about every case does not hold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Missed {
-    /// Its place on the axis.
+    /// Its position on the axis.
     pub at: Cell,
-    /// Whether it fails or cannot be told.
+    /// Whether it fails or is undecided.
     pub verdict: Verdict,
     /// What was found, in words.
     pub found: String,

@@ -23,66 +23,67 @@ const STARTED_SHARE: f64 = 0.9;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What claims call it.
+    /// The name by which claims refer to it.
     pub name: String,
     /// What it shows, in a line.
     pub shows: String,
-    /// The scenario it comes from.
+    /// The scenario from which it comes.
     pub scenario: String,
-    /// The transfer; the first of the record where none is named.
+    /// The transfer; default: the first of the record.
     pub transfer: Option<String>,
-    /// The link, for metrics of one.
+    /// The link, for metrics of a link.
     pub link: Option<String>,
-    /// What is read.
+    /// The metric.
     pub metric: Metric,
-    /// From here on, for metrics over a span. Default: the run's start.
+    /// The beginning of the span, for metrics over a span. Default: the run's start.
     #[serde(default)]
     pub from: Duration,
-    /// Until here, for metrics over a span. Default: the end.
+    /// The end of the span, for metrics over a span. Default: the run's end.
     pub until: Option<Duration>,
-    /// Which cells: all that stand here.
+    /// Which cells: all at these positions.
     #[serde(default)]
     pub at: Cell,
-    /// What of a cell's runs it shows.
+    /// Which statistic of a cell's runs it shows.
     #[serde(default)]
     pub take: Take,
-    /// What stands at these positions is what every other cell is taken over, each over the one that
+    /// The cells at these positions are the divisors: every other cell is divided by the one that
     /// differs from it in nothing else. A quotient has no unit and no limit.
     pub relative_to: Option<Cell>,
-    /// The axis whose cases are columns of its table. Default: one line for each cell.
+    /// The axis whose cases are the columns of its table. Default: one line for each cell.
     pub columns: Option<String>,
-    /// A figure of the same scenario, over which each run of this one is drawn once more: both axes are
-    /// logarithmic. Neither takes anything but the mean, or is a quotient.
+    /// A figure of the same scenario. Each run of this figure is also drawn over it, with two
+    /// logarithmic axes. Both figures show the mean, and neither is a quotient.
     pub against: Option<String>,
-    /// What the study printed, and where.
+    /// The values that the study published, and where.
     #[serde(default)]
     pub published: Vec<Published>,
-    /// How far from what is published ours may be, as a share of it.
+    /// How far our value may be from the published one, as a share of the published one.
     pub within: Option<f64>,
-    /// The same in the unit of the metric. Without both, nothing of `published` is judged.
+    /// The same in the unit of the metric. Without `within` and `off`, no value of `published` is
+    /// judged.
     pub off: Option<f64>,
-    /// Why so far: where `within` or `off` comes from.
+    /// The reason for the tolerance: where `within` or `off` comes from.
     pub tolerance: Option<String>,
 }
 
-/// A figure of the study's.
+/// A value that the study published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     /// The cell it belongs to.
     pub at: Cell,
-    /// In the unit of the metric.
+    /// The value, in the unit of the metric.
     pub value: f64,
-    /// What the study calls the cell.
+    /// The study's name for the cell.
     pub called: Option<String>,
-    /// Which parameter of ours was chosen to meet it: then there is nothing to judge.
+    /// Which of our parameters was chosen to meet it: then there is nothing to judge.
     pub calibrates: Option<String>,
-    /// Why ours is elsewhere, where that is known and explained: then it is no fault.
+    /// Why our value differs, if that is known and explained: then it is no fault.
     pub departs: Option<String>,
 }
 
-/// What of a cell's runs a figure shows.
+/// Which statistic of a cell's runs a figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -90,84 +91,93 @@ pub enum Take {
     /// Their mean.
     #[default]
     Mean,
-    /// The greatest of them. Its interval is of what the greatest of as many runs is in the mean, as if runs
-    /// were distributed normally.
+    /// The greatest of them. Its interval is that of the mean of the greatest of as many runs, as
+    /// if runs were distributed normally.
     Greatest,
 }
 
-/// What is read from a record.
+/// A quantity that is read from a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// From the first SYN to the last byte; none of what is incomplete.
+    /// Time from the first SYN to the last byte; none for an incomplete transfer.
     Time,
     /// Payload over that time.
     Goodput,
     /// The same in thousands of bytes per second.
     GoodputKb,
-    /// The sum of what the flows achieve, each over its own time.
+    /// The sum of the flows' goodput, each over its own time.
     FlowsKb,
-    /// Payload that arrives from `from` to `until`, over that span.
+    /// Payload that arrives from `from` to `until`, divided by that span.
     Span,
-    /// The same of all transfers together.
+    /// The same for all transfers together.
     SpanOfAll,
     /// How long after the first SYN the goodput first reaches nine tenths of its limit, and stays for
     /// another sample.
     Start,
-    /// Ideal over measured time.
+    /// Ideal time divided by measured time.
     Efficiency,
-    /// Goodput over the rate of the narrowest link (effective over provisioned bandwidth).
+    /// Goodput divided by the rate of the narrowest link (effective over provisioned bandwidth).
     Epb,
-    /// How evenly the flows divide the path, after Jain.
+    /// How evenly the flows share the path: Jain's index.
     Jain,
-    /// Segments that were sent again over `link` (by the proxies on it, else by the sender), and those of
-    /// what arrived and was thrown away because it began again, over those that the payload needs: that of
-    /// the transfer and, where they carried more, that of all that the same proxies did.
+    /// Segments that were retransmitted over `link` (by the proxies on it, otherwise by the
+    /// sender), plus the segments of data that arrived and was discarded because its transfer
+    /// began again. They are divided by the segments that the payload needs: that of the transfer
+    /// or, if they carried more, that of everything that the same proxies carried.
     Resent,
-    /// What was sent again over `link`, as above, beyond what the losses there account for.
+    /// What was retransmitted over `link`, as for `resent`, beyond what the losses there account
+    /// for.
     Excess,
-    /// Goodput, or what arrives from `from` to `until` over that span, over what the transfer's flows would have of the path if they and all flows of cross traffic
-    /// that send all the time over its narrowest link had equal parts.
+    /// Goodput, or the payload that arrives from `from` to `until` divided by that span. It is
+    /// divided by what the transfer's flows would get if they had parts equal to those of all flows
+    /// of cross traffic that send all the time over the path's narrowest link.
     Share,
-    /// What those others got while the transfer ran, from `from` to `until`, over their equal parts; on kernels only.
+    /// What those flows of cross traffic got while the transfer ran, from `from` to `until`,
+    /// divided by their equal parts; on kernels only.
     ShareOfOthers,
-    /// Packets that `link` dropped in the direction of the data, over those that it was given there.
+    /// Packets that `link` dropped in the direction of the data, divided by those that entered it
+    /// in this direction.
     Dropped,
-    /// What waits before `link`, on the way of the data, from `from` to `until`, in the mean.
+    /// The mean queue before `link` in the direction of the data, from `from` to `until`.
     Queue,
-    /// How long what comes to `link` on the way of the data waits there, in the median of samples from `from` to `until`.
+    /// The queueing delay before `link` in the direction of the data: the median of samples from
+    /// `from` to `until`.
     QueueingMedian,
-    /// The same in the 95th percentile.
+    /// The 95th percentile of it.
     QueueingP95,
-    /// What the sender had sent and nobody had acknowledged in sequence, in the mean; simulated only.
+    /// The mean of the data that the sender had sent and that were not cumulatively acknowledged;
+    /// in virtual time only.
     OutstandingMean,
-    /// The same at its greatest.
+    /// The maximum of it.
     OutstandingMax,
-    /// The congestion window of the sender over `link`, from `from` to `until`, in the mean: of the last proxy
-    /// before the link all connections together, else of the transfer's own sender.
+    /// The mean congestion window of the sender over `link`, from `from` to `until`: all
+    /// connections of the last proxy before the link together, or without one that of the
+    /// transfer's own sender.
     Window,
-    /// The smoothed round trip that this sender has, in the mean.
+    /// The mean smoothed round-trip time of this sender.
     RoundTrip,
-    /// The longest time that a flow waited for payload in the second from a handover on, in the median of flows and
-    /// handovers.
+    /// The longest time that a flow waited for payload in the second from a handover on: the median
+    /// over flows and handovers.
     StallMedian,
-    /// The same in the 99th percentile.
+    /// The 99th percentile of it.
     StallP99,
-    /// What flows that moved to another proxy had of state, copies made before included.
+    /// The state of flows that moved to another proxy, including copies made before the handover.
     State,
-    /// Flows that ended before their time, over all.
+    /// Flows that were broken off, divided by all flows.
     Broken,
     /// How often a file or object began again because its connection was cut short.
     Restarts,
-    /// The share of its time with data on its way that the sender over `link` (the proxies on it; the
-    /// transfer's own sender where no link is named) looked for capacity from below.
+    /// The share of time that the sender over `link` (the proxies on it; the transfer's own sender
+    /// if no link is named) spent in slow start or in what its algorithm has instead. Only time
+    /// with data in flight counts.
     SlowStart,
-    /// The same of following its law.
+    /// The same for congestion avoidance: the sender follows its algorithm's law.
     Avoidance,
-    /// The same of repairing losses without a timeout, or reducing for a mark.
+    /// The same for repairing losses without a timeout, or reducing the window for a mark.
     Recovery,
-    /// The same of coming back from a retransmission timeout.
+    /// The same for the recovery from a retransmission timeout.
     Timeout,
 }
 

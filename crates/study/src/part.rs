@@ -56,14 +56,14 @@ impl Place {
     }
 }
 
-/// Less of a study.
+/// A smaller form of a study.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Seeds for each cell. Default: as the scenarios say.
+    /// Seeds for each cell. Default: those of the scenarios.
     pub seeds: Option<u32>,
-    /// Scenario → what is set in it, as `midhop sim run --set` takes it.
+    /// Scenario → the keys that are set in it, as for `midhop sim run --set`.
     #[serde(default)]
     pub set: BTreeMap<String, Vec<String>>,
     /// Scenarios that are left out.
@@ -71,20 +71,20 @@ pub struct Part {
     pub without: Vec<String>,
 }
 
-/// What of a study is run in one place.
+/// Which part of a study is run in one place.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Here {
-    /// Seeds for each cell. Default: as the scenarios say.
+    /// Seeds for each cell. Default: those of the scenarios.
     pub seeds: Option<u32>,
-    /// Scenario → what is set in it, as `midhop sim run --set` takes it.
+    /// Scenario → the keys that are set in it, as for `midhop sim run --set`.
     #[serde(default)]
     pub set: BTreeMap<String, Vec<String>>,
     /// Scenarios that are left out.
     #[serde(default)]
     pub without: Vec<String>,
-    /// What is left of that when little time is given. Default: the study's `quick`.
+    /// What of that is run with `--quick`. Default: the study's `quick`.
     pub quick: Option<Part>,
 }
 

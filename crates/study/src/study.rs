@@ -19,12 +19,12 @@ use std::collections::BTreeMap;
 pub struct Study {
     /// What it is about, in a line.
     pub title: String,
-    /// Who wrote it, where and when.
+    /// Its authors, where it was published and when.
     pub source: String,
-    /// Where it runs when nobody says otherwise.
+    /// Where it runs by default.
     #[serde(default)]
     pub place: Place,
-    /// Whether its claims are goals, which stand in one table beside what others reach.
+    /// Whether its claims are goals, which are shown in one table beside the results of others.
     #[serde(default)]
     pub goals: bool,
     /// Level of all intervals. Range: above 0, below 1.
@@ -32,14 +32,14 @@ pub struct Study {
     pub confidence: f64,
     /// The scenarios that run, by the names of their files without `.toml`.
     pub scenarios: Vec<String>,
-    /// What is run when little time is given.
+    /// What is run with `--quick`.
     #[serde(default)]
     pub quick: Part,
-    /// What of it is run in virtual time. Default: all, where it belongs there.
+    /// Which part of it is run in virtual time. Default: all, if that is its `place`.
     pub sim: Option<Here>,
-    /// What of it is run on real kernels. Default: all, where it belongs there.
+    /// Which part of it is run on real kernels. Default: all, if that is its `place`.
     pub lab: Option<Here>,
-    /// Axis → what readers are told of it.
+    /// Axis → the words by which readers see it.
     #[serde(default)]
     pub axes: BTreeMap<String, AxisWords>,
     /// What is printed, in this order.

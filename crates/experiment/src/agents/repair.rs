@@ -13,21 +13,22 @@ use std::ops::RangeInclusive;
 pub struct Snoop {
     /// The lossy links: what leaves over them is cached.
     pub links: Vec<String>,
-    /// What may be cached of all flows together. Unit: bytes of packets.
+    /// Packets that may be cached of all flows together. Unit: bytes.
     pub cache: Bytes,
-    /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
-    /// counts as lost. Range: ≥ 1.
+    /// How many later segments or duplicate acknowledgements must arrive before a segment counts as
+    /// lost. Range: ≥ 1.
     pub threshold: u64,
-    /// The local timer waits no less.
+    /// The minimum of the local timer.
     pub timer_min: Duration,
-    /// How often a segment is sent again before it is left to the source.
+    /// How often a segment is retransmitted from here before it is left to its source.
     pub resends: u32,
-    /// Whether it judges by round trips what a queue behind it refuses, as midhopd has to, and learns of none.
+    /// Whether it estimates from round trips what a queue behind it drops, as midhopd must, instead
+    /// of being informed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judges_queue: bool,
-    /// Of how many directions of flows there may be a state.
+    /// The most directions of flows for which state is kept.
     pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
+    /// How long the state of a flow is kept after its last packet.
     pub idle: Duration,
 }
 
@@ -39,26 +40,27 @@ impl Default for Snoop {
     }
 }
 
-/// D-Proxy: two agents around a lossy way, one of which this is.
+/// D-Proxy: one of two agents at the ends of a lossy path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DProxy {
-    /// The node of the other.
+    /// The node of the other agent.
     pub peer: String,
-    /// What is kept for the peer, of all flows together. Unit: bytes of packets.
+    /// Packets that are kept for the peer, of all flows together. Unit: bytes.
     pub cache: Bytes,
-    /// What is held behind gaps, of all flows together. Unit: bytes of packets.
+    /// Packets that are held behind gaps, of all flows together. Unit: bytes.
     pub held: Bytes,
-    /// How long a gap is waited for.
+    /// How long to wait until a gap is filled.
     pub hold: Duration,
-    /// How often the peer is asked for the same. Range: ≥ 1.
+    /// How often the same segment is requested from the peer. Range: ≥ 1.
     pub requests: u32,
-    /// Whether it judges by how long segments take what a queue between the two refuses, as midhopd has to.
+    /// Whether it estimates from the delay of segments what a queue between the two drops, as
+    /// midhopd must.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judges_queue: bool,
-    /// Of how many directions of flows there may be a state, on either side.
+    /// The most directions of flows for which state is kept, on either side.
     pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
+    /// How long the state of a flow is kept after its last packet.
     pub idle: Duration,
 }
 

@@ -8,10 +8,12 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
-    /// `rate`, `rate change`, `rate autocorrelation`, `rate step`, the same of the delay, or `loss`.
+    /// `rate`, `rate change`, `rate autocorrelation`, `rate step`, the same for the delay, or
+    /// `loss`.
     pub quantity: String,
-    /// Of distributions: Wasserstein's distance over the recording's mean of the rate or the delay. Of autocorrelation:
-    /// the mean difference over its lags. Of losses: the difference of the shares. Range: ≥ 0.
+    /// For distributions: Wasserstein's distance, divided by the recording's mean of the rate or
+    /// the delay. For autocorrelation: the mean difference over its lags. For losses: the
+    /// difference of the shares. Range: ≥ 0.
     pub distance: f64,
 }
 

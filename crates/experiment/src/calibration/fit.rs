@@ -19,37 +19,37 @@ const NEAR: usize = 25;
 /// The length of a grid's slot. A slot whose beginning was not recorded is left out.
 const SLOT_TENTHS: usize = 150;
 
-/// The keys of a link that is drawn anew every 15 s, as they follow from a recording.
+/// The keys of a link whose values are drawn anew every 15 s, as they follow from a recording.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fit {
     /// The median of the slots' rates.
     #[serde(rename = "rate_bit_per_s", with = "Number::<Rate>")]
     pub rate: Rate,
-    /// The shortest delay of a slot, one way; none where none was recorded.
+    /// The shortest delay of a slot, one way; none if no delay was recorded.
     #[serde(rename = "delay_s", with = "Number::<Option<Duration>>")]
     pub delay: Option<Duration>,
-    /// How much more the slowest slot has.
+    /// The additional delay of the slowest slot.
     #[serde(rename = "added_delay_max_s", with = "Number::<Duration>")]
     pub added_delay_max: Duration,
-    /// When the first boundary comes; none where no grid was found.
+    /// The time of the first boundary; none if no grid was found.
     #[serde(rename = "first_s", with = "Number::<Option<Duration>>")]
     pub first: Option<Duration>,
-    /// The deviation of the logarithm of the slots' rates.
+    /// The standard deviation of the logarithm of the slots' rates.
     pub rate_sigma: f64,
-    /// The smallest rate of a slot over the median.
+    /// The smallest rate of a slot, divided by the median.
     pub rate_factor_min: f64,
-    /// The largest.
+    /// The largest rate of a slot, divided by the median.
     pub rate_factor_max: f64,
-    /// The shortest and the longest break at a boundary; zero where none was seen.
+    /// The shortest break at a boundary; zero if no break was seen.
     #[serde(rename = "interruption_min_s", with = "Number::<Duration>")]
     pub interruption_min: Duration,
-    /// See `interruption_min_s`.
+    /// The longest break at a boundary; zero if no break was seen.
     #[serde(rename = "interruption_max_s", with = "Number::<Duration>")]
     pub interruption_max: Duration,
-    /// Packets that were lost; none where nobody counted them.
+    /// The share of packets that were lost; none if they were not counted.
     pub loss_ratio: Option<f64>,
-    /// From how many slots all this follows.
+    /// The number of slots from which these values follow.
     pub slots: u32,
 }
 

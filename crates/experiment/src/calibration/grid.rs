@@ -19,16 +19,16 @@ const SHARPNESS_MIN: f64 = 1.5;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Grid {
-    /// When its first boundary comes, after the beginning. Range: 0 to 15.
+    /// The time of its first boundary after the beginning. Range: 0 to 15.
     #[serde(rename = "phase_s", with = "Number::<Duration>")]
     pub phase: Duration,
     /// The mean step at it over the median of those at all other phases. Range: ≥ 1.5.
     pub sharpness: f64,
-    /// How many boundaries have been seen.
+    /// How many boundaries were seen.
     pub boundaries: u32,
-    /// By how much the rate steps there, up or down. Unit: bit/s.
+    /// How much the rate changes there, up or down. Unit: bit/s.
     pub rate_step_bit_per_s: Option<Distribution>,
-    /// By how much the delay steps there, up or down. Unit: seconds.
+    /// How much the delay changes there, up or down. Unit: seconds.
     pub delay_step_s: Option<Distribution>,
     #[serde(skip)]
     pub(super) rate_steps: Vec<f64>,

@@ -162,25 +162,25 @@ pub(super) fn means(values: &[f64], count: usize) -> Vec<f64> {
     values.chunks_exact(count).map(|chunk| chunk.iter().sum::<f64>() / count as f64).collect()
 }
 
-/// Figures of a link over a time.
+/// Statistics of a link over a time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Portrait {
-    /// Means over a second. Unit: bit/s. None where no rate is known.
+    /// The rate: means over a second. Unit: bit/s. None if no rate is known.
     pub rate_bit_per_s: Option<Distribution>,
-    /// How much a second's mean differs from that of the second before. Unit: bit/s.
+    /// The difference between the mean of one second and that of the previous second. Unit: bit/s.
     pub rate_change_bit_per_s: Option<Distribution>,
-    /// Means over 100 ms, one way. Unit: seconds. None where no delay is known.
+    /// The delay, one way: means over 100 ms. Unit: seconds. None if no delay is known.
     pub delay_s: Option<Distribution>,
-    /// How much 100 ms differ from those before. Unit: seconds.
+    /// The difference between the mean of 100 ms and that of the previous 100 ms. Unit: seconds.
     pub delay_change_s: Option<Distribution>,
-    /// Packets that were lost; none where nobody counted them.
+    /// Packets that were lost; none if they were not counted.
     pub loss: Option<LossFigures>,
-    /// The grid of 15 s on which it steps; none where it has none.
+    /// The grid of 15 s on which it steps; none if it has none.
     pub grid: Option<Grid>,
-    /// Of the rate's seconds.
+    /// Autocorrelation of the rate, means over a second.
     pub rate_autocorrelation: Vec<Lag>,
-    /// Of the delay's, means over a second.
+    /// Autocorrelation of the delay, means over a second.
     pub delay_autocorrelation: Vec<Lag>,
 }
 
@@ -210,7 +210,7 @@ pub struct Distribution {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LossFigures {
-    /// Packets whose fate is known.
+    /// Packets of which it is known whether they arrived.
     pub sent: u64,
     /// Those of them that were lost.
     pub lost: u64,
@@ -222,9 +222,9 @@ pub struct LossFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lag {
-    /// How much later.
+    /// The lag.
     pub lag_s: f64,
-    /// How alike. Range: −1 to 1.
+    /// The correlation. Range: −1 to 1.
     pub correlation: f64,
 }
 
@@ -308,16 +308,17 @@ fn autocorrelation(values: &[f64], lag: usize) -> f64 {
     product / square
 }
 
-/// What pictures show.
+/// The curves of pictures.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curves {
-    /// Quantiles of the rate's seconds, from the smallest to the largest. Unit: bit/s. Shape: `[share]`, 101 or none.
+    /// Quantiles of the rate's means over a second, from the smallest to the largest. Unit: bit/s.
+    /// Shape: `[share]`, 101 or none.
     pub rate: Vec<f64>,
-    /// Quantiles of the delay's tenths. Unit: seconds.
+    /// Quantiles of the delay's means over 100 ms. Unit: seconds.
     pub delay: Vec<f64>,
-    /// One time of it, second by second. Unit: bit/s.
+    /// The rate of one recording or run, second by second. Unit: bit/s.
     pub seconds: Vec<f64>,
-    /// One time of its delay, tenth by tenth. Unit: seconds.
+    /// The delay of one recording or run, for each 100 ms. Unit: seconds.
     pub tenths: Vec<f64>,
 }
 

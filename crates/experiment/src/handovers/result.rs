@@ -13,24 +13,25 @@ pub struct HandoversResult {
     pub flows_moved: u64,
     /// Flows that were reset, at a handover or at the end of a drain.
     pub flows_reset: u64,
-    /// Flows that stayed at a proxy whose node was left, and had their packets taken there.
+    /// Flows that stayed at a proxy whose node was left, and whose packets were forwarded to it.
     pub flows_chained: u64,
     /// State of flows that moved, copies from before the handovers included.
     #[serde(with = "Number::<Bytes>")]
     pub state_bytes: Bytes,
-    /// The part of it that went while flows stood still.
+    /// The part of it that was transferred while flows stood still.
     #[serde(with = "Number::<Bytes>")]
     pub state_frozen_bytes: Bytes,
-    /// Packets of flows that stood still, which were dropped at both places.
+    /// Packets of flows that stood still, which both proxies dropped.
     pub packets_dropped: u64,
-    /// How long flows stood still: from the handover until they went on at the other proxy.
+    /// How long flows stood still: from the handover until they continued at the other proxy.
     pub freeze: Freezes,
-    /// The longest time that a transfer's flow, with what followed it after a reset, waited for its next payload in the
-    /// second from a handover on, or from the end of a drain: one for each flow and handover.
+    /// The longest time that a transfer's flow, including its successors after a reset, waited for
+    /// its next payload in the second from a handover on, or from the end of a drain: one value for
+    /// each flow and handover.
     #[serde(default)]
     pub stalls: Freezes,
-    /// The longest time that a transfer's flow, with what followed it after a reset, waited for its next payload, from its
-    /// first on; none where no payload arrived.
+    /// The longest time that a transfer's flow, including its successors after a reset, waited for
+    /// its next payload, beginning with its first; none if no payload arrived.
     #[serde(rename = "stall_max_s", with = "Number::<Option<Duration>>")]
     pub stall_max: Option<Duration>,
 }
@@ -51,7 +52,7 @@ pub struct Freezes {
 }
 
 impl Freezes {
-    /// The figures of these freezes.
+    /// The statistics of these freezes.
     pub fn of(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
         let rank = |share: usize| {

@@ -16,7 +16,7 @@ const VARIES: f64 = 0.8;
 /// Above this loss, `hybla-plus` also halves its window.
 const LOSS_MUCH: f64 = 0.02;
 
-/// What was found of a link.
+/// The results of measuring a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -25,14 +25,14 @@ pub struct LinkReport {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// How long all took.
+    /// How long the measurement took.
     pub took_s: f64,
     /// How long it was allowed to take.
     #[serde(default)]
     pub time_s_max: f64,
-    /// The smallest round trip of the link at rest.
+    /// The smallest round-trip time of the idle link.
     pub rtt_min_s: f64,
-    /// The median of the round trips.
+    /// The median of the round-trip times.
     pub rtt_median_s: f64,
     /// Their 95th percentile.
     pub rtt_p95_s: f64,
@@ -48,57 +48,59 @@ pub struct LinkReport {
     pub warnings: Vec<String>,
 }
 
-/// What was found of one direction.
+/// The results for one direction.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkDirection {
-    /// What the link carries, headers of IP and UDP included, packets that it loses behind its bottleneck too.
+    /// The rate of the link, including headers of IP and UDP, and packets that it loses behind its
+    /// bottleneck.
     pub rate_bit_per_s: f64,
-    /// Packets of 1250 bytes that arrived of the train by which it was judged.
+    /// How many packets of 1250 bytes arrived of the packet train by which the rate was measured.
     #[serde(default)]
     pub rate_packets: u64,
-    /// Why the link may be faster than that; none where it was the bottleneck.
+    /// Why the link may be faster than that; none if it was the bottleneck.
     pub rate_at_least_because: Option<String>,
-    /// The 10th percentile of the rate that arrived over windows of 0.2 s; none where packets were too few.
+    /// The 10th percentile of the rate of arrival over windows of 0.2 s; none if there were too few
+    /// packets.
     pub rate_p10_bit_per_s: Option<f64>,
     /// The median of it.
     pub rate_p50_bit_per_s: Option<f64>,
     /// The 90th percentile of it.
     pub rate_p90_bit_per_s: Option<f64>,
-    /// How much longer than the fastest a ping took this way: the median.
+    /// How much longer a ping took in this direction than the fastest one: the median.
     pub delay_variation_median_s: f64,
     /// The 95th percentile of it.
     pub delay_variation_p95_s: f64,
-    /// The rate at which losses were counted; none where there was no time to.
+    /// The rate at which losses were counted; none if there was no time for it.
     pub loss_at_bit_per_s: Option<f64>,
     /// Packets sent at that rate.
     pub packets_sent: u64,
     /// Those that never arrived.
     pub packets_lost: u64,
-    /// Lost of sent.
+    /// Lost packets, as a share of those sent.
     pub loss_ratio: f64,
     /// The lower end of its 95 % interval.
     pub loss_low_ratio: f64,
     /// The upper end of it.
     pub loss_high_ratio: f64,
-    /// Mean length of a run of lost packets; none where none was lost.
+    /// Mean length of a run of lost packets; none if none was lost.
     pub loss_burst_mean_packets: Option<f64>,
-    /// Packets that arrived behind one that was sent later, of those that arrived.
+    /// Packets that arrived after one that was sent later, as a share of those that arrived.
     pub reordered_ratio: f64,
-    /// Packets that arrived again, of those that arrived.
+    /// Packets that arrived more than once, as a share of those that arrived.
     pub duplicate_ratio: f64,
-    /// Packets that the receiving host had no room for, in all trains that count.
+    /// Packets for which the receiving host had no room, in all packet trains that are used.
     pub overflowed_packets: u64,
-    /// Payload of one TCP flow; none where it was not tried or failed.
+    /// Goodput of one TCP flow; none if it was not tried or failed.
     pub tcp_goodput_bit_per_s: Option<f64>,
-    /// How much of it arrived.
+    /// Payload of it that arrived.
     #[serde(default)]
     pub tcp_bytes: Option<u64>,
-    /// In what time.
+    /// The time that this took.
     #[serde(default)]
     pub tcp_took_s: Option<f64>,
-    /// Segments that its sender sent again.
+    /// Segments that its sender retransmitted.
     #[serde(default)]
     pub tcp_retransmissions: Option<u64>,
     /// Its congestion control.

@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 
 /// What a run of the meter measured.
 ///
-/// All times count from the run's epoch. What the far end timed is exact when both ends read one
-/// clock ([`MeterReport::clock_shared`]). Else the far end's series are placed as if its part of a
+/// All times count from the run's epoch. Times of the far end are exact if both ends read one clock
+/// ([`MeterReport::clock_shared`]). Otherwise the far end's series are placed as if its part of a
 /// flow had begun with the SYN (it began up to 1.5 round trips later), and the end of an upload is
-/// when the server's word of it arrived (half a round trip late).
+/// the moment at which the server's report of it arrived (half a round trip late).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MeterReport {
-    /// The far host, as it was given; none in reports of before it was kept.
+    /// The far host, as it was given; none in reports of versions that did not keep it.
     #[serde(default)]
     pub host: Option<String>,
     /// Its port.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Which way the payload went: `down`, to this host, or `up`.
+    /// The direction of the payload: `down`, to this host, or `up`.
     #[serde(default)]
     pub direction: Option<Direction>,
     /// The transfer, its flows and its objects. Objects that did not arrive are left out.

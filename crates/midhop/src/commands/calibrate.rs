@@ -13,18 +13,19 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Calibrate {
-    /// Recordings of one link that begin together: a Mahimahi trace, delays a line each 10 ms (LeoReplayer), irtt's JSON (LENS),
-    /// what ping prints, `iperf3 --json`, WetLinks' CSV, or CSV with time_s,rate_mbit_per_s or time_s,delay_ms. One of
-    /// the rate and one of the delay are best
+    /// Recordings of one link that begin together: a Mahimahi trace, delays with one line per 10 ms
+    /// (LeoReplayer), irtt's JSON (LENS), the output of ping, `iperf3 --json`, WetLinks' CSV, or
+    /// CSV with time_s,rate_mbit_per_s or time_s,delay_ms. Best are one of the rate and one of the
+    /// delay
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
-    /// The preset that is held against them (`midhop lab list`)
+    /// The preset that is compared with them (`midhop lab list`)
     #[arg(value_name = "PRESET")]
     preset: String,
     /// The direction of the preset, and of recordings that have both
     #[arg(long, value_name = "down|up", default_value = "down", value_parser = direction)]
     direction: Direction,
-    /// How many seeds of each model are looked at
+    /// How many seeds of each model are examined
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
     /// Write a picture, SVG

@@ -12,11 +12,11 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Compare {
-    /// Records, what `midhop meter run --json`, `midhop meter link --json` or `iperf3 --json` printed (JSON, one or one
-    /// a line), a directory that holds them, or - for standard input
+    /// Records, output of `midhop meter run --json`, `midhop meter link --json` or `iperf3 --json`
+    /// (JSON, one object or one per line), a directory that holds them, or - for standard input
     #[arg(value_name = "A")]
     first: PathBuf,
-    /// What they are set against
+    /// What they are compared with
     #[arg(value_name = "B")]
     second: PathBuf,
     /// Confidence of the intervals around ratios

@@ -42,7 +42,7 @@ const REPEATS: u32 = 2;
 /// Arguments of `midhop demo`.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
-    /// Where the records and the page go
+    /// The directory for the records and the page
     #[arg(long, value_name = "DIR", default_value = "results/demo")]
     out: PathBuf,
     /// Simulate every cell, and run on kernels only a file at 1 % loss, once: a minute
@@ -51,10 +51,11 @@ pub struct Demo {
     /// Run every cell on kernels too, and not only those at 0 % and 1 % loss
     #[arg(long, conflicts_with = "quick")]
     all: bool,
-    /// Run on kernels only what an interrupted call has left, by these builds of midhop and midhopd
+    /// Run on kernels only what an interrupted call has left undone, with these builds of midhop
+    /// and midhopd
     #[arg(long)]
     resume: bool,
-    /// Runs at a time on kernels; as many as the machine carries when not given
+    /// Parallel runs on kernels; if not given, as many as the machine can carry
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
     /// Change a key of the scenario or keep one case of an axis; may be repeated

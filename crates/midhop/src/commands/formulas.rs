@@ -26,16 +26,16 @@ const SHIPPED: &str = include_str!("../../../../scenarios/formulas.toml");
 /// outside; 64 usage.
 #[derive(Debug, clap::Args)]
 pub struct CheckFormulas {
-    /// A scenario of long flows over a lossy path; that of the program when not given
+    /// A scenario of long flows over a lossy path; if not given, the built-in one
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Change a key (transfers.flow.bytes="100 MB") or keep one case of an axis; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Run each cell with this many seeds, whatever the scenario says
+    /// Run each cell with this many seeds, instead of the scenario's number
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
-    /// Runs at a time; all processors when not given
+    /// Parallel runs; if not given, one per processor
     #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
     jobs: usize,
     /// Print JSON instead of the table

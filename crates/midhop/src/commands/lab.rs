@@ -26,13 +26,13 @@ pub use refusal::check_kernels_can;
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Run every cell of a scenario and print what came out
+    /// Run every cell of a scenario and print the results
     Run(run::LabRun),
     /// Build a scenario's network and hold it in the background
     Up(held::Up),
     /// Run any program on a node of a held lab, with this terminal
     Exec(held::Exec),
-    /// Take a held lab down
+    /// Remove a held lab
     Down(held::Down),
     /// List link presets, scenarios and held labs
     List(list::LabList),

@@ -19,10 +19,10 @@ const WORDS: Words<'_> = Words {
     see_also: &["midhopd(8)"],
 };
 
-/// Where to.
+/// Arguments of `midhop manual`.
 #[derive(Debug, clap::Args)]
 pub struct Manual {
-    /// Where
+    /// The directory
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }

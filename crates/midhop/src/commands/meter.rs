@@ -23,14 +23,14 @@ pub struct Meter {
 enum MeterCommand {
     /// Serve any number of clients at once, until interrupted.
     Serve(serve::Serve),
-    /// Move payload to or from a host that serves, and report how fast it went.
+    /// Move payload to or from a host that serves, and report the goodput.
     Run(Box<run::MeterRun>),
-    /// Measure a link to a host that serves: round trip, rate, loss, both ways; print what midhopd takes.
+    /// Measure round trip, rate and loss of the link to a host that serves; print keys for midhopd.
     Link(link::MeterLink),
-    /// Be one end of a line of cross traffic, as `midhop lab run` starts it.
+    /// Be one end of cross traffic, as started by `midhop lab run`.
     #[command(hide = true)]
     Traffic(traffic::Traffic),
-    /// Be a naive proxy on a node, as `midhop lab run` starts it.
+    /// Be a naive proxy on a node, as started by `midhop lab run`.
     #[command(hide = true)]
     Naive(naive::Naive),
 }

@@ -28,33 +28,33 @@ use std::process::ExitCode;
 /// What `midhop` can do. Each command is one module, which holds its arguments and its `run`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// The main job: a page, a file and four flows over a GEO satellite, with and without the proxy
+    /// Run a page, a file and four flows over a GEO satellite, with and without the proxy
     Demo(demo::Demo),
     /// Report what this host lacks for midhop and midhopd
     Doctor(doctor::Doctor),
-    /// Generate load between two hosts and measure it.
+    /// Generate load between two hosts and measure it
     Meter(meter::Meter),
     /// Run scenarios on real kernels, or hold a lab for any program
     Lab(lab::Lab),
     /// Run scenarios in virtual time
     Sim(sim::Sim),
-    /// Run scenarios on emulated machines with a kernel of Debian's, in virtual time
+    /// Run scenarios on emulated machines with a Debian kernel, in virtual time
     Reference(reference::Reference),
-    /// Run published studies again, and hold their figures and claims against ours
+    /// Run published studies again, and compare their results and claims with ours
     Reproduce(reproduce::Reproduce),
-    /// Long simulated flows beside the formulas that were published for them
+    /// Compare long simulated flows with the formulas that were published for them
     Formulas(formulas::CheckFormulas),
-    /// Constellations: passes over a place, ways between two places over time, traces of them
+    /// Compute constellations: passes over a place, paths between two places over time, traces
     Orbit(orbit::Orbit),
-    /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
+    /// Show records as a table, as an HTML page with pictures, as JSON or CSV
     Report(report::Report),
-    /// Set two sets of records side by side, and say which differences are real
+    /// Compare two sets of records, and show which differences are real
     Compare(compare::Compare),
-    /// Hold a preset of a link against recordings of a real one, and fit a link to them
+    /// Compare a preset of a link with recordings of a real one, and fit a link to them
     Calibrate(calibrate::Calibrate),
-    /// Print the JSON Schema of a scenario or a study, by which editors complete and check keys
+    /// Print the JSON Schema of a scenario or a study, for editors to complete and check keys
     Schema(schema::Schema),
-    /// Write the man pages and the completions of shells, for packages
+    /// Write the man pages and shell completions, for packages
     #[command(hide = true)]
     Manual(manual::Manual),
 }

@@ -25,11 +25,11 @@ pub struct Orbit {
 enum Action {
     /// List the constellations that have a name
     List(list::OrbitList),
-    /// When satellites pass over a place, and how long it sees none
+    /// List when satellites pass over a place, and how long it sees none
     Pass(pass::Pass),
-    /// The way between two places over time: delays, handovers, gaps
+    /// Show the path between two places over time: delays, handovers, gaps
     Route(route::Route),
-    /// The same as a scenario that `midhop lab run` replays, or as CSV
+    /// Write the same as a scenario that `midhop lab run` replays, or as CSV
     Trace(trace::Trace),
 }
 

@@ -35,11 +35,11 @@ pub struct Reference {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Run every cell of a scenario, each on a machine of its own, and print what came out
+    /// Run every cell of a scenario, each on a machine of its own, and print the results
     Run(Run),
-    /// Run every cell of a scenario in ns-3, and print what came out
+    /// Run every cell of a scenario in ns-3, and print the results
     Ns3(ns3::Ns3),
-    /// Run one plan on the machine that this is
+    /// Run one plan on this machine
     #[command(hide = true)]
     Inside(Inside),
 }
@@ -60,7 +60,7 @@ impl Reference {
 struct Run {
     #[command(flatten)]
     batch: ReferenceBatch,
-    /// What a machine starts from, as scripts/reference-machine makes it
+    /// The directory from which machines start, as made by scripts/reference-machine
     #[arg(long, value_name = "DIR", default_value = "target/reference")]
     machine: PathBuf,
 }

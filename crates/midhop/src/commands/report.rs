@@ -16,23 +16,24 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Report {
-    /// Records, what `midhop meter run --json`, `midhop meter link --json` or `iperf3 --json` printed (JSON, one or one
-    /// a line), directories that hold them, or - for standard input
+    /// Records, output of `midhop meter run --json`, `midhop meter link --json` or `iperf3 --json`
+    /// (JSON, one object or one per line), directories that hold them, or - for standard input
     #[arg(required = true, value_name = "DIR|FILE|-")]
     from: Vec<PathBuf>,
-    /// The physical limit of what was measured without a scenario: a scenario, or what `midhop meter link --json` printed
+    /// The physical limit for measurements without a scenario: a scenario, or the output of `midhop
+    /// meter link --json`
     #[arg(long, value_name = "FILE")]
     limit: Option<PathBuf>,
-    /// Only the records of the scenario with this title
+    /// Use only the records of the scenario with this title
     #[arg(long, value_name = "TITLE")]
     only: Option<String>,
-    /// Only the records of what ran there
+    /// Use only the records of runs in this place
     #[arg(long = "in", value_enum, value_name = "WHERE")]
     place: Option<Where>,
-    /// Write one HTML file with pictures, which opens without a network
+    /// Write one HTML file with pictures, which needs no network
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Heading of the HTML file; the records' title where none is given
+    /// Heading of the HTML file; if not given, the records' title
     #[arg(long, value_name = "TEXT", requires = "out")]
     title: Option<String>,
     /// The scenario's file, for the commands in the HTML file that repeat a run

@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 
 /// Arguments of `midhop reproduce`.
 ///
-/// Exit codes: 0 every claim holds, cannot be told from so few runs or from the text, or does not hold for
-/// a reason that the study's file states; 1 a run failed or was not valid; 2 a claim does not hold; 64 usage.
+/// Exit codes: 0 every claim holds, is undecided (too few runs, or an unclear text), or does not
+/// hold for a reason that the study's file states; 1 a run failed or was not valid; 2 a claim does
+/// not hold; 64 usage.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Reproduce {
@@ -37,38 +38,39 @@ pub struct Reproduce {
     /// virtual time and on real kernels
     #[arg(required = true, value_name = "NAME|DIR")]
     studies: Vec<String>,
-    /// What it runs in; where each study belongs when not given, and `all` in both. What an earlier call with
-    /// the same --out left of the other place stands beside
+    /// Where to run; if not given, in each study's own place, and `all` in both. Results of the
+    /// other place that an earlier call with the same --out has left are shown as well
     #[arg(long = "in", value_enum, value_name = "WHERE")]
     place: Option<Where>,
-    /// Fewer cells and seeds, as the study's file says
+    /// Run fewer cells and seeds, as set in the study's file
     #[arg(long)]
     quick: bool,
     /// Run each cell with this many seeds
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
-    /// Runs at a time; when not given as many as there are processors, and in the lab as many as it
-    /// carries without being late
+    /// Parallel runs; if not given, one per processor, and in the lab as many as it can carry
+    /// without being late
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
-    /// What runs in virtual time instead of this machine's processors: `ray`, a cluster of Ray's that is here or that
-    /// RAY_ADDRESS names, else one that is started; or the address of one, ray://HOST:PORT. It needs the Python package
+    /// What runs studies in virtual time instead of this machine's processors: `ray` for a Ray
+    /// cluster (one on this machine or the one that RAY_ADDRESS names, otherwise a new one), or the
+    /// address of a cluster, ray://HOST:PORT. It needs the Python package
     #[arg(long, value_name = "ENGINE", value_parser = Engine::parse, requires = "out")]
     engine: Option<Engine>,
     /// The build of what runs there, once it is known.
     #[arg(skip)]
     package: OnceLock<Build>,
-    /// Lateness that makes a run in the lab invalid where 1 % of the round trip is less
+    /// Lateness that makes a run in the lab invalid, if 1 % of the round trip is less
     #[arg(long, value_name = "TIME", default_value_t = LATENESS)]
     lateness: midhop_units::Duration,
-    /// Keep each record in this directory, and take from there what an earlier call has finished
+    /// Keep each record in this directory, and reuse those that an earlier call has finished
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write a report into this directory: an HTML page for each study, and index.html, which leads to
-    /// them; DIR/report of --out when not given
+    /// Write a report into this directory: an HTML page for each study, and index.html with links
+    /// to them; if not given, DIR/report of --out
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Only these cells, of one study: SCENARIO, or SCENARIO:AXIS=LABEL,… (may be given again)
+    /// Run only these cells, of one study: SCENARIO, or SCENARIO:AXIS=LABEL,…; may be repeated
     #[arg(long = "cell", value_name = "CELL")]
     cells: Vec<Asked>,
     /// Print one JSON object for each study instead of tables

@@ -11,18 +11,18 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Schema {
-    /// Of which file
+    /// The file or output whose schema to print
     #[arg(value_enum)]
     file: File,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum File {
-    /// A scenario, as `midhop sim run` and `midhop lab run` take it
+    /// A scenario, as read by `midhop sim run` and `midhop lab run`
     Scenario,
-    /// The `study.toml` of a study, as `midhop reproduce` takes it
+    /// The `study.toml` of a study, as read by `midhop reproduce`
     Study,
-    /// A record, as `midhop sim run` and `midhop lab run` write it
+    /// A record, as written by `midhop sim run` and `midhop lab run`
     Record,
     /// What `midhop meter run --json` prints
     MeterRun,

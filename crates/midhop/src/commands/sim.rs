@@ -23,9 +23,9 @@ pub struct Sim {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Run every cell of a scenario and print what came out
+    /// Run every cell of a scenario and print the results
     Run(run::SimRun),
-    /// Run a scenario over many values, go on where it was interrupted, and write tables
+    /// Run a scenario over many values, continue after an interruption, and write tables
     Sweep(sweep::Sweep),
 }
 

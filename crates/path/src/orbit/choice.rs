@@ -5,19 +5,20 @@ use crate::orbit::sky::{Sighting, Sky, Station, Way};
 use midhop_units::Duration;
 use serde::{Deserialize, Serialize};
 
-/// What decides between the satellites that a station sees.
+/// How a station chooses between the satellites that it sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// Keep a satellite until it sinks below the mask, then take the one with the quickest way to the
-    /// other end: few handovers.
+    /// Keep a satellite until it sets below the mask, then use the one with the shortest path to
+    /// the other end: few handovers.
     #[default]
     Keep,
-    /// Always the highest: the strongest signal. Where climbing and sinking satellites mix, as in a
-    /// delta, the two ends may so get satellites that are near each other and far apart in the grid.
+    /// Always use the highest: the strongest signal. If ascending and descending satellites mix, as
+    /// in a delta, the two ends may get satellites that are near each other but far apart in the
+    /// grid.
     Highest,
-    /// Always the quickest way from end to end.
+    /// Always use the shortest path from end to end.
     Shortest,
 }
 

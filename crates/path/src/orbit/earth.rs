@@ -25,7 +25,7 @@ pub const ROTATION_RAD_S: f64 = 7.292_115e-5;
 const WGS84_RADIUS_KM: f64 = 6378.137;
 const WGS84_FLATTENING: f64 = 1.0 / 298.257_223_563;
 
-/// What shape the ground has.
+/// The shape of the ground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// A sphere of [`RADIUS_KM`], as the standards' tables and studies of ideal constellations take it.
@@ -42,9 +42,9 @@ pub struct Site {
     pub latitude_deg: f64,
     /// Degrees east. Range: −180 to 360.
     pub longitude_deg: f64,
-    /// Above the figure of the Earth. Unit: m. Default 0.
+    /// Height above the figure of the Earth. Unit: m. Default 0.
     pub altitude_m: f64,
-    /// The elevation below which this place uses no satellite; the constellation's own without it.
+    /// The elevation below which this place uses no satellite. Default: that of the constellation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask_deg: Option<f64>,
 }
@@ -101,7 +101,7 @@ struct SiteTable {
     latitude_deg: f64,
     /// Degrees east.
     longitude_deg: f64,
-    /// Above the figure of the Earth, in metres.
+    /// Height above the figure of the Earth, in metres.
     #[serde(default)]
     altitude_m: f64,
     /// The elevation below which no satellite is used from here. Default: that of the constellation.

@@ -20,22 +20,22 @@ use std::collections::BTreeSet;
 /// No link passes lower than this above the ground: the air there bends and absorbs it.
 pub const GRAZING_KM: f64 = 80.0;
 
-/// How the satellites of a shell are joined.
+/// How the satellites of a shell are linked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IslRules {
-    /// How many neighbours ahead, behind and on each side: 0 is a bent pipe, 1 gives four links, 2
-    /// eight. Range: 0 to 4. Default 1.
+    /// How many neighbours ahead, behind and on each side a satellite is linked to: 0 is a bent
+    /// pipe, 1 gives four links, 2 eight. Range: 0 to 4. Default 1.
     #[serde(default = "one")]
     pub reach: u32,
-    /// Whether the planes at the seam of a star are joined. Default no.
+    /// Whether the planes at the seam of a star are linked. Default no.
     #[serde(default)]
     pub cross_seam: bool,
-    /// Links between planes rest above this latitude. Default 90: never.
+    /// Links between planes are inactive above this latitude. Default 90: they are always active.
     #[serde(default = "pole")]
     pub latitude_threshold_deg: f64,
-    /// The lowest that a link may pass over the ground. Unit: km. Default 80.
+    /// The lowest height at which a link may pass over the ground. Unit: km. Default 80.
     #[serde(default = "grazing")]
     pub grazing_km: f64,
 }

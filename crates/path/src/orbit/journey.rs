@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_ms(1);
 /// an effect.
 const CHANGES_PER_STEP_MAX: u32 = 64;
 
-/// One of the links of a way.
+/// One of the links of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -40,19 +40,20 @@ impl Hop {
     }
 }
 
-/// A change of way.
+/// A change of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handover {
-    /// When, after the run's beginning.
+    /// Time after the run's beginning.
     pub at: Duration,
-    /// The way till then; `None` where there was none.
+    /// The path before it; `None` if there was none.
     pub before: Option<Way>,
-    /// The way from then on; `None` where there is none.
+    /// The path after it; `None` if there is none.
     pub after: Option<Way>,
-    /// The delays just then, on both ways, where the old one still works.
+    /// The delays at that moment on both paths, if the old one still works.
     pub delays: [Option<WayDelay>; 2],
-    /// How long the way takes just then between the satellite that is left and the one that takes over, at the first
-    /// station and at the second; `None` where the same one stays, or there is no way.
+    /// The delay at that moment between the satellite that is left and the one that takes over, at
+    /// the first station and at the second; `None` if the satellite does not change, or there is no
+    /// path.
     pub over: [Option<Duration>; 2],
 }
 
@@ -83,11 +84,11 @@ impl Handover {
 pub struct Journey {
     /// How long it was followed.
     pub duration: Duration,
-    /// The way at the beginning.
+    /// The path at the beginning.
     pub first: Option<Way>,
-    /// Every change of way.
+    /// Every change of the path.
     pub handovers: Vec<Handover>,
-    /// The delays, each step and at each change; `None` where there is no way.
+    /// The delays at each step and at each change; `None` if there is no path.
     pub samples: Vec<(Duration, Option<WayDelay>)>,
 }
 

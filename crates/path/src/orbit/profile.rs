@@ -8,7 +8,7 @@ use crate::trace::Trace;
 use midhop_units::Duration;
 use serde::{Deserialize, Serialize};
 
-/// Which stretch of the way a link stands for.
+/// The part of the path that a link represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -22,36 +22,36 @@ const START_MAX: Duration = Duration::from_s(366 * 24 * 3600);
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OrbitSpec {
-    /// What flies.
+    /// The constellation.
     pub constellation: ConstellationSpec,
-    /// Where the link's first node is: the user's side.
+    /// The place of the link's first node: the user's side.
     pub from: Site,
-    /// Where its second node is.
+    /// The place of its second node.
     pub to: Site,
     /// The constellation's time when the run begins. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Duration>,
-    /// Which stretch of the way the link stands for. Default the whole.
+    /// The part of the path that the link represents. Default: the whole path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// What decides between satellites. Default `keep`.
+    /// How satellites are chosen. Default `keep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// Satellites are chosen anew so often, and only then; `"0 s"`: whenever one is to be changed.
-    /// Default: what the constellation does.
+    /// The interval at which satellites are chosen anew, and only then; `"0 s"`: whenever one must
+    /// be changed. Default: that of the constellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Duration>,
-    /// When they are first chosen anew, after the run's beginning. Default: with `every` after one
-    /// such time, else what the constellation does.
+    /// When they are first chosen anew, after the run's beginning. Default: with `every`, after one
+    /// such interval, otherwise as for the constellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Duration>,
-    /// How long a handover of a link to the ground breaks it. Default not at all.
+    /// How long a handover interrupts a link to the ground. Default: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Duration>,
-    /// Whether packets wait while there is no way, or are sent and lost. Default lost.
+    /// Whether packets wait while there is no path, or are sent and lost. Default: lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<bool>,
-    /// How often the delay is computed. Default 1 s.
+    /// The interval at which the delay is computed. Default 1 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Duration>,
 }
@@ -60,29 +60,29 @@ pub struct OrbitSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrbitPlan {
-    /// The preset's name, or what the table describes.
+    /// The preset's name, or a description of the table's constellation.
     pub constellation: String,
-    /// How many satellites it has.
+    /// Number of its satellites.
     pub satellites: u32,
-    /// Where the first node is.
+    /// The place of the first node.
     pub from: Site,
-    /// Where the second node is.
+    /// The place of the second node.
     pub to: Site,
     /// The constellation's time when the run begins.
     pub start: Duration,
-    /// Which stretch of the way the link stands for.
+    /// The part of the path that the link represents.
     pub part: Part,
-    /// What decides between satellites.
+    /// How satellites are chosen.
     pub choice: Choice,
-    /// How often they are chosen anew, where that goes by the clock.
+    /// The interval at which they are chosen anew, if there is one.
     pub every: Option<Duration>,
-    /// When they first are.
+    /// When they are first chosen anew.
     pub first: Option<Duration>,
-    /// How long a handover of a link to the ground breaks it.
+    /// How long a handover interrupts a link to the ground.
     pub interruption: Duration,
-    /// Whether packets wait while there is no way.
+    /// Whether packets wait while there is no path.
     pub hold: bool,
-    /// How often the delay is computed.
+    /// The interval at which the delay is computed.
     pub step: Duration,
 }
 

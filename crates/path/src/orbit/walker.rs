@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// The most satellites of a shell, and of a constellation.
 pub(crate) const SATELLITES_MAX: usize = 20_000;
 
-/// How the planes of a shell are spread.
+/// How the planes of a shell are distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -33,15 +33,15 @@ pub enum Pattern {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Shell {
-    /// How the planes are spread.
+    /// How the planes are distributed.
     pub pattern: Pattern,
-    /// Above a sphere of 6371 km. Unit: km. Range: 160 to 50,000.
+    /// Altitude above a sphere of 6371 km. Unit: km. Range: 160 to 50,000.
     pub altitude_km: f64,
-    /// Of the planes against the equator. Range: 0 to 180°.
+    /// Inclination of the planes to the equator. Range: 0 to 180°.
     pub inclination_deg: f64,
-    /// How many planes.
+    /// Number of planes.
     pub planes: u32,
-    /// How many satellites in each plane.
+    /// Number of satellites in each plane.
     pub satellites: u32,
     /// Walker's F: from plane to plane the satellites are shifted by F × 360° / (planes ×
     /// satellites). Half the number of planes shifts every other plane by half a gap. Default 0.

@@ -15,7 +15,7 @@ use std::str::FromStr;
 /// The mask of constellations that do not have one. Unit: degrees.
 const MASK_DEG: f64 = 10.0;
 
-/// What flies, as written: the name of a preset, or a table.
+/// A constellation as written: the name of a preset, or a table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConstellationSpec {
     /// A preset.
@@ -32,37 +32,39 @@ pub struct ConstellationTable {
     /// Two-line elements, with or without lines of names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tle: Option<String>,
-    /// A file with them, which whoever reads the scenario puts into `tle`.
+    /// A file with them, whose content becomes `tle` when the scenario is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tle_file: Option<String>,
-    /// Pairs of satellites of `tle`, numbered from 0, that are joined by ISLs, a pair per line.
+    /// Pairs of satellites of `tle`, numbered from 0, that are linked by ISLs, one pair per line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isls: Option<String>,
-    /// A file with them, which whoever reads the scenario puts into `isls`.
+    /// A file with them, whose content becomes `isls` when the scenario is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isls_file: Option<String>,
-    /// No ISL of `isls` is longer. Default: until the ground comes too near.
+    /// The maximum length of an ISL of `isls`. Default: as long as it stays far enough from the
+    /// ground.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isl_km_max: Option<f64>,
-    /// No link to the ground is longer. Default: until the elevation is too low.
+    /// The maximum length of a link to the ground. Default: as long as the elevation is high
+    /// enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ground_link_km_max: Option<f64>,
     /// Time 0 for elements, in UTC. Default: the newest of the elements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-    /// How the planes are spread. Default `delta`.
+    /// How the planes are distributed. Default `delta`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
-    /// Above a sphere of 6371 km. Unit: km. Range: 160 to 50,000.
+    /// Altitude above a sphere of 6371 km. Unit: km. Range: 160 to 50,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub altitude_km: Option<f64>,
-    /// Of the planes against the equator. Range: 0 to 180°.
+    /// Inclination of the planes to the equator. Range: 0 to 180°.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inclination_deg: Option<f64>,
-    /// How many planes.
+    /// Number of planes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planes: Option<u32>,
-    /// How many satellites in each plane.
+    /// Number of satellites in each plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub satellites: Option<u32>,
     /// Walker's F: from plane to plane the satellites are shifted by F × 360° / (planes ×

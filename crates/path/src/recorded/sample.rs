@@ -13,18 +13,18 @@ const RATE_MAX: f64 = 1e12;
 /// An upper bound for delays. Unit: seconds.
 const DELAY_S_MAX: f64 = 1e3;
 
-/// What wrote a file.
+/// The format of a file, by the program that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RecordedFormat {
     /// Packet opportunities.
     Mahimahi,
-    /// One-way delays, one each 10 ms.
+    /// One-way delays, one per 10 ms.
     DelayLines,
     /// irtt's JSON.
     Irtt,
-    /// What ping prints.
+    /// The output of ping.
     Ping,
     /// iperf3's JSON.
     Iperf3,
@@ -140,21 +140,21 @@ pub struct RateSample {
     pub bit_per_s: f64,
 }
 
-/// Packets whose fate is known.
+/// Packets of which it is known whether they arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossSample {
     /// When they were sent.
     pub at: Duration,
     /// How many.
     pub sent: u64,
-    /// How many of them never came.
+    /// How many of them never arrived.
     pub lost: u64,
 }
 
-/// What a file says of a link.
+/// What a file contains about a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
-    /// What wrote it.
+    /// Its format.
     pub format: RecordedFormat,
     /// Rates towards the user, or of the only direction that there is.
     pub down: Vec<RateSample>,
@@ -164,7 +164,7 @@ pub struct Recording {
     pub delays: Vec<(Duration, Duration)>,
     /// Whether these are round trips halved.
     pub halved: bool,
-    /// What became of packets.
+    /// Packets sent and lost.
     pub losses: Vec<LossSample>,
 }
 

@@ -11,70 +11,72 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How flows are helped that a rule assists: both ends keep their one connection, and what is lost beyond this host is
-/// sent again from here, where it is seen to be lost.
+/// How flows are helped that a rule assists: both ends keep their single connection, and this host
+/// detects and retransmits what is lost beyond it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Assist {
-    /// Interfaces beyond which segments get lost: what leaves by them is cached. None: no rule may assist.
+    /// Interfaces beyond which segments are lost: what leaves through them is cached. None: no rule
+    /// may assist.
     pub interfaces: OneOrMany<String>,
-    /// Who repairs what is lost.
+    /// Which daemons repair losses.
     pub repair: Repairer,
-    /// What may be cached of all flows together, in bytes of memory.
+    /// The memory for cached segments of all flows together.
     pub cache: Bytes,
-    /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment counts as lost.
+    /// How many later segments or duplicate acknowledgements must arrive before a segment counts as
+    /// lost.
     pub threshold: u64,
-    /// The least that its own timer waits.
+    /// The minimum of this host's own timer.
     pub timer_min: Duration,
-    /// How often a segment is sent again before its source is left to it.
+    /// How often a segment is retransmitted from here before it is left to its source.
     pub resends: u32,
-    /// Of how many directions of flows there may be a state.
+    /// The most directions of flows for which state is kept.
     pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
+    /// How long the state of a flow is kept after its last packet.
     pub idle: Duration,
-    /// The other daemon, at the far end of the link, of `repair = "d-proxy"`.
+    /// For `repair = "d-proxy"`: the other daemon, at the far end of the link.
     pub peer: Option<AssistPeer>,
-    /// Acknowledgements that leave by the interfaces are thinned.
+    /// Thinning of acknowledgements that leave through the interfaces.
     pub ack_decimation: Option<AckDecimation>,
-    /// Acknowledgements that come from there are spaced.
+    /// Spacing of acknowledgements that arrive through the interfaces.
     pub ack_spacing: Option<AckSpacing>,
 }
 
-/// Who repairs what assisted flows lose beyond the interfaces.
+/// Which daemons repair what assisted flows lose beyond the interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Repairer {
-    /// This daemon alone, by the acknowledgements that come back.
+    /// This daemon alone, from the acknowledgements that return.
     #[default]
     Snoop,
-    /// This one and its `peer` at the far end of the link, between themselves.
+    /// This daemon and its `peer` at the far end of the link together.
     DProxy,
-    /// Nobody.
+    /// None: losses are left to the source.
     None,
 }
 
-/// A daemon at the far end of a link, for losses between the two.
+/// The daemon at the far end of a link, which helps to repair losses between the two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AssistPeer {
-    /// This daemon's own address and UDP port for what the two report to each other.
+    /// This daemon's own address and UDP port for the reports that the two exchange.
     #[serde(deserialize_with = "super::written::endpoint")]
     pub listen: SocketAddr,
-    /// The peer's.
+    /// The peer's address and UDP port.
     #[serde(deserialize_with = "super::written::endpoint")]
     pub address: SocketAddr,
-    /// A file with the secret of both, of at least 16 bytes, by which each knows that a report is the other's.
+    /// A file with the secret that both share, of at least 16 bytes. It authenticates the reports.
     pub key: PathBuf,
-    /// What may be held behind gaps, of all flows together, in packets' bytes.
+    /// Packets that may be held behind gaps, of all flows together. Unit: bytes.
     #[serde(default = "held")]
     pub held: Bytes,
-    /// How long a gap is waited for; longer than the round trip between the two.
+    /// How long to wait until a gap is filled; longer than the round trip between the two.
     #[serde(default = "hold")]
     pub hold: Duration,
-    /// How often the peer is asked for the same.
+    /// How often the same segment is requested from the peer.
     #[serde(default = "requests")]
     pub requests: u32,
 }
@@ -96,9 +98,10 @@ fn requests() -> u32 {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AckDecimation {
-    /// Of how many one goes on.
+    /// Of this many acknowledgements, one is forwarded.
     pub keep_one_in: u32,
-    /// How long after the first that was left out the youngest goes on after all; zero for never.
+    /// How long after the first suppressed acknowledgement the latest one is forwarded after all;
+    /// zero: never.
     pub hold: Duration,
 }
 
@@ -121,13 +124,14 @@ impl From<&AckDecimation> for AckDecimationSettings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AckSpacing {
-    /// How fast the data leave that acknowledgements ask for; none holds none back for what those before it ask for.
+    /// The rate at which released data leave. An acknowledgement waits until the data that earlier
+    /// ones released have left. Unset: it does not wait for them.
     pub rate: Option<Rate>,
-    /// Bytes from one made-up acknowledgement to the next; none makes none.
+    /// Bytes from one reconstructed acknowledgement to the next; unset: none are reconstructed.
     pub rebuild: Option<Bytes>,
-    /// The longest that one is held back.
+    /// The longest time for which an acknowledgement is held back.
     pub delay_max: Duration,
-    /// The most of a flow that are held back.
+    /// The most acknowledgements of a flow that are held back.
     pub waiting_max: u32,
 }
 

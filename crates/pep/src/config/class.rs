@@ -11,19 +11,19 @@ const WEIGHT_MAX: u32 = 100;
 /// The longest name of a class, which goes with each of its flows. Unit: bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// A class of flows. What is unset is as it was built in, where the class was, or else as the other flows
-/// have it.
+/// A class of flows. An unset key has the value of the built-in class of this name, if there is
+/// one; otherwise the built-in value of class `other`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Class {
-    /// What one of its flows gets of a full tunnel, beside a flow of weight 10.
+    /// The part of a full tunnel that one of its flows gets, relative to a flow of weight 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// When its flows go ahead of the others.
+    /// When its flows are sent ahead of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Ahead>,
-    /// The DSCPs of its flows, where no rule names a class.
+    /// The DSCPs of its flows, if no rule names a class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<OneOrMany<Dscp>>,
 }
@@ -36,7 +36,7 @@ pub struct ClassPlan {
     pub name: String,
     /// What one of its flows gets of a full tunnel.
     pub weight: u32,
-    /// When its flows go ahead of the others.
+    /// When its flows are sent ahead of the others.
     pub ahead: Ahead,
     /// The DSCPs of its flows.
     pub dscp: Vec<Dscp>,

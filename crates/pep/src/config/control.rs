@@ -17,7 +17,8 @@ const PATH_BYTES_MAX: usize = 107;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
-    /// Its path; empty: there is none; unset: `/run/midhopd/INSTANCE.sock`, where that can be had.
+    /// Its path; empty: there is no socket; unset: `/run/midhopd/INSTANCE.sock`, if it can be
+    /// created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// The group whose members may connect; unset: only root and the user of the daemon.

@@ -19,17 +19,17 @@ const MAIN_PREFERENCE: u32 = 32_766;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Intercept {
-    /// Interfaces on which flows arrive that are taken; none: nothing is intercepted. One that is not
-    /// there yet is taken from when it appears.
+    /// Interfaces whose arriving flows are intercepted; none: nothing is intercepted. An interface
+    /// that does not exist yet is used as soon as it appears.
     pub interfaces: OneOrMany<String>,
-    /// When a client's SYN is answered, where no rule says otherwise.
+    /// When a client's SYN is answered, unless a rule sets it.
     pub accept: Accept,
     /// How long `accept = "learned"` remembers that a target accepted.
     pub remember: Duration,
     /// Names this daemon among others on the host: its nftable is `midhop_<instance>`.
     pub instance: String,
-    /// Bits of the firewall mark that nothing else on this host uses: five, and as many more as number the
-    /// interfaces where routing rules ask for them.
+    /// Bits of the firewall mark that nothing else on this host uses: five, and if routing rules
+    /// match interfaces, as many more as are needed to number these.
     pub mark: u32,
     /// Routing table that delivers packets to this host's sockets.
     pub table: u32,
@@ -40,12 +40,12 @@ pub struct Intercept {
     pub zone: u16,
     /// Whether connections are entered into connection tracking.
     pub conntrack: Conntrack,
-    /// Where in netfilter's hooks the table's chains stand.
+    /// Priorities of the table's chains in netfilter's hooks.
     pub hooks: Hooks,
-    /// NFQUEUE on which SYNs wait for the far side; each worker takes one.
+    /// The first NFQUEUE on which SYNs wait for the far side; each worker uses one of its own.
     pub queue: u16,
-    /// Loopback port of the first leg's listener, the next legs take those above it; no packet on the
-    /// wire ever carries them.
+    /// Loopback port of the first leg's listener; the next legs use the ports above it. No packet
+    /// on the wire ever carries them.
     pub port: u16,
 }
 
@@ -75,13 +75,13 @@ impl Default for Intercept {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accept {
-    /// Once the far side has accepted: refused stays refused.
+    /// Once the far side has accepted: a refusal stays a refusal.
     #[default]
     AfterConnect,
-    /// At once: one round trip less, and a refusal becomes a reset.
+    /// At once: this saves one round trip, but a refusal becomes a reset.
     Early,
-    /// At once for targets that have accepted a connection within `remember`, else once the far side has
-    /// accepted.
+    /// At once for targets that have accepted a connection within `remember`, otherwise once the
+    /// far side has accepted.
     Learned,
 }
 
@@ -102,7 +102,7 @@ impl Accept {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Conntrack {
-    /// Where the host's own firewall rules use it.
+    /// If the host's own firewall rules use it.
     #[default]
     Auto,
     /// Always, which turns it on for the whole host.
@@ -118,7 +118,7 @@ pub enum Conntrack {
 pub struct Hooks {
     /// In prerouting and output, before connection tracking (-200): chooses the zone.
     pub raw: i32,
-    /// In prerouting, after every rule that reads marks or asks for routes: delivers to sockets.
+    /// In prerouting, after every rule that reads marks or looks up routes: delivers to sockets.
     pub delivery: i32,
     /// In input, before every filter: clears the marks.
     pub input: i32,

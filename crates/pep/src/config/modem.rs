@@ -22,26 +22,27 @@ const VALID_MAX: Duration = Duration::from_s(3600);
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Modem {
-    /// Where it takes sessions, over TCP: one hop away. Port 854 is usual.
+    /// Where it accepts sessions over TCP, one hop away. Port 854 is usual.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "super::written::endpoint_if_any"
     )]
     pub address: Option<SocketAddr>,
-    /// The MAC address of the peer's end of the link, of a modem that reaches several; unset: the only one there is.
+    /// The MAC address of the peer's end of the link, if the modem reaches several destinations;
+    /// unset: the only one that there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// Instead of an address: a file on this host whose first line is the rate, such as `12.5 Mbit/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// For how long what the file has counts after it was written; unset: 30 s.
+    /// How long the content of the file is valid after it was written; unset: 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid: Option<Duration>,
-    /// What less is reported counts as; unset: 8 kbit/s.
+    /// A lower report counts as this rate; unset: 8 kbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<Rate>,
-    /// What more is reported counts as; unset: 100 Gbit/s.
+    /// A higher report counts as this rate; unset: 100 Gbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<Rate>,
 }
@@ -62,7 +63,7 @@ pub enum ReportSource {
     File {
         /// Its path.
         path: PathBuf,
-        /// For how long it counts after it was written.
+        /// How long it is valid after it was written.
         valid: Duration,
     },
 }

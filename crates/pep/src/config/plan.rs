@@ -22,7 +22,7 @@ pub struct Plan {
     pub assist: Assist,
     /// Listeners for clients that address the proxy itself.
     pub explicit: Explicit,
-    /// What the whole daemon may hold.
+    /// Limits of the whole daemon.
     pub limits: Limits,
     /// Which clients are counted, and limited, as one.
     pub sources: Sources,
@@ -62,13 +62,13 @@ pub struct LegPlan {
     pub fallback: Option<String>,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
-    /// What the link carries away from this host, where it is configured.
+    /// The rate of the link away from this host, where it is configured.
     pub rate: Option<Rate>,
-    /// What it carries towards this host, where it is configured or assumed to be equal.
+    /// The rate of the link towards this host, where it is configured or assumed to be equal.
     pub rate_in: Option<Rate>,
-    /// Its round-trip time, where it is configured.
+    /// The round-trip time of the link, where it is configured.
     pub rtt: Option<Duration>,
-    /// Whether the flows that send into it divide its rate, which is then known.
+    /// Whether the flows that send into it share its rate, which is then known.
     pub share: bool,
     /// How a flow begins.
     pub start: Start,
@@ -83,7 +83,8 @@ pub struct LegPlan {
     pub window: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,
-    /// How long a far end may leave data unacknowledged, or its window closed; none: as the kernel has it.
+    /// How long a far end may leave data unacknowledged, or keep its window closed; none: the
+    /// kernel's default.
     pub user_timeout: Option<Duration>,
 }
 

@@ -15,12 +15,13 @@ pub const PREFIXES_MAX: usize = 64;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Sources {
-    /// Prefixes that are one source each; the longest that has the client's address counts.
+    /// Prefixes that are one source each; the longest prefix that contains the client's address
+    /// applies.
     #[serde(deserialize_with = "super::written::networks")]
     pub prefixes: OneOrMany<IpNet>,
-    /// Leading bits by which any other IPv4 address belongs to its source.
+    /// Prefix length of the sources of all other IPv4 addresses.
     pub ipv4_bits: u8,
-    /// Leading bits by which any other IPv6 address belongs to its source.
+    /// Prefix length of the sources of all other IPv6 addresses.
     pub ipv6_bits: u8,
 }
 

@@ -31,7 +31,7 @@ const NAME_BYTES_MAX: usize = 253;
 const RESUME: Duration = Duration::from_s(300);
 const RESUME_MAX: Duration = Duration::from_s(3600);
 
-/// What carries a tunnel where UDP does not pass, or is throttled.
+/// What carries a tunnel if UDP does not pass, or is throttled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -39,9 +39,9 @@ pub enum Fallback {
     /// TCP: HTTP/2 over TLS.
     #[default]
     Tcp,
-    /// Nothing: there is no tunnel then.
+    /// Nothing: then there is no tunnel.
     Off,
-    /// TCP, and never UDP: where that is known to be throttled.
+    /// TCP, and never UDP: for networks that are known to throttle UDP.
     Only,
 }
 
@@ -53,28 +53,30 @@ pub struct Tunnel {
     /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
     #[serde(deserialize_with = "super::written::endpoints")]
     pub listen: OneOrMany<SocketAddr>,
-    /// Whether peers to whom UDP does not pass may come to the same addresses in TCP; `only`: and nobody in UDP.
+    /// Whether peers may connect to the same addresses over TCP if UDP does not pass. `only`: over
+    /// TCP alone.
     pub fallback: Fallback,
-    /// This daemon's certificate, with those between it and the authority's: PEM.
+    /// This daemon's certificate, and the intermediate certificates up to the authority's: PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Its key: PEM.
+    /// The key of the certificate: PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// The certificates of the authority that signs those of the peers: PEM.
+    /// The certificates of the authority that signs the peers' certificates: PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<PathBuf>,
-    /// Whether peers may name their targets, which are then looked up here.
+    /// Whether peers may request targets by name, which this host then resolves.
     pub resolve: bool,
     /// Whether this host's own addresses may be targets: loopback, and those of its interfaces.
     pub local_targets: bool,
-    /// Special-purpose addresses (private networks, the link …) that may be targets. An address of this host
-    /// may where it is listed alone, as a /32 or /128.
+    /// Special-purpose addresses (private networks, the link …) that may be targets. An address of
+    /// this host may be a target if it is listed alone, as a /32 or /128.
     #[serde(deserialize_with = "super::written::networks")]
     pub targets: OneOrMany<IpNet>,
     /// How long one address of a target may take to answer.
     pub connect_timeout: Duration,
-    /// Certificate revocation lists of the authority: PEM. Whom they name gets no tunnel, and loses an open one.
+    /// Certificate revocation lists of the authority: PEM. A peer whose certificate is listed gets
+    /// no tunnel, and loses an open one.
     pub revoked: OneOrMany<PathBuf>,
 }
 
@@ -100,11 +102,11 @@ impl Default for Tunnel {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Moves {
-    /// None of them.
+    /// It may move none.
     #[default]
     Refuse,
-    /// Those that this host's own rules would split. The peer then chooses the state of connections that this host has with
-    /// any client and any server.
+    /// It may move flows that this host's own rules would split. The peer then chooses the state of
+    /// connections that this host has with any client and any server.
     Accept,
 }
 
@@ -113,68 +115,71 @@ pub enum Moves {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Peer {
-    /// Where it listens; none: it comes to us.
+    /// Where it listens; unset: it connects to us.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "super::written::endpoint_if_any")]
     pub address: Option<SocketAddr>,
     /// Its name in its certificate; unset: that of its table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Congestion control of the tunnel by name; unset: `cubic` where a rate is committed, `known-rate` where the
-    /// rate is given, else `bbr3`.
+    /// Congestion control of the tunnel by name; unset: `cubic` if a rate is committed,
+    /// `known-rate` if the rate is set, otherwise `bbr3`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::name::read")]
     pub congestion: Option<String>,
     /// Hybla's reference round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt0: Option<Duration>,
-    /// What the link carries away from this host.
+    /// The rate of the link away from this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Whether that is always right; if not, a link that contradicts it is measured. Unset: false.
+    /// Whether `rate` is always right; if not, a link that contradicts it is measured. Unset:
+    /// false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
-    /// The modem that reports what it carries at each moment.
+    /// The modem that reports the link's rate at each moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modem: Option<Modem>,
-    /// What of it this tunnel may always have, on a link that others use too.
+    /// The part of `rate` that this tunnel may always use, on a link that others use too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
-    /// What it carries towards this host; unset: `rate`.
+    /// The rate of the link towards this host; unset: `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<Rate>,
-    /// Its round-trip time.
+    /// The round-trip time of the link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Duration>,
-    /// What one flow may have under way in each direction; unset: from `rate` and `rtt`.
+    /// What one flow may have in flight in each direction; unset: computed from `rate` and `rtt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Bytes>,
-    /// Whether losses are repaired before anybody asks for what was lost.
+    /// Whether losses are repaired before a retransmission is requested.
     pub repair: Repair,
-    /// In which form it is asked for flows.
+    /// The form in which flows are requested from it.
     pub request: RequestForm,
-    /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
+    /// Clients whose own addresses are used to connect to servers, if the peer reports that a flow
+    /// is theirs.
     #[serde(deserialize_with = "super::written::networks")]
     pub transparent: OneOrMany<IpNet>,
-    /// Clients for whom the peer may speak beside those: only theirs are the addresses that rules match as `source`.
+    /// Further clients whose flows the peer may report as theirs. Rules match only the addresses of
+    /// these clients and of `transparent` as `source`.
     #[serde(deserialize_with = "super::written::networks")]
     pub clients: OneOrMany<IpNet>,
-    /// Special-purpose addresses that this peer may ask for; unset: those of `tunnel.targets`.
+    /// Special-purpose addresses that this peer may request; unset: those of `tunnel.targets`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "super::written::networks_if_any")]
     pub targets: Option<OneOrMany<IpNet>>,
     /// Flows that the peer may have open at a time, over all of its connections.
     pub flows: u32,
-    /// Connections by which the peer may come at a time.
+    /// Connections that the peer may have open to us at a time.
     pub connections: u32,
-    /// Silence after which this end asks whether the other is still there. Of those who come over QUIC each is asked as
-    /// often as the shortest of all peers' has it.
+    /// Silence after which this end probes the other. Peers that connect over QUIC are all probed
+    /// as often as the shortest of their values demands.
     pub keepalive: Duration,
-    /// Silence after which the tunnel is taken for broken, and its flows with it.
+    /// Silence after which the tunnel counts as broken, and its flows with it.
     pub timeout: Duration,
-    /// How long new flows wait for a tunnel that is being opened, before they go without it.
+    /// How long new flows wait for a tunnel that is being opened, before they go on without it.
     pub patience: Duration,
-    /// How long a flow is kept whose tunnel is gone, so that it goes on when there is another one. Where both ends keep
-    /// flows; 0 s: they end with their tunnel.
+    /// How long a flow is kept after its tunnel is gone, so that it continues in the next tunnel.
+    /// This needs both ends to keep flows. 0 s: flows end with their tunnel.
     pub resume: Duration,
     /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
@@ -213,17 +218,17 @@ impl Default for Peer {
     }
 }
 
-/// Whether what a link loses is repaired by what is sent beside it: forward error correction.
+/// Whether repair packets are sent that replace what a link loses: forward error correction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
-    /// Never: bulk pays for it.
+    /// Never: repair packets take capacity from bulk transfers.
     #[default]
     Off,
-    /// Where the peer does so too, something is lost, and the link shows no sign of congestion.
+    /// If the peer does so too, something is lost, and the link shows no sign of congestion.
     Auto,
-    /// The same, congested or not: only for a link that nobody else uses.
+    /// As `auto`, but also on a congested link: only for a link that nobody else uses.
     Always,
 }
 
@@ -232,13 +237,14 @@ pub enum Repair {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestForm {
-    /// By a template once the peer has said that it is another midhopd that serves them, else classic.
+    /// `template` once the peer has announced that it is a midhopd that serves it, otherwise
+    /// `classic`.
     #[default]
     Auto,
-    /// The target alone, and the flow's bytes as they are: every proxy serves it.
+    /// The target alone, and the flow's bytes as they are: every proxy supports this.
     Classic,
-    /// By the default template, and the bytes in capsules, as soon as the peer has said that it takes such
-    /// requests; else there is no tunnel to it.
+    /// The default URI template, and the flow's bytes in capsules, once the peer has announced that
+    /// it supports such requests; otherwise there is no tunnel to it.
     Template,
 }
 
@@ -290,20 +296,20 @@ pub struct PeerPlan {
     pub congestion: Algorithm,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
-    /// What the link carries away from this host, where it is configured.
+    /// The rate of the link away from this host, where it is configured.
     pub rate: Option<Rate>,
     /// Whether that rate may be wrong.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hint: bool,
-    /// The modem that reports what it carries.
+    /// The modem that reports the link's rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modem: Option<ModemPlan>,
     /// The part of it that the tunnel may always use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<Rate>,
-    /// What it carries towards this host, where it is configured or assumed to be equal.
+    /// The rate of the link towards this host, where it is configured or assumed to be equal.
     pub rate_in: Option<Rate>,
-    /// Its round-trip time, where it is configured.
+    /// The round-trip time of the link, where it is configured.
     pub rtt: Option<Duration>,
     /// What all flows together may have written that the peer has not acknowledged.
     pub send_window: Bytes,

@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 use tokio::time;
 
-/// The most flows that are requested, those that moved most.
+/// The most flows that are requested: those that have moved the most bytes.
 const FLOWS: u64 = 2000;
 /// The number of lines if the terminal's height is unknown.
 const LINES: usize = 40;
@@ -23,14 +23,14 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// One look at a daemon.
+/// One sample of a daemon.
 struct Look {
     at: Instant,
     status: DaemonStatus,
     flows: Flows,
 }
 
-/// Prints looks until it is interrupted, or has printed `count` of them.
+/// Prints samples until it is interrupted, or has printed `count` of them.
 ///
 /// # Errors
 /// When the daemon does not answer any more.
@@ -102,14 +102,14 @@ impl Drop for Screen {
     }
 }
 
-/// A look as one line.
+/// A sample as one line.
 fn line(rates: &Rates) -> Result<String, Failure> {
     let line = serde_json::to_string(rates);
     let line = line.map_err(|error| Failure::run("the rates cannot be printed").because(error))?;
     Ok(line + "\n")
 }
 
-/// A look as a page of at most so many lines.
+/// A sample as a page of at most so many lines.
 fn page(status: &DaemonStatus, rates: &Rates, lines: usize) -> String {
     let mut text = headline(status);
     text += &format!(

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What `midhopd top --json` prints for each look, on a line of its own.
+/// What `midhopd top --json` prints for each sample, on a line of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rates {
@@ -13,11 +13,11 @@ pub struct Rates {
     pub format: u32,
     /// Time since the daemon's start.
     pub uptime_s: f64,
-    /// Time since the look before, over which rates are means.
+    /// Time since the previous sample: rates are means over it.
     pub interval_s: f64,
     /// What is wrong; none: all is well.
     pub illness: Option<String>,
-    /// Why new flows pass by at this moment; none: they are taken.
+    /// Why new flows bypass the daemon at this moment; none: they are taken.
     pub passing: Option<String>,
     /// Live flows.
     pub flow_count: u64,
@@ -27,11 +27,11 @@ pub struct Rates {
     pub up_bit_per_s: f64,
     /// From servers to clients.
     pub down_bit_per_s: f64,
-    /// Data that waits in the proxy, its sockets included.
+    /// Data buffered in the proxy, including its sockets.
     pub buffered_bytes: u64,
     /// The legs, by name.
     pub legs: BTreeMap<String, LegRates>,
-    /// Flows, the fastest first: 2000 at most, those that moved most.
+    /// Flows, the fastest first: at most 2000, those that have moved the most bytes.
     pub flows: Vec<LiveFlow>,
 }
 
@@ -43,16 +43,16 @@ pub struct LegRates {
     pub connections: u64,
     /// Sent into the leg.
     pub sent_bit_per_s: f64,
-    /// Of its configured rate; none where none is configured.
+    /// What is sent, as a part of its configured rate; none if no rate is configured.
     pub utilisation_ratio: Option<f64>,
     /// Received from it.
     pub received_bit_per_s: f64,
-    /// Segments sent again; of a tunnel, packets lost.
+    /// Segments retransmitted; for a tunnel, packets lost.
     pub retransmissions_per_s: f64,
 }
 
 impl Rates {
-    /// The rates between the looks `before` and `now`, `passed_s` later; `flows` are live now.
+    /// The rates between the samples `before` and `now`, `passed_s` later; `flows` are live now.
     pub(super) fn between(
         before: &DaemonStatus,
         now: &DaemonStatus,

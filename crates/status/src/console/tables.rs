@@ -93,7 +93,7 @@ pub(super) fn headline(status: &DaemonStatus) -> String {
     text
 }
 
-/// Counts by name, but for zeros; none where there are no others.
+/// Counts by name, without zeros; none if all are zero.
 fn listed(counts: &BTreeMap<String, u64>) -> Option<String> {
     let counts = counts.iter().filter(|(_, count)| **count > 0);
     let counts: Vec<_> = counts.map(|(name, count)| format!("{count} ({name})")).collect();
@@ -180,7 +180,7 @@ pub(super) fn peers(status: &DaemonStatus) -> String {
     laid_out(&table) + &contradictions(status) + &failures(status)
 }
 
-/// Links whose rate is not the one that is configured.
+/// Links whose rate differs from the configured one.
 fn contradictions(status: &DaemonStatus) -> String {
     let mut text = String::new();
     for (name, peer) in &status.peers {
@@ -256,7 +256,7 @@ pub(super) fn flows(flows: &Flows) -> String {
     text
 }
 
-/// What has become of flows that were to move.
+/// What has happened to flows that were to move.
 pub(super) fn moved(peer: &str, outcome: &MoveOutcome) -> String {
     let MoveOutcome { matching, moved, lost, stayed, .. } = outcome;
     let mut text = format!("{moved} of {matching} flows have moved to {peer}.\n");

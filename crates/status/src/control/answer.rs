@@ -24,17 +24,17 @@ pub struct DaemonStatus {
     pub interfaces: Vec<String>,
     /// Time since the start.
     pub uptime_s: f64,
-    /// Whether no new flows are taken because the daemon ends.
+    /// Whether no new flows are taken because the daemon is shutting down.
     pub draining: bool,
     /// What is wrong; none: all is well.
     pub illness: Option<String>,
-    /// Why new flows pass by at this moment; none: they are taken.
+    /// Why new flows bypass the daemon at this moment; none: they are taken.
     pub passing: Option<String>,
     /// The last reload; none: there was none.
     pub reload: Option<Reload>,
     /// How often the configuration was read again, by result: `applied` or `refused`.
     pub reloads_total: BTreeMap<String, u64>,
-    /// Failures of what the daemon replaces, such as sockets.
+    /// Failures of parts that the daemon replaces, such as sockets.
     pub failures_total: u64,
     /// Errors and warnings that were logged, by level: `error` or `warn`.
     pub log_messages_total: BTreeMap<String, u64>,
@@ -42,15 +42,15 @@ pub struct DaemonStatus {
     pub flows: u64,
     /// The most flows at a time.
     pub flows_max: u64,
-    /// Clients whose SYN waits for the far side.
+    /// Clients whose SYN waits for the far side to answer.
     pub held_syns: u64,
-    /// Data that waits in the proxy, its sockets included.
+    /// Data buffered in the proxy, including its sockets.
     pub buffered_bytes: u64,
-    /// The most of it.
+    /// The limit of `buffered_bytes`.
     pub buffered_max_bytes: u64,
     /// Flows that were taken.
     pub split_total: u64,
-    /// Flows that passed by, by reason.
+    /// Flows that bypassed the daemon, by reason.
     pub bypassed_total: BTreeMap<String, u64>,
     /// Flows that a rule rejected.
     pub rejected_total: u64,
@@ -58,35 +58,38 @@ pub struct DaemonStatus {
     pub data_planes_killed_total: u64,
     /// How often another program has taken over.
     pub upgrades_total: u64,
-    /// Flows that the last of them left: how many go on (`adopted`), and how many were `lost`.
+    /// Flows that were live at the last takeover: how many continue (`adopted`), and how many were
+    /// `lost`.
     pub orphaned_flows_total: BTreeMap<String, u64>,
-    /// Flows that have moved `away` to a peer and `here` from one, and those that were `lost` in between.
+    /// Flows that have moved `away` to a peer and `here` from one, and those that were `lost`
+    /// during a move.
     #[serde(default)]
     pub moved_flows_total: BTreeMap<String, u64>,
     /// Flows whose far side did not accept, by reason.
     pub refused_total: BTreeMap<String, u64>,
     /// Flows that have ended, by how.
     pub ended_total: BTreeMap<String, u64>,
-    /// Moved from clients to servers.
+    /// Bytes moved from clients to servers.
     pub up_bytes_total: u64,
-    /// Moved from servers to clients.
+    /// Bytes moved from servers to clients.
     pub down_bytes_total: u64,
-    /// How often a direction began to wait for memory.
+    /// How often a direction of a flow began to wait for memory.
     pub memory_waits_total: u64,
-    /// What waits now: clients for the `far-side`; sides of flows for the far end's `window`, for their part of a leg's
-    /// `rate`, or for the `path`.
+    /// What waits now, by what it waits for: clients for the `far-side` to answer; sides of flows
+    /// for the far end's `window`, for their part of a leg's `rate`, or for the `path`.
     pub waiting: BTreeMap<String, u64>,
-    /// Flows that passed by at a limit, by limit.
+    /// Flows that bypassed the daemon because a limit was reached, by limit.
     pub limits_reached_total: BTreeMap<String, u64>,
-    /// Clients by source prefix; those beyond what is counted each are `other`.
+    /// Clients by source prefix; those without a count of their own are `other`.
     pub sources: BTreeMap<String, SourcePrefix>,
-    /// Until when the `own` certificate and that of its `authority` are valid.
+    /// When the `own` certificate and that of its `authority` expire.
     pub certificates_expire_unix_s: BTreeMap<String, i64>,
-    /// Handshakes that were refused because of a certificate or the name asked for, by reason.
+    /// Handshakes that were refused because of a certificate or the requested name, by reason.
     pub handshakes_refused_total: BTreeMap<String, u64>,
-    /// The last of them; none: there was none.
+    /// The last refused handshake; none: there was none.
     pub last_refusal: Option<PeerFailure>,
-    /// Handshakes beyond what is served at once, by response: `retry`, they had to prove their address; `none`.
+    /// Handshakes beyond those that are served at once, by response: `retry`, they had to prove
+    /// their address; `none`, they got no response.
     pub handshakes_limited_total: BTreeMap<String, u64>,
     /// The legs, by name.
     pub legs: BTreeMap<String, LegStatus>,
@@ -102,9 +105,9 @@ pub struct SourcePrefix {
     pub flows: u64,
     /// Flows that have begun.
     pub started_total: u64,
-    /// From these clients.
+    /// Bytes from these clients.
     pub up_bytes_total: u64,
-    /// To them.
+    /// Bytes to these clients.
     pub down_bytes_total: u64,
 }
 
@@ -120,27 +123,28 @@ pub struct LegStatus {
     pub rate_bit_per_s: Option<u64>,
     /// The configured rate towards this host.
     pub rate_in_bit_per_s: Option<u64>,
-    /// Sent into the leg.
+    /// Bytes sent into the leg.
     pub sent_bytes_total: u64,
-    /// Received from it.
+    /// Bytes received from the leg.
     pub received_bytes_total: u64,
-    /// Segments with data sent, again or for the first time; of a tunnel, packets.
+    /// Segments with data sent, including retransmissions; for a tunnel, packets.
     pub sent_segments_total: u64,
-    /// Of these, those sent again; of a tunnel, those that were lost.
+    /// Of these, the retransmissions; for a tunnel, the packets that were lost.
     pub retransmissions_total: u64,
     /// Segments with data received.
     pub received_segments_total: u64,
-    /// Of these, those that arrived out of order: after a loss on the way here, or overtaken.
+    /// Of these, those that arrived out of order: after a loss on the way here, or because others
+    /// overtook them.
     pub out_of_order_segments_total: u64,
-    /// What waits in this host's sockets to be sent into it.
+    /// Bytes that wait in this host's sockets to be sent into the leg.
     pub queued_bytes: u64,
     /// Smoothed round-trip time over its connections.
     pub rtt_s: Option<f64>,
-    /// The shortest one seen.
+    /// The shortest round-trip time seen.
     pub rtt_min_s: Option<f64>,
     /// Flows that have more to send than their share.
     pub senders: Option<u64>,
-    /// The share of each of them.
+    /// The share of each of these flows.
     pub share_bit_per_s: Option<u64>,
 }
 
@@ -148,56 +152,57 @@ pub struct LegStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerStatus {
-    /// Open tunnels; 0: the peer cannot be reached, or has not come.
+    /// Open tunnels; 0: the peer cannot be reached, or has not connected.
     pub tunnels: u64,
-    /// Those of them over TCP.
+    /// Those of them that are over TCP.
     pub tcp_tunnels: u64,
-    /// Those of all that accept no new flows, until theirs have ended.
+    /// Of all open tunnels, those that accept no new flows and close when their flows have ended.
     pub closing_tunnels: u64,
     /// Tunnels that were opened.
     pub opened_total: u64,
-    /// Those of them over TCP.
+    /// Those of them that are over TCP.
     pub tcp_opened_total: u64,
-    /// Attempts in vain to open one.
+    /// Failed attempts to open a tunnel.
     pub open_failures_total: u64,
-    /// The pause before the next attempt, after one in vain; none: the last one succeeded.
+    /// The pause before the next attempt, after a failed one; none: the last one succeeded.
     pub retry_pause_s: Option<f64>,
-    /// What carries new flows, with the reason, at the end that opens tunnels.
+    /// The carrier of new flows, with the reason; only at the end that opens tunnels.
     pub carrier: Option<String>,
-    /// How often new flows went over to another carrier.
+    /// How often new flows changed to another carrier.
     pub carrier_changes_total: u64,
     /// Trials of TCP because UDP may be throttled.
     pub tcp_trials_total: u64,
-    /// Those of them in which TCP carried no more.
+    /// Those of them in which TCP carried no more than UDP.
     pub vain_tcp_trials_total: u64,
     /// Flows in its tunnels.
     pub flows: u64,
     /// Smoothed round-trip time.
     pub rtt_s: Option<f64>,
-    /// The shortest one seen.
+    /// The shortest round-trip time seen.
     pub rtt_min_s: Option<f64>,
-    /// What may be in flight.
+    /// Bytes that may be in flight.
     pub window_bytes: u64,
-    /// What is in flight.
+    /// Bytes in flight.
     pub in_flight_bytes: u64,
     /// The send rate, headers included; none: only the window limits it.
     pub rate_bit_per_s: Option<u64>,
-    /// What the link carries instead of the rate that it is taken for, headers included; none: that is believed.
+    /// The measured rate of the link, headers included, if it contradicts the assumed rate; none:
+    /// it does not.
     pub carried_bit_per_s: Option<u64>,
-    /// What is reported of the link instead of the rate that is configured, headers included; none: nothing, or not any
-    /// more.
+    /// The reported rate of the link, headers included, which replaces the configured one; none: no
+    /// report is valid.
     pub reported_bit_per_s: Option<u64>,
-    /// The part of the datagrams to it that is lost, before repairs.
+    /// The part of the datagrams to the peer that is lost, before repairs.
     pub loss_ratio: Option<f64>,
-    /// What repairs add to what they cover.
+    /// Bytes of repair packets, relative to the bytes that they cover.
     pub repair_overhead_ratio: Option<f64>,
-    /// Packets sent to it.
+    /// Packets sent to the peer.
     pub sent_packets_total: u64,
     /// Those of them that were lost.
     pub lost_packets_total: u64,
-    /// Tunnels closed because it broke a rule.
+    /// Tunnels closed because the peer violated the protocol.
     pub violations_total: u64,
-    /// The last failure between it and this daemon; none: there was none.
+    /// The last failure between the peer and this daemon; none: there was none.
     pub failure: Option<PeerFailure>,
     /// Flows by the condition of their sources: `near-idle`, `near-congested`, `far-idle`, `far-congested`.
     pub conditions: BTreeMap<String, u64>,
@@ -212,13 +217,13 @@ pub struct PeerFailure {
     pub reason: String,
     /// Whose certificate it concerns: `peer` or `own`; none: no certificate.
     pub certificate: Option<String>,
-    /// What happened: what the certificate says, and which peers are known.
+    /// What happened: what the certificate contains, and which peers are known.
     pub message: String,
     /// The remedy.
     pub hint: Option<String>,
     /// The other end's address.
     pub address: SocketAddr,
-    /// When.
+    /// When it happened.
     pub at_unix_s: i64,
 }
 
@@ -230,7 +235,7 @@ pub struct FlowsQuery {
     /// As in a rule; empty: all.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// The most to list, those that moved most bytes first; 0: all.
+    /// The most flows to list, those that have moved the most bytes first; 0: all.
     pub limit: u64,
 }
 
@@ -240,9 +245,9 @@ pub struct FlowsQuery {
 pub struct Flows {
     /// The version of this format.
     pub format: u32,
-    /// How many match.
+    /// How many flows match.
     pub matching: u64,
-    /// Those listed.
+    /// The flows that are listed.
     pub flows: Vec<LiveFlow>,
 }
 
@@ -260,35 +265,37 @@ pub struct LiveFlow {
     pub server_leg: String,
     /// The peer whose tunnel it goes through.
     pub tunnel: Option<String>,
-    /// The rule that decided, from 0 as errors number it, in the configuration that the flow began with; none: the default.
+    /// The number of the rule that decided, from 0 as in error messages, in the configuration with
+    /// which the flow began; none: the default.
     pub rule: Option<u64>,
     /// The interface on which it arrived; none: it was requested, here or by a peer.
     pub interface: Option<String>,
-    /// Since both sides are open.
+    /// Time since both sides are open.
     pub age_s: f64,
-    /// Moved from client to server.
+    /// Bytes moved from client to server.
     pub up_bytes: u64,
-    /// Moved from server to client.
+    /// Bytes moved from server to client.
     pub down_bytes: u64,
-    /// Speed from client to server over the last second or so.
+    /// Rate from client to server over about the last second.
     pub up_bit_per_s: u64,
-    /// Speed from server to client.
+    /// Rate from server to client over about the last second.
     pub down_bit_per_s: u64,
-    /// The most that its faster direction may have now; none where nothing is configured.
+    /// The highest rate that its faster direction may have now; none if nothing is configured.
     pub limit_bit_per_s: Option<u64>,
-    /// What that which goes to the server waits for: `memory`, room in the `tunnel`, the far end's `window`, its part of
-    /// the leg's `rate`, or the `path`.
+    /// What data to the server wait for: `memory`, room in the `tunnel`, the far end's `window`,
+    /// their part of the leg's `rate`, or the `path`.
     pub up_waits_for: Option<String>,
-    /// The same of what goes to the client.
+    /// The same for data to the client.
     pub down_waits_for: Option<String>,
-    /// Accepted from the client, and not yet with the server: in a socket's queue or on its way, as last sampled; through a
-    /// tunnel what the other proxy has not yet confirmed as passed on. None where that is not known.
+    /// Bytes accepted from the client and not yet delivered to the server: in a socket's queue or
+    /// in flight, as last sampled; through a tunnel, those that the other proxy has not yet
+    /// confirmed as passed on. None if that is not known.
     pub up_undelivered_bytes: Option<u64>,
-    /// The same of what goes to the client.
+    /// The same for data to the client.
     pub down_undelivered_bytes: Option<u64>,
-    /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
+    /// Its socket towards the client; none if that side is a tunnel, or was not sampled yet.
     pub to_client: Option<FlowSide>,
-    /// Its socket towards the server.
+    /// Its socket towards the server; none likewise.
     pub to_server: Option<FlowSide>,
     /// What is known of its end on this side of a tunnel.
     pub source: Option<FlowSource>,
@@ -300,13 +307,13 @@ pub struct LiveFlow {
 pub struct FlowSide {
     /// Smoothed round-trip time.
     pub rtt_s: f64,
-    /// Written into it, and not sent yet.
+    /// Bytes written into it and not sent yet.
     pub queued_bytes: u64,
-    /// Sent, and neither acknowledged nor taken for lost.
+    /// Bytes sent, and neither acknowledged nor considered lost.
     pub in_flight_bytes: u64,
-    /// Segments with data sent, again or for the first time.
+    /// Segments with data sent, including retransmissions.
     pub sent_segments: u64,
-    /// Of these, those sent again.
+    /// Of these, the retransmissions.
     pub retransmitted_segments: u64,
 }
 
@@ -335,7 +342,7 @@ pub struct WhyQuery {
     pub client: SocketAddr,
     /// The server.
     pub server: SocketAddr,
-    /// The interface on which its SYN arrives; none: the one of the route back to the client.
+    /// The interface on which its SYN arrives; none: that of the route back to the client.
     #[serde(default)]
     pub interface: Option<String>,
     /// The DSCP of its SYN.
@@ -343,27 +350,28 @@ pub struct WhyQuery {
     pub dscp: u8,
 }
 
-/// What becomes of a flow, and why.
+/// What happens to a flow, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Why {
     /// The version of this format.
     pub format: u32,
-    /// What becomes of it.
+    /// What happens to it.
     pub outcome: FlowOutcome,
-    /// The live flow with these ends; none: there is none, and the answer is what would become of one that begins now.
+    /// The live flow between these ends; none: there is none, and the answer is about a flow that
+    /// would begin now.
     pub live: Option<LiveFlow>,
-    /// What was asked, in order, up to what decided.
+    /// What was checked, in order, up to the step that decided.
     pub steps: Vec<Step>,
-    /// The leg towards the client, where the flow is carried.
+    /// The leg towards the client, if the flow is carried.
     pub client_leg: Option<String>,
     /// The leg towards the server, or the peer.
     pub server_leg: Option<String>,
-    /// When the client's SYN is answered, where the flow is carried.
+    /// When the client's SYN is answered, if the flow is carried.
     pub accept: Option<String>,
 }
 
-/// What becomes of a flow.
+/// What happens to a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -372,9 +380,9 @@ pub enum FlowOutcome {
     Split,
     /// It goes through a tunnel.
     Tunnel,
-    /// It passes by.
+    /// It bypasses the daemon.
     Bypass,
-    /// It passes by, and its losses are repaired.
+    /// It is not split, but its losses are repaired.
     Assist,
     /// It is refused.
     Reject,
@@ -386,7 +394,7 @@ pub enum FlowOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
-    /// What was asked: the configuration's key, or a part of the host.
+    /// What was checked: a key of the configuration, or a part of the host.
     pub subject: String,
     /// What was found.
     pub finding: String,
@@ -398,26 +406,27 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reload {
-    /// Why the configuration was refused, in which case the old one stays; none: it is in force.
+    /// Why the configuration was refused, in which case the old one stays in force; none: it is in
+    /// force.
     pub error: Option<ErrorAnswer>,
-    /// Keys that have changed and stay as they were until a restart.
+    /// Keys that have changed, but keep their old values until a restart.
     pub kept: Vec<String>,
 }
 
-/// What the link to a peer carries away from this host at this moment, as its modem says.
+/// The current rate of the link to a peer, away from this host, as its modem reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RateReport {
     /// The peer.
     pub peer: String,
-    /// What its link carries, headers included: 8 kbit/s to 100 Gbit/s.
+    /// The rate of its link, headers included: 8 kbit/s to 100 Gbit/s.
     pub rate_bit_per_s: u64,
-    /// How long that counts, unless another report comes before: a second to a day.
+    /// How long the report is valid, unless another one replaces it: a second to a day.
     pub valid_s: f64,
 }
 
-/// A report that counts.
+/// A report that was accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RateTaken {
@@ -439,7 +448,7 @@ pub struct MoveQuery {
     pub to: String,
 }
 
-/// What has become of flows that were to move.
+/// What has happened to flows that were to move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MoveOutcome {
@@ -447,14 +456,15 @@ pub struct MoveOutcome {
     pub format: u32,
     /// Split flows that matched.
     pub matching: u64,
-    /// Those that go on at the peer.
+    /// Those that continue at the peer.
     pub moved: u64,
-    /// Those that were reset: nobody knew whether they had moved.
+    /// Those that were reset, because it was not known whether they had moved.
     pub lost: u64,
-    /// Those that go on here, by reason: `ended` or about to; `busy`, it did not stand still in time; `addresses`, they are
-    /// this host's or translated; `queues`, too much is in them; `kernel`; `time`, it was over; `peer-silent`; and what the
-    /// peer found: `peer-policy`, its rules do not split it; `peer-route`, it does not pass there; `peer-full`;
-    /// `peer-kernel`; `peer-malformed`; `peer-discarded`.
+    /// Those that continue here, by reason: `ended`, it has ended or is about to; `busy`, it could
+    /// not be stopped in time; `addresses`, they are this host's or translated; `queues`, they hold
+    /// too much; `kernel`; `time`, it was over; `peer-silent`; and the reasons of the peer:
+    /// `peer-policy`, its rules do not split the flow; `peer-route`, the flow does not pass there;
+    /// `peer-full`; `peer-kernel`; `peer-malformed`; `peer-discarded`.
     pub stayed: BTreeMap<String, u64>,
 }
 

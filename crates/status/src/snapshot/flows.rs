@@ -17,38 +17,39 @@ pub struct FlowSnapshot {
     pub client_leg: String,
     /// The leg towards the server.
     pub server_leg: String,
-    /// Since the client's SYN.
+    /// Time since the client's SYN.
     #[serde(rename = "age_s", with = "Number::<Duration>")]
     pub age: Duration,
-    /// From client to server.
+    /// Bytes from client to server.
     #[serde(rename = "up_bytes", with = "Number::<Bytes>")]
     pub up: Bytes,
-    /// From server to client.
+    /// Bytes from server to client.
     #[serde(rename = "down_bytes", with = "Number::<Bytes>")]
     pub down: Bytes,
-    /// Its speed from client to server over the last second or so.
+    /// Its rate from client to server over about the last second.
     pub up_bit_per_s: u64,
-    /// Its speed from server to client.
+    /// Its rate from server to client over about the last second.
     pub down_bit_per_s: u64,
-    /// The most that its faster direction may have now: the least of what the leg carries that it comes by, of the part
-    /// of a flow in the rate of the leg that it goes by (all of it, where that is not divided), and of that leg's bound
-    /// on a flow. None where nothing is configured.
+    /// The highest rate that its faster direction may have now: the lowest of the rate of the leg
+    /// by which it arrives, its share of the rate of the leg by which it leaves (all of this rate,
+    /// if it is not shared), and that leg's limit for a flow. None if nothing is configured.
     pub limit_bit_per_s: Option<u64>,
-    /// What it has of that.
+    /// Its rate, as a part of that limit.
     pub limit_ratio: Option<f64>,
-    /// What that which goes to the server waits for: `memory`, room in the `tunnel`, the far end's `window`, its part of
-    /// the leg's `rate`, or the `path`.
+    /// What data to the server wait for: `memory`, room in the `tunnel`, the far end's `window`,
+    /// their part of the leg's `rate`, or the `path`.
     pub up_waits_for: Option<&'static str>,
-    /// The same of what goes to the client.
+    /// The same for data to the client.
     pub down_waits_for: Option<&'static str>,
-    /// Accepted from the client, and not yet with the server: in a socket's queue or on its way, as last sampled; through a
-    /// tunnel what the other proxy has not yet confirmed as passed on. None where that is not known.
+    /// Bytes accepted from the client and not yet delivered to the server: in a socket's queue or
+    /// in flight, as last sampled; through a tunnel, those that the other proxy has not yet
+    /// confirmed as passed on. None if that is not known.
     pub up_undelivered_bytes: Option<u64>,
-    /// The same of what goes to the client.
+    /// The same for data to the client.
     pub down_undelivered_bytes: Option<u64>,
-    /// Its socket towards the client; none where that side is a tunnel, or was not sampled yet.
+    /// Its socket towards the client; none if that side is a tunnel, or was not sampled yet.
     pub to_client: Option<SideSnapshot>,
-    /// Its socket towards the server.
+    /// Its socket towards the server; none likewise.
     pub to_server: Option<SideSnapshot>,
     /// The peer whose tunnel it goes through.
     pub tunnel: Option<String>,
@@ -56,7 +57,7 @@ pub struct FlowSnapshot {
     pub rule: Option<usize>,
     /// The interface on which it arrived; none: it was requested, here or by a peer.
     pub interface: Option<String>,
-    /// Its end on this side of a tunnel, where it goes through one.
+    /// Its end on this side of a tunnel, if it goes through one.
     pub source: Option<SourceSnapshot>,
 }
 
@@ -66,13 +67,13 @@ pub struct FlowSnapshot {
 pub struct SideSnapshot {
     /// Smoothed round-trip time.
     pub rtt_s: f64,
-    /// Written into it, and not sent yet.
+    /// Bytes written into it and not sent yet.
     pub queued_bytes: u64,
-    /// Sent and not acknowledged, lost or not.
+    /// Bytes sent and not acknowledged, whether lost or not.
     pub in_flight_bytes: u64,
-    /// Segments with data sent, again or for the first time.
+    /// Segments with data sent, including retransmissions.
     pub sent_segments: u64,
-    /// Of these, those that were sent again.
+    /// Of these, the retransmissions.
     pub retransmitted_segments: u64,
 }
 
@@ -83,7 +84,8 @@ pub struct SourceSnapshot {
     /// Smoothed round-trip time between it and this proxy.
     #[serde(rename = "rtt_s", with = "Number::<Duration>")]
     pub rtt: Duration,
-    /// The part of its segments that arrived out of order: after a loss, or overtaken.
+    /// The part of its segments that arrived out of order: after a loss, or because others overtook
+    /// them.
     #[serde(rename = "loss_ratio")]
     pub loss: f64,
     /// Its recent send rate.

@@ -20,21 +20,22 @@ pub struct LegSnapshot {
     pub received_total: Bytes,
     /// Segments retransmitted, as the kernel counted them.
     pub retransmissions_total: u64,
-    /// Segments with data sent, again or for the first time; of a tunnel, packets. Retransmissions are a part of these.
+    /// Segments with data sent, including retransmissions; for a tunnel, packets.
     pub sent_segments_total: u64,
     /// Segments with data received.
     pub received_segments_total: u64,
-    /// Of those received, what came out of order: after a loss on the way here, or overtaken.
+    /// Of those received, those that arrived out of order: after a loss on the way here, or because
+    /// others overtook them.
     pub out_of_order_segments_total: u64,
-    /// What the link carries away from this host, where that is configured.
+    /// The rate of the link away from this host, if that is configured.
     pub rate_bit_per_s: Option<u64>,
-    /// What it carries towards this host.
+    /// The rate of the link towards this host.
     pub rate_in_bit_per_s: Option<u64>,
     /// The fastest that one flow may send into it.
     pub flow_rate_bit_per_s: Option<u64>,
-    /// What waits in this host's sockets to be sent into it, as last sampled.
+    /// Bytes that wait in this host's sockets to be sent into it, as last sampled.
     pub queued_bytes: u64,
-    /// Connections of which something waits, by what for (`window`, `rate`, `path`).
+    /// Connections with data that wait, by what they wait for (`window`, `rate`, `path`).
     pub waiting: BTreeMap<&'static str, u64>,
     /// Smoothed round-trip time over recent samples of its connections; none before the first.
     #[serde(rename = "rtt_s", with = "Number::<Option<Duration>>")]
@@ -44,7 +45,7 @@ pub struct LegSnapshot {
     pub rtt_min: Option<Duration>,
     /// Round-trip times sampled.
     pub rtt_samples_total: u64,
-    /// Where its rate is divided: flows that have more to send into it than they may.
+    /// If its rate is shared: flows that have more to send into it than they may.
     pub senders: Option<u64>,
     /// What each of them may send at most.
     #[serde(rename = "share_bit_per_s", with = "Number::<Option<Rate>>")]

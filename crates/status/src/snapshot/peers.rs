@@ -9,55 +9,56 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerSnapshot {
-    /// Open tunnels; 0: the peer cannot be reached, or has not come.
+    /// Open tunnels; 0: the peer cannot be reached, or has not connected.
     pub tunnels: u64,
     /// Those of them that are over TCP.
     pub tcp_tunnels: u64,
-    /// Those of all that accept no new flows, until theirs have ended.
+    /// Of all open tunnels, those that accept no new flows and close when their flows have ended.
     pub closing_tunnels: u64,
     /// Tunnels that were opened.
     pub opened_total: u64,
     /// Those of them over TCP.
     pub tcp_opened_total: u64,
-    /// Attempts in vain to open one.
+    /// Failed attempts to open a tunnel.
     pub open_failures_total: u64,
-    /// The pause before the next attempt, after one in vain; none: the last one succeeded.
+    /// The pause before the next attempt, after a failed one; none: the last one succeeded.
     #[serde(rename = "retry_pause_s", with = "Number::<Option<Duration>>")]
     pub retry_pause: Option<Duration>,
     /// The carrier of new flows, with the reason, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
-    /// How often new flows went over to another carrier.
+    /// How often new flows changed to another carrier.
     pub carrier_changes_total: u64,
     /// Trials of TCP because UDP may be throttled.
     pub tcp_trials_total: u64,
-    /// Those of them in which TCP carried no more.
+    /// Those of them in which TCP carried no more than UDP.
     pub vain_tcp_trials_total: u64,
     /// Smoothed round-trip time of one of them.
     #[serde(rename = "rtt_s", with = "Number::<Option<Duration>>")]
     pub rtt: Option<Duration>,
-    /// The shortest seen.
+    /// The shortest round-trip time seen.
     #[serde(rename = "rtt_min_s", with = "Number::<Option<Duration>>")]
     pub rtt_min: Option<Duration>,
-    /// What may be in flight.
+    /// Bytes that may be in flight.
     #[serde(rename = "window_bytes", with = "Number::<Bytes>")]
     pub window: Bytes,
     /// The send rate of one of them, headers included; none: only the window limits it.
     #[serde(rename = "rate_bit_per_s", with = "Number::<Option<Rate>>")]
     pub rate: Option<Rate>,
-    /// What the link of one of them carries instead of the rate that it is taken for, headers included; none: that is believed.
+    /// The measured rate of the link of one of them, headers included, if it contradicts the
+    /// assumed rate; none: it does not.
     #[serde(rename = "carried_bit_per_s", with = "Number::<Option<Rate>>")]
     pub carried: Option<Rate>,
-    /// What is reported of that link instead of it, headers included, and still counts.
+    /// The reported rate of that link, headers included, while the report is valid.
     #[serde(rename = "reported_bit_per_s", with = "Number::<Option<Rate>>")]
     pub reported: Option<Rate>,
-    /// What is in flight.
+    /// Bytes in flight.
     #[serde(rename = "in_flight_bytes", with = "Number::<Bytes>")]
     pub in_flight: Bytes,
     /// Flows in its tunnels.
     pub streams: u64,
-    /// Tunnels that this end has closed because the peer broke a rule.
+    /// Tunnels that this end has closed because the peer violated the protocol.
     pub violations_total: u64,
-    /// Packets sent to it.
+    /// Packets sent to the peer.
     pub sent_packets_total: u64,
     /// Packets of these that were lost.
     pub lost_packets_total: u64,
@@ -71,10 +72,11 @@ pub struct PeerSnapshot {
     /// Bytes of repairs, and of reports of losses.
     #[serde(rename = "repair_bytes_total", with = "Number::<Bytes>")]
     pub repair_total: Bytes,
-    /// The part of the datagrams to it that is lost lately, before repairs; none where it is not counted.
+    /// The part of the recent datagrams to it that was lost, before repairs; none if losses are not
+    /// counted.
     #[serde(rename = "loss_ratio")]
     pub loss: Option<f64>,
-    /// Until when the certificates are valid that it showed last.
+    /// When the certificates expire that the peer last presented.
     pub certificate_expires_unix_s: Option<i64>,
     /// The last failure between it and this end; none: there was none.
     pub failure: Option<PeerTrouble>,
@@ -83,7 +85,7 @@ pub struct PeerSnapshot {
 }
 
 impl PeerSnapshot {
-    /// What repairs add to what they cover; none where nothing is covered.
+    /// Bytes of repairs, relative to the bytes that they cover; none if nothing is covered.
     pub fn repair_overhead(&self) -> Option<f64> {
         let protected = self.protected_total.get();
         (protected > 0).then(|| self.repair_total.get() as f64 / protected as f64)
@@ -130,6 +132,7 @@ impl Carrier {
 pub struct ConditionSnapshot {
     /// How many.
     pub flows: u64,
-    /// The mean part of the link's rate that one of them got, over those whose source sent something lately.
+    /// The mean part of the link's rate that one of them got, over those whose source has recently
+    /// sent data.
     pub bandwidth_ratio: Option<f64>,
 }

@@ -30,7 +30,7 @@ const DOWN_WITHIN: Duration = Duration::from_secs(10);
 pub struct Up {
     #[command(flatten)]
     scenario: ScenarioArguments,
-    /// What to call the lab; the file's name when not given
+    /// The name of the lab; if not given, the file's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct Up {
 /// Arguments of `midhop lab exec`.
 #[derive(Debug, clap::Args)]
 pub struct Exec {
-    /// Which lab, where several are up
+    /// Which lab, if several are up
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
     /// The node
@@ -51,7 +51,7 @@ pub struct Exec {
 /// Arguments of `midhop lab down`.
 #[derive(Debug, clap::Args)]
 pub struct Down {
-    /// Which lab, where several are up
+    /// Which lab, if several are up
     name: Option<String>,
 }
 

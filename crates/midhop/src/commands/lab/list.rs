@@ -14,7 +14,7 @@ use std::{fs, io};
 /// Arguments of `midhop lab list`.
 #[derive(Debug, clap::Args)]
 pub struct LabList {
-    /// Where to look for scenarios
+    /// The directory in which to look for scenarios
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     scenarios: PathBuf,
 }

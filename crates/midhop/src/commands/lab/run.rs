@@ -20,19 +20,20 @@ pub struct LabRun {
     /// Write each record to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run only what --out has no valid record of yet, made on this kernel by these builds of midhop and midhopd
+    /// Run only plans of which --out has no valid record yet, made on this kernel by these builds
+    /// of midhop and midhopd
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Print the records, one JSON object a line, instead of the table
+    /// Print the records instead of the table, one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Runs at a time; as many as the machine carries when not given
+    /// Parallel runs; if not given, as many as the machine can carry
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
-    /// Run each cell with this many seeds, whatever the scenario says
+    /// Run each cell with this many seeds, instead of the scenario's number
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
-    /// Lateness that makes a run invalid where 1 % of the round trip is less
+    /// Lateness that makes a run invalid, if 1 % of the round trip is less
     #[arg(long, value_name = "TIME", default_value_t = LATENESS)]
     lateness: Duration,
 }

@@ -22,7 +22,7 @@ pub struct MeterLink {
     /// The host that serves, beyond the link; IPv6 addresses with a port in brackets.
     #[arg(value_name = "HOST[:PORT]", value_parser = parse_host)]
     host: (String, u16),
-    /// How long it may take. What does not fit is left out, and a note names it.
+    /// How long the measurement may take. What does not fit is left out, and a note names it.
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "60")]
     time: Duration,
     /// Local address to use.

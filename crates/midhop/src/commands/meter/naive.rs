@@ -19,7 +19,7 @@ use std::{fs, io};
 /// Arguments of `midhop meter naive`.
 #[derive(Debug, clap::Args)]
 pub struct Naive {
-    /// Its node and what it is, as a plan has them.
+    /// Its node and its configuration, as in a plan.
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
 }

@@ -33,16 +33,16 @@ pub struct MeterRun {
     /// Seconds for which each flow sends.
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     seconds: Option<Duration>,
-    /// Objects of a page, in the order in which they are asked for, such as 50kB,817kB.
+    /// Objects of a page, in the order in which they are requested, such as 50kB,817kB.
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',')]
     page: Option<Vec<Bytes>>,
-    /// Flows at once.
+    /// Parallel flows.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "page")]
     flows: u32,
-    /// Connections at once for the objects of a page.
+    /// Parallel connections for the objects of a page.
     #[arg(long, value_name = "K", default_value_t = 1, conflicts_with_all = ["bytes", "seconds"])]
     parallel: u32,
-    /// Whether a page takes a new connection for each object.
+    /// Whether a page uses a new connection for each object.
     #[arg(long, value_enum, default_value = "persistent", conflicts_with_all = ["bytes", "seconds"])]
     connections: ConnectionsArgument,
     /// The server sends (the default).
@@ -51,8 +51,9 @@ pub struct MeterRun {
     /// The client sends.
     #[arg(long)]
     up: bool,
-    /// Congestion control of the sending end: one of its kernel's, or hybla, hybla-plus, hybla-linux,
-    /// westwood, vegas; Hybla may be told its reference round trip: hybla,rtt0=50ms.
+    /// Congestion control of the sending end: one of its kernel's, or hybla, hybla-plus,
+    /// hybla-linux, westwood, vegas; Hybla's reference round-trip time may be given:
+    /// hybla,rtt0=50ms.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Local address to use.
@@ -64,27 +65,27 @@ pub struct MeterRun {
     /// Flows that get series of their own in the JSON report.
     #[arg(long, value_name = "N", default_value_t = 32)]
     series_flows: u32,
-    /// Wait so long before the first connection.
+    /// Wait this long before the first connection.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     start_delay: Duration,
-    /// Stop after so long; what is unfinished then is reported as incomplete.
+    /// Stop after this time; what is unfinished then is reported as incomplete.
     #[arg(long, value_name = "TIME")]
     time_limit: Option<Duration>,
-    /// Ask again, so often for each flow or object, for what a broken connection has cut short.
+    /// How often to request again, for each flow or object, what a broken connection has cut short.
     #[arg(long, value_name = "N", hide = true)]
     restarts: Option<u32>,
     /// How long to wait before that.
     #[arg(long, value_name = "TIME", default_value = "1s", hide = true)]
     restart_after: Duration,
-    /// Decides every byte of the payload.
+    /// The seed that determines every byte of the payload.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// What the transfer is called in the report.
+    /// The name of the transfer in the report.
     #[arg(long, value_name = "NAME", default_value = "meter")]
     name: String,
-    /// Moment from which the report's times count, in nanoseconds of CLOCK_MONOTONIC; the start of
-    /// the command if not given. With `-` the meter prints a line when it is ready, and reads the
-    /// moment from standard input, so that several start together.
+    /// Moment from which the report's times count, in nanoseconds of CLOCK_MONOTONIC; if not given,
+    /// the start of the command. With `-` the meter prints a line when it is ready, and reads the
+    /// moment from standard input, so that several meters start together.
     #[arg(long, value_name = "NS", allow_hyphen_values = true)]
     epoch: Option<Start>,
     /// Print the report as JSON.

@@ -26,22 +26,22 @@ pub struct Serve {
     /// Stop after the first client's run.
     #[arg(long)]
     once: bool,
-    /// Print JSON on standard output: one line when ready, one for each flow that ended.
+    /// Print JSON on standard output: one line when ready, and one for each flow that has ended.
     #[arg(long)]
     json: bool,
-    /// Most payload per request.
+    /// The most payload per request.
     #[arg(long, value_name = "BYTES", default_value = "1000GB")]
     bytes_max: Bytes,
-    /// Longest request that is limited in time.
+    /// The longest request that is limited by time.
     #[arg(long, value_name = "TIME", default_value = "1h")]
     time_max: Duration,
-    /// Most connections at once; more wait.
+    /// The most connections at once; further ones wait.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     connections_max: usize,
-    /// Most links that are measured at once by `midhop meter link`; 0: none.
+    /// The most links that `midhop meter link` may measure at once; 0: none.
     #[arg(long, value_name = "N", default_value_t = LinkLimits::default().sessions)]
     links_max: usize,
-    /// The fastest that datagrams go to and come from one that is.
+    /// The highest rate of datagrams to and from a client that measures a link.
     #[arg(long, value_name = "RATE", default_value_t = LinkLimits::default().rate)]
     link_rate_max: Rate,
 }

@@ -20,10 +20,10 @@ use std::{fs, io};
 pub struct Traffic {
     /// Which end this is.
     part: End,
-    /// The line of traffic, as a plan has it.
+    /// The cross traffic, as in a plan.
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// Where its listening end listens.
+    /// The address of its listening end.
     #[arg(long, value_name = "ADDRESS:PORT")]
     address: SocketAddr,
     /// The run's seed.

@@ -10,7 +10,7 @@ use midhop_units::Duration;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The constellation: one of three ways to say it.
+/// The constellation, in one of three forms.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Source {
@@ -25,7 +25,7 @@ struct Source {
     hypatia: Option<PathBuf>,
 }
 
-/// What flies, and when.
+/// The constellation and the time.
 #[derive(Debug, clap::Args)]
 pub struct SkyArguments {
     #[command(flatten)]
@@ -36,38 +36,39 @@ pub struct SkyArguments {
     /// Use no satellite below this elevation, in degrees
     #[arg(long, value_name = "DEGREES", value_parser = mask, allow_negative_numbers = true)]
     mask: Option<f64>,
-    /// Begin so long after time 0
+    /// Begin this long after time 0
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub start: Duration,
-    /// Look at so long a time
+    /// The length of the time to examine
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = some_time)]
     pub duration: Duration,
-    /// Look at the sky so often; changes are placed to the millisecond whatever it is
+    /// Interval at which the sky is examined; changes are found to the millisecond in any case
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub step: Duration,
 }
 
-/// Two places and how the way between them is chosen.
+/// Two places and how the path between them is chosen.
 #[derive(Debug, clap::Args)]
 pub struct WayArguments {
     #[command(flatten)]
     pub sky: SkyArguments,
-    /// Where the way begins: latitude,longitude[,altitude in m], or a ground station of --hypatia
+    /// Where the path begins: latitude,longitude[,altitude in m], or a ground station of --hypatia
     #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
     from: String,
-    /// Where it ends
+    /// Where the path ends
     #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
     to: String,
-    /// What decides between satellites: keep, highest or shortest
+    /// How satellites are chosen: keep, highest or shortest
     #[arg(long, value_name = "RULE", value_parser = choice, default_value = "keep")]
     choice: Choice,
-    /// Choose satellites anew only so often; 0s: whenever one must change [default: the constellation's]
+    /// Choose satellites anew only at this interval; 0s: whenever one must change [default: the
+    /// constellation's]
     #[arg(long, value_name = "TIME")]
     every: Option<Duration>,
     /// When they are first chosen anew
     #[arg(long, value_name = "TIME")]
     first: Option<Duration>,
-    /// How long a handover of a link to the ground breaks it
+    /// How long a handover interrupts a link to the ground
     #[arg(long, value_name = "TIME", default_value = "0s")]
     interruption: Duration,
     /// Packets wait during breaks instead of being lost

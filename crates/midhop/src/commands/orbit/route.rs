@@ -30,12 +30,12 @@ pub struct Route {
     json: bool,
 }
 
-/// A way over time.
+/// A path over time.
 #[derive(Debug, clap::Args)]
 pub struct Followed {
     #[command(flatten)]
     pub way: WayArguments,
-    /// Take the ways that Hypatia's forwarding state (dynamic_state*/fstate_*.txt) has chosen
+    /// Use the paths that Hypatia's forwarding state (dynamic_state*/fstate_*.txt) has chosen
     #[arg(long, requires = "hypatia")]
     forwarding: bool,
 }
@@ -139,7 +139,7 @@ struct Answer<'a> {
     samples: Vec<Sample>,
 }
 
-/// A time without a way, as JSON has it.
+/// A time without a path, in the form of JSON.
 #[derive(Serialize)]
 pub struct Gap {
     #[serde(rename = "from_s", with = "Number::<Duration>")]

@@ -41,7 +41,7 @@ enum Form {
     Link,
     /// A scenario with the first and the last satellite as nodes, and three links
     Hops,
-    /// A scenario with each first and each last satellite as a node, which take over from each other
+    /// A scenario with each first and each last satellite as a node, with handovers between them
     Handovers,
     /// A line per sample: seconds, nanoseconds of user link, ISLs and feeder link
     Csv,

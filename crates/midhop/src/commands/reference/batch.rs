@@ -21,16 +21,17 @@ pub(super) struct ReferenceBatch {
     /// Write each record to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run only what --out has no valid record of yet, made by the same reference and this build of midhop
+    /// Run only plans of which --out has no valid record yet, made by the same reference and this
+    /// build of midhop
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Print the records, one JSON object a line, instead of the table
+    /// Print the records instead of the table, one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Runs at a time; all processors when not given
+    /// Parallel runs; if not given, one per processor
     #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
     jobs: usize,
-    /// Run each cell with this many seeds, whatever the scenario says
+    /// Run each cell with this many seeds, instead of the scenario's number
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
 }

@@ -45,10 +45,10 @@ const BUFFER_MIN: Bytes = Bytes::new(1 << 18);
 pub(super) struct Ns3 {
     #[command(flatten)]
     batch: ReferenceBatch,
-    /// The program that `scripts/ns3 crates/midhop/ns3/path.cc` makes
+    /// The program that `scripts/ns3 crates/midhop/ns3/path.cc` builds
     #[arg(long, value_name = "FILE", default_value = "target/peers/ns3-path")]
     program: PathBuf,
-    /// Take Hybla as ns-3 has it: its ρ stays 1 where the handshake was the shortest round trip
+    /// Use Hybla as it is in ns-3: its ρ stays 1 if the handshake was the shortest round trip
     #[arg(long)]
     hybla_as_it_is: bool,
 }

@@ -23,16 +23,16 @@ pub struct SimRun {
     /// Write each record to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write what happens, event by event, beside the records; may be repeated
+    /// Write a trace of the run beside its record, event by event; may be repeated
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', requires = "out")]
     trace: Vec<Trace>,
-    /// Print the records, one JSON object a line, instead of the table
+    /// Print the records instead of the table, one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Runs at a time; all processors when not given
+    /// Parallel runs; if not given, one per processor
     #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
     jobs: usize,
-    /// Run each cell with this many seeds, whatever the scenario says
+    /// Run each cell with this many seeds, instead of the scenario's number
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
 }

@@ -32,26 +32,27 @@ pub struct Sweep {
     /// repeated
     #[arg(long, value_name = "KEY=VALUE,…")]
     vary: Vec<String>,
-    /// Where the results go, and what a sweep that was interrupted goes on from
+    /// The directory for the results; an interrupted sweep continues from there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Print the records, one JSON object a line, instead of the table
+    /// Print the records instead of the table, one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Runs at a time; all processors when not given
+    /// Parallel runs; if not given, one per processor
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
-    /// What runs it instead of this machine's processors: `ray`, a cluster of Ray's that is here or that RAY_ADDRESS
-    /// names, else one that is started; or the address of one, ray://HOST:PORT. It needs the Python package
+    /// What runs it instead of this machine's processors: `ray` for a Ray cluster (one on this
+    /// machine or the one that RAY_ADDRESS names, otherwise a new one), or the address of a
+    /// cluster, ray://HOST:PORT. It needs the Python package
     #[arg(long, value_name = "ENGINE", value_parser = engine::Engine::parse)]
     engine: Option<engine::Engine>,
-    /// Run each cell with this many seeds, whatever the scenario says
+    /// Run each cell with this many seeds, instead of the scenario's number
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
     /// Confidence of the intervals around means
     #[arg(long, value_name = "LEVEL", default_value_t = midhop_study::LEVEL, value_parser = arguments::confidence)]
     confidence: f64,
-    /// Keep the curves over time in the records; without, a record holds only its figures
+    /// Keep the curves over time in the records; without it, a record holds only its results
     #[arg(long)]
     series: bool,
 }
