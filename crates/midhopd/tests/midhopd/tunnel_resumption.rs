@@ -217,6 +217,9 @@ fn a_complete_flow_is_left_by_both_ends(settings: &str, lost: Lost) {
     nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
     second.shutdown(Shutdown::Write).expect("the end");
     assert_eq!(receive_all(first), b"");
+    // Nothing passes any more, so that neither end learns from the other that the tunnel is given up.
+    mend(&stage);
+    cut(&stage);
     until("both have given the tunnel up", || {
         [pair.tunnels_of_near(&stage), pair.tunnels_of_far(&stage)] == [[0, 0]; 2]
     });
