@@ -23,6 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for what it does meanwhile.
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
+/// The body of a request with arguments.
+fn written(query: &impl Serialize) -> Result<Bytes, Failure> {
+    let body = serde_json::to_vec(query);
+    body.map(Bytes::from)
+        .map_err(|error| Failure::run("the request cannot be written").because(error))
+}
+
 /// A running daemon, by its control socket.
 #[derive(Debug)]
 pub(super) struct Daemon(PathBuf);
@@ -82,10 +89,7 @@ impl Daemon {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, Failure> {
-        let query = serde_json::to_vec(query);
-        let query =
-            query.map_err(|error| Failure::run("the request cannot be written").because(error))?;
-        let (status, body) = self.exchange(Method::POST, path, query.into()).await?;
+        let (status, body) = self.exchange(Method::POST, path, written(query)?).await?;
         self.understood(status, &body)
     }
 
@@ -95,10 +99,7 @@ impl Daemon {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, Failure> {
-        let query = serde_json::to_vec(query);
-        let query =
-            query.map_err(|error| Failure::run("the request cannot be written").because(error))?;
-        let exchange = self.talk(Method::POST, path, query.into());
+        let exchange = self.talk(Method::POST, path, written(query)?);
         let silent = |_| Failure::run(format!("{} does not answer", self.0.display()));
         let (status, body) = time::timeout(LONG_PATIENCE, exchange).await.map_err(silent)??;
         self.understood(status, &body)
