@@ -146,6 +146,11 @@ fn moved(desk: &Desk) -> [u64; 3] {
     ["away", "here", "lost"].map(|name| totals[name])
 }
 
+/// Unit: bytes. What live flows have relayed.
+fn relayed_bytes(desk: &Desk) -> u64 {
+    desk.flows().iter().map(|flow| flow.up_bytes + flow.down_bytes).sum()
+}
+
 fn live_flows_move(family: Family) {
     let Some(place) = Place::set() else { return };
     let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
@@ -162,11 +167,12 @@ fn live_flows_move(family: Family) {
     let full = [relayed(stage, &listener), relayed(stage, &listener)];
     let written = [fill(&full[0].0), fill(&full[1].1)];
     let busy: Vec<_> = (0..6).map(|_| relayed(stage, &listener)).collect();
+    let before = relayed_bytes(&old) + (1 << 20);
     scope(|scope| {
         for (number, (client, server)) in busy.iter().enumerate() {
             scope.spawn(move || exchange(client, server, 8_000_000 << (number % 3)));
         }
-        sleep(Duration::from_millis(50));
+        until("the transfers have begun", || relayed_bytes(&old) > before);
         let (code, outcome) = move_flows(&old, "all");
         place.change_routes();
         assert_eq!(outcome.lost, 0, "{outcome:?}");
@@ -389,7 +395,7 @@ fn flows_stay_if_the_new_place_is_silent() {
     }
     // The old place dies while they stand still: the next data plane has them go on.
     let mut moving = begin_to_move(&old, "all");
-    sleep(Duration::from_millis(500));
+    until("a flow stands still", || stands_still(&place.stage.gateway, Family::V6));
     kill_data_plane(&first);
     for (client, server) in &mut flows {
         pass(client, server);
@@ -399,9 +405,10 @@ fn flows_stay_if_the_new_place_is_silent() {
 }
 
 /// Whether packets of any flow are dropped there.
-fn stands_still(host: &Namespace) -> bool {
+fn stands_still(host: &Namespace, family: Family) -> bool {
+    let set = if family == Family::V4 { "still_in4" } else { "still_in6" };
     let mut list = host.command("nft");
-    list.args(["list", "set", "inet", "midhop_main", "still_in4"]).stderr(Stdio::null());
+    list.args(["list", "set", "inet", "midhop_main", set]).stderr(Stdio::null());
     let listed = list.output().expect("nft starts").stdout;
     String::from_utf8_lossy(&listed).contains("elements")
 }
@@ -422,7 +429,7 @@ fn a_flow_lives_at_one_place_or_is_reset_whenever_the_new_one_dies() {
         let mut flows: Vec<_> = (0..12).map(|_| relayed(&place.stage, &listener)).collect();
         let mut moving = begin_to_move(&old, "all");
         until("a flow stands still there, or all have moved", || {
-            stands_still(&place.second) || moving.try_wait().expect("waiting").is_some()
+            stands_still(&place.second, Family::V4) || moving.try_wait().expect("waiting").is_some()
         });
         sleep(Duration::from_millis(pause_ms));
         second.signal(Signal::SIGKILL);
@@ -457,12 +464,10 @@ fn what_is_read_after_a_move_is_what_was_written() {
             scope.spawn(|| send_all(client, &bytes));
             scope.spawn(|| send_all(server, &bytes));
         }
-        let stands =
-            |desk: &Desk| desk.flows().iter().map(|it| it.up_bytes + it.down_bytes).sum::<u64>();
         let mut last = u64::MAX;
         until("all queues are full", || {
             sleep(Duration::from_millis(300));
-            let now = stands(&old);
+            let now = relayed_bytes(&old);
             now > 0 && std::mem::replace(&mut last, now) == now
         });
         let (code, outcome) = move_flows(&old, "all");

@@ -79,7 +79,7 @@ impl Daemon {
 
     /// Sends a request without arguments.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let (status, body) = self.exchange(Method::GET, path, Bytes::new()).await?;
+        let (status, body) = self.exchange(Method::GET, path, Bytes::new(), PATIENCE).await?;
         self.understood(status, &body)
     }
 
@@ -89,7 +89,7 @@ impl Daemon {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, Failure> {
-        let (status, body) = self.exchange(Method::POST, path, written(query)?).await?;
+        let (status, body) = self.exchange(Method::POST, path, written(query)?, PATIENCE).await?;
         self.understood(status, &body)
     }
 
@@ -99,15 +99,14 @@ impl Daemon {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, Failure> {
-        let exchange = self.talk(Method::POST, path, written(query)?);
-        let silent = |_| Failure::run(format!("{} does not answer", self.0.display()));
-        let (status, body) = time::timeout(LONG_PATIENCE, exchange).await.map_err(silent)??;
+        let exchange = self.exchange(Method::POST, path, written(query)?, LONG_PATIENCE);
+        let (status, body) = exchange.await?;
         self.understood(status, &body)
     }
 
     /// Makes it read its configuration again. A configuration that it refused is an answer, not an error.
     pub(super) async fn reload(&self) -> Result<Reload, Failure> {
-        match self.exchange(Method::POST, "/reload", Bytes::new()).await? {
+        match self.exchange(Method::POST, "/reload", Bytes::new(), PATIENCE).await? {
             (StatusCode::CONFLICT, body) => self.understood(StatusCode::OK, &body),
             (status, body) => self.understood(status, &body),
         }
@@ -137,12 +136,13 @@ impl Daemon {
         method: Method,
         path: &str,
         body: Bytes,
+        patience: Duration,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let silent = |_| {
             Failure::run(format!("{} does not answer", self.0.display()))
                 .hint("the daemon may be stuck; its log and `/healthz` say more")
         };
-        time::timeout(PATIENCE, self.talk(method, path, body)).await.map_err(silent)?
+        time::timeout(patience, self.talk(method, path, body)).await.map_err(silent)?
     }
 
     async fn talk(
