@@ -308,7 +308,8 @@ async fn carry_to_end(
     };
     let last = [(Side::Client, &legs.client), (Side::Server, &legs.server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
-    if carried.outcome.is_err() {
+    if let Err(broken) = &carried.outcome {
+        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
         // Both sockets are reset at once. After an orderly end the entry stays, because the next
         // process would have to wait for the far ends as this one does.
         entry = None;

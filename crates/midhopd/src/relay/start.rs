@@ -30,7 +30,7 @@ pub struct Start {
 pub struct StartDirection {
     /// A pipe with so many bytes that were read and not written.
     pub piped: Option<(Pipe, usize)>,
-    /// Whether its end has been passed on, and the far end has acknowledged all.
+    /// Whether its end has been passed on.
     pub done: bool,
 }
 
@@ -91,11 +91,12 @@ pub fn after_death(
             Some((source, _)) => sockopt::unread(source)?,
             None => 0,
         };
-        if far.closed {
-            // The far socket takes nothing any more. If this end closed it, it has taken
-            // everything.
-            let left = piped + sockopt::unread(from)?;
-            direction.done = far.ended && near.ended && left == 0;
+        if far.closed || far.shut {
+            // The far socket takes nothing any more. A FIN of this end was sent after everything
+            // else: it must not be sent again, because the far end's acknowledgement may close the
+            // connection at any moment.
+            let has_all = || Ok::<_, io::Error>(piped + sockopt::unread(from)? == 0);
+            direction.done = far.shut && (!far.closed || (near.ended && has_all()?));
             entry.note_pipe(side, None);
             continue;
         }
@@ -129,4 +130,85 @@ pub fn discard(from: impl AsFd, mut bytes: u64, room: &mut [u8]) -> io::Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ends::Ends;
+    use crate::ledger::{FlowBook, Party};
+    use crate::leg::{BoundedWindow, Sample};
+    use crate::relay::{Relayed, Stage, Stages, relay};
+    use crate::relocation::halt::Halt;
+    use crate::survival::register::{Record, Region, Register, tests::record};
+    use crate::watch::BothLegs;
+    use midhop_pep::budget::Budget;
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    const LINGER: Duration = Duration::from_secs(60);
+
+    fn desk() -> Desk {
+        Desk::new(1, Arc::new(Budget::new(1 << 30)), Arc::default(), Arc::default())
+    }
+
+    fn stages() -> Stages {
+        let stage = || Stage { bytes: 1 << 16, share: None };
+        Stages { client: stage(), server: stage() }
+    }
+
+    fn book(ends: Ends) -> FlowBook {
+        FlowBook::new(ends, Party::tunnel("near"), Party::tunnel("far"))
+    }
+
+    async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    }
+
+    /// The server has ended, and a process that was killed had passed that on to the client. The
+    /// client ends while the next process starts, which closes its connection in order.
+    #[tokio::test]
+    async fn an_end_that_was_passed_on_is_not_passed_on_again() -> io::Result<()> {
+        let (near, (far, at)) = (listen().await?, listen().await?);
+        let mut client = TcpStream::connect(near.1).await?;
+        let (to_client, client_address) = near.0.accept().await?;
+        let to_server = TcpStream::connect(at).await?;
+        let (mut server, _) = far.accept().await?;
+        let mut legs = BothLegs {
+            client: to_client,
+            server: to_server,
+            windows: [BoundedWindow::new(None), BoundedWindow::new(None)],
+            halt: Halt::default(),
+        };
+        server.shutdown().await?;
+        assert_eq!(legs.server.read(&mut [0]).await?, 0);
+        legs.client.shutdown().await?;
+        assert_eq!(client.read(&mut [0]).await?, 0);
+
+        let (register, desk) = (Register::new(1, 1)?, desk());
+        let region = Region::of(&register, 0).0;
+        let entry = region.enter(&Record { pipes: [None, None], ..record(7) }).expect("an entry");
+        let BothLegs { client: near, server: far, .. } = &legs;
+        let start = after_death(near, far, [None, None], [0, 0], &entry, &desk).expect("a start");
+        let up = b"the client's last bytes";
+        client.write_all(up).await?;
+        client.shutdown().await?;
+        while !Sample::of(&legs.client).expect("an answer").closed {
+            tokio::task::yield_now().await;
+        }
+        let book = book(Ends { client: client_address, server: at });
+        let relayed = relay(&legs, stages(), start, &book, &desk, LINGER).await;
+        let Relayed::Ended(carried) = relayed else { panic!("nobody asked it to stand still") };
+        assert_eq!(carried.outcome.expect("an orderly end"), Side::Server);
+        legs.server.shutdown().await?;
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await?;
+        assert_eq!(received, up);
+        Ok(())
+    }
 }

@@ -541,10 +541,10 @@ fn scope(address: SocketAddr) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    pub(super) fn record(number: i32) -> Record {
+    pub fn record(number: i32) -> Record {
         Record {
             ends: Ends {
                 client: "[fe80::7%3]:40001".parse().expect("an address"),
