@@ -78,6 +78,6 @@ async fn prove(peer: &str, connection: QuicConnection) {
     }
     if received(&connection) == before {
         tracing::info!(peer, "a peer that has come again says nothing of its earlier tunnel");
-        connection.close(Code::NO_ERROR);
+        connection.close(Code::PEER_SILENT);
     }
 }

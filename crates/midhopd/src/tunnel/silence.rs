@@ -25,8 +25,8 @@ pub fn of_anybody(peer: &PeerPlan, peers: &[PeerPlan]) -> PeerPlan {
     anybody
 }
 
-/// Closes a connection whose peer has sent nothing for as long as its table permits. Returns when the connection is
-/// gone.
+/// Closes a connection whose peer has sent nothing for as long as its table permits. If the peer still receives, it
+/// resumes its flows. Returns when the connection is gone.
 pub async fn end(connection: QuicConnection, peer: PeerPlan) {
     let timeout = Duration::from(peer.timeout);
     let (mut last, mut since, mut silent) = (received(&connection), time::Instant::now(), 0);
@@ -45,7 +45,7 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
         silent += 1;
         if silent >= LOOKS && since.elapsed() >= timeout.max(connection.rtt() * TRIPS) {
             tracing::info!(peer = peer.name, timeout = %peer.timeout, "a peer has said nothing for too long");
-            return connection.close(Code::NO_ERROR);
+            return connection.close(Code::PEER_SILENT);
         }
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::ends::PORT;
 use crate::flows::lasting::{
-    SURELY, assert_ended, cut, lasting_flow, mend, none_is_left, outcomes, outlive,
+    SURELY, Way, assert_ended, cut, cut_one_way, lasting_flow, mend, none_is_left, outcomes,
+    outlive,
 };
 use crate::flows::{block, pass, read_until_error, reset, send_endlessly, unblock};
 use crate::pages::{metric, page};
@@ -63,6 +64,34 @@ fn flows_outlive_a_tunnel_that_both_ends_have_given_up() {
     assert!(outcomes(&stage.gateway, "resumed") >= SURELY, "{}", log_of(&pair.near));
     assert!(outcomes(&stage.server, "resumed") >= SURELY, "{}", log_of(&pair.far));
     assert!(pair.far_seen().opened_total >= 2);
+}
+
+/// One end receives nothing any more, gives the tunnel up and reports that to the other, which still
+/// receives.
+fn flows_outlive_a_link_that_is_dead_one_way(way: Way) {
+    let Some(stage) = Stage::set_over(LINK, LINK, "10 ms") else { return };
+    let pair = Pair::new(ALONE, ALONE, REJECT);
+    let _running = pair.start(&stage);
+    let event = || {
+        cut_one_way(&stage, way);
+        until("both have given it up", || {
+            pair.tunnels_of_near(&stage)[0] + pair.tunnels_of_far(&stage)[0] == 0
+        });
+        mend(&stage);
+    };
+    outlive(&stage, &pair, Family::V4, &[&event]);
+    assert!(outcomes(&stage.gateway, "resumed") >= SURELY, "{}", log_of(&pair.near));
+    assert!(outcomes(&stage.server, "resumed") >= SURELY, "{}", log_of(&pair.far));
+}
+
+#[test]
+fn flows_outlive_a_link_that_is_dead_towards_the_far_end() {
+    flows_outlive_a_link_that_is_dead_one_way(Way::ToFar);
+}
+
+#[test]
+fn flows_outlive_a_link_that_is_dead_towards_the_near_end() {
+    flows_outlive_a_link_that_is_dead_one_way(Way::ToNear);
 }
 
 /// Again and again, while the same flows are in progress.
@@ -204,17 +233,13 @@ fn a_complete_flow_is_left_by_both_ends(settings: &str, lost: Lost) {
     let _running = pair.start(&stage);
     let (client, server) = lasting_flow(&stage, Family::V4);
     until("the flow before is over", || [&stage.gateway, &stage.server].map(flows_of) == [1, 1]);
-    let (first, second, hook, port) = match lost {
-        Lost::OfNear => (&client, &server, "input", "dport"),
-        Lost::OfFar => (&server, &client, "output", "sport"),
+    let (first, second, way) = match lost {
+        Lost::OfNear => (&client, &server, Way::ToFar),
+        Lost::OfFar => (&server, &client, Way::ToNear),
     };
     first.shutdown(Shutdown::Write).expect("the end");
     assert_eq!(receive_all(second), b"");
-    nft(&stage.server, "add table inet cut");
-    let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
-    nft(&stage.server, &chain);
-    let ports = format!("meta l4proto {{ tcp, udp }} th {port} {PORT}");
-    nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
+    cut_one_way(&stage, way);
     second.shutdown(Shutdown::Write).expect("the end");
     assert_eq!(receive_all(first), b"");
     // Nothing passes any more, so that neither end learns from the other that the tunnel is given up.

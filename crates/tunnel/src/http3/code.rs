@@ -1,6 +1,6 @@
 //! Error codes of HTTP/3.
 //!
-//! Source: RFC 9114 §8.1, RFC 9204 §6.
+//! Source: RFC 9114 §8.1, RFC 9204 §6; `SPEC.md` §5.7 for the one of Midhop.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ macro_rules! codes {
         impl Code {
             $($(#[$doc])* pub const $name: Self = Self($number);)*
 
-            /// Its name in the standard; none: it has none.
+            /// Its name in its specification; none: it has none.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some($text),)*
@@ -65,6 +65,8 @@ codes! {
     ENCODER_STREAM_ERROR = 0x201, "QPACK_ENCODER_STREAM_ERROR";
     /// An invalid instruction on the decoder stream.
     DECODER_STREAM_ERROR = 0x202, "QPACK_DECODER_STREAM_ERROR";
+    /// Nothing has arrived from the peer for too long. The flows of the connection may be resumed.
+    PEER_SILENT = 0x2fec_0006, "MIDHOP_PEER_SILENT";
 }
 
 impl fmt::Display for Code {

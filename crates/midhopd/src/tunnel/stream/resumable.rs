@@ -134,6 +134,9 @@ impl Stream {
         let Some(StreamError::Lost(why)) = fault else { return false };
         let by_quic = why.get_ref().and_then(|why| why.downcast_ref::<ConnectionError>());
         let is_gone = match by_quic {
+            Some(ConnectionError::ApplicationClosed(close)) => {
+                Code(close.error_code.into_inner()) == Code::PEER_SILENT
+            }
             Some(why) => matches!(
                 why,
                 ConnectionError::TimedOut | ConnectionError::Reset | ConnectionError::LocallyClosed

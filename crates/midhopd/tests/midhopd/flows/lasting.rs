@@ -22,13 +22,29 @@ pub const SURELY: u64 = 5;
 
 /// Drops all packets of the tunnel, until [`mend`].
 pub fn cut(stage: &Stage) {
-    nft(&stage.server, "add table inet cut");
-    for (hook, port) in [("input", "dport"), ("output", "sport")] {
-        let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
-        nft(&stage.server, &chain);
-        let ports = format!("meta l4proto {{ tcp, udp }} th {port} {PORT}");
-        nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
+    for way in [Way::ToFar, Way::ToNear] {
+        cut_one_way(stage, way);
     }
+}
+
+/// A direction of the tunnel.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    ToFar,
+    ToNear,
+}
+
+/// Drops all packets of the tunnel in one direction, until [`mend`].
+pub fn cut_one_way(stage: &Stage, way: Way) {
+    let (hook, port) = match way {
+        Way::ToFar => ("input", "dport"),
+        Way::ToNear => ("output", "sport"),
+    };
+    nft(&stage.server, "add table inet cut");
+    let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
+    nft(&stage.server, &chain);
+    let ports = format!("meta l4proto {{ tcp, udp }} th {port} {PORT}");
+    nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
 }
 
 pub fn mend(stage: &Stage) {
