@@ -15,17 +15,22 @@ use super::register::{FORMAT, READABLE_FROM};
 use crate::keeper::descriptors;
 use midhop_pep::config::Plan;
 use midhop_status::control;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt::PassCred};
 use nix::unistd::{Pid, geteuid};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a client may take for each of its bytes.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a client may send nothing. Only other clients wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to send its program, or to receive its answer. No data plane serves meanwhile.
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(2);
 /// Requests a description.
 pub const DESCRIBE: u8 = b'?';
 /// Requests an upgrade.
@@ -81,6 +86,8 @@ pub struct Door {
     /// The user, beside root, who may choose the program.
     user: Option<u32>,
     description: Description,
+    /// A client that has sent nothing yet, and when it connected.
+    caller: RefCell<Option<(UpgradeClient, Instant)>>,
 }
 
 impl Door {
@@ -98,19 +105,32 @@ impl Door {
             config: std::path::absolute(config).unwrap_or_else(|_| config.to_owned()),
         };
         let user = (!privileged).then(|| geteuid().as_raw());
-        Some(Self { path, listener: listener.ok()?, user, description })
+        let listener = listener.ok()?;
+        Some(Self { path, listener, user, description, caller: RefCell::default() })
     }
 
-    /// Accepts a client. Returns it if it may upgrade and requests that. Others get their answers
-    /// here.
+    /// Serves a client, without waiting for it. Returns it if it may upgrade and requests that.
+    /// Others get their answers here.
     pub fn next(&self, data_plane: Pid) -> Option<UpgradeClient> {
-        let (stream, _) = self.listener.accept().ok()?;
-        let client = UpgradeClient { stream, user: self.user };
+        let mut caller = self.caller.borrow_mut();
+        if caller.is_none() {
+            let (stream, _) = self.listener.accept().ok()?;
+            *caller = Some((UpgradeClient { stream, user: self.user }, Instant::now()));
+        }
+        let (client, since) = caller.take()?;
+        if !client.has_sent() {
+            if since.elapsed() < PATIENCE {
+                *caller = Some((client, since));
+            } else {
+                tracing::warn!("a client of the socket for upgrades has sent no request");
+            }
+            return None;
+        }
         match client.receive(data_plane) {
             Ok((UPGRADE, _)) => return Some(client),
             Ok((DESCRIBE, _)) => client.answer(&self.description),
-            Ok(_) => tracing::warn!("the socket for upgrades was asked for what there is not"),
-            Err(error) => tracing::warn!(%error, "the socket for upgrades was not asked in order"),
+            Ok(_) => tracing::warn!("unknown request at the socket for upgrades"),
+            Err(error) => tracing::warn!(%error, "invalid request at the socket for upgrades"),
         }
         None
     }
@@ -119,13 +139,31 @@ impl Door {
     /// be that data plane itself, whose process number the next call of [`Door::next`] would not
     /// know.
     pub fn turn_all_away(&self) {
+        self.caller.take();
         while self.listener.accept().is_ok() {}
     }
 }
 
-impl AsFd for Door {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+/// Waits until one of these can be read, or [`Door::next`] has something to do.
+///
+/// # Errors
+/// When the kernel has no memory.
+pub fn wait(door: Option<&Door>, others: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    let caller = door.map(|door| door.caller.borrow());
+    let (awaited, timeout) = match caller.as_ref().and_then(|caller| caller.as_ref()) {
+        // One client at a time.
+        Some((client, since)) => {
+            // The kernel counts whole milliseconds, and must not be early.
+            let left = PATIENCE.saturating_sub(since.elapsed()) + Duration::from_millis(1);
+            (Some(client.as_fd()), left.try_into().unwrap_or(PollTimeout::MAX))
+        }
+        None => (door.map(|door| door.listener.as_fd()), PollTimeout::NONE),
+    };
+    let all = others.into_iter().chain(awaited);
+    let mut all: Vec<_> = all.map(|from| PollFd::new(from, PollFlags::POLLIN)).collect();
+    match poll(&mut all, timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -169,14 +207,20 @@ impl UpgradeClient {
     pub fn answer(&self, answer: &impl Serialize) {
         let text = serde_json::to_vec(answer).unwrap_or_default();
         // A client that has left does not matter.
-        let _ = self.stream.set_write_timeout(Some(PATIENCE));
+        let _ = self.stream.set_write_timeout(Some(PROGRAM_PATIENCE));
         let _ = (&self.stream).write_all(&text);
+    }
+
+    /// Whether it has sent something, or has left.
+    fn has_sent(&self) -> bool {
+        let mut client = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        poll(&mut client, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// The next byte, and a descriptor that was sent with it.
     fn receive(&self, data_plane: Pid) -> io::Result<(u8, Option<OwnedFd>)> {
         self.stream.set_nonblocking(false)?;
-        self.stream.set_read_timeout(Some(PATIENCE))?;
+        self.stream.set_read_timeout(Some(PROGRAM_PATIENCE))?;
         let mut byte = [0];
         let received = descriptors::receive_from(&self.stream, &mut byte, true)?;
         let received = received.ok_or(io::ErrorKind::UnexpectedEof)?;

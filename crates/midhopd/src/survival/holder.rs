@@ -4,7 +4,7 @@
 //! may choose its program. What ends the daemon in order ends it as well. So does a data plane that
 //! fails by itself, or is killed too often.
 
-use super::door::{Door, UpgradeClient, UpgradeOutcome};
+use super::door::{self, Door, UpgradeClient, UpgradeOutcome};
 use super::handed::{Handed, Taken, monotonic};
 use super::inherited::{Inherited, close_all_but, open_descriptors};
 use super::left::LeftDoors;
@@ -16,10 +16,8 @@ use crate::failure::Failure;
 use crate::keeper::Keeper;
 use midhop_linux::twin::{Twin, twin};
 use midhop_process::notify::{self, Notice};
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -360,13 +358,7 @@ impl Holder {
 
     /// Waits for a signal, a notice, or a client at the door. Passes notices on.
     fn next_signal(&self) -> io::Result<Option<siginfo>> {
-        let all = [self.signals.as_fd(), self.orders.as_fd()];
-        let all = all.into_iter().chain(self.door.as_ref().map(AsFd::as_fd));
-        let mut all: Vec<_> = all.map(|from| PollFd::new(from, PollFlags::POLLIN)).collect();
-        match poll(&mut all, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        door::wait(self.door.as_ref(), [self.signals.as_fd(), self.orders.as_fd()])?;
         self.pass_notices_on();
         Ok(self.signals.read_signal()?)
     }

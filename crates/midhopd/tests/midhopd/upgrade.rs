@@ -275,6 +275,39 @@ fn strangers_choose_no_program() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
+/// A client that is late, for example on a busy machine, holds up other clients, and no data plane.
+#[test]
+fn a_late_client_is_served_and_holds_up_no_data_plane() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = relayed(&stage, &listener);
+    let connect = || UnixStream::connect(desk.socket().with_extension("upgrade"));
+    let mut late = connect().expect("a connection");
+    sleep(Duration::from_secs(1));
+    late.write_all(b"?").expect("asking");
+    let mut description = String::new();
+    late.read_to_string(&mut description).expect("an answer");
+    assert!(description.contains("\"version\""), "{description}");
+    // A data plane that dies takes the silent client with it.
+    let mut silent = connect().expect("a connection");
+    kill_data_plane(&running);
+    assert!(silent.read_once(&mut [0]).map_or(true, |bytes| bytes == 0));
+    until("it has come up", || desk.try_status().is_ok());
+    let silent = connect().expect("a connection");
+    let program = another(&desk, "next");
+    scope(|scope| {
+        let upgraded = scope.spawn(|| upgrade(&stage, &desk, &program));
+        exchange(&client, &server, 1_000_000);
+        drop(silent);
+        assert_done(&upgraded.join().expect("an upgrade"), &desk);
+    });
+    drop((client, server));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}
+
 /// The longest delay of a round trip in the second around each upgrade.
 fn longest_waits(flows: &mut [(TcpStream, TcpStream)], upgrade: impl Fn()) -> Vec<Duration> {
     const PAUSE: Duration = Duration::from_millis(50);
