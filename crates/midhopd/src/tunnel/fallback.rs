@@ -4,9 +4,9 @@
 //! where a loss delays all flows alike. So it is used only while QUIC cannot be opened: see [`link`](super::link).
 //! [`socket`] makes its connections, [`session`] runs HTTP/2 on one, [`door`] admits peers.
 
-mod alert;
 pub mod door;
 pub mod session;
 pub mod socket;
+mod tls_end;
 
 pub use session::{LivenessProbe, TcpSession};

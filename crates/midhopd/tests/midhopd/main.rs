@@ -79,6 +79,7 @@ mod slow;
 mod sources;
 mod streams;
 mod survival;
+mod survival_ends;
 mod survival_listeners;
 mod survival_reloads;
 mod survival_tunnels;

@@ -42,12 +42,16 @@ pub struct Place {
 
 impl Place {
     /// Both ends with these keys for their peers, and a link between them.
-    fn set(family: Family, carrier: &str) -> Option<Self> {
-        let stage = Stage::set_over(LINK, LINK, "10 ms")?;
+    pub fn set(family: Family, carrier: &str) -> Option<Self> {
+        Some(Self::between(Stage::set_over(LINK, LINK, "10 ms")?, family, carrier))
+    }
+
+    /// Both ends on this stage.
+    pub fn between(stage: Stage, family: Family, carrier: &str) -> Self {
         // A flow that one end has finished, and of which the other end has not learned, is kept for
         // so long.
         let carrier = format!("{carrier}resume = \"15 s\"\n");
-        Some(Self::on(stage, family, [&carrier; 2], ""))
+        Self::on(stage, family, [&carrier; 2], "")
     }
 
     /// `peers` are keys for each end's peer, `daemon` adds to the configuration of both.

@@ -5,8 +5,8 @@
 //! Invariant: once a session is gone its connection is dropped, and each flow that had not ended is informed that it
 //! broke.
 
-use super::alert::{Alert, Alerted};
 use super::socket;
+use super::tls_end::{NotedTls, TlsEnd};
 use crate::{
     leg::Sample,
     tunnel::{
@@ -65,9 +65,11 @@ const WINDOW_MOST: u64 = (1 << 31) - 1;
 /// TLS to a peer that this end connected to.
 pub type Near = tokio_rustls::client::TlsStream<TcpStream>;
 /// The same, while HTTP/2 uses it.
-type NearStream = Alerted<Near>;
+type NearStream = NotedTls<Near>;
 /// TLS to a peer that connected to this end.
 pub type AcceptedTls = tokio_rustls::server::TlsStream<TcpStream>;
+/// The same, while HTTP/2 uses it.
+type FarStream = NotedTls<AcceptedTls>;
 
 /// An open tunnel over TCP.
 #[derive(Debug)]
@@ -87,8 +89,8 @@ pub struct TcpSession {
     gone: watch::Sender<Option<Arc<str>>>,
     /// Whether the peer has accepted this end's certificate, where this end connected.
     accepted: watch::Sender<bool>,
-    /// The peer's alert that ended it.
-    alert: Alert,
+    /// How the peer ended it.
+    end: Arc<TlsEnd>,
     closing: Notify,
     doubt: Arc<LivenessProbe>,
     /// Held by each flow.
@@ -114,7 +116,7 @@ impl TcpSession {
             leaving: watch::Sender::new(false),
             gone: watch::Sender::new(None),
             accepted: watch::Sender::new(false),
-            alert: Alert::default(),
+            end: Arc::default(),
             closing: Notify::new(),
             doubt: Arc::default(),
             seats: Arc::default(),
@@ -146,7 +148,7 @@ impl TcpSession {
             .reset_stream_duration(RESET)
             .max_concurrent_reset_streams(peer.flows as usize)
             .max_local_error_reset_streams(None);
-        let near = Alerted::new(near, session.alert.clone());
+        let near = NotedTls::new(near, session.end.clone());
         let (requests, connection) = builder.handshake(near).await.map_err(http2::io_error)?;
         let session = Rc::new(session);
         session.requests.replace(Some(requests));
@@ -174,6 +176,7 @@ impl TcpSession {
             // peer may break at once.
             .max_pending_accept_reset_streams(peer.flows as usize)
             .max_local_error_reset_streams(None);
+        let far = NotedTls::new(far, session.end.clone());
         let connection = builder.handshake(far).await.map_err(http2::io_error)?;
         let session = Rc::new(session);
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -274,7 +277,7 @@ impl TcpSession {
             _ = accepted.wait_for(|it| *it) => Ok(()),
             why = self.gone() => {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, why.to_string());
-                Err((error, self.alert.get().copied()))
+                Err((error, self.end.alert()))
             }
         }
     }
@@ -486,6 +489,7 @@ impl LivenessProbe {
 
 const SILENT: &str = "timed out";
 const CLOSED: &str = "closed";
+const CUT_OFF: &str = "cut off";
 
 async fn drive_near(
     session: Rc<TcpSession>,
@@ -524,7 +528,7 @@ async fn drive_near(
 
 async fn drive_far(
     session: Rc<TcpSession>,
-    mut connection: server::Connection<AcceptedTls, Piece>,
+    mut connection: server::Connection<FarStream, Piece>,
     asked: mpsc::UnboundedSender<Stream>,
     heart: Heart,
 ) {
@@ -553,8 +557,13 @@ async fn drive_far(
                 }
             }
         };
-        close_if_in_order(&session, ended.as_ref());
-        reason(ended)
+        // A server of h2 that has nothing to send takes a stream that was cut off for one that has ended.
+        if matches!(ended, Some(Ok(()))) && session.end.has_failed() {
+            CUT_OFF.into()
+        } else {
+            close_if_in_order(&session, ended.as_ref());
+            reason(ended)
+        }
     };
     session.leaving.send_replace(true);
     session.gone.send_replace(Some(why));
