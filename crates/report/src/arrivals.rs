@@ -1,10 +1,10 @@
-//! Goodput over time for readers: a mean over one second, and never more than the path carries.
+//! Goodput over time as it is displayed: a mean over one second, at most what the path carries.
 //!
 //! Records contain the data that was handed to the receiver in each tenth of a second. Data behind
 //! a lost segment waits and is then handed over at once. Drawn unchanged, that would be up to six
-//! times what the link carries. So each byte counts when it was handed over, or earlier where the
-//! path could not have carried all of it in that time: at the latest time at which it can have
-//! arrived.
+//! times what the link carries. So a byte counts at the time at which it was handed over. If the path
+//! cannot have carried the data within that interval, the byte counts earlier: at the latest time at
+//! which it can have arrived.
 
 use midhop_experiment::plan::TransferLimit;
 use midhop_experiment::record::{Record, TransferResult};

@@ -8,7 +8,7 @@ use midhop_experiment::record::{Record, Runner};
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most cells that are searched for missing ones.
+/// Maximum number of cells that are searched for missing ones.
 const CELLS_MAX: usize = 100_000;
 
 /// The role of an axis.

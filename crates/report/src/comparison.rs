@@ -1,5 +1,5 @@
-//! Compares two sets of records: the simulator and the laboratory, yesterday and today, one
-//! algorithm and another.
+//! Compares two sets of records, such as those of the simulator and the laboratory, of two days, or
+//! of two algorithms.
 //!
 //! A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's t;
 //! where one side has a single run, the spread of the other is used for both). A difference is
@@ -19,23 +19,23 @@ use midhop_study::statistics::Summary;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What [`compare`] finds, as `midhop compare --json` prints it.
+/// The result of [`compare`], as `midhop compare --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
-    /// What holds throughout each side: axis → label. Shape: the first side, the second.
+    /// The labels that all cells of a side share: axis → label. Shape: the first side, the second.
     pub throughout: [BTreeMap<String, String>; 2],
-    /// What each side ran in. Shape: the first side, the second.
+    /// The places of each side's runs (simulator, laboratory). Shape: the first side, the second.
     pub places: [BTreeSet<Runner>; 2],
     /// The titles of each side's scenarios. Shape: the first side, the second.
     pub scenarios: [BTreeSet<String>; 2],
     /// One line per cell and transfer that both sides have, in the order of the first.
     pub lines: Vec<Line>,
-    /// What only one side has: its cell and transfer, in words. Shape: the first side, the second.
+    /// Cells and transfers that only one side has, in words. Shape: the first side, the second.
     pub alone: [Vec<String>; 2],
-    /// Runs that are left out because they are not valid. Shape: the first side, the second.
+    /// Number of runs that are left out because they are not valid. Shape: the first side, the second.
     pub invalid: [usize; 2],
-    /// All lines in short; none without a line that has a ratio.
+    /// The summary of all lines; none if no line has a ratio.
     pub summary: Option<Agreement>,
 }
 
@@ -43,19 +43,19 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
-    /// The title of its scenario; none where each side has but one.
+    /// The title of its scenario; none if each side has only one.
     pub scenario: Option<String>,
-    /// What it ran in; none where each side has but one.
+    /// The place of its runs; none if each side has only one.
     pub place: Option<Runner>,
-    /// Where the cell stands: axis → label.
+    /// The cell's position: axis → label.
     pub cell: BTreeMap<String, String>,
-    /// The transfer's name; both, where each side has but one and they differ.
+    /// The transfer's name; both names if each side has only one transfer and the names differ.
     pub transfer: String,
-    /// Payload over time: the first side over the second.
+    /// Goodput: payload over time, of both sides.
     #[serde(rename = "goodput_bit_per_s", serialize_with = "in_bit_per_s")]
     #[cfg_attr(feature = "schema", schemars(with = "Contrast"))]
     pub goodput: Contrast,
-    /// From the first SYN to the last byte; none where a run did not deliver everything.
+    /// Time from the first SYN to the last byte; none if a run did not deliver everything.
     #[serde(rename = "time_s")]
     pub time: Option<Contrast>,
 }
@@ -78,13 +78,13 @@ pub struct Contrast {
         )
     )]
     pub means: [f64; 2],
-    /// Runs that went into each. Shape: the first side, the second.
+    /// Number of runs in each mean. Shape: the first side, the second.
     pub runs: [usize; 2],
-    /// The first over the second, of geometric means; none where one is zero.
+    /// The ratio of the geometric means, first to second; none if one of them is zero.
     pub ratio: Option<f64>,
-    /// The ends of the ratio's interval; none where each side has but one run.
+    /// The ends of the ratio's confidence interval; none if each side has only one run.
     pub interval: Option<[f64; 2]>,
-    /// Whether the interval leaves out 1; none without an interval.
+    /// Whether the interval does not contain 1; none without an interval.
     pub real: Option<bool>,
 }
 
@@ -92,19 +92,19 @@ pub struct Contrast {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Agreement {
-    /// Lines that have a ratio.
+    /// Number of lines with a ratio.
     pub lines: usize,
-    /// The middle one of the ratios.
+    /// The median of the ratios.
     pub median: f64,
-    /// How many of them are within 5 % of 1. Range: 0 to 1.
+    /// The fraction of the ratios within 5 % of 1. Range: 0 to 1.
     pub within_5_percent: f64,
-    /// How many of them are within 15 % of 1. Range: 0 to 1.
+    /// The fraction of the ratios within 15 % of 1. Range: 0 to 1.
     pub within_15_percent: f64,
-    /// Lines whose difference is real.
+    /// Number of lines whose difference is real.
     pub real: usize,
-    /// Of these, lines that are more than 15 % from 1.
+    /// Number of these lines whose ratio is more than 15 % from 1.
     pub real_beyond_15_percent: usize,
-    /// The confidence of the intervals.
+    /// The confidence level of the intervals.
     pub confidence: f64,
 }
 
@@ -226,7 +226,7 @@ struct Apart<'r> {
     places: bool,
     /// Whether the scenario does.
     scenarios: bool,
-    /// Whether the transfer does. Where each side has one alone, these are compared whatever their names.
+    /// Whether the transfer does. If each side has only one transfer, the two are compared even if their names differ.
     transfers: bool,
 }
 
@@ -283,10 +283,10 @@ fn several<T>(sides: &[BTreeSet<T>; 2]) -> bool {
     sides.iter().any(|side| side.len() > 1)
 }
 
-/// One side's runs that count.
+/// The runs of one side that are not left out.
 struct Side<'r> {
     groups: Vec<(Key, Vec<&'r TransferResult>)>,
-    /// Where each key is among them.
+    /// The index of each key in the list.
     known: BTreeMap<Key, usize>,
     invalid: usize,
 }
@@ -339,7 +339,7 @@ fn constants(records: &[Record]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Whether no two of the records differ on an axis.
+/// Whether the records have the same label on every axis.
 fn is_constant(records: &[Record], axis: &str) -> bool {
     let mut labels = records.iter().map(|record| record.cell.get(axis));
     let first = labels.next().flatten();

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// How many of the cells that one side lacks are named.
+/// Maximum number of missing cells that are listed.
 const NAMED: usize = 3;
 
 /// The table: one line per cell and transfer, with the constant labels above it and the summary

@@ -1,4 +1,4 @@
-//! Samples of records as curves: which are drawn, where, in which unit, with how many points.
+//! Selects the samples of records that are drawn as curves, and their panels, units and numbers of points.
 
 use crate::arrivals::{over_a_second, peak};
 use crate::axes::{Axes, Role};
@@ -11,13 +11,13 @@ use midhop_experiment::metrics::median;
 use midhop_experiment::record::{LegResult, Record, Runner, Series};
 use std::collections::BTreeMap;
 
-/// Points of a whole page, so that it stays a few megabytes for any size of the experiment.
+/// Maximum number of points of a page, so that it stays within a few megabytes for any experiment.
 const POINTS_MAX: usize = 120_000;
-/// Points of one curve: more than a panel has pixels.
+/// Maximum number of points of one curve: more than a panel has pixels.
 const POINTS_PER_CURVE_MAX: usize = 400;
-/// Fewer points do not show a curve.
+/// Minimum number of points of a curve.
 const POINTS_PER_CURVE_MIN: usize = 24;
-/// A queue that never held more than this is of no interest. Unit: bytes.
+/// A figure of a queue that never held more than this is folded. Unit: bytes.
 const QUEUE_BYTES_MIN: f64 = 6_000.0;
 
 /// One figure per section, place and quantity; a section is a set of transfers that ran together.
@@ -311,7 +311,7 @@ fn align_time(figures: &mut [Lines]) {
     }
 }
 
-/// Names the curves that go on well beyond the axis, and their ends; empty if none do.
+/// The names of curves that continue well beyond the axis, with their ends; empty if there are none.
 fn beyond(figure: &Lines, configurations: &[String]) -> String {
     let mut late: BTreeMap<usize, f64> = BTreeMap::new();
     for curve in figure.curves.iter().filter(|curve| end(curve) > figure.until * 1.1) {
@@ -325,7 +325,11 @@ fn beyond(figure: &Lines, configurations: &[String]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!(" The time axis stops at {} s; beyond it goes on: {}.", figure.until, names.join(", "))
+    format!(
+        " The time axis stops at {} s; these curves continue beyond it: {}.",
+        figure.until,
+        names.join(", ")
+    )
 }
 
 /// Folds queues that were never full; the busiest stays visible.

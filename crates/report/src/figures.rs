@@ -1,4 +1,4 @@
-//! The data of pictures for the page's script: every number is chosen here, the script only draws.
+//! The data of pictures for the page's script, which only draws them: all numbers are computed here.
 
 use crate::axes::{Axes, Role};
 use crate::beside::places;
@@ -318,7 +318,7 @@ fn spread(
     )
 }
 
-/// Three significant digits, never in exponent form.
+/// Formats with three significant digits, without an exponent.
 pub(crate) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
@@ -329,7 +329,7 @@ pub(crate) fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Five significant digits: finer than any screen, and half the size of the page.
+/// Rounds to five significant digits, which is finer than any screen and halves the size of the page.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;

@@ -4,7 +4,7 @@ use midhop_experiment::handovers::HandoverPlan;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// More would hide the curves.
+/// Maximum number of handovers that are drawn; more would hide the curves.
 const DRAWN_MAX: usize = 40;
 
 /// The moments that runs of all these plans have in common, in order; empty where there are too

@@ -17,21 +17,21 @@ use std::collections::BTreeMap;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The CSV writer refused.
+    /// The CSV writer failed.
     #[error("cannot write the table as CSV")]
     Csv(#[from] csv::Error),
-    /// The JSON writer refused.
+    /// The JSON writer failed.
     #[error("cannot write the figures as JSON")]
     Json(#[from] serde_json::Error),
-    /// The Parquet writer refused.
+    /// The Parquet writer failed.
     #[error("cannot write the table as Parquet")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// The CSV writer gave bytes that are no text.
+    /// The output of the CSV writer is not UTF-8.
     #[error("the CSV text is not UTF-8")]
     Utf8(#[from] std::string::FromUtf8Error),
 }
 
-/// One line per run and transfer, nothing averaged, with a header; units are in the names. Each
+/// One line per run and transfer, not averaged, with a header; units are in the names. Each
 /// `vary` axis is a column `cell.<axis>`.
 ///
 /// # Errors
@@ -40,7 +40,7 @@ pub fn csv(records: &[Record]) -> Result<String, WriteError> {
     runs(records).csv()
 }
 
-/// One row per run and transfer, nothing averaged; units are in the names. Each `vary` axis is a column
+/// One row per run and transfer, not averaged; units are in the names. Each `vary` axis is a column
 /// `cell.<axis>`.
 pub fn runs(records: &[Record]) -> Columns {
     let all: Vec<(&Record, &TransferResult)> = records
@@ -143,15 +143,15 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
 /// The version of the output of `midhop report --json`.
 const VERSION: u32 = 2;
 
-/// What `midhop report --json` prints.
+/// The output of `midhop report --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportFigures {
     /// The version of this format.
     schema: u32,
-    /// One for each cell and transfer: means over seeds.
+    /// One entry for each cell and transfer: means over seeds.
     summary: Vec<Row>,
-    /// One for each run and transfer, nothing averaged.
+    /// One entry for each run and transfer, not averaged.
     runs: Vec<RunFigures>,
 }
 
@@ -161,38 +161,38 @@ pub struct ReportFigures {
 struct RunFigures {
     /// The scenario's title.
     title: String,
-    /// What it ran in.
+    /// The place of the run (simulator, laboratory, …).
     place: Runner,
-    /// Where the cell stands: axis → label, as the scenario has them.
+    /// The cell's position: axis → label, as in the scenario.
     cell: BTreeMap<String, String>,
-    /// The seed of every random draw; of what was measured without a scenario, its number.
+    /// The seed of all random draws; for a measurement without a scenario, its number.
     seed: u64,
     /// The transfer's name.
     transfer: String,
-    /// Whether everything asked for arrived before the run's end.
+    /// Whether all requested data arrived before the run's end.
     complete: bool,
-    /// What is wrong with the run, one sentence each; empty where its figures may be believed.
+    /// The faults of the run, one sentence each; empty if the run is valid.
     faults: Vec<String>,
-    /// Payload that arrived.
+    /// Payload that was delivered.
     bytes: u64,
-    /// Payload over the time it took, all flows together.
+    /// Goodput: delivered payload over time, for all flows together.
     goodput_bit_per_s: u64,
-    /// From the first SYN to the last byte.
+    /// Time from the first SYN to the last byte.
     time_s: f64,
-    /// Ideal over measured, for the bytes that arrived; none without a limit.
+    /// Efficiency: the shortest possible time over the measured one, for the delivered bytes; none without a limit.
     efficiency: Option<f64>,
-    /// The largest goodput that the path allows over a long transfer; none where it is not known.
+    /// The maximum goodput of the path for a long transfer; none if unknown.
     limit_goodput_bit_per_s: Option<u64>,
-    /// The shortest time that the path allows for it; none where it is not known.
+    /// The minimum time of the transfer on this path; none if unknown.
     limit_time_s: Option<f64>,
-    /// Segments that the transfer's own sender sent again, all flows together.
+    /// Segments that the transfer's own sender retransmitted, for all flows together.
     retransmissions: u64,
-    /// Segments that proxies on the way sent again, on all their legs and for all transfers of the run; none without a
-    /// proxy, or where it was not watched.
+    /// Segments that proxies on the path retransmitted, on all their legs and for all transfers of the run; none without
+    /// a proxy, or if it was not observed.
     proxy_retransmissions: Option<u64>,
-    /// Its connections.
+    /// The number of its connections.
     flows: usize,
-    /// The objects of a page; 0: it is none.
+    /// The number of objects if the transfer is a page; otherwise 0.
     objects: usize,
 }
 

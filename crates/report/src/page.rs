@@ -145,7 +145,7 @@ fn verdict(page: &mut String, records: &[Record]) {
             count(records.len(), "run")
         );
     } else if !records.is_empty() {
-        // Virtual time cannot be late, and a simulated byte has no value that could change.
+        // The simulator has no real clock that could be late, and no payload bytes to compare.
         let places = beside::places(records);
         if places.iter().all(|place| !place.runs_plans()) {
             page.push_str(

@@ -4,7 +4,7 @@ use crate::axes::Axes;
 use crate::columns::{Columns, Values};
 use midhop_experiment::record::{Record, Runner, Series};
 
-/// One row per run, curve and sample, nothing averaged or left out. `at` is a transfer, a link or a
+/// One row per run, curve and sample, with all samples as recorded. `at` is a transfer, a link or a
 /// proxy's leg. The unit of `value` has a column. Each `vary` axis is a column `cell.<axis>`.
 pub fn samples(records: &[Record]) -> Columns {
     let all: Vec<(&Record, &Series, usize)> = records

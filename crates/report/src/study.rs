@@ -1,4 +1,4 @@
-//! A study's figures with ours, and its claims, for a terminal.
+//! Prints a study's published figures, our results and its claims on a terminal.
 
 use crate::terminal::{drawn, frame, plain};
 use comfy_table::{CellAlignment, Table};

@@ -12,21 +12,21 @@ use std::collections::BTreeMap;
 pub struct Row {
     /// The scenario's title.
     pub title: String,
-    /// What it ran in.
+    /// The place of the runs (simulator, laboratory, …).
     pub place: Runner,
-    /// Where the cell stands: axis → label, as the scenario has them.
+    /// The cell's position: axis → label, as in the scenario.
     pub cell: BTreeMap<String, String>,
     /// The transfer's name.
     pub transfer: String,
     /// The seeds that ran.
     pub seeds: Vec<u64>,
-    /// How many of them count: valid ones, or all where none is valid.
+    /// Number of runs that count: the valid ones, or all if none is valid.
     pub counted: usize,
-    /// How many are valid.
+    /// Number of valid runs.
     pub valid: usize,
-    /// How many of those that count delivered everything.
+    /// Number of runs that count and delivered everything.
     pub complete: usize,
-    /// Payload that arrived over the time it took. Unit: Mbit/s.
+    /// Goodput: delivered payload over time. Unit: Mbit/s.
     #[serde(rename = "goodput_bit_per_s", serialize_with = "written_in_bit_per_s")]
     #[cfg_attr(
         feature = "schema",
@@ -36,28 +36,28 @@ pub struct Row {
         )
     )]
     pub goodput_mbit_per_s: Option<Estimate>,
-    /// From the first SYN to the last byte. Unit: seconds. A lower bound where `complete < counted`.
+    /// Time from the first SYN to the last byte. Unit: seconds. A lower bound where `complete < counted`.
     #[serde(serialize_with = "written")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub time_s: Option<Estimate>,
-    /// Ideal over measured, for the bytes that arrived. Range: 0 to 1 in a correct run.
+    /// Efficiency: the shortest possible time over the measured one, for the delivered bytes. Range: 0 to 1 in a correct run.
     #[serde(serialize_with = "written")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub efficiency: Option<Estimate>,
-    /// Segments that the transfer's own sender sent again, all flows together.
+    /// Segments that the transfer's own sender retransmitted, for all flows together.
     #[serde(serialize_with = "written")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub retransmissions: Option<Estimate>,
-    /// Segments that proxies on the way sent again, on all their legs and for all transfers of the
-    /// run. None without a proxy, or where it was not watched.
+    /// Segments that proxies on the path retransmitted, on all their legs and for all transfers of
+    /// the run. None without a proxy, or if it was not observed.
     #[serde(serialize_with = "written")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Written>"))]
     pub proxy_retransmissions: Option<Estimate>,
-    /// Payload that arrived in the first run that counts. Unit: bytes.
+    /// Payload delivered in the first run that counts. Unit: bytes.
     pub bytes: u64,
-    /// The shortest time that the path allows for it. Unit: seconds.
+    /// The minimum time of the transfer on this path. Unit: seconds.
     pub limit_time_s: Option<f64>,
-    /// The largest goodput that the path allows over a long transfer. Unit: Mbit/s.
+    /// The maximum goodput of the path for a long transfer. Unit: Mbit/s.
     #[serde(rename = "limit_goodput_bit_per_s", serialize_with = "in_bit_per_s")]
     #[cfg_attr(
         feature = "schema",
@@ -66,7 +66,7 @@ pub struct Row {
     pub limit_goodput_mbit_per_s: Option<f64>,
     /// Whether the transfer is a page of objects.
     pub page: bool,
-    /// What is wrong with the runs: one sentence each, with its seed.
+    /// The faults of the runs: one sentence each, with the seed of the run.
     pub faults: Vec<String>,
 }
 
@@ -77,9 +77,9 @@ pub struct Row {
 struct Written {
     /// The mean.
     mean: f64,
-    /// Half the width of the interval; none of a single sample.
+    /// Half the width of the confidence interval; none for a single sample.
     half_width: Option<f64>,
-    /// How many runs it is of.
+    /// Number of runs.
     samples: usize,
 }
 
@@ -127,8 +127,7 @@ impl Row {
     }
 }
 
-/// What the records lack: cells without any, and cells with fewer runs than others. One sentence,
-/// or none.
+/// Missing runs: cells without any, and cells with fewer runs than others. One sentence, or none.
 ///
 /// Measurements without a plan are no experiment: nothing is missing in them.
 pub(crate) fn gaps(records: &[Record]) -> Option<String> {

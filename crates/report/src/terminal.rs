@@ -1,4 +1,4 @@
-//! The table for a terminal, as plain text: it reads the same without colour and in a pipe.
+//! The table for a terminal: plain text without colours, so that its output in a pipe is the same.
 
 use crate::axes::{Axes, Role, magnitude};
 use crate::facts;
@@ -261,7 +261,7 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Rules above and below the header and under the last row, nothing else.
+/// The table style: horizontal rules above and below the header and under the last row.
 pub(crate) fn frame(table: &mut Table, columns: u16) {
     let rule = LineStyle::none().fill('─').junction('─');
     let style = TableStyle::new().top_border(rule).header_separator(rule).bottom_border(rule);

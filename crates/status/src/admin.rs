@@ -33,7 +33,7 @@ use tokio::{
     time,
 };
 
-/// Connections served at a time; others wait in the kernel's queue.
+/// Maximum number of connections served at a time; others wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum lifetime of a connection, however slow its client is.
 const CONNECTION_TIME: time::Duration = time::Duration::from_secs(60);
@@ -50,22 +50,22 @@ const SCRIPT: &str = concat!(
     include_str!("admin/chart.js"),
     include_str!("admin/page.js")
 );
-/// The page loads nothing from elsewhere, sends nothing elsewhere, and runs no script that is written in it: text that
-/// was injected would be shown, and never executed.
+/// The page's Content Security Policy. It permits requests to this server only, and no inline scripts: injected text
+/// would be displayed, and never executed.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The daemon as its status page shows it.
+/// The daemon's state on its status page.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
-    /// The version of the program.
+    /// The program's version.
     pub version: &'static str,
-    /// The daemon's name among others on this host.
+    /// The name of this instance.
     pub instance: String,
-    /// Time since its start.
+    /// Time since the daemon's start.
     pub uptime_s: f64,
-    /// Whether it takes no new flows.
+    /// Whether the daemon takes no new flows.
     pub draining: bool,
     /// The present state of the data plane.
     pub data_plane: Snapshot,
@@ -77,17 +77,17 @@ pub type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 /// The sources of responses.
 #[derive(Clone)]
 pub struct AnswerSources {
-    /// The status, which costs a walk over all live flows.
+    /// The status. Building it takes time in proportion to the number of live flows.
     pub status: StatusSource,
-    /// Whether all is well. Reading it costs nothing.
+    /// The daemon's health, for `/healthz`. Reading it does not depend on the number of flows.
     pub health: Arc<Health>,
     /// Whether the daemon takes no new flows.
     pub draining: Arc<AtomicBool>,
-    /// The reloads of its configuration.
+    /// The reloads of the configuration: how many, and with which results.
     pub reloads: Arc<Reloads>,
-    /// The last hour.
+    /// The samples of the last hour.
     pub history: Arc<History>,
-    /// Names that clients may ask by, besides addresses and `localhost`.
+    /// Host names permitted in requests, besides addresses and `localhost`.
     pub names: Arc<[String]>,
 }
 
@@ -108,7 +108,7 @@ async fn admit(listener: TcpListener, source: AnswerSources) -> Infallible {
         let source = source.clone();
         tokio::spawn(async move {
             if time::timeout(CONNECTION_TIME, serve_connection(stream, source)).await.is_err() {
-                tracing::debug!("admin client took too long");
+                tracing::debug!("an admin connection reached its time limit");
             }
             drop(place);
         });
@@ -119,8 +119,8 @@ async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     match listener.accept().await {
         Ok((stream, _)) => Some(stream),
         Err(error) => {
-            // Most likely there are no descriptors: trying again at once would only use the processor.
-            tracing::warn!(%error, "admin connection not accepted");
+            // The likely reason is a lack of descriptors: trying again at once would be a busy loop.
+            tracing::warn!(%error, "an admin connection was not accepted");
             time::sleep(time::Duration::from_millis(100)).await;
             None
         }
@@ -139,7 +139,7 @@ async fn serve_connection(stream: TcpStream, source: AnswerSources) {
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "admin client went wrong");
+        tracing::debug!(%error, "an admin connection failed");
     }
 }
 
@@ -150,10 +150,10 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
         return response;
     }
     if !host::is_own(request, &source.names) {
-        // Neither answers nor errors reveal to a page from elsewhere what runs here.
+        // No response reveals to a page of another origin what runs here.
         return plain(
             StatusCode::MISDIRECTED_REQUEST,
-            "ask by an address or localhost, or list the name in admin.names\n",
+            "use an address or localhost, or list the name in admin.names\n",
         );
     }
     match request.uri().path() {
@@ -200,7 +200,8 @@ fn after(request: &Request<Incoming>) -> f64 {
     asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(-1.0)
 }
 
-/// Builds no status: the cost of a probe must not grow with the number of flows, and it must not wait for any thread.
+/// Answers `/healthz` without a status: its cost must not grow with the number of flows, and it must not wait for
+/// another thread.
 fn healthz(source: &AnswerSources) -> Response<Full<Bytes>> {
     if let Some(illness) = source.health.illness() {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{illness}\n"));

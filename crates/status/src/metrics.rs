@@ -44,7 +44,7 @@ pub fn render(mut snapshot: Snapshot, daemon: DaemonState) -> Result<String, fmt
     let unnamed = bound_names(&mut snapshot);
     let mut registry = Registry::with_prefix("midhop");
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-    registry.register("build", "The program that runs", build);
+    registry.register("build", "The running program", build);
     registry.register_collector(Box::new(Source { snapshot, daemon, unnamed }));
     let mut rendered = String::new();
     text::encode(&mut rendered, &registry)?;
@@ -79,7 +79,12 @@ impl Collector for Source {
                 encoder.encode_descriptor(name, help, unit.as_ref(), gauge.metric_type())?;
             gauge.encode(encoder)
         };
-        gauge("uptime", "Since the start", Some(Unit::Seconds), self.daemon.uptime.as_s_f64())?;
+        gauge(
+            "uptime",
+            "Time since the daemon's start",
+            Some(Unit::Seconds),
+            self.daemon.uptime.as_s_f64(),
+        )?;
         let is_healthy = self.daemon.health.illness().is_none();
         let help = "Whether nothing is lost, stuck or failed, as /healthz reports";
         gauge("healthy", help, None, f64::from(u8::from(is_healthy)))?;
@@ -106,7 +111,7 @@ impl Collector for Source {
         ];
         family(
             &mut encoder,
-            ("flows_started", "New flows by what became of them", None),
+            ("flows_started", "New flows, by outcome", None),
             actions.map(|(action, count)| ([("action", action)], ConstCounter::new(count))),
         )?;
         family(
@@ -120,41 +125,37 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
-            ("upgrades", "Programs that have taken the place of one before them", None),
+            ("upgrades", "Programs that have replaced a running one", None),
             [([("scope", "all")], ConstCounter::new(at.upgrades_total))],
         )?;
         family(
             &mut encoder,
-            (
-                "orphaned_flows",
-                "Flows of the data plane that was killed last, by what became of them",
-                None,
-            ),
+            ("orphaned_flows", "Flows of the data plane that was killed last, by outcome", None),
             labelled("outcome", &at.orphaned_flows_total),
         )?;
         family(
             &mut encoder,
-            ("moved_flows", "Live flows that moved to or from another machine, by where to", None),
+            ("moved_flows", "Live flows that moved to or from another machine, by outcome", None),
             labelled("where", &at.moved_flows_total),
         )?;
         family(
             &mut encoder,
-            ("assist", "What was done for assisted flows", None),
+            ("assist", "Actions for assisted flows", None),
             labelled("what", &at.assist_total),
         )?;
         family(
             &mut encoder,
-            ("firewall_passed_syns", "SYNs that the firewall let pass on its own, by why", None),
+            ("firewall_passed_syns", "SYNs that the firewall let pass by itself, by reason", None),
             labelled("reason", &at.firewall_passed_total),
         )?;
         family(
             &mut encoder,
-            ("flows_refused", "Flows whose far side did not accept, by why", None),
+            ("flows_refused", "Flows whose far side did not accept, by reason", None),
             labelled("reason", &at.refused_total),
         )?;
         family(
             &mut encoder,
-            ("peers_denied", "Flows and connections that peers were denied, by why", None),
+            ("peers_denied", "Flows and connections that peers were denied, by reason", None),
             labelled("reason", &at.peers_denied_total),
         )?;
         family(
@@ -169,17 +170,21 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
-            ("handshakes_refused", "Handshakes of peers that were refused, by why", None),
+            ("handshakes_refused", "Handshakes of peers that were refused, by reason", None),
             labelled("reason", &at.handshakes_refused_total),
         )?;
         family(
             &mut encoder,
-            ("handshakes_limited", "Handshakes beyond what is served at once, by response", None),
+            (
+                "handshakes_limited",
+                "Handshakes beyond the number served at once, by response",
+                None,
+            ),
             labelled("response", &at.handshakes_limited_total),
         )?;
         family(
             &mut encoder,
-            ("claims_ignored", "Flows in the name of clients that are not the peer's", None),
+            ("claims_ignored", "Flows requested for clients that are not the peer's", None),
             [([("of", "client")], ConstCounter::new(at.claims_ignored_total))],
         )?;
         family(
@@ -195,7 +200,7 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
-            ("memory_waits", "Waits because all flows together held the limit", None),
+            ("memory_waits", "Waits because all flows together held limits.memory", None),
             [([("scope", "all")], ConstCounter::new(at.memory_waits_total))],
         )?;
         family(
@@ -207,11 +212,7 @@ impl Collector for Source {
         let delays = self.daemon.health.delays().enumerate().take(NAMES_MAX);
         family(
             &mut encoder,
-            (
-                "worker_delay",
-                "By how much a worker's loop was late, by worker",
-                Some(Unit::Seconds),
-            ),
+            ("worker_delay", "Delay of a worker's event loop, by worker", Some(Unit::Seconds)),
             delays.map(|(number, delays)| ([("worker", number.to_string())], delays)),
         )?;
         self.encode_workers(&mut encoder)?;
@@ -232,7 +233,7 @@ impl Source {
         )?;
         self.worker_family(
             encoder,
-            ("worker_handed_datagrams", "Those of them that it handed to other workers", None),
+            ("worker_handed_datagrams", "Datagrams that a worker handed to other workers", None),
             |it| ConstCounter::new(it.handed_datagrams_total),
         )
     }
@@ -261,7 +262,7 @@ impl Source {
         })?;
         self.leg_family(
             encoder,
-            ("leg_retransmissions", "Segments sent again into a leg", None),
+            ("leg_retransmissions", "Segments retransmitted into a leg", None),
             |leg| Some(ConstCounter::new(leg.retransmissions_total)),
         )?;
         self.leg_family(
@@ -282,12 +283,16 @@ impl Source {
         )?;
         self.leg_family(
             encoder,
-            ("leg_senders", "Flows that divide a leg's rate now", None),
+            ("leg_senders", "Flows among which a leg's rate is divided now", None),
             |leg| Some(ConstGauge::new(leg.senders?)),
         )?;
         self.leg_family(
             encoder,
-            ("leg_share_bits_per_second", "What each of them may send at most", None),
+            (
+                "leg_share_bits_per_second",
+                "Share of a leg's rate for each flow among which it is divided",
+                None,
+            ),
             |leg| Some(ConstGauge::new(leg.share?.bits_per_s())),
         )?;
         self.encode_leg_rates(encoder)
@@ -300,13 +305,15 @@ impl Source {
         })?;
         self.peer_family(
             encoder,
-            ("peer_tcp_tunnels", "Those of them that are over TCP", None),
+            ("peer_tcp_tunnels", "Open tunnels to a peer over TCP", None),
             |peer| Some(ConstGauge::new(peer.tcp_tunnels)),
         )?;
         self.encode_carriers(encoder)?;
-        self.peer_family(encoder, ("peer_streams", "Flows in them", None), |peer| {
-            Some(ConstGauge::new(peer.streams))
-        })?;
+        self.peer_family(
+            encoder,
+            ("peer_streams", "Flows in the tunnels to a peer", None),
+            |peer| Some(ConstGauge::new(peer.streams)),
+        )?;
         self.peer_family(
             encoder,
             ("peer_rtt", "Smoothed round-trip time of a tunnel", seconds),
@@ -314,46 +321,52 @@ impl Source {
         )?;
         self.peer_family(
             encoder,
-            ("peer_window", "What may be in flight to a peer", bytes.clone()),
+            ("peer_window", "Data that may be in flight to a peer", bytes.clone()),
             |peer| Some(ConstGauge::new(peer.window.get())),
         )?;
+        self.peer_family(encoder, ("peer_in_flight", "Data in flight to a peer", bytes), |peer| {
+            Some(ConstGauge::new(peer.in_flight.get()))
+        })?;
         self.peer_family(
             encoder,
-            ("peer_in_flight", "What is in flight to a peer", bytes),
-            |peer| Some(ConstGauge::new(peer.in_flight.get())),
-        )?;
-        self.peer_family(
-            encoder,
-            ("peer_rate_bits_per_second", "How fast a tunnel may send", None),
+            ("peer_rate_bits_per_second", "Rate at which a tunnel may send", None),
             |peer| Some(ConstGauge::new(peer.rate?.bits_per_s())),
         )?;
         self.peer_family(
             encoder,
             (
                 "peer_carried_bits_per_second",
-                "What a peer's link carries, where that is not the rate that it is taken for",
+                "Measured rate of a peer's link, if it is not the configured or reported rate",
                 None,
             ),
             |peer| Some(ConstGauge::new(peer.carried?.bits_per_s())),
         )?;
         self.peer_family(
             encoder,
-            ("peer_reported_bits_per_second", "What is reported of a peer's link", None),
+            ("peer_reported_bits_per_second", "Reported rate of a peer's link", None),
             |peer| Some(ConstGauge::new(peer.reported?.bits_per_s())),
         )?;
         self.condition_family(
             encoder,
-            ("peer_condition_flows", "Flows of a peer, by how far and how free", None),
+            (
+                "peer_condition_flows",
+                "Live flows of a peer, by the condition of their source",
+                None,
+            ),
             |at| Some(ConstGauge::new(at.flows)),
         )?;
         self.condition_family(
             encoder,
-            ("peer_condition_bandwidth_ratio", "What one of them gets of the link's rate", None),
+            (
+                "peer_condition_bandwidth_ratio",
+                "Mean share of a flow in the rate of a peer's link, by condition",
+                None,
+            ),
             |at| Some(ConstGauge::new(at.bandwidth_ratio?)),
         )?;
         self.peer_family(
             encoder,
-            ("peer_violations", "Tunnels closed because the peer broke a rule", None),
+            ("peer_violations", "Tunnels closed because the peer violated the protocol", None),
             |peer| Some(ConstCounter::new(peer.violations_total)),
         )?;
         self.peer_family(encoder, ("peer_sent_packets", "Packets sent to a peer", None), |peer| {
@@ -361,7 +374,7 @@ impl Source {
         })?;
         self.peer_family(
             encoder,
-            ("peer_lost_packets", "Packets of these that were lost", None),
+            ("peer_lost_packets", "Packets sent to a peer that were lost and not repaired", None),
             |peer| Some(ConstCounter::new(peer.lost_packets_total)),
         )?;
         self.encode_repairs(encoder)
@@ -374,12 +387,12 @@ impl Source {
         })?;
         self.peer_family(
             encoder,
-            ("peer_repaired", "Datagrams from a peer that repairs gave back", None),
+            ("peer_repaired", "Lost datagrams from a peer that repairs recovered", None),
             |peer| Some(ConstCounter::new(peer.repaired_total)),
         )?;
         self.peer_family(
             encoder,
-            ("peer_protected", "Sent to a peer so that it can be repaired", bytes.clone()),
+            ("peer_protected", "Data sent to a peer that repairs may cover", bytes.clone()),
             |peer| Some(ConstCounter::new(peer.protected_total.get())),
         )?;
         self.peer_family(
@@ -389,7 +402,7 @@ impl Source {
         )?;
         self.peer_family(
             encoder,
-            ("peer_repair_overhead_ratio", "What these add to what they repair", None),
+            ("peer_repair_overhead_ratio", "Ratio of repair bytes to protected bytes", None),
             |peer| Some(ConstGauge::new(peer.repair_overhead()?)),
         )?;
         self.peer_family(

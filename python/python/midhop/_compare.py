@@ -1,4 +1,4 @@
-"""Two sets of records side by side, and which differences are real."""
+"""Compares two sets of records."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from midhop._native import Record, Table
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One quantity on both sides."""
+    """One quantity of both sides."""
 
     means: tuple[float, float]
-    """The means of both sides, in the unit of the name of what this is."""
+    """The means of both sides, in the unit that the name of the contrast has."""
     runs: tuple[int, int]
-    """Runs that went into each."""
+    """The number of runs in each mean."""
     ratio: float | None
-    """The first over the second, of geometric means; None where one is zero."""
+    """The ratio of the geometric means, first to second; None if one of them is zero."""
     interval: tuple[float, float] | None
-    """The ends of the ratio's interval; None where each side has but one run."""
+    """The ends of the ratio's confidence interval; None if each side has only one run."""
     real: bool | None
-    """Whether the interval leaves out 1; None without an interval."""
+    """Whether the interval does not contain 1; None without an interval."""
 
     @classmethod
     def _of(cls, keys: dict[str, Any]) -> Contrast:
@@ -46,17 +46,17 @@ class ComparisonLine:
     """One transfer in one cell, on both sides."""
 
     scenario: str | None
-    """The title of its scenario; None where each side has but one."""
+    """The title of its scenario; None if each side has only one."""
     place: str | None
-    """What it ran in; None where each side has but one."""
+    """The place of its runs: `sim`, `lab`, …; None if each side has only one."""
     cell: dict[str, str]
-    """Where the cell stands: axis to label."""
+    """The cell's position: axis to label."""
     transfer: str
-    """The transfer's name; both, where each side has but one and they differ."""
+    """The transfer's name; both names if each side has only one transfer and the names differ."""
     goodput_bit_per_s: Contrast
-    """Payload over time."""
+    """Goodput: payload over time."""
     time_s: Contrast | None
-    """From the first SYN to the last byte; None where a run did not deliver everything."""
+    """Time from the first SYN to the last byte; None if a run did not deliver everything."""
 
     @classmethod
     def _of(cls, keys: dict[str, Any]) -> ComparisonLine:
@@ -73,42 +73,42 @@ class Agreement:
     """How well two sides agree in goodput."""
 
     lines: int
-    """Lines that have a ratio."""
+    """The number of lines with a ratio."""
     median: float
-    """The middle one of the ratios."""
+    """The median of the ratios."""
     within_5_percent: float
-    """How many of them are within 5 % of 1, as a fraction."""
+    """The fraction of the ratios within 5 % of 1."""
     within_15_percent: float
-    """How many of them are within 15 % of 1, as a fraction."""
+    """The fraction of the ratios within 15 % of 1."""
     real: int
-    """Lines whose difference is real."""
+    """The number of lines whose difference is real."""
     real_beyond_15_percent: int
-    """Of these, lines that are more than 15 % from 1."""
+    """The number of these lines whose ratio is more than 15 % from 1."""
     confidence: float
-    """The confidence of the intervals."""
+    """The confidence level of the intervals."""
 
 
 class Comparison:
-    """Two sets of records side by side, as `midhop compare` shows them.
+    """The comparison of two sets of records, as `midhop compare` shows it.
 
-    Two cells are the same where every axis says the same. An axis that has one label on each side
-    tells the sides apart, not their cells; so do scenario, transfer, and place.
+    Two cells are the same if their labels agree on every axis. An axis with only one label on each
+    side distinguishes the sides, not their cells. The same holds for scenario, transfer, and place.
     """
 
     throughout: tuple[dict[str, str], dict[str, str]]
-    """What holds throughout each side: axis to label."""
+    """The labels that all cells of a side share: axis to label."""
     places: tuple[list[str], list[str]]
-    """What each side ran in: `sim`, `lab`, …"""
+    """The places of each side's runs: `sim`, `lab`, …"""
     scenarios: tuple[list[str], list[str]]
     """The titles of each side's scenarios."""
     lines: list[ComparisonLine]
-    """One for each cell and transfer that both sides have, in the order of the first."""
+    """One line for each cell and transfer that both sides have, in the order of the first side."""
     alone: tuple[list[str], list[str]]
-    """What only one side has: its cell and transfer, in words."""
+    """The cells and transfers that only one side has, in words."""
     invalid: tuple[int, int]
-    """Runs that are left out because they are not valid."""
+    """The number of runs that are left out because they are not valid."""
     summary: Agreement | None
-    """All lines in short; None without a line that has a ratio."""
+    """The summary of all lines; None if no line has a ratio."""
 
     def __init__(self, native: _native.Comparison) -> None:
         self._native = native
@@ -134,18 +134,18 @@ class Comparison:
             return found[0]
         there = "; ".join(f"{line.transfer} {line.cell}" for line in self.lines[:5])
         hint = f"lines are {there}" if there else "the sides have no cell in common"
-        raise Error(f"{len(found)} lines are of that, not one", hint)
+        raise Error(f"{len(found)} lines match, not one", hint)
 
     def table(self) -> Table:
         """Return one row for each line: means, runs, ratios with their intervals."""
         return self._native.table()
 
     def to_json(self) -> str:
-        """Return what `midhop compare --json` prints."""
+        """Return the output of `midhop compare --json`."""
         return self._native.to_json()
 
     def to_text(self, columns: int = 100) -> str:
-        """Return the table that `midhop compare` prints, so many characters wide."""
+        """Return the table that `midhop compare` prints, with a width of `columns` characters."""
         return self._native.shown(columns)
 
     def __repr__(self) -> str:
@@ -159,20 +159,20 @@ Side = str | os.PathLike[str] | Iterable[Record] | Record | Measured
 
 
 def compare(first: Side, second: Side, *, confidence: float = 0.95) -> Comparison:
-    """Set two sets of records side by side, and say which differences are real.
+    """Compare two sets of records, and decide which differences are real.
 
-    A ratio is that of geometric means over seeds, with an interval by Welch's t from the
-    logarithms. A difference is real where the interval leaves out 1.
+    A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's
+    t). A difference is real if the interval does not contain 1.
 
     Args:
         first: Records, one record or measurement, or a place as `midhop compare` takes it: a
-            directory in and below which records lie, or a file of them or of measurements. Where
-            the other side lies in it, it is what else is there.
-        second: What they are set against.
-        confidence: The confidence of the intervals around ratios.
+            directory that contains records at any depth, or a file of records or measurements. If
+            the other side is within it, its records are left out of this side.
+        second: The records to which the first are compared.
+        confidence: The confidence level of the ratios' intervals.
 
     Raises:
-        Error: When a place cannot be read or has no records, or the confidence is none.
+        Error: When a place cannot be read or has no records, or the confidence is out of range.
 
     """
     sides = [side(first, second), side(second, first)]
@@ -181,7 +181,7 @@ def compare(first: Side, second: Side, *, confidence: float = 0.95) -> Compariso
 
 
 def side(own: Side, other: Side) -> tuple[list[Record], str]:
-    """Return the records of a side, and what it is called."""
+    """Return the records and the name of a side."""
     if isinstance(own, str | os.PathLike):
         beside = other if isinstance(other, str | os.PathLike) else None
         found, name, notes = _native.side(own, beside)

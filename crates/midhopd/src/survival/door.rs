@@ -96,7 +96,7 @@ impl Door {
     pub fn open(plan: &Plan, config: &Path, version: &str, privileged: bool) -> Option<Self> {
         let path = path_beside(&plan.control.path(&plan.intercept.instance)?);
         let listener = listen(&path).inspect_err(|error| {
-            tracing::info!(%error, path = %path.display(), "`midhopd upgrade` will not find this daemon");
+            tracing::info!(%error, path = %path.display(), "no socket for upgrades: `midhopd upgrade` will not find this daemon");
         });
         let description = Description {
             version: version.to_owned(),
@@ -122,15 +122,19 @@ impl Door {
             if since.elapsed() < PATIENCE {
                 *caller = Some((client, since));
             } else {
-                tracing::warn!("a client of the socket for upgrades has sent no request");
+                tracing::warn!(
+                    "a client of the socket for upgrades is disconnected: it has sent no request"
+                );
             }
             return None;
         }
         match client.receive(data_plane) {
             Ok((UPGRADE, _)) => return Some(client),
             Ok((DESCRIBE, _)) => client.answer(&self.description),
-            Ok(_) => tracing::warn!("unknown request at the socket for upgrades"),
-            Err(error) => tracing::warn!(%error, "invalid request at the socket for upgrades"),
+            Ok(_) => tracing::warn!("an unknown request arrived at the socket for upgrades"),
+            Err(error) => {
+                tracing::warn!(%error, "a request at the socket for upgrades was refused");
+            }
         }
         None
     }

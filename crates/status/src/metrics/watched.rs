@@ -17,25 +17,25 @@ impl Source {
         let at = &self.snapshot;
         family(
             encoder,
-            ("limits_reached", "Flows that a limit let pass by, by which", None),
+            ("limits_reached", "Flows that passed by because of a limit, by limit", None),
             labelled("limit", &at.limits_reached_total),
         )?;
         let waiting = at.waiting.iter();
         family(
             encoder,
-            ("waiting", "Who waits now, by what for", None),
+            ("waiting", "Clients and connections that wait now, by reason", None),
             waiting.map(|(what, count)| ([("for", what.as_str())], ConstGauge::new(*count))),
         )?;
         self.encode_sources(encoder)?;
         family(
             encoder,
-            ("reloads", "How often the configuration was read again, by result", None),
+            ("reloads", "Reloads of the configuration, by result", None),
             labelled("result", &self.daemon.reloads),
         )?;
         let failures = [([], ConstCounter::new(self.daemon.health.failures()))];
         family::<[(&str, &str); 0], _>(
             encoder,
-            ("failures", "Failures of what the daemon replaces, such as sockets", None),
+            ("failures", "Failures of parts that the daemon replaces, such as sockets", None),
             failures,
         )?;
         family(
@@ -48,7 +48,7 @@ impl Source {
             encoder,
             (
                 "certificate_expires_timestamp",
-                "Until when this daemon's certificate is valid, and its authority's",
+                "End of the validity of this daemon's certificate, and of its authority's",
                 Some(Unit::Seconds),
             ),
             certificates
@@ -58,7 +58,7 @@ impl Source {
             encoder,
             (
                 "peer_certificate_expires_timestamp",
-                "Until when the certificate is valid that a peer showed last",
+                "End of the validity of a peer's last certificate",
                 Some(Unit::Seconds),
             ),
             |peer| Some(ConstGauge::new(peer.certificate_expires_unix_s?)),
@@ -102,7 +102,7 @@ impl Source {
     ) -> Result<(), fmt::Error> {
         self.peer_family(
             encoder,
-            ("peer_closing_tunnels", "Those of them that take no new flows", None),
+            ("peer_closing_tunnels", "Open tunnels to a peer that take no new flows", None),
             |peer| Some(ConstGauge::new(peer.closing_tunnels)),
         )?;
         let opened = self.snapshot.peers.iter().flat_map(|(peer, at)| {
@@ -112,13 +112,13 @@ impl Source {
                 },
             )
         });
-        let help = "Tunnels to a peer that were opened, by what they are over";
+        let help = "Tunnels to a peer that were opened, by transport";
         family(encoder, ("peer_tunnels_opened", help, None), opened)?;
-        let help = "Attempts in vain to open a tunnel to a peer";
+        let help = "Failed attempts to open a tunnel to a peer";
         self.peer_family(encoder, ("peer_open_failures", help, None), |peer| {
             Some(ConstCounter::new(peer.open_failures_total))
         })?;
-        let help = "Pause before the next attempt to open a tunnel, after one in vain";
+        let help = "Pause before the next attempt to open a tunnel, after one that failed";
         self.peer_family(encoder, ("peer_retry_pause", help, Some(Unit::Seconds)), |peer| {
             Some(ConstGauge::new(peer.retry_pause?.as_s_f64()))
         })?;
@@ -131,10 +131,10 @@ impl Source {
         });
         family(
             encoder,
-            ("peer_carrier", "What new flows to a peer go by, and why", None),
+            ("peer_carrier", "Carrier of new flows to a peer, and why", None),
             carriers,
         )?;
-        let help = "How often new flows to a peer went over to another carrier";
+        let help = "Changes of the carrier of new flows to a peer";
         self.peer_family(encoder, ("peer_carrier_changes", help, None), |peer| {
             Some(ConstCounter::new(peer.carrier_changes_total))
         })?;
@@ -142,7 +142,7 @@ impl Source {
         self.peer_family(encoder, ("peer_tcp_trials", help, None), |peer| {
             Some(ConstCounter::new(peer.tcp_trials_total))
         })?;
-        let help = "Those of them in which TCP carried no more";
+        let help = "Trials of TCP in which TCP carried no more";
         self.peer_family(encoder, ("peer_vain_tcp_trials", help, None), |peer| {
             Some(ConstCounter::new(peer.vain_tcp_trials_total))
         })
@@ -164,7 +164,11 @@ impl Source {
         )?;
         self.leg_family(
             encoder,
-            ("leg_sent_segments", "Segments with data sent into a leg, again or anew", None),
+            (
+                "leg_sent_segments",
+                "Segments with data sent into a leg, including retransmissions",
+                None,
+            ),
             |leg| Some(ConstCounter::new(leg.sent_segments_total)),
         )?;
         self.leg_family(
@@ -174,7 +178,11 @@ impl Source {
         )?;
         self.leg_family(
             encoder,
-            ("leg_out_of_order_segments", "Those of them that came out of order", None),
+            (
+                "leg_out_of_order_segments",
+                "Segments with data received out of order from a leg",
+                None,
+            ),
             |leg| Some(ConstCounter::new(leg.out_of_order_segments_total)),
         )?;
         let help = "Data in this host's sockets that waits to be sent into a leg";
@@ -186,7 +194,7 @@ impl Source {
                 ([("leg", leg.as_str()), ("for", *what)], ConstGauge::new(*count))
             })
         });
-        let help = "Connections of a leg with data that waits, by what for";
+        let help = "Connections of a leg with waiting data, by reason";
         family(encoder, ("leg_waiting", help, None), waiting)
     }
 }
