@@ -540,10 +540,12 @@ fn scope(address: SocketAddr) -> u32 {
     }
 }
 
+/// Tests, and what those of other modules need.
 #[cfg(test)]
 pub mod tests {
     use super::*;
 
+    /// A record in which every field is set; its sockets are `number` and the next one.
     pub fn record(number: i32) -> Record {
         Record {
             ends: Ends {

@@ -489,7 +489,7 @@ impl LivenessProbe {
 
 const SILENT: &str = "timed out";
 const CLOSED: &str = "closed";
-const CUT_OFF: &str = "cut off";
+const CUT_OFF: &str = "connection ended without TLS close_notify";
 
 async fn drive_near(
     session: Rc<TcpSession>,
