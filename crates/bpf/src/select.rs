@@ -9,7 +9,7 @@ use std::{io, os::fd::AsFd};
 pub enum SelectError {
     /// No algorithm of this name is registered.
     #[error(
-        "the kernel has no congestion control \"{name}\" (or no longer: whoever registered it is gone)"
+        "the kernel has no congestion control \"{name}\" (or no longer: the process that registered it has ended)"
     )]
     Unknown {
         /// The name.

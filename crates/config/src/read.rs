@@ -284,7 +284,7 @@ impl<'t> VariantContent<'t> {
     ) -> Result<V, ReadFault> {
         let Some(node) = self.content else {
             return Err(ReadFault::new(
-                format!("\"{}\" needs more to be said", self.name),
+                format!("\"{}\" requires a value", self.name),
                 Some(format!("write {{ {} = … }}", self.name)),
             ));
         };

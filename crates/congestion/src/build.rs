@@ -62,7 +62,7 @@ impl Settings {
 #[non_exhaustive]
 pub enum BuildError {
     /// It has a slow start of its own that cannot be replaced.
-    #[error("{algorithm} has a slow start of its own and takes no {slow_start}; leave it out")]
+    #[error("{algorithm} has its own slow start and does not support {slow_start}; leave it out")]
     SlowStart {
         /// The algorithm.
         algorithm: Algorithm,
@@ -79,7 +79,7 @@ pub enum BuildError {
     #[error("this opening spreads segments over a round trip; let the transport pace")]
     Unpaced,
     /// It has no window that could have a floor.
-    #[error("{algorithm} goes by a rate of its own and takes no committed one; take cubic")]
+    #[error("{algorithm} derives its own rate and does not support a committed one; use cubic")]
     Committed {
         /// The algorithm.
         algorithm: Algorithm,
@@ -232,10 +232,10 @@ mod tests {
         assert!(refused(&none).starts_with("initial_window is 0"));
         let mut other = Settings::of(usual(Algorithm::Vegas));
         other.slow_start = Some(SlowStart::HyStartPlusPlus);
-        assert!(refused(&other).contains("takes no hystart++"));
+        assert!(refused(&other).contains("does not support hystart++"));
         let mut promised = Settings::of(Law::BbrV3);
         promised.committed = Some(CommittedSettings::new(Rate::from_mbit_per_s(2)));
-        assert!(refused(&promised).contains("takes no committed one"));
+        assert!(refused(&promised).contains("does not support a committed one"));
         promised.law = Law::Cubic;
         promised.opening = Opening::Spread;
         promised.paced = true;

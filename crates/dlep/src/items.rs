@@ -210,7 +210,7 @@ impl Item {
                 Some(_) => return Err(refused()),
                 None => {
                     return Err(Refusal::data(format!(
-                        "data item {kind}, which nobody has agreed on"
+                        "data item {kind}, which was not negotiated"
                     )));
                 }
             },

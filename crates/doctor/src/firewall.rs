@@ -22,7 +22,7 @@ pub(crate) fn examine(intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     let ruleset: Option<Value> = listed.and_then(|listed| serde_json::from_str(&listed).ok());
     let mut findings = match ruleset {
         Some(ruleset) => judge(&ruleset, intercept, assist),
-        None => vec![Finding::of(NAME, CheckState::Unknown, "its rules are not to be read", hint)],
+        None => vec![Finding::of(NAME, CheckState::Unknown, "its rules cannot be read", hint)],
     };
     findings.extend(older());
     findings
@@ -90,9 +90,9 @@ fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding
             findings.push(Finding::of(
                 NAME,
                 CheckState::Could,
-                format!("flowtable {family} {table} {name}: forwarded flows take a short cut"),
-                "split flows are none of them: only their SYNs are seen by the forward chain, and by \
-                 counters and quotas there; flows that pass by take the short cut as before",
+                format!("flowtable {family} {table} {name}: forwarded flows are offloaded"),
+                "split flows are not offloaded, and only their SYNs pass the forward chain, its \
+                 counters and its quotas; flows that pass by are offloaded as before",
             ));
             if assist.is_on() {
                 findings.push(Finding::of(
@@ -172,7 +172,7 @@ fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
             NAME,
             CheckState::Could,
             format!(
-                "{} drops what it does not know {way}; nft cannot read all its rules",
+                "{} drops packets that it does not know {way}; nft cannot read all its rules",
                 chain.full()
             ),
             &format!("unless one of them accepts what is established: {line}"),
@@ -181,7 +181,10 @@ fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     Some(Finding::of(
         NAME,
         CheckState::Could,
-        format!("{} drops what it does not know {way}, the daemon's among them", chain.full()),
+        format!(
+            "{} drops packets that it does not know {way}, including the daemon's",
+            chain.full()
+        ),
         &line,
     ))
 }

@@ -76,7 +76,7 @@ fn forwarding(name: &str, key: &str) -> Finding {
             &format!("sysctl -w {}=1", key.replace('/', ".")),
         ),
         Some(_) => Finding::yes(name, "on"),
-        None => Finding::of(name, CheckState::Unknown, "not to be read", "is the protocol there?"),
+        None => Finding::of(name, CheckState::Unknown, "cannot be read", "is the protocol there?"),
     }
 }
 
@@ -108,7 +108,7 @@ fn congestion() -> Finding {
         None => Finding::of(
             "congestion controls",
             CheckState::Unknown,
-            "not to be read in this namespace",
+            "cannot be read in this namespace",
             "",
         ),
     }
@@ -138,7 +138,7 @@ fn geo_product() -> Bytes {
 fn buffer(name: &str, key: &str) -> Finding {
     let most = sysctl(key).and_then(|values| values.split_whitespace().nth(2)?.parse().ok());
     let Some(most) = most.map(Bytes::new) else {
-        return Finding::of(name, CheckState::Unknown, "not to be read", "");
+        return Finding::of(name, CheckState::Unknown, "cannot be read", "");
     };
     // The kernel counts its own overhead, about as much again, in the same number.
     let wanted = geo_product() + geo_product();
@@ -158,7 +158,7 @@ fn flag(name: &str, key: &str, harm: &str) -> Finding {
     match sysctl(key).as_deref() {
         Some("0") => Finding::yes(name, "off"),
         Some(_) => Finding::of(name, CheckState::Could, harm, &hint),
-        None => Finding::of(name, CheckState::Unknown, "not to be read", ""),
+        None => Finding::of(name, CheckState::Unknown, "cannot be read", ""),
     }
 }
 
@@ -170,11 +170,11 @@ fn syn_cookies() -> Finding {
         Some("2") => Finding::of(
             name,
             CheckState::Could,
-            "sent to everybody: whoever was let in is reset, and flows pass by in the end",
+            "sent for every SYN: new flows pass by, and none is split",
             "sysctl -w net.ipv4.tcp_syncookies=1",
         ),
         Some(_) => Finding::yes(name, "only when a queue is full, or never"),
-        None => Finding::of(name, CheckState::Unknown, "not to be read", ""),
+        None => Finding::of(name, CheckState::Unknown, "cannot be read", ""),
     }
 }
 
@@ -185,11 +185,11 @@ fn path_mtu() -> Finding {
         Some("0") => Finding::of(
             name,
             CheckState::Could,
-            "off: where large packets vanish without a word, flows stand still",
+            "off: flows stall where large packets are dropped without an ICMP error",
             &format!("sysctl -w {}=1", key.replace('/', ".")),
         ),
         Some(_) => Finding::yes(name, "on"),
-        None => Finding::of(name, CheckState::Unknown, "not to be read", ""),
+        None => Finding::of(name, CheckState::Unknown, "cannot be read", ""),
     }
 }
 
@@ -197,7 +197,7 @@ fn pipes() -> Finding {
     let number = |key: &str| sysctl(key).and_then(|value| value.parse::<u64>().ok());
     let (most, pages) = (number("fs/pipe-max-size"), number("fs/pipe-user-pages-soft"));
     let (Some(most), Some(pages)) = (most, pages) else {
-        return Finding::of("pipes", CheckState::Unknown, "not to be read", "");
+        return Finding::of("pipes", CheckState::Unknown, "cannot be read", "");
     };
     let detail = format!("{} kB each, {pages} pages in all without privilege", most / 1000);
     let verdict = if most >= 1 << 20 { CheckState::Yes } else { CheckState::Could };
@@ -206,7 +206,7 @@ fn pipes() -> Finding {
 
 fn files() -> Finding {
     let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return Finding::of("open files", CheckState::Unknown, "not to be read", "");
+        return Finding::of("open files", CheckState::Unknown, "cannot be read", "");
     };
     let verdict = if hard >= 65_536 { CheckState::Yes } else { CheckState::Could };
     let detail = format!("{hard} at most, two to four per flow");

@@ -145,7 +145,11 @@ fn ask_child() -> Result<Vec<Finding>, String> {
     serde_json::from_slice(&output.stdout).map_err(|_| {
         let errors = String::from_utf8_lossy(&output.stderr);
         let last = errors.lines().rfind(|line| !line.trim().is_empty());
-        format!("the trial ended early ({}): {}", output.status, last.unwrap_or("it said nothing"))
+        format!(
+            "the trial ended early ({}): {}",
+            output.status,
+            last.unwrap_or("it printed no error")
+        )
     })
 }
 

@@ -360,7 +360,7 @@ impl Reader<'_> {
         match own_keys::foreign(&written.kind, &keys) {
             None => Ok(()),
             Some((key, own)) => {
-                let message = "this kind of agent takes no such key";
+                let message = "this kind of agent has no such key";
                 Err(self.fault(key, message, Some(own_keys::hint(&own))))
             }
         }

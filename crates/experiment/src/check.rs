@@ -213,7 +213,7 @@ impl Checker<'_> {
         if transfer.start >= self.spec.duration || end > self.spec.duration {
             let key = if transfer.start >= self.spec.duration { "start" } else { "seconds" };
             let message = format!("the run ends after {} already", self.spec.duration);
-            let hint = "raise `duration` or ask for less".to_owned();
+            let hint = "raise `duration`, or reduce the transfer".to_owned();
             return self.refuse(&path.join(key), message, hint);
         }
         Ok(())
@@ -244,7 +244,7 @@ impl Checker<'_> {
             [_] => {}
             [] => {
                 let hint = "add one of: objects = [\"50 kB\", …], bytes = \"5 MB\", seconds = 20";
-                return self.refuse(path, "nothing says how much is sent", hint.to_owned());
+                return self.refuse(path, "the amount to send is missing", hint.to_owned());
             }
             [first, second, ..] => {
                 let message = format!("`{first}` and `{second}` exclude each other");
@@ -328,7 +328,7 @@ impl Checker<'_> {
                 self.refuse(&key, "nothing begins again", hint)
             }
             Some(after) if after > DURATION_MAX => {
-                let message = format!("nobody waits for {after}");
+                let message = format!("{after} is too long a pause");
                 self.refuse(&key, message, format!("at most {DURATION_MAX}"))
             }
             _ => Ok(()),

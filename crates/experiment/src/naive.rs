@@ -258,7 +258,7 @@ fn resolve_leg(
     let tuning = tuning.ok_or_else(|| {
         let name = &congestion.algorithm;
         let hint = suggest::hint(name, "there are", midhop_congestion::Algorithm::names());
-        document.fault(&path, format!("nobody knows the congestion control `{name}`"), hint)
+        document.fault(&path, format!("there is no congestion control `{name}`"), hint)
     })?;
     Ok(NaiveLeg { window, tuning, timer: written.timer })
 }

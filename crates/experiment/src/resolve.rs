@@ -126,8 +126,11 @@ fn one_rate_per_leg(plan: &Plan, document: &Document) -> Result<(), ConfigError>
         let known = *rates.entry((from, link)).or_insert(*rate);
         if known != *rate {
             let path = KeyPath::of([table, name, "congestion"]);
-            let message = format!("`{from}` knows {rate} of {link} here, and {known} elsewhere");
-            let hint = "flows of known rate share the rate of their leg: say the same".to_owned();
+            let message = format!(
+                "the known rate of {link} at `{from}` is {rate} here, and {known} elsewhere"
+            );
+            let hint =
+                "flows of known rate share the rate of their leg: set the same rate".to_owned();
             return Err(document.fault(&path, message, Some(hint)));
         }
     }

@@ -340,7 +340,7 @@ impl Reader<'_> {
         match own_keys::foreign(&written.kind, &keys) {
             None => Ok(()),
             Some((key, own)) => {
-                let message = "this kind of traffic takes no such key";
+                let message = "this kind of traffic has no such key";
                 Err(self.fault(key, message, Some(own_keys::hint(&own))))
             }
         }

@@ -196,8 +196,9 @@ fn check_modem(plan: &Plan, node: &str, link: &str) -> Result<(), (String, Strin
         return Err((message, format!("give it one: links.{link}.rate = \"20 Mbit/s\"")));
     }
     if direction.dama.is_some() {
-        let message =
-            format!("the capacity of `{link}` is granted on demand, which no modem knows ahead");
+        let message = format!(
+            "the capacity of `{link}` is granted on demand, which no modem can report in advance"
+        );
         return Err((message, "leave `modem` out".to_owned()));
     }
     Ok(())
@@ -245,7 +246,7 @@ fn pairs(plan: &Plan, document: &Document) -> Result<Vec<Pair>, ConfigError> {
     match pairs.iter().find(|pair| !pair.goes.contains(&true)) {
         None => Ok(pairs),
         Some(Pair { path, names, .. }) => {
-            let message = "no flow goes by this tunnel: no rule of either end names it";
+            let message = "no flow uses this tunnel: no rule of either end names it";
             let hint =
                 format!("add rules = [{{ tunnel = \"{}\" }}] to the proxy's table", names[0]);
             Err(document.fault(path, message, Some(hint)))

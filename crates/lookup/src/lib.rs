@@ -193,7 +193,7 @@ async fn ask(
             found.take(ADDRESSES_MAX).map(|address| SocketAddr::new(address, port)).collect()
         }
         Ok(Err(error)) => {
-            tracing::debug!(%error, ?kind, "a name has no such addresses");
+            tracing::debug!(%error, ?kind, "a name could not be resolved to addresses of this kind");
             Vec::new()
         }
         Err(_late) => Vec::new(),
@@ -233,7 +233,7 @@ impl Names {
             builder.build()
         });
         let resolver = resolver
-            .inspect_err(|error| tracing::warn!(%error, "nobody can be asked for names"))
+            .inspect_err(|error| tracing::warn!(%error, "no resolver is available: names cannot be resolved"))
             .ok();
         Self { stamps, hosts, resolver }
     }

@@ -27,20 +27,25 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
                         if !serve_awaited(&worker, client, &ends) {
                             // No flow expects this client: it came too late, or never was one.
                             // Dropping its socket resets it.
-                            tracing::debug!(?ends, "nobody expects a client");
+                            tracing::debug!(
+                                ?ends,
+                                "a client's connection is reset: no pending flow has its addresses"
+                            );
                         }
                     }
                 },
-                Err(error) => tracing::debug!(%error, "a client was gone before it was served"),
+                Err(error) => tracing::debug!(%error, "a client disconnected before it was served"),
             },
             Err(error) if is_exhaustion(&error) => {
                 // The connection stays in the backlog: it is not reset, and no loop spins.
-                tracing::warn!(%error, "accepting rests until a flow has ended");
+                tracing::warn!(%error, "accepting connections pauses: descriptors or memory are exhausted");
                 let departed = worker.admission.departed.notified();
                 let _ = tokio::time::timeout(REST, departed).await;
             }
             // The connection is gone already, or the network reports an error for it.
-            Err(error) => tracing::debug!(%error, "a client was gone before it was accepted"),
+            Err(error) => {
+                tracing::debug!(%error, "a connection was aborted before it was accepted");
+            }
         }
     }
 }

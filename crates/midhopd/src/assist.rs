@@ -101,7 +101,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
                         }
                         give(queue.get_ref());
                     }
-                    Ok(Err(error)) => tracing::warn!(%error, "packets of assisted flows were not seen"),
+                    Ok(Err(error)) => tracing::warn!(%error, "packets of assisted flows could not be read from the netfilter queue"),
                     Err(_would_block) => {}
                 }
             }
@@ -121,7 +121,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
 /// Gives the kernel the verdicts that are due.
 fn give(queue: &Queue) {
     if let Err(error) = queue.give() {
-        tracing::warn!(%error, "verdicts were not taken");
+        tracing::warn!(%error, "verdicts could not be sent to the netfilter queue");
     }
 }
 
@@ -216,7 +216,7 @@ fn mend(injector: &Injector, met: &MetPacket, passage: &mut Passage) -> Mended {
     if error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS) {
         return Mended::NoRoom;
     }
-    tracing::debug!(%error, "a packet of an assisted flow is not sent");
+    tracing::debug!(%error, "a packet of an assisted flow could not be sent");
     passage.sent += 1;
     passage.failed += 1;
     Mended::No
@@ -271,7 +271,7 @@ impl Helper {
         };
         let verdict = if passes { queue.pass(queued, None) } else { queue.drop(queued) };
         if let Err(error) = verdict {
-            tracing::warn!(%error, "a verdict was not taken");
+            tracing::warn!(%error, "a verdict could not be sent to the netfilter queue");
         }
     }
 
@@ -336,7 +336,7 @@ impl Helper {
         if let Some((_, queue)) = waiting.filter(|_| !sent.is_empty())
             && let Err(error) = queue.settle()
         {
-            tracing::warn!(%error, "verdicts were not taken");
+            tracing::warn!(%error, "verdicts could not be sent to the netfilter queue");
         }
         for met in sent.drain(..) {
             let is_waiting = waits(&met);
@@ -374,7 +374,7 @@ impl Helper {
         let counted = match counted() {
             Ok(counted) => counted,
             Err(error) => {
-                tracing::debug!(%error, "the firewall's counters are not to be had");
+                tracing::debug!(%error, "the firewall's counters cannot be read");
                 return;
             }
         };
@@ -382,8 +382,8 @@ impl Helper {
         passage.before = (passage.sent, counted);
         if passage.silent >= SILENT_LOOKS {
             tracing::warn!(
-                "flows are not assisted for a minute: what is sent for them does not leave this host; let \
-                 untracked packets of TCP out (nft: `ct state untracked accept` in the output chain)"
+                "flows are not assisted for a minute: packets sent for them do not leave this host; accept \
+                 untracked TCP packets (nft: `ct state untracked accept` in the output chain)"
             );
             (passage.silent, passage.rest) = (0, REST_LOOKS);
             passage.rests += 1;

@@ -39,7 +39,7 @@ impl Capacity {
             Some(Self { memory, because }) if memory < wanted => {
                 tracing::info!(
                     %wanted, held = %memory, because,
-                    "limits.memory is more than this host has for flows: windows close earlier"
+                    "limits.memory exceeds the memory that this host has for flows: windows close earlier"
                 );
                 memory
             }

@@ -235,7 +235,7 @@ fn warn_of_names(plan: &Plan) {
         for name in leg.congestion.iter().chain(&leg.fallback) {
             if let Some(meant) = congestion::meant(name) {
                 eprintln!(
-                    "warning: leg \"{}\": unless this host's kernel has a \"{name}\", it cannot be had\n\
+                    "warning: leg \"{}\": \"{name}\" is available only if this host's kernel has it\n\
                      hint: did you mean `{meant}`? `midhopd check --host` asks the kernel",
                     leg.name
                 );

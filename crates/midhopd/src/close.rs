@@ -92,7 +92,7 @@ async fn depart(
     if !drain(&stream, last, linger, looks).await
         && let Err(error) = SockRef::from(&stream).set_linger(None)
     {
-        tracing::warn!(%error, "a flow that ended in order may be reset");
+        tracing::warn!(%error, "SO_LINGER could not be cleared: a flow that ended in order may be reset");
     }
     Some(stream)
 }

@@ -55,8 +55,8 @@ impl Congestion {
             if peer.committed.is_some() {
                 tracing::info!(
                     peer = peer.name,
-                    "peers.NAME.committed is held over UDP alone: while the tunnel is over TCP it is not; \
-                     fallback = \"off\" has no tunnel then"
+                    "peers.NAME.committed applies over UDP only: a tunnel over TCP does not have the committed rate; \
+                     with fallback = \"off\" there is no tunnel over TCP"
                 );
             }
         }
@@ -79,13 +79,20 @@ impl Congestion {
         let parameters = parameters(peer.rate, peer.rtt0, Start::default());
         let found = own.into_iter().chain(["bbr", "hybla-plus"]).find_map(|name| {
             self.try_activate(name, &parameters)
-                .map_err(|reason| tracing::debug!(peer = peer.name, name, reason, "not to be had"))
+                .map_err(|reason| {
+                    tracing::debug!(
+                        peer = peer.name,
+                        name,
+                        reason,
+                        "congestion control is not available"
+                    )
+                })
                 .ok()
         });
         if found.is_none() {
             tracing::info!(
                 peer = peer.name,
-                "over TCP the tunnel has the kernel's congestion control"
+                "over TCP the tunnel uses the kernel's default congestion control"
             );
         }
         found
@@ -116,7 +123,13 @@ impl Congestion {
         let name = self
             .try_activate(fallback, &parameters)
             .map_err(|reason| failure(fallback, &reason))?;
-        tracing::warn!(leg = leg.name, wanted, fallback, reason = refused, "fallback taken");
+        tracing::warn!(
+            leg = leg.name,
+            wanted,
+            fallback,
+            reason = refused,
+            "the leg's congestion control is not available: its fallback is used"
+        );
         Ok(name)
     }
 

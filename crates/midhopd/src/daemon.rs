@@ -168,7 +168,7 @@ fn serve(
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::run("no event loop can be had").because(error))?;
+        .map_err(|error| Failure::run("the event loop cannot be created").because(error))?;
     // Starting, ending and reloading block: the loop only waits and serves the admin page.
     let entered = runtime.enter();
     let mut signals = Signals::new()?;
@@ -218,9 +218,7 @@ fn serve(
             Err(what) => {
                 // Interception is removed at once, with the daemon: new flows pass directly.
                 notices.notify(Notice::Stopping);
-                return Err(
-                    Failure::run(what).hint("the log says more; this is a fault of midhopd's")
-                );
+                return Err(Failure::run(what).hint("see the log; this is a fault in midhopd"));
             }
         }
     }
@@ -275,7 +273,7 @@ pub fn check_against_host(plan: &Plan) -> Result<(), Failure> {
     let mut interfaces = plan.intercept.interfaces.iter().chain(legs);
     if let Some(missing) = interfaces.find(|name| !exists(name)) {
         return Err(Failure::run(format!("there is no interface {missing} on this host")).hint(
-            "`ip link` lists those there are; flows of one that appears later are taken then",
+            "`ip link` lists this host's interfaces; flows of an interface that appears later are intercepted from then on",
         ));
     }
     Congestion::default().activate(&mut plan.clone())
@@ -351,7 +349,7 @@ impl Signals {
     fn new() -> Result<Self, Failure> {
         let listen = |order| {
             let kind = SignalKind::from_raw(order as i32);
-            signal(kind).map_err(|error| Failure::run("signals cannot be heard").because(error))
+            signal(kind).map_err(|error| Failure::run("signals cannot be received").because(error))
         };
         let this = Self { reload: listen(RELOAD)?, end: listen(END)? };
         // The signals were blocked before this process began, so none is lost.
@@ -538,7 +536,7 @@ impl Daemon {
     fn reload(&mut self, config: &Path) -> Reload {
         let result = match self.follow(config) {
             Ok(kept) => {
-                tracing::info!("configuration reloaded; live flows keep what they began with");
+                tracing::info!("configuration reloaded; live flows keep their settings");
                 Reload { error: None, kept }
             }
             Err(failure) => Reload { error: Some(not_reloaded(&failure)), kept: Vec::new() },
@@ -567,7 +565,7 @@ impl Daemon {
         self.logging.set(&next.log)?;
         self.plan = next;
         for key in &kept {
-            tracing::warn!(key, "changed, but stays as it was until a restart");
+            tracing::warn!(key, "the key has changed, which takes effect at the next restart");
         }
         Ok(kept)
     }
@@ -620,7 +618,7 @@ pub(crate) fn control_socket(
             tracing::info!(%error, "no control socket: `midhopd status` will not find this daemon");
             Ok(None)
         }
-        Err(error) => Err(Failure::run("control.socket: it cannot be had")
+        Err(error) => Err(Failure::run("control.socket: it cannot be opened")
             .because(error)
             .hint("name another path, or \"\" for none")),
     }

@@ -451,7 +451,7 @@ impl DataPlane {
         if let Some(firewall) = &self.firewall
             && let Err(error) = firewall.close()
         {
-            tracing::warn!(%error, "new flows cannot be told from live ones: all are let go");
+            tracing::warn!(%error, "interception cannot be ended for new flows alone: it is removed");
             self.firewall = None;
         }
     }

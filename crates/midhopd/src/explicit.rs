@@ -200,7 +200,7 @@ async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpLis
                 let place = match admitted {
                     Ok(place) => place,
                     Err(why) => {
-                        tracing::debug!(%peer, ?why, "a client was not let in");
+                        tracing::debug!(%peer, ?why, "a client was refused");
                         let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
                         continue;
                     }
@@ -208,13 +208,13 @@ async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpLis
                 let desk = desk.clone();
                 spawn_local(async move {
                     if let Err(error) = serve(&desk, protocol, client, peer).await {
-                        tracing::debug!(%peer, %error, "a client left before it was served");
+                        tracing::debug!(%peer, %error, "a client's connection failed before its request was served");
                     }
                     drop(place);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "explicit listeners rest: a client was not accepted");
+                tracing::warn!(%error, "explicit listeners pause: a connection could not be accepted");
                 time::sleep(REST).await;
             }
         }
@@ -245,7 +245,7 @@ async fn serve(
         Ok(dialled) => dialled.far.bound(),
         Err(cause) => Err(*cause),
     };
-    tracing::debug!(%from, %target, ?outcome, "a client asked");
+    tracing::debug!(%from, %target, ?outcome, "a client requested a connection");
     handshake.answer(outcome);
     let (Ok(dialled), State::Connected) = (dialled, handshake.state()) else {
         return part(client, &mut handshake).await;

@@ -36,7 +36,7 @@ pub struct Kept(Arc<Keeper>);
 impl Drop for Kept {
     fn drop(&mut self) {
         if let Err(error) = self.0.ask(&Request::Remove) {
-            tracing::warn!(%error, "interception may stay behind; the next start replaces it");
+            tracing::warn!(%error, "interception may not have been removed; the next start replaces it");
         }
     }
 }

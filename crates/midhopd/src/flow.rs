@@ -97,10 +97,14 @@ impl Flow {
                     // A reload has removed the peer.
                     Err(packed) => match Self::unpack(&worker, *packed) {
                         Ok(flow) => Box::pin(flow.run_split()).await,
-                        Err(error) => tracing::warn!(%error, "a flow is reset"),
+                        Err(error) => {
+                            tracing::warn!(%error, "a flow is reset: it could not be moved to another worker");
+                        }
                     },
                 },
-                Err(error) => tracing::warn!(%error, "a flow is reset"),
+                Err(error) => {
+                    tracing::warn!(%error, "a flow is reset: it could not be moved to another worker");
+                }
             };
         };
         let (stream, ticket) = match self.known.far.take() {
@@ -111,12 +115,12 @@ impl Flow {
                 match carry::begin(&self.plan, &link, &self.request()).await {
                     Ok(stream) => (stream, ticket),
                     Err(why) if route.otherwise == Action::Reject => {
-                        tracing::debug!(ends = ?self.ends, ?why, "a flow is reset: it has no tunnel");
+                        tracing::debug!(ends = ?self.ends, ?why, "a flow is reset: its tunnel is unavailable");
                         worker.ledger.rejected.add(1);
                         return;
                     }
                     Err(why) => {
-                        tracing::debug!(ends = ?self.ends, ?why, "a flow goes without its tunnel");
+                        tracing::debug!(ends = ?self.ends, ?why, "the tunnel of a flow is unavailable: the flow continues without it");
                         drop(ticket);
                         return Box::pin(self.run_split()).await;
                     }
@@ -124,7 +128,7 @@ impl Flow {
             }
         };
         if let Err(error) = self.treat_client(0) {
-            tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
+            tracing::warn!(ends = ?self.ends, %error, "the leg's socket options could not be set on a client's connection");
         }
         let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer))
             .with_origin(self.origin());
@@ -176,7 +180,7 @@ impl Flow {
                 match TcpStream::from_std(stream) {
                     Ok(server) => (server, class, ticket),
                     Err(error) => {
-                        tracing::warn!(ends = ?self.ends, %error, "a flow is reset: its far side is lost");
+                        tracing::warn!(ends = ?self.ends, %error, "a flow is reset: its connection to the server could not be used");
                         return;
                     }
                 }
@@ -195,7 +199,7 @@ impl Flow {
                     }
                     Err(failure) => {
                         self.worker.hold.entries.learn(leaving.server, false, Instant::now());
-                        tracing::debug!(ends = ?self.ends, error = %failure.error, "no far side");
+                        tracing::debug!(ends = ?self.ends, error = %failure.error, "a connection to a server could not be opened");
                         self.worker.ledger.book_failure(&failure);
                         // Dropping the client's socket resets it.
                         return;
@@ -204,7 +208,7 @@ impl Flow {
             }
         };
         if let Err(error) = self.treat_client(class) {
-            tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
+            tracing::warn!(ends = ?self.ends, %error, "the leg's socket options could not be set on a client's connection");
         }
         let (client_leg, server_leg) = (self.client_leg(), self.server_leg());
         let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into())
@@ -261,7 +265,7 @@ pub fn entered(worker: &Rc<Worker>, legs: &BothLegs, book: &FlowBook, ahead: [u6
     match entered.transpose() {
         Ok(entry) => Start { entry: entry.flatten().map(Rc::new), ..Start::default() },
         Err(error) => {
-            tracing::debug!(ends = ?book.ends, %error, "a flow would not outlive this process");
+            tracing::debug!(ends = ?book.ends, %error, "a flow could not be registered, and is lost if this process dies");
             Start::default()
         }
     }
@@ -309,7 +313,7 @@ async fn carry_to_end(
     let last = [(Side::Client, &legs.client), (Side::Server, &legs.server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     if let Err(broken) = &carried.outcome {
-        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
+        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow was aborted");
         // Both sockets are reset at once. After an orderly end the entry stays, because the next
         // process would have to wait for the far ends as this one does.
         entry = None;

@@ -74,7 +74,7 @@ impl Handover {
 pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<HandedFlow>) {
     while let Some(flow) = flows.recv().await {
         if let Err(error) = go_on(&worker, flow) {
-            tracing::warn!(%error, "a flow was handed over in vain");
+            tracing::warn!(%error, "a flow could not be moved to this worker");
         }
     }
 }

@@ -128,7 +128,7 @@ pub async fn hold(
                         packets.iter().for_each(|packet| holder.consider(packet));
                         holder.open_prepared();
                     }
-                    Ok(Err(error)) => tracing::warn!(%error, "packets of the queue were not seen"),
+                    Ok(Err(error)) => tracing::warn!(%error, "packets could not be read from the netfilter queue"),
                     Err(_would_block) => {}
                 }
             },
@@ -209,7 +209,7 @@ impl Holder {
     fn let_repeat(&self, packet: u32, mark: u32) {
         let marks = self.worker.hold.marks;
         if let Err(error) = self.queue.get_ref().pass(packet, Some(mark & !marks.noted)) {
-            tracing::warn!(%error, "a verdict was not taken");
+            tracing::warn!(%error, "a verdict could not be sent to the netfilter queue");
         }
         self.decided.notify_one();
     }
@@ -341,7 +341,13 @@ impl Holder {
         };
         let otherwise = plan.instead_of_turning_back(route, departure);
         let (ends, peer) = (opener.connection.ends, &route.peer);
-        tracing::debug!(?ends, peer, ?turnback, ?otherwise, "a tunnel would carry a flow back");
+        tracing::debug!(
+            ?ends,
+            peer,
+            ?turnback,
+            ?otherwise,
+            "a tunnel is not used: it would carry the flow back"
+        );
         (otherwise, None)
     }
 
@@ -353,7 +359,7 @@ impl Holder {
         let connection = match self.origins.of(packet, ends, noted) {
             Ok(connection) => connection,
             Err(error) => {
-                tracing::debug!(?ends, %error, "a flow passes by: it was translated from nobody knows what");
+                tracing::debug!(?ends, %error, "a flow passes by: its addresses before translation are unknown");
                 return None;
             }
         };
@@ -380,7 +386,7 @@ impl Holder {
         let Some((waiting, attempt)) = hold.entries.let_go(&ends) else {
             return self.answer_queue(again.packet, again.mark, Verdict::Drop);
         };
-        tracing::debug!(?ends, "a flow passes by: its far side does not answer");
+        tracing::debug!(?ends, "a flow passes by: its server does not respond");
         let now = Instant::now();
         hold.entries.learn(target, false, now);
         hold.watchdog.silent(target, now);
@@ -407,7 +413,7 @@ impl Holder {
         }
         match intercept::handshakes(&self.table) {
             Ok(counted) => hold.watchdog.counted(counted, now),
-            Err(error) => tracing::debug!(%error, "the firewall's counters are not to be had"),
+            Err(error) => tracing::debug!(%error, "the firewall's counters cannot be read"),
         }
     }
 
@@ -451,7 +457,7 @@ impl Holder {
                 self.tracker_forgets(known.departure.ends);
                 let verdict = match failure.refusal {
                     Some(refusal) => {
-                        tracing::debug!(?ends, error = %failure.error, "the far side did not accept");
+                        tracing::debug!(?ends, error = %failure.error, "the far side refused a flow");
                         worker.ledger.book_failure(&failure);
                         self.refuse(&connection, &waiting.syn, refusal)
                     }
@@ -485,7 +491,7 @@ impl Holder {
                     Err(NoFlow::Unavailable(why)) => io::Error::other(why),
                 };
                 let ends = connection.ends;
-                tracing::debug!(?ends, error = %why, otherwise = ?route.otherwise, "no tunnel");
+                tracing::debug!(?ends, error = %why, otherwise = ?route.otherwise, "the tunnel of a flow is unavailable");
                 match route.otherwise {
                     Action::Split => {
                         let bound = self.bind(&plan, known)?;
@@ -518,7 +524,7 @@ impl Holder {
     fn deliver(&self, ends: Ends, syn: &[u8]) -> Verdict {
         let server = ends.server.ip();
         if let Err(error) = self.injector().and_then(|injector| injector.open_client(syn, server)) {
-            tracing::warn!(?ends, %error, "a client is not let in");
+            tracing::warn!(?ends, %error, "a held SYN could not be delivered to the daemon's socket");
         }
         Verdict::Drop
     }
@@ -531,7 +537,7 @@ impl Holder {
             Ok(true) => self.deliver(ends, syn),
             Ok(false) => Verdict::Drop,
             Err(error) => {
-                tracing::debug!(?ends, %error, "nobody says whether a client's connection is there");
+                tracing::debug!(?ends, %error, "a SYN is dropped: the kernel does not report whether its connection exists");
                 Verdict::Drop
             }
         }
@@ -554,7 +560,7 @@ impl Holder {
             }
         };
         if let Err(error) = sent {
-            tracing::debug!(ends = ?connection.ends, %error, "a refusal is not sent");
+            tracing::debug!(ends = ?connection.ends, %error, "a refusal could not be sent to a client");
         }
         Verdict::Drop
     }
@@ -567,7 +573,7 @@ impl Holder {
         if hold.tracked.load(Relaxed)
             && let Err(error) = self.tracker.enter_client(&TrackedConnection { ends, mark: 0 })
         {
-            tracing::debug!(?ends, %error, "a client's leg is not tracked");
+            tracing::debug!(?ends, %error, "a client's connection could not be entered in connection tracking");
         }
     }
 
@@ -603,7 +609,7 @@ impl Holder {
             Verdict::Drop => queue.drop(packet),
         };
         if let Err(error) = outcome {
-            tracing::warn!(%error, "a verdict was not taken");
+            tracing::warn!(%error, "a verdict could not be sent to the netfilter queue");
         }
         if queue.is_due() {
             self.decided.notify_one();
@@ -613,7 +619,7 @@ impl Holder {
     /// Sends all verdicts of one turn together.
     fn give_verdicts(&self) {
         if let Err(error) = self.queue.get_ref().give() {
-            tracing::warn!(%error, "verdicts were not taken");
+            tracing::warn!(%error, "verdicts could not be sent to the netfilter queue");
         }
     }
 }

@@ -82,7 +82,7 @@ pub fn until_asked(
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::run("no event loop can be had").because(error))?;
+        .map_err(|error| Failure::run("the event loop cannot be created").because(error))?;
     let asked = runtime.block_on(async {
         let mut idle = Idle::start(config, plan, logging)?;
         warn();

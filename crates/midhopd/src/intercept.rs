@@ -194,7 +194,7 @@ impl Interception {
             if matches!(refused, InterceptError::Queue { .. })
                 && let Err(error) = self.replace(&before)
             {
-                tracing::error!(%error, "the firewall does not go back to its old rules");
+                tracing::error!(%error, "the previous firewall rules could not be restored");
             }
         })
     }
@@ -221,7 +221,7 @@ impl Interception {
     pub fn refresh(&self) {
         let mut installed = self.installed();
         if let Err(error) = installed.follow_rules() {
-            tracing::warn!(%error, "routing rules of others are not followed");
+            tracing::warn!(%error, "other programs' routing rules could not be followed");
         }
         let setting = setting(&installed.plan);
         let gone = !table::exists(&self.instance);
@@ -229,7 +229,9 @@ impl Interception {
             return;
         }
         if gone {
-            tracing::warn!("somebody removed midhopd's nftables table: it is put there again");
+            tracing::warn!(
+                "another program removed midhopd's nftables table: it is installed again"
+            );
         } else {
             tracing::info!(conntrack = setting.conntrack, "the host's firewall rules have changed");
         }
@@ -237,7 +239,7 @@ impl Interception {
         let replaced =
             self.put(&installed, |text| self.passed.across(|| transact(&self.instance, text)));
         if let Err(error) = replaced {
-            tracing::error!(%error, "the table is not as it should be: new flows pass by");
+            tracing::error!(%error, "the nftables table could not be installed: new flows pass by");
         }
     }
 
@@ -316,11 +318,11 @@ impl Drop for Interception {
         if !self.leaves_table.load(Relaxed)
             && let Err(error) = transact(&self.instance, &table::removal(&self.instance))
         {
-            tracing::warn!(%error, "the table stays behind; the next start replaces it");
+            tracing::warn!(%error, "the nftables table could not be removed; the next start replaces it");
         }
         let removed = self.installed().mirror.remove().and_then(|()| self.delivery.remove());
         if let Err(error) = removed {
-            tracing::warn!(%error, table = self.delivery.table(), "routing rules stay behind");
+            tracing::warn!(%error, table = self.delivery.table(), "routing rules could not be removed");
         }
     }
 }
@@ -329,11 +331,11 @@ impl Drop for Interception {
 pub fn remove(plan: &Plan) {
     let instance = &plan.intercept.instance;
     if let Err(error) = transact(instance, &table::removal(instance)) {
-        tracing::warn!(%error, "the table stays behind; the next start replaces it");
+        tracing::warn!(%error, "the nftables table could not be removed; the next start replaces it");
     }
     let delivery = Delivery::of(&plan.intercept);
     if let Err(error) = mirror(plan, delivery).remove().and_then(|()| delivery.remove()) {
-        tracing::warn!(%error, table = delivery.table(), "routing rules stay behind");
+        tracing::warn!(%error, table = delivery.table(), "routing rules could not be removed");
     }
 }
 

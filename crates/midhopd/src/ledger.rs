@@ -302,7 +302,7 @@ impl Ledger {
         lock(&self.refusals).clone()
     }
 
-    /// Books that a tunnel was ended because its peer broke a rule.
+    /// Books that a tunnel was ended because its peer violated the protocol.
     pub fn broke_rule(&self, peer: &str) {
         with(&self.peers, peer, |book| book.violations += 1);
     }
@@ -437,7 +437,7 @@ pub struct PeerBook {
     pub tcp_trials: u64,
     /// Trials in which TCP carried no more.
     pub vain_tcp_trials: u64,
-    /// Tunnels that this end has closed because the peer broke a rule.
+    /// Tunnels that this end has closed because the peer violated the protocol.
     pub violations: u64,
     /// Unit: seconds since 1970. The expiry of the certificates that it presented last: the
     /// earliest of them.

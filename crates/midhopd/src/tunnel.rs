@@ -238,12 +238,14 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
                 }
                 TunnelOrder::Live(packed) => match Flow::unpack(&worker, *packed) {
                     Ok(flow) => flow.spawn(),
-                    Err(error) => tracing::warn!(%error, "a flow was handed over in vain"),
+                    Err(error) => {
+                        tracing::warn!(%error, "a flow could not be moved to this worker");
+                    }
                 },
                 TunnelOrder::Move(order) => mover::carry_out(worker, link, *order).await,
                 TunnelOrder::Carry(asked) => {
                     if let Err(error) = carry_asked(&worker, *asked) {
-                        tracing::warn!(%error, "a flow was handed over in vain");
+                        tracing::warn!(%error, "a flow could not be moved to this worker");
                     }
                 }
             }

@@ -151,7 +151,7 @@ impl Watch {
             for (side, stream, _) in sides.each().into_iter().flatten() {
                 let wanted = &book.party(side).keepalive;
                 if let Err(error) = leg::keep_alive(stream, wanted) {
-                    tracing::debug!(ends = ?book.ends, %error, "a flow has no keep-alive");
+                    tracing::debug!(ends = ?book.ends, %error, "TCP keepalive could not be set for a flow");
                 }
             }
         }

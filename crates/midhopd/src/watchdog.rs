@@ -51,9 +51,7 @@ impl Reason {
                 "routing rules or a filter may treat this host's own packets otherwise than forwarded \
                  ones: see `ip rule` and `midhopd doctor`"
             }
-            Self::Cookies => {
-                "`sysctl -w net.ipv4.tcp_syncookies=1` has the kernel do so in need only"
-            }
+            Self::Cookies => "`sysctl -w net.ipv4.tcp_syncookies=1` limits SYN cookies to floods",
         }
     }
 }
@@ -65,7 +63,7 @@ impl fmt::Display for Reason {
             Self::RefusedHere => "this host does not let the daemon's packets out",
             Self::Silence => "no server answers the daemon",
             Self::Cookies => {
-                "SYN cookies are sent to everybody: no client of a split flow could get in"
+                "the kernel answers every SYN with a cookie: no client of a split flow could connect"
             }
         })
     }
@@ -212,7 +210,9 @@ impl Watchdog {
             let reason = Reason::Cookies;
             tracing::error!(%reason, hint = reason.hint(), "new flows pass by");
         } else {
-            tracing::info!("SYN cookies are for need only: new flows are taken again");
+            tracing::info!(
+                "SYN cookies are no longer sent for every SYN: new flows are intercepted again"
+            );
         }
     }
 

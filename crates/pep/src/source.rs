@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(found, condition, "{source} ms, queue {queue} ms, {others} Mbit/s");
         }
         let unknown = Satellite { rate: None, ..satellite(0, 9) };
-        assert!(!unknown.is_congested(), "nobody said what it carries");
+        assert!(!unknown.is_congested(), "its rate is unknown");
         assert!(!is_far(ms(9), ms(40)) && is_far(ms(11), ms(40)));
     }
 

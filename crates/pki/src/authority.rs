@@ -84,7 +84,7 @@ fn authority_key(file: &Path) -> Result<String, Failure> {
         Failure::run(format!("{} cannot be taken", file.display())).because(error).hint(hint)
     })?;
     String::from_utf8(bytes)
-        .map_err(|error| Failure::run(format!("{} is no text", file.display())).because(error))
+        .map_err(|error| Failure::run(format!("{} is not text", file.display())).because(error))
 }
 
 /// Describes the certificates in `file`.

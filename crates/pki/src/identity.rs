@@ -68,13 +68,13 @@ pub enum IdentityError {
         file: PathBuf,
     },
     /// A file contains no readable certificate revocation list.
-    #[error("{file}: this is no certificate revocation list")]
+    #[error("{file}: this is not a certificate revocation list")]
     NoList {
         /// The file.
         file: PathBuf,
     },
     /// The contents of the files do not match, or TLS does not accept them.
-    #[error("certificate, key and authority do not make an identity: {0}")]
+    #[error("certificate, key and authority cannot be used together: {0}")]
     Tls(rustls::Error),
     /// The authority cannot verify any peer.
     #[error("peers cannot be verified by the authority: {0}")]
@@ -99,7 +99,7 @@ impl IdentityError {
                 "tunnel.revoked takes PEM files, as `openssl ca -gencrl` makes them"
             }
             Self::Key { .. } => HINT_EXPOSED,
-            _ => "`midhopd pki show FILE` tells what a certificate says",
+            _ => "`midhopd pki show FILE` prints a certificate's contents",
         }
     }
 
@@ -155,7 +155,7 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// It has expired.
-    #[error("{file} has expired: it was valid until {until}; no peer takes it")]
+    #[error("{file} has expired: it was valid until {until}; no peer accepts it")]
     Expired {
         /// The file.
         file: PathBuf,
@@ -163,7 +163,7 @@ pub enum Doubt {
         until: String,
     },
     /// It is not valid yet.
-    #[error("{file} is not valid before {from}; no peer takes it, or this host's clock is wrong")]
+    #[error("{file} is not valid before {from}; no peer accepts it, or this host's clock is wrong")]
     Early {
         /// The file.
         file: PathBuf,

@@ -30,7 +30,7 @@ pub enum KeyFileError {
     /// Others than its owner can read or write it.
     #[error(
         "others than its owner can use it (mode {mode:04o}, owner {owner}, group {group}): \
-         it may be no secret any more"
+         it may no longer be secret"
     )]
     Exposed {
         /// Its permission bits.

@@ -45,7 +45,7 @@ impl Revoked {
         self.certificates.extend(serials.map(|serial| (issuer.to_vec(), serial)));
         let now = ::time::OffsetDateTime::now_utc();
         if list.next_update().is_some_and(|next| next.to_datetime() < now) {
-            tracing::warn!(issuer = %list.issuer(), "there is a newer list of revoked certificates");
+            tracing::warn!(issuer = %list.issuer(), "a certificate revocation list is past its next update: install the newer list");
         }
         Some(())
     }

@@ -237,7 +237,7 @@ impl PeerTrouble {
         let kind = TroubleKind::WrongName;
         let asked = bounded(asked);
         let message =
-            format!("a peer asks for \"{asked}\"; our certificate is for another name: {own}");
+            format!("a peer requests \"{asked}\"; our certificate is for another name: {own}");
         let hint = Some("peers.NAME.name at the other end must be a name in our certificate");
         Self { certificate: Some("own"), hint, ..Self::new(kind, address, message) }
     }
@@ -254,7 +254,7 @@ impl PeerTrouble {
     /// The far end has no certificate for the name that we ask for.
     pub fn not_theirs(address: SocketAddr, asked: &str) -> Self {
         let kind = TroubleKind::WrongName;
-        let message = format!("the far end has no certificate for \"{asked}\", which we ask for");
+        let message = format!("the far end has no certificate for \"{asked}\", which we request");
         let hint = Some("set peers.NAME.name to a name in the far end's certificate, and reload");
         Self { certificate: Some("peer"), hint, ..Self::new(kind, address, message) }
     }

@@ -40,7 +40,7 @@ pub fn after(name: &str, before: &str, next: Plan) -> Plan {
     let Ok(before) = Plan::read(name, before) else { return next };
     let (plan, kept) = before.reloaded(next);
     for key in kept {
-        tracing::warn!(key, "changed, but stays as it was until a restart");
+        tracing::warn!(key, "the key has changed, which takes effect at the next restart");
     }
     plan
 }

@@ -87,7 +87,9 @@ pub fn keeper() {
 fn report(enforced: Result<Enforced, ConfineError>) {
     match enforced {
         Ok(Enforced::Fully) => {}
-        Ok(enforced) => tracing::debug!(?enforced, "this kernel does not know all of Landlock"),
+        Ok(enforced) => {
+            tracing::debug!(?enforced, "this kernel supports only a part of the Landlock rules");
+        }
         Err(error) => tracing::warn!(%error, "files are not confined"),
     }
 }

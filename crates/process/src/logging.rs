@@ -90,7 +90,9 @@ impl Logging {
     /// When the level is not one; the old one stays.
     pub fn set(&self, log: &Log) -> Result<(), Failure> {
         let filter = filter(log)?;
-        self.0.reload(filter).map_err(|error| Failure::run("the log level stays").because(error))
+        self.0
+            .reload(filter)
+            .map_err(|error| Failure::run("the log level could not be changed").because(error))
     }
 }
 

@@ -33,6 +33,6 @@ pub fn send(notice: Notice) {
         UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(drop)
     });
     if let Err(error) = sent {
-        tracing::warn!(%error, "the service manager could not be told: {text}");
+        tracing::warn!(%error, "the service manager could not be notified: {text}");
     }
 }

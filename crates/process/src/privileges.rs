@@ -106,7 +106,7 @@ pub fn check_interception() -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::run(format!("other hosts' addresses take {}", missing.join(" and "))).hint(
+    Err(Failure::run(format!("using other hosts' addresses requires {}", missing.join(" and "))).hint(
         "run as root, or under systemd with AmbientCapabilities=; without privileges [explicit] and \
          [tunnel] work (leave intercept.interfaces and peers.NAME.transparent empty)",
     ))
@@ -129,7 +129,7 @@ pub fn raise_file_limit(wanted: u64) {
         tracing::warn!(
             reached,
             wanted,
-            "fewer open files than limits.flows may need: flows beyond pass by; \
+            "the limit of open files is lower than limits.flows may need: flows beyond it pass by; \
              raise LimitNOFILE= or ulimit -n"
         );
     }

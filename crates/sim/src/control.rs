@@ -90,10 +90,10 @@ impl<'p> Legs<'p> {
         };
         if Algorithm::from_name(name).is_none() {
             let hint = suggest::hint(name, "there are", Algorithm::names());
-            return Err(refuse("nobody knows it".to_owned(), hint));
+            return Err(refuse("there is no such congestion control".to_owned(), hint));
         }
         let Some(tuning) = tuning else {
-            return Err(refuse("the plan does not say what it is told".to_owned(), None));
+            return Err(refuse("the plan lacks its parameters".to_owned(), None));
         };
         let Some(resolved) = tuning.settings() else {
             return Err(refuse(

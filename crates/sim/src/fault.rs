@@ -39,13 +39,13 @@ pub enum RunError {
         pep: String,
     },
     /// A node runs programs of the machine.
-    #[error("node {node} runs programs, which a simulation has no place for")]
+    #[error("node {node} runs programs, which a simulation does not support")]
     Programs {
         /// The node.
         node: String,
     },
     /// A congestion control that is not available.
-    #[error("congestion control `{name}` is not to be had here: {why}")]
+    #[error("congestion control `{name}` is not available here: {why}")]
     Congestion {
         /// Its place in the scenario.
         key: KeyPath,
@@ -63,7 +63,7 @@ pub enum RunError {
         what: String,
     },
     /// Virtual time would not advance.
-    #[error("the way from {from} to {to} takes no time; give one of its links a delay or a rate")]
+    #[error("the path from {from} to {to} has no delay; give one of its links a delay or a rate")]
     Timeless {
         /// The source of data.
         from: String,

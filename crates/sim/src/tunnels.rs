@@ -81,7 +81,7 @@ fn connect(
     let plan_of = |end: usize| {
         let proxy = proxies.iter().find(|(at, _)| *at == nodes[end]);
         let plan = proxy.and_then(|(_, proxy)| proxy.peer(&peers[end].name));
-        plan.ok_or_else(|| format!("the proxy knows no peer `{}`", peers[end].name))
+        plan.ok_or_else(|| format!("the proxy has no peer `{}`", peers[end].name))
     };
     let plans = [plan_of(0)?, plan_of(1)?];
     let name = format!("tunnel-{}-{}", peers[1].node, peers[0].node);

@@ -217,7 +217,7 @@ pub fn run(question: Question) -> Result<ExitCode, Failure> {
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::run("no event loop can be had").because(error))
+    runtime.map_err(|error| Failure::run("the event loop cannot be created").because(error))
 }
 
 /// Exit code 1 if the daemon is not well.
@@ -264,7 +264,7 @@ async fn reload(asking: &Asking) -> Result<ExitCode, Failure> {
         None => {}
     }
     for key in &result.kept {
-        eprintln!("warning: {key} has changed, but stays as it was until a restart");
+        eprintln!("warning: {key} has changed, which takes effect at the next restart");
     }
     if !asking.json {
         print(&result, false, || "reloaded; live flows keep what they began with\n".to_owned())?;
@@ -341,7 +341,7 @@ fn matching(conditions: &[String]) -> Result<Match, Failure> {
             "keys are source, destination, source_port, destination_port, interface, peer and dscp";
         // An address has its own hint, behind a line break.
         let (why, hint) = error.message().split_once('\n').unwrap_or((error.message(), KEYS));
-        Failure::usage("the condition is not understood").because(one_line(&why)).hint(hint)
+        Failure::usage("the condition is invalid").because(one_line(&why)).hint(hint)
     })
 }
 

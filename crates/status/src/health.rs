@@ -141,7 +141,7 @@ impl Health {
 
     /// Something vital was lost: the daemon ends.
     pub fn lose(&self, what: String) {
-        tracing::error!(what, "the daemon cannot go on");
+        tracing::error!(what, "the daemon cannot continue, and ends");
         self.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
             lost.get_or_insert(what);

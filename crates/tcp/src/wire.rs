@@ -57,7 +57,7 @@ pub enum ReadError {
         header: &'static str,
     },
     /// A length field contradicts another or the packet.
-    #[error("the {header} header says {stated} bytes where {there} are possible")]
+    #[error("the {header} header states {stated} bytes where {there} are possible")]
     Length {
         /// The header with the length field.
         header: &'static str,
@@ -102,7 +102,7 @@ pub enum WriteError {
         destination: IpAddr,
     },
     /// A segment whose length is not that of its payload.
-    #[error("the segment says {stated} bytes of payload, {there} were given")]
+    #[error("the segment states {stated} bytes of payload, {there} were given")]
     Payload {
         /// The value of [`Segment::length`].
         stated: u32,

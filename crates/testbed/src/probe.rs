@@ -42,7 +42,7 @@ pub enum ProbeError {
     Namespace(#[from] NamespaceError),
     /// The kernel does not report its sockets.
     #[error(
-        "cannot ask the kernel of {node} for its TCP sockets: {source}; \
+        "cannot query the TCP sockets of {node}: {source}; \
          it needs CONFIG_INET_TCP_DIAG (module tcp_diag)"
     )]
     Refused {

@@ -67,13 +67,13 @@ fn head(kind: u64, bytes: usize) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     /// The flow continues after its end.
-    #[error("bytes of the flow came after its end")]
+    #[error("data arrived after the flow's end")]
     AfterTheEnd,
     /// The stream ended within a capsule.
     #[error("the stream ended within a capsule")]
     WithinACapsule,
     /// A confirmation is no number.
-    #[error("a confirmation is no number")]
+    #[error("a confirmation is not a number")]
     NoNumber,
 }
 

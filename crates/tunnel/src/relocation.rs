@@ -168,7 +168,7 @@ pub enum RelocationError {
         usize,
     ),
     /// More than is taken.
-    #[error("{0} bytes are offered, more than is taken")]
+    #[error("{0} bytes are offered, more than are accepted")]
     TooLong(
         /// Unit: bytes.
         usize,

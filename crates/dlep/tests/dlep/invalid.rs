@@ -42,7 +42,7 @@ fn what_is_not_valid_is_answered_with_its_status_and_why() {
         (
             update(&[0, 21, 0, 2, 0, 1]),
             Status::INVALID_DATA,
-            "data item 21, which nobody has agreed on",
+            "data item 21, which was not negotiated",
         ),
         (
             update(&[0, 17, 0, 1, 1, 0, 17, 0, 1, 1]),

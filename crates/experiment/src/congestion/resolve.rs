@@ -127,7 +127,7 @@ impl Reader<'_> {
         let message = match key.as_str() {
             "saved_window" | "saved_rtt" => format!("`{key}` is for opening = \"careful-resume\""),
             "window_max" => format!("`{key}` is for opening = \"jump\" or \"careful-resume\""),
-            _ => format!("{algorithm} takes no `{key}`"),
+            _ => format!("{algorithm} has no `{key}`"),
         };
         Err(self.fault(&key, message, Some(own_keys::hint(&own))))
     }
@@ -216,7 +216,8 @@ impl Reader<'_> {
         if algorithm == Algorithm::KnownRate {
             return self.known_rate();
         }
-        let usual = Law::usual(algorithm, None).expect("all others go by their name alone");
+        let usual =
+            Law::usual(algorithm, None).expect("all others are defined by their name alone");
         Ok(match usual {
             Law::Hybla(usual) => Own::Hybla(self.imitated(usual)?),
             Law::HyblaLinux(usual) => Own::HyblaLinux(self.imitated(usual)?),
@@ -321,7 +322,7 @@ impl Reader<'_> {
             Way::Proxy(leg) => (leg.answers_xcp, "give the leg's link aqm = \"xcp\""),
         };
         if !answered {
-            let message = "no router on the way of the data knows XCP";
+            let message = "no router on the path of the data supports XCP";
             return Err(self.fault("algorithm", message, Some(hint.to_owned())));
         }
         let keep_on_loss = self.written.keep_on_loss.unwrap_or(false);
@@ -359,7 +360,7 @@ impl Reader<'_> {
             ("loss_max", written.loss_max.is_some()),
         ];
         if let Some((key, _)) = bounds.into_iter().find(|(_, given)| open_loop && *given) {
-            let message = format!("in an open loop nothing answers to `{key}`");
+            let message = format!("`{key}` has no effect in an open loop");
             return Err(self.fault(key, message, Some("leave one of them out".to_owned())));
         }
         let default = KnownRateBounds::default();

@@ -122,7 +122,7 @@ impl One<'_> {
             return self.refuse("at", message, "raise `duration`, or do it sooner".to_owned());
         }
         if let Some(every) = every.filter(|every| *every < EVERY_MIN) {
-            let message = format!("nobody hands over every {every}");
+            let message = format!("{every} is too short a period of handovers");
             return self.refuse("every", message, format!("at least {EVERY_MIN}"));
         }
         if announced.is_some_and(|announced| announced > *at) {

@@ -46,13 +46,13 @@ pub enum DumpError {
         state: u8,
     },
     /// Another protocol of the kernel has state of its own, such as TLS.
-    #[error("the kernel's {name} is on top of this connection, and cannot move with it")]
+    #[error("the connection uses the kernel's {name}, which cannot move with it")]
     UpperLayer {
         /// Its name (`TCP_ULP`).
         name: String,
     },
     /// One of the addresses has a meaning on this link only.
-    #[error("{address} means nothing on another machine")]
+    #[error("{address} is not valid on another machine")]
     LinkLocal {
         /// The address.
         address: IpAddr,
@@ -66,7 +66,7 @@ pub enum DumpError {
         bytes_max: usize,
     },
     /// The connection is not frozen, or somebody reads or writes.
-    #[error("the connection changed while it was dumped: its packets have to be dropped before")]
+    #[error("the connection changed while it was dumped: its packets must be dropped first")]
     Changing,
     /// The kernel refuses a query.
     #[error("the kernel does not report the connection's {what}: {source}")]

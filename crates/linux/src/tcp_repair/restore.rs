@@ -54,7 +54,7 @@ pub enum RestoreError {
         bytes: usize,
     },
     /// The far end expects timestamps of microseconds, which came with Linux 6.7.
-    #[error("this kernel has no timestamps of microseconds")]
+    #[error("this kernel has no TCP timestamps in microseconds")]
     Microseconds,
     /// The kernel accepted all, and something is not as it was.
     #[error("the restored connection differs in its {0}")]

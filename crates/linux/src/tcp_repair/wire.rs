@@ -32,7 +32,7 @@ const ENDS: [LocalEnd; 4] =
 #[non_exhaustive]
 pub enum DecodeError {
     /// Another version of the form.
-    #[error("version {0} of a connection's state, for {VERSION}")]
+    #[error("a connection's state has version {0}; this release reads version {VERSION}")]
     Version(
         /// The version.
         u8,

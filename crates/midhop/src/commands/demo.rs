@@ -86,7 +86,7 @@ impl Demo {
         let plans = runnable(plans.into_iter().filter(|plan| self.is_for_kernels(plan)).collect());
         if plans.is_empty() {
             return Err(Failure::run("no cell of the demo can run on this machine's kernel")
-                .hint("`midhopd doctor` tells what this host supports")
+                .hint("`midhopd doctor` shows what this host supports")
                 .into());
         }
         let jobs = self.jobs.or((self.quick && processors() > 1).then_some(QUICK_JOBS));

@@ -71,7 +71,7 @@ impl CheckFormulas {
             output::print(&midhop_report::formulas_table(&cells, output::columns()))?;
         }
         if missing > 0 {
-            eprintln!("error: {missing} of {} runs say nothing", plans.len());
+            eprintln!("error: {missing} of {} runs have no result", plans.len());
             return Ok(ExitCode::from(failure::RUN));
         }
         Ok(if cells.agree() { ExitCode::SUCCESS } else { ExitCode::from(UNMET) })

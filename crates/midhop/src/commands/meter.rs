@@ -58,7 +58,7 @@ fn activate(asked: &str) -> Result<Active, Failure> {
     if let Some(setting) = setting {
         let refused = |what: &str| Failure::usage(format!("congestion control {asked:?}: {what}"));
         let rtt0 = setting.strip_prefix("rtt0=").ok_or_else(|| {
-            refused("only `rtt0` can be told").hint("such as hybla,rtt0=50ms".to_owned())
+            refused("only `rtt0` can be set").hint("such as hybla,rtt0=50ms".to_owned())
         })?;
         if !matches!(
             resolution,

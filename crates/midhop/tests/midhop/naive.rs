@@ -126,7 +126,7 @@ fn an_object_of_a_page_begins_again_without_those_before_it() {
 fn what_no_kernel_can_do_is_refused() {
     for (leg, why) in [
         ("timer = \"1 s\"", "no kernel repairs by a timer alone (naive.box.legs.satellite)"),
-        ("congestion = \"dvegas\"", "naive.box.legs.satellite asks for: dvegas"),
+        ("congestion = \"dvegas\"", "naive.box.legs.satellite, or its parameters: dvegas"),
     ] {
         let (errors, record) = run(&format!(
             "[naive.box]\nbuffer = \"1 MB\"\nlegs.satellite = {{ {leg} }}\n{FILE}bytes = \"1 kB\"\n"

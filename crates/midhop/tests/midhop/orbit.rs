@@ -130,7 +130,7 @@ fn a_trace_with_handovers_has_a_node_for_each_satellite_and_runs() {
     let gone = ["--mask", "20", "--duration", "20min"];
     let gone = [&["trace", "--form", "handovers"][..], &ATLANTIC[..6], &gone].concat();
     let (error, code) = refused(&gone);
-    assert!(error.contains("there is no way from") && error.contains("hint:"), "{error}");
+    assert!(error.contains("there is no path from") && error.contains("hint:"), "{error}");
     assert_eq!(code, Some(64), "{error}");
 }
 
@@ -227,7 +227,7 @@ fn a_network_of_hypatia_is_followed_as_it_is_written() {
     faulty(fstate, "36,37,38,0,0\n", "line 1");
     faulty(fstate, "36,37,0,0", "line 1");
     faulty(fstate, "36,37,0,0,0\n0,37,20,0,0\n20,37,37,0,0\n", "forwards from 0 to 20");
-    faulty("dynamic_state_100ms_for_10s/fstate_end.txt", &state, "tells no time");
+    faulty("dynamic_state_100ms_for_10s/fstate_end.txt", &state, "has no time");
 }
 
 #[test]

@@ -474,7 +474,7 @@ fn what_no_kernel_has_is_refused_before_anything_starts() {
     let output = midhop(&[place.to_str().expect("UTF-8"), "--in", "lab"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{errors}");
-    assert!(errors.contains("a kernel takes no more, only `midhop sim` does"), "{errors}");
+    assert!(errors.contains("a kernel takes only a name, tables are for `midhop sim`"), "{errors}");
 }
 
 /// The goals of tunnels are also tested in the simulator: a bulk flow and a file over GEO with

@@ -107,19 +107,19 @@ fn the_lab_refuses_what_only_a_simulation_has() {
     let spread = "transfers.file.congestion={ algorithm = \"cubic\", slow_start = \"search\" }";
     let xcp = "transfers.file.congestion={ algorithm = \"xcp\" }";
     for (set, reason) in [
-        (&[noise][..], "congestion control that traffic.noise asks for: dvegas"),
-        (&[spread], "congestion control that transfers.file asks for: cubic"),
-        (&["transfers.file.congestion=dvegas"], "transfers.file asks for: dvegas"),
+        (&[noise][..], "congestion control of traffic.noise, or its parameters: dvegas"),
+        (&[spread], "congestion control of transfers.file, or its parameters: cubic"),
+        (&["transfers.file.congestion=dvegas"], "transfers.file, or its parameters: dvegas"),
         (&["nodes.client.tcp.packet=1024 B"], "all hosts have the same `packet`"),
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
-        (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
+        (&[xcp, "links.link.aqm=xcp"], "transfers.file, or its parameters: xcp"),
         (
             &[naive, "nodes.client.pep=box"],
             "no kernel repairs by a timer alone (naive.box.legs.link)",
         ),
         (
             &["transfers.file.congestion={ algorithm = \"hybla-plus\", growth_max = 3.0 }"],
-            "transfers.file asks for: hybla-plus",
+            "transfers.file, or its parameters: hybla-plus",
         ),
     ] {
         let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();

@@ -77,7 +77,7 @@ pub(super) async fn dial(
     let (far, decision) = opened;
     let client_leg = wish.leg_towards(&decision, source);
     if let Err(error) = leg::settings(&SockRef::from(client), client_leg) {
-        tracing::warn!(%peer, %error, "a client's socket is not set as its leg asks");
+        tracing::warn!(%peer, %error, "the leg's socket options could not be set on a client's connection");
     }
     Ok(Dialled { far, client_leg: client_leg.clone(), rule: decision.rule, ticket })
 }
@@ -147,7 +147,7 @@ impl<'a> Wish<'a> {
         }
         let leg = self.leg_towards(&decision, server.ip());
         let opening = leg::dial_as_self(server, leg).map_err(|error| {
-            tracing::warn!(%server, %error, "a far side cannot be dialled");
+            tracing::warn!(%server, %error, "a connection to a server cannot be opened");
             Cause::Failed
         })?;
         let answered = happy_eyeballs::answer(opening, explicit.connect_timeout.into()).await;
@@ -171,7 +171,7 @@ impl<'a> Wish<'a> {
             Ok(stream) => Ok(Some(DialedSide::Tunnel { stream: Box::new(stream), peer, server })),
             Err(NoFlow::Refused(failure)) => Err(error_mapping::cause_of(&failure)),
             Err(NoFlow::Unavailable(why)) => {
-                tracing::debug!(peer, why, otherwise = ?route.otherwise, "a flow goes without its tunnel");
+                tracing::debug!(peer, why, otherwise = ?route.otherwise, "the tunnel of a flow is unavailable");
                 if route.otherwise == Action::Reject { Err(Cause::NotAllowed) } else { Ok(None) }
             }
         }

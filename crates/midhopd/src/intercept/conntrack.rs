@@ -178,14 +178,14 @@ impl Tracker {
     pub fn forget_server(&self, ends: Ends) {
         if let Some(line) = line() {
             if let Err(error) = line.order(&Order::ForgetServer(pair(ends)), None) {
-                tracing::debug!(?ends, %error, "an entry of connection tracking stays");
+                tracing::debug!(?ends, %error, "a connection tracking entry could not be removed");
             }
             return;
         }
         let connection = Connection { client: ends.client, server: ends.server, mark: 0 };
         match self.table.forget(&connection, self.departing()) {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
-                tracing::debug!(?ends, %error, "an entry of connection tracking stays until it expires");
+                tracing::debug!(?ends, %error, "a connection tracking entry could not be removed, and stays until it expires");
             }
             _ => {}
         }

@@ -65,10 +65,12 @@ fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixSt
         match followed {
             Ok(Ok(())) => return,
             Ok(Err(error)) => {
-                tracing::error!(%error, "following the firewall's changes failed; it goes on");
+                tracing::error!(%error, "following the firewall's changes failed, and is started again");
             }
             // The panic message has reported the place.
-            Err(_) => tracing::error!("following the firewall's changes panicked; it goes on"),
+            Err(_) => {
+                tracing::error!("following the firewall's changes panicked, and is started again");
+            }
         }
         failed = true;
         thread::sleep(AGAIN);

@@ -37,8 +37,19 @@ pub fn follow(
             if full || full != shut {
                 match gate.set(full) {
                     Ok(()) if full == shut => {}
-                    Ok(()) => tracing::info!(shut = full, flows = admission.flows(), "gate"),
-                    Err(error) => tracing::warn!(%error, "the gate does not move"),
+                    Ok(()) if full => {
+                        tracing::info!(
+                            flows = admission.flows(),
+                            "the maximum number of flows is reached: new flows pass by"
+                        );
+                    }
+                    Ok(()) => tracing::info!(
+                        flows = admission.flows(),
+                        "fewer flows than the maximum: new flows are intercepted again"
+                    ),
+                    Err(error) => {
+                        tracing::warn!(%error, "the firewall's rule for new flows could not be switched");
+                    }
                 }
                 shut = full;
                 admission.gate_moved(shut);

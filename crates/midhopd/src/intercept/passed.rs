@@ -76,7 +76,7 @@ impl State {
                     }
                 }
             }
-            Err(error) => tracing::debug!(%error, "the firewall's counters are not to be had"),
+            Err(error) => tracing::debug!(%error, "the firewall's counters cannot be read"),
         }
     }
 }

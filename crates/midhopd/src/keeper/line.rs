@@ -119,7 +119,9 @@ impl Line {
             let (entering, stock) = Default::default();
             Ok(Self { orders, entering, supply, stock })
         });
-        opened.map_err(|error| tracing::warn!(%error, "the keeper gives no line")).ok()
+        opened
+            .map_err(|error| tracing::warn!(%error, "a channel to the keeper could not be opened"))
+            .ok()
     }
 
     /// Orders something, with the socket that it concerns, if any. Waits until it is done.

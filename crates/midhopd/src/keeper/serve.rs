@@ -49,7 +49,7 @@ fn serve(config: &Path) -> Result<(), Failure> {
     let failure = |error| {
         Failure::run("the keeper does not serve")
             .because(error)
-            .hint("`midhopd run` starts it; it is of no use by itself")
+            .hint("`midhopd run` starts it; do not start it by hand")
     };
     let _ = nix::sys::prctl::set_name(c"midhopd-keeper");
     outlive_signals().map_err(|error| failure(error.into()))?;
@@ -65,7 +65,7 @@ fn serve(config: &Path) -> Result<(), Failure> {
             Ok(None) => break,
             Err(error) => {
                 // The sender of such a message is not the program that was started.
-                tracing::error!(%error, "the data plane asks for what there is not");
+                tracing::error!(%error, "the data plane sent a malformed request");
                 // A data plane with such a fault is not waited for.
                 dying = Duration::ZERO;
                 break;
@@ -168,7 +168,7 @@ impl Desk {
                 Ok(Reply::Counted(own.interception().passed().total()))
             }
             (Request::End | Request::Leave, _) => Ok(Reply::Done),
-            (_, _) => Err(RequestFailed::new("the keeper was asked for this out of turn")),
+            (_, _) => Err(RequestFailed::new("the keeper received this request out of sequence")),
         }
     }
 }
@@ -232,7 +232,7 @@ impl Begun {
             return Ok(Reply::Installed { tracked: self.tracked.load(Relaxed) });
         }
         if !self.plan.stands_for_others() {
-            return Err(RequestFailed::new("the keeper was asked for this out of turn"));
+            return Err(RequestFailed::new("the keeper received this request out of sequence"));
         }
         let (last, news) = (self.tracked.clone(), news.clone());
         let on_tracked = OnTracked::by(move |tracked| {
@@ -303,7 +303,7 @@ impl Begun {
         drop(own);
         tracing::warn!(
             table_stays = stops,
-            "the data plane has ended without a word: interception is removed"
+            "the data plane has ended unexpectedly: interception is removed"
         );
     }
 }
@@ -317,7 +317,7 @@ fn take_name(instance: &str) -> Option<UnixListener> {
         match UnixListener::bind_addr(&name) {
             Ok(name) => return Some(name),
             Err(error) if asked.elapsed() > PREDECESSOR => {
-                tracing::warn!(instance, %error, "another keeper of this instance does not end");
+                tracing::warn!(instance, %error, "another keeper of this instance has not ended in time");
                 return None;
             }
             Err(_) => sleep(PAUSE),

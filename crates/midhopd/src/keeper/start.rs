@@ -231,7 +231,7 @@ impl Keeper {
         self.ending.store(true, Relaxed);
         held(&self.requests).set_read_timeout(Some(LEAVING))?;
         if let Err(error) = self.ask(&Request::Leave) {
-            tracing::warn!(%error, "the keeper is ended at whatever it does");
+            tracing::warn!(%error, "the keeper did not finish its work, and is killed");
         }
         child.kill()?;
         child.wait().map(drop)
@@ -242,10 +242,10 @@ impl Keeper {
         let Some(mut child) = held(&self.child).take() else { return };
         self.ending.store(true, Relaxed);
         if let Err(error) = self.ask(&Request::End) {
-            tracing::warn!(%error, "what the keeper put into the system may stay");
+            tracing::warn!(%error, "the keeper's firewall and routing rules may not have been removed");
         }
         if let Err(error) = child.wait() {
-            tracing::warn!(%error, "the keeper's end is not known");
+            tracing::warn!(%error, "the keeper's exit status is unknown");
         }
     }
 }

@@ -182,7 +182,7 @@ impl Clerk {
         for verdict in verdicts.iter().copied().map(Verdict::read) {
             let Some(judge) = self.judges.get(&verdict.queue) else { continue };
             if let Err(error) = judge.give(&verdict) {
-                tracing::warn!(%error, "a verdict was not taken");
+                tracing::warn!(%error, "a verdict could not be sent to the netfilter queue");
             }
         }
     }

@@ -137,7 +137,7 @@ impl BoundedWindow {
             Some(BufferChange::Release(bytes)) => release(&socket, bytes),
         };
         if let Err(error) = outcome {
-            tracing::debug!(%error, ?change, "a receive buffer does not change");
+            tracing::debug!(%error, ?change, "a receive buffer could not be resized");
         }
     }
 }

@@ -63,7 +63,7 @@ impl StillFlow {
 impl Drop for StillFlow {
     fn drop(&mut self) {
         if let Err(error) = privilege::still(&self.instance, self.ends, Stillness::None) {
-            tracing::warn!(ends = ?self.ends, %error, "packets of a flow are dropped for a while");
+            tracing::warn!(ends = ?self.ends, %error, "the rule that drops packets of a moving flow could not be removed");
         }
     }
 }
@@ -75,7 +75,7 @@ impl Drop for StillFlow {
 pub fn restore_flow(worker: &Rc<Worker>, offer: &FlowOffer) -> Result<RestoredFlow, Readiness> {
     let decode = |bytes: &[u8]| {
         TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
-            tracing::debug!(%error, "a flow that is offered is none");
+            tracing::debug!(%error, "a peer offered a flow whose state is malformed");
             Readiness::Malformed
         })
     };
@@ -88,7 +88,7 @@ pub fn restore_flow(worker: &Rc<Worker>, offer: &FlowOffer) -> Result<RestoredFl
     let life = worker.hold.entries.begin_elsewhere(ends).ok_or(Readiness::Kernel)?;
     let refused = |what: &'static str| {
         move |error: io::Error| {
-            tracing::debug!(?ends, what, %error, "a flow does not move here");
+            tracing::debug!(?ends, what, %error, "an offered flow could not be restored");
             Readiness::Kernel
         }
     };
@@ -213,7 +213,7 @@ impl RestoredFlow {
         drop(still);
         let [client, server] = &sockets;
         let lost = |error: &io::Error, arrival| {
-            tracing::warn!(?ends, %error, "a flow does not go on here");
+            tracing::warn!(?ends, %error, "a restored flow could not be continued");
             arrival
         };
         if let Err(error) = privilege::go_on(client, unsent[0].is_end_sent()) {
@@ -269,7 +269,7 @@ async fn relay(
         }
         Err(error) => {
             // It is reset: its sockets are dropped.
-            tracing::debug!(?ends, %error, "a flow broke as it moved here");
+            tracing::debug!(?ends, %error, "a flow was aborted while it moved here");
             None
         }
     };

@@ -17,20 +17,20 @@ pub struct Exchange {
     reader: MessageReader,
 }
 
-/// Why a message did not come.
+/// Why a message was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The stream broke.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The other end broke a rule.
+    /// The other end violated the protocol.
     #[error(transparent)]
     Message(#[from] RelocationError),
     /// The other end ended its half.
     #[error("the peer has ended the stream")]
     Ended,
     /// More was offered than this end has room for.
-    #[error("there is no room for what is offered")]
+    #[error("there is no memory for the offered flows")]
     Full,
 }
 

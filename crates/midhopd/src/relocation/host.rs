@@ -28,7 +28,10 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     let plan = worker.plan();
     let may = plan.peers.iter().any(|it| it.name == peer.name && it.moves == Moves::Accept);
     let denial = if !may {
-        tracing::warn!(peer = peer.name, "a peer wants to move flows here, and may not");
+        tracing::warn!(
+            peer = peer.name,
+            "a peer requested to move flows here: peers.NAME.moves does not permit it"
+        );
         worker.ledger.unserved.add(1);
         Some(Cause::NotAllowed)
     } else if worker.tunnels.are_left() || !worker.desk.budget.has_room() {
@@ -57,7 +60,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
         Err(error) => {
             // Whatever was restored was discarded, which sends nothing.
-            tracing::warn!(peer = peer.name, %error, "flows have not moved here");
+            tracing::warn!(peer = peer.name, %error, "flows that a peer offered were not taken over");
             worker.ledger.unserved.add(1);
             exchange.cancel();
         }

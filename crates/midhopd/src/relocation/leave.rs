@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long a flow stands still at most before the commit: longer than the mover waits for its peer.
+/// Maximum time for which a flow stands still before the commit: longer than the mover waits for its peer.
 const STILL: Duration = Duration::from_secs(20);
 /// How long it waits for what has become of it after the commit.
 const OUTCOME: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ pub async fn leave(
         }
         // What was not reset there is reset here.
         Some(Arrival::Lost) | None => {
-            tracing::warn!(ends = ?book.ends, "a flow is reset: nobody knows whether it has moved");
+            tracing::warn!(ends = ?book.ends, "a flow is reset: whether it has moved is unknown");
             worker.ledger.lost_in_moving.add(1);
             frozen.abandon();
             Whereabouts::Reset
@@ -177,7 +177,7 @@ impl Frozen<'_> {
                 _ => Ok(()),
             });
         for error in [lifted].into_iter().chain(switched).filter_map(Result::err) {
-            tracing::warn!(ends = ?self.ends, %error, "a flow stands still");
+            tracing::warn!(ends = ?self.ends, %error, "a flow could not be released after an attempt to move it");
         }
     }
 }

@@ -82,7 +82,7 @@ impl Mover<'_> {
         let begun = Instant::now();
         let mut candidates = candidates(wanted, workers);
         let matching = candidates.len() as u64;
-        tracing::info!(peer = self.peer, matching, "flows are moved to a peer");
+        tracing::info!(peer = self.peer, matching, "moving flows to a peer");
         while !candidates.is_empty() {
             if begun.elapsed() >= TIME {
                 candidates.iter().for_each(|_| self.tally.stays(Stay::Time));
@@ -157,8 +157,9 @@ impl Mover<'_> {
             }
             failed => {
                 let why = failed.ok().and_then(Result::err);
-                let why = why.map_or_else(|| "it is silent".to_owned(), |why| why.to_string());
-                tracing::warn!(peer = self.peer, why, "a peer does not take flows over");
+                let why = why
+                    .map_or_else(|| "it did not respond in time".to_owned(), |why| why.to_string());
+                tracing::warn!(peer = self.peer, why, "a peer did not accept flows");
                 (0..count).for_each(|_| self.tally.stays(Stay::Peer));
                 return Ok(());
             }
@@ -181,7 +182,7 @@ impl Mover<'_> {
             Ok(Ok(come)) => come.into_iter().map(Some).collect(),
             failed => {
                 let why = failed.ok().and_then(Result::err).map(tracing::field::display);
-                tracing::warn!(peer = self.peer, why, "what has become of flows is not known");
+                tracing::warn!(peer = self.peer, why, "whether flows have moved is unknown");
                 vec![None; count]
             }
         };
@@ -234,7 +235,7 @@ impl Mover<'_> {
                 "set `moves = \"accept\"` in its table of this host",
             ),
             Cause::Full => refusal(
-                format!("{peer} takes no flows over at this moment"),
+                format!("{peer} accepts no flows at this moment"),
                 "it ends, has no memory left, or another host moves flows there: try again",
             ),
             _ => refusal(

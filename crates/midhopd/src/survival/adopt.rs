@@ -55,7 +55,7 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
             Ok(()) => live += 1,
             Err(error) => {
                 lost += 1;
-                tracing::warn!(?ends, %error, "a flow does not go on");
+                tracing::warn!(?ends, %error, "a flow of the previous data plane could not be continued");
             }
         }
     }
@@ -65,7 +65,7 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
     worker.ledger.adopted.add(live);
     worker.ledger.lost.add(lost);
     if live + lost > 0 {
-        tracing::info!(live, lost, "flows of the data plane that was killed go on");
+        tracing::info!(live, lost, "flows of the previous data plane are continued");
     }
 }
 
@@ -80,7 +80,7 @@ enum NotAdopted {
     NoLeg,
     #[error("the configuration has no such peer any more, or does not resume its flows")]
     NoPeer,
-    #[error("there is no memory that outlives a process")]
+    #[error("there is no shared memory for its buffered bytes")]
     NoStore,
     #[error(transparent)]
     Lost(#[from] Lost),
@@ -139,7 +139,9 @@ pub fn serve_accepted(worker: &Rc<Worker>) {
     for (client, flow) in worker.hold.awaited.accepted() {
         match TcpStream::from_std(client) {
             Ok(client) => begin(worker, client, flow),
-            Err(error) => tracing::warn!(%error, "a flow does not go on"),
+            Err(error) => {
+                tracing::warn!(%error, "a flow of the previous data plane could not be continued");
+            }
         }
     }
 }
@@ -151,7 +153,7 @@ fn begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) {
         Ok(()) => worker.ledger.adopted.add(1),
         Err(error) => {
             worker.ledger.lost.add(1);
-            tracing::warn!(?ends, %error, "a flow does not go on");
+            tracing::warn!(?ends, %error, "a flow of the previous data plane could not be continued");
         }
     }
 }

@@ -66,7 +66,11 @@ impl Awaited {
         }
         if flows.len() + accepted.len() > 0 {
             let (waiting, accepted) = (flows.len(), accepted.len());
-            tracing::info!(waiting, accepted, "flows that were being opened are opened here");
+            tracing::info!(
+                waiting,
+                accepted,
+                "flows that the previous data plane was opening are continued"
+            );
         }
         this.left = Mutex::new(places);
         this.flows = Mutex::new(flows);

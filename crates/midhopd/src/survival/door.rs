@@ -89,7 +89,7 @@ impl Door {
     pub fn open(plan: &Plan, config: &Path, version: &str, privileged: bool) -> Option<Self> {
         let path = path_beside(&plan.control.path(&plan.intercept.instance)?);
         let listener = listen(&path).inspect_err(|error| {
-            tracing::info!(%error, path = %path.display(), "`midhopd upgrade` will not find this daemon");
+            tracing::info!(%error, path = %path.display(), "no socket for upgrades: `midhopd upgrade` will not find this daemon");
         });
         let description = Description {
             version: version.to_owned(),
@@ -109,8 +109,10 @@ impl Door {
         match client.receive(data_plane) {
             Ok((UPGRADE, _)) => return Some(client),
             Ok((DESCRIBE, _)) => client.answer(&self.description),
-            Ok(_) => tracing::warn!("the socket for upgrades was asked for what there is not"),
-            Err(error) => tracing::warn!(%error, "the socket for upgrades was not asked in order"),
+            Ok(_) => tracing::warn!("an unknown request arrived at the socket for upgrades"),
+            Err(error) => {
+                tracing::warn!(%error, "a request at the socket for upgrades was refused");
+            }
         }
         None
     }

@@ -183,7 +183,7 @@ impl Taken {
             }
             Err(error) => error,
         };
-        let failure = Failure::usage(format!("{VARIABLE} has nothing that this program reads"))
+        let failure = Failure::usage(format!("{VARIABLE} is not readable by this program"))
             .because(error.to_string())
             .hint("`midhopd upgrade` sets it; unset it to start a daemon");
         let (Some(Ok(handed)), Some(Ok(before))) = (number_in(VARIABLE), number_in(BEFORE)) else {

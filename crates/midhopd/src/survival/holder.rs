@@ -222,13 +222,17 @@ impl Holder {
                                 .hint("its flows were reset; new ones pass directly"));
                             }
                             self.clear().map_err(|error| {
-                                Failure::run("the next data plane could not go on").because(error)
+                                Failure::run("the next data plane could not continue")
+                                    .because(error)
                             })?;
                         }
                         End::Upgrade(client, stopped) => {
                             let counts = (deaths.total, upgrades + 1);
                             let refused = self.upgrade(&client, data_plane, stopped, counts)?;
-                            tracing::warn!(error = refused, "another program does not take over");
+                            tracing::warn!(
+                                error = refused,
+                                "the upgrade has failed: the previous program continues"
+                            );
                             client.answer(&UpgradeOutcome {
                                 version: self.holding.version.to_owned(),
                                 before: self.holding.version.to_owned(),
@@ -260,7 +264,8 @@ impl Holder {
         stopped: Duration,
         counts: (u64, u64),
     ) -> Result<String, Failure> {
-        let failure = |error: io::Error| Failure::run("the daemon could not go on").because(error);
+        let failure =
+            |error: io::Error| Failure::run("the daemon could not continue").because(error);
         // From now on no other process shares the descriptors.
         let program = client.program(data_plane);
         let both = [Some(client.as_fd()), program.as_ref().ok().map(AsFd::as_fd)];

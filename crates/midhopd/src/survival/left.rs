@@ -34,7 +34,7 @@ impl LeftDoors {
             if wanted.contains(&address) {
                 left.push(LeftDoor { address, listener, is_taken: false });
             } else {
-                tracing::info!(%address, "nobody is to connect there any more");
+                tracing::info!(%address, "a listener is closed: its address is no longer configured");
             }
         }
         Self(Mutex::new(left))

@@ -43,7 +43,7 @@ impl Notices {
 
     fn send(&self, byte: u8) {
         if let Err(error) = write(&self.sink, &[byte]) {
-            tracing::warn!(%error, byte, "the first process gets no notice");
+            tracing::warn!(%error, byte, "the first process could not be notified");
         }
     }
 }

@@ -316,7 +316,7 @@ impl Register {
 pub enum NoRegister {
     /// Its format is not one that this program reads.
     #[error(
-        "the flows are noted in format {format}, which programs of format {from} and newer read; this one has format {FORMAT}"
+        "the register of flows has format {format}, which programs of format {from} and newer read; this program has format {FORMAT}"
     )]
     Format {
         /// The format.
@@ -325,7 +325,7 @@ pub enum NoRegister {
         from: u64,
     },
     /// It is something else.
-    #[error("it is no register of flows")]
+    #[error("it is not a register of flows")]
     Foreign,
     /// The kernel refuses.
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! `midhopd upgrade`: has another program take the place of the one that runs. Before anything is
-//! ended, the other program is asked by `midhopd takeover`.
+//! `midhopd upgrade`: replaces the program of a running daemon. Before anything is ended, `midhopd takeover` of the
+//! other program checks whether it can take over.
 
 use super::door::{
     Candidate, DESCRIBE, Description, PROGRAM, UPGRADE, UpgradeOutcome, path_beside,
@@ -19,18 +19,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long the daemon may take for an upgrade.
+/// Timeout of an upgrade.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Arguments of `midhopd upgrade`.
 #[derive(Debug, Args)]
 pub struct UpgradeArguments {
-    /// The program that is to serve; this one when not given
+    /// The program that replaces the daemon's program; this program if not given
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
     #[command(flatten)]
     which: Which,
-    /// Print JSON instead of a sentence
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -38,17 +38,17 @@ pub struct UpgradeArguments {
 /// Arguments of `midhopd takeover`.
 #[derive(Debug, Args)]
 pub struct TakeoverArguments {
-    /// The format in which the daemon notes flows
+    /// The format of the daemon's register of flows
     #[arg(long)]
     format: u64,
-    /// The oldest format whose readers understand it
+    /// The oldest format whose readers can read the register
     #[arg(long)]
     readable_from: u64,
-    /// The configuration that would be followed
+    /// The daemon's configuration file
     config: PathBuf,
 }
 
-/// Whether this program could take over.
+/// Checks whether this program could take over.
 ///
 /// # Errors
 /// The reason why not.
@@ -61,10 +61,10 @@ pub fn takeover(arguments: &TakeoverArguments, version: &str) -> Result<(), Fail
     printed.map_err(|error| Failure::run("the version cannot be printed").because(error))
 }
 
-/// Has a daemon continue as another program, and prints the outcome.
+/// Replaces the program of a daemon, and prints the outcome.
 ///
 /// # Errors
-/// When the program cannot take over. The daemon goes on as it is.
+/// When the program cannot take over. The daemon then continues unchanged.
 pub fn upgrade(arguments: &UpgradeArguments) -> Result<(), Failure> {
     let program = match &arguments.program {
         Some(program) => program.clone(),
@@ -82,7 +82,7 @@ pub fn upgrade(arguments: &UpgradeArguments) -> Result<(), Failure> {
         descriptors::send(stream, &[PROGRAM], &[file.as_raw_fd()])
     })?;
     if let Some(error) = outcome.error {
-        return Err(Failure::run(format!("midhopd {} goes on with all flows", outcome.version))
+        return Err(Failure::run(format!("midhopd {} continues with all flows", outcome.version))
             .because(error)
             .hint(format!("the daemon's log has the messages of {}", program.display())));
     }
@@ -92,17 +92,17 @@ pub fn upgrade(arguments: &UpgradeArguments) -> Result<(), Failure> {
         let UpgradeOutcome { version, before, flows, pause_s, .. } = &outcome;
         let milliseconds = pause_s * 1e3;
         Ok(format!(
-            "midhopd {version} serves in place of {before}: {flows} flows go on, after {milliseconds:.0} ms"
+            "midhopd {version} has replaced {before}: {flows} flows continue, after {milliseconds:.0} ms"
         ))
     };
     let printed = printed.and_then(|text| writeln!(io::stdout(), "{text}"));
     printed.map_err(|error| Failure::run("the outcome cannot be printed").because(error))
 }
 
-/// Asks the program whether it can take over.
+/// Runs `takeover` of the program, which checks whether it can take over.
 fn examine(program: &Path, daemon: &Description) -> Result<(), Failure> {
     let Description { version, format, readable_from, config } = daemon;
-    let hint = format!("midhopd {version} goes on");
+    let hint = format!("midhopd {version} continues");
     let mut command = Command::new(program);
     command.args(["takeover", "--format", &format.to_string()]);
     command.args(["--readable-from", &readable_from.to_string()]).arg(config);
@@ -118,7 +118,7 @@ fn examine(program: &Path, daemon: &Description) -> Result<(), Failure> {
     let words = String::from_utf8_lossy(&answered.stderr);
     let cause = words.trim().trim_start_matches("error: ").to_owned();
     let cause = match cause.is_empty() {
-        true => "it does not answer as midhopd does".to_owned(),
+        true => "it does not respond as midhopd does".to_owned(),
         false => cause,
     };
     Err(Failure::run(format!("{} cannot take over", program.display())).because(cause).hint(hint))
@@ -133,16 +133,18 @@ fn exchange<T: DeserializeOwned>(
         let hint = match error.kind() {
             io::ErrorKind::PermissionDenied => "run as root",
             io::ErrorKind::NotFound => {
-                "a daemon that has nothing to do, or is of a version before upgrades, has to be restarted"
+                "restart the daemon instead: it serves no flows yet, or its version does not support upgrades"
             }
             _ => "start the daemon",
         };
-        Failure::run(format!("no daemon can be asked by {}", path.display()))
+        Failure::run(format!("no daemon responds at {}", path.display()))
             .because(error)
             .hint(hint)
     })?;
     let failure = |error: io::Error| {
-        Failure::run("the daemon gives no answer").because(error).hint("its log has the reason")
+        Failure::run("the daemon does not respond")
+            .because(error)
+            .hint("see its log for the reason")
     };
     stream.set_read_timeout(Some(PATIENCE)).map_err(failure)?;
     // A daemon that refuses closes the connection, with an answer or without.
@@ -151,7 +153,13 @@ fn exchange<T: DeserializeOwned>(
     (&stream).read_to_string(&mut text).map_err(failure)?;
     sent.map_err(failure)?;
     serde_json::from_str(&text).map_err(|error| {
-        let error = if text.is_empty() { "it refuses".to_owned() } else { error.to_string() };
-        Failure::run("the daemon gives no answer").because(error).hint("its log has the reason")
+        let error = if text.is_empty() {
+            "it closed the connection without a response".to_owned()
+        } else {
+            error.to_string()
+        };
+        Failure::run("the daemon does not respond")
+            .because(error)
+            .hint("see its log for the reason")
     })
 }

@@ -46,7 +46,7 @@ impl Connection {
         matches!(self, Self::Tcp { .. })
     }
 
-    /// Whether it ended because its peer broke a rule that concerns it as a whole.
+    /// Whether it ended because its peer violated the protocol in a way that concerns it as a whole.
     pub fn is_broken(&self) -> bool {
         match self {
             Self::Quic(connection) => connection.is_broken(),
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Closes the connection because its peer broke a rule.
+    /// Closes the connection because its peer violated the protocol.
     pub fn close(&self, code: Code) {
         match self {
             Self::Quic(connection) => connection.break_off(code),

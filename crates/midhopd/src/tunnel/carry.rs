@@ -188,7 +188,7 @@ fn welcome_source(worker: &Worker, book: &FlowBook, side: Side, tcp: &TcpStream)
     let leg = &book.party(side).name;
     let fixed = plan.legs.iter().any(|it| it.name == **leg && it.window.is_some());
     if let Err(error) = leg::offer(tcp, window, fixed) {
-        tracing::debug!(ends = ?book.ends, %error, "a source is offered less than it could fill");
+        tracing::debug!(ends = ?book.ends, %error, "the receive window of a flow's source could not be enlarged");
     }
 }
 
@@ -232,7 +232,7 @@ async fn carry(
     let noted = lasting.and_then(LastingFlow::leave);
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
-        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
+        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow was aborted");
     }
     // If the flow broke, both resets are sent before anything that takes time. After an orderly end
     // the entry stays, because the next process would have to wait as this one does.

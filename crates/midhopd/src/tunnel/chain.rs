@@ -161,7 +161,7 @@ async fn carry(
     let linger = worker.plan().limits.linger.into();
     let carried = relay(&mut client, &mut next, &book, &worker.desk, linger).await;
     if let Err(broken) = &carried.outcome {
-        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
+        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow was aborted");
     }
     // What has not ended in order is reset at both sides.
     drop((client, next));

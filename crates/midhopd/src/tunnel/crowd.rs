@@ -54,7 +54,9 @@ impl Crowd {
     ) -> Option<(Incoming, Place)> {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.logged.swap(true, Relaxed) {
-            tracing::warn!("many handshakes at once: whoever comes has to prove its address");
+            tracing::warn!(
+                "many handshakes at once: clients have to validate their addresses (QUIC Retry)"
+            );
         }
         let from = incoming.remote_address().ip();
         if self.is_full(from) {
@@ -76,7 +78,7 @@ impl Crowd {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.logged.swap(true, Relaxed) {
             tracing::warn!(
-                "many handshakes at once over TCP: each network has its part of the places"
+                "many handshakes at once over TCP: their number is limited for each network"
             );
         }
         (!self.is_full(from)).then(|| self.take(from))
@@ -100,7 +102,7 @@ impl Drop for Place {
         let crowd = &self.crowd;
         let before = crowd.count.fetch_sub(1, Relaxed);
         if before == 1 && crowd.logged.swap(false, Relaxed) {
-            tracing::info!("the crowd of handshakes is gone");
+            tracing::info!("no handshakes are unfinished any more");
         }
     }
 }

@@ -77,7 +77,10 @@ async fn prove(peer: &str, connection: QuicConnection) {
         _ = connection.closed() => return,
     }
     if received(&connection) == before {
-        tracing::info!(peer, "a peer that has come again says nothing of its earlier tunnel");
+        tracing::info!(
+            peer,
+            "a peer has connected again: its earlier tunnel does not respond, and is closed"
+        );
         connection.close(Code::NO_ERROR);
     }
 }

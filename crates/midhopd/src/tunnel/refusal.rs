@@ -30,7 +30,7 @@ pub fn report(
     let known = trouble::known(&plan.peers);
     worker.ledger.book_refusal(None, &PeerTrouble::of_peer(kind, from, "", &known));
     // A scan is no reason for a warning.
-    tracing::info!(%from, %error, "a handshake failed: no certificate was shown, or not proven");
+    tracing::info!(%from, %error, "a handshake failed: the peer sent no certificate, or did not prove that it has the key");
 }
 
 fn warn(worker: &Worker, peer: Option<&str>, trouble: &PeerTrouble) {

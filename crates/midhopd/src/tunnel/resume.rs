@@ -175,7 +175,7 @@ impl LastingFlow {
                 // The far end does not know it, resumes no flows, or has opened another flow. If
                 // its carrier is not gone, it continues there.
                 Ok(Some(Err(why))) if is_final(&why) => {
-                    tracing::debug!(flow = ?self.entry.id, %why, "a flow is not resumed");
+                    tracing::debug!(flow = ?self.entry.id, %why, "a request to resume a flow was refused");
                     return if call.is_some() {
                         ResumeOutcome::Stayed
                     } else {
@@ -183,7 +183,9 @@ impl LastingFlow {
                     };
                 }
                 // The tunnel that was found is gone.
-                Ok(Some(Err(why))) => tracing::debug!(%why, "a flow is not resumed yet"),
+                Ok(Some(Err(why))) => {
+                    tracing::debug!(%why, "a request to resume a flow failed, and is repeated");
+                }
                 Ok(None) => {}
                 Err(_late) => return ResumeOutcome::Over,
             }

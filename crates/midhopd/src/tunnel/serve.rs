@@ -94,11 +94,16 @@ async fn welcome(
 ) {
     let from = incoming.remote_address();
     let plan = worker.plan();
-    let Welcome { config, steering, guess, handshake } =
-        match transport::server(&identity, &plan.peers, from) {
-            Ok(found) => found,
-            Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
-        };
+    let Welcome { config, steering, guess, handshake } = match transport::server(
+        &identity,
+        &plan.peers,
+        from,
+    ) {
+        Ok(found) => found,
+        Err(error) => {
+            return tracing::warn!(%from, %error, "a connection is refused: no TLS configuration could be made");
+        }
+    };
     let widest = transport::widest(&plan.peers);
     let may_repair = transport::may_repair(&plan.peers);
     let connection = match incoming.accept((config, steering.pace()), may_repair) {
@@ -107,12 +112,12 @@ async fn welcome(
         Err(error) if handshake.asked().is_some() => {
             return refusal::report(&worker, &identity, &handshake, from, &error);
         }
-        Err(error) => return tracing::debug!(%from, %error, "somebody did not come in"),
+        Err(error) => return tracing::debug!(%from, %error, "a connection could not be accepted"),
     };
     match time::timeout(PATIENCE, connection.connected()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return refusal::report(&worker, &identity, &handshake, from, &error),
-        Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
+        Err(_late) => return tracing::debug!(%from, "a handshake was not completed in time"),
     }
     drop(place);
     let plan = worker.plan();
@@ -123,7 +128,7 @@ async fn welcome(
     };
     let mut standing = Standing::new(peer, &chain, worker.plans(), identities);
     if let Some(why) = standing.dismissal() {
-        tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
+        tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
         return connection.close(Code(0));
     }
     worker.ledger.showed(&peer.name, standing.until());
@@ -137,14 +142,14 @@ async fn welcome(
     if peer != guess
         && let Err(error) = connection.adapt(&steering, peer)
     {
-        return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be steered");
+        return tracing::warn!(peer = peer.name, %error, "a peer's settings could not be applied to its connection");
     }
     let portion = worker.tunnels.windows.join(peer, connection.clone());
     connection.count_in(worker.tunnels.rooms.of(&peer.name, &worker.desk.budget));
     let opening = Opening { initial: widest.get(), wants_backlog: false, by_frames: true };
     connection.begin(peer, opening);
     let session = QuicSession::new(connection, peer, steering.pace());
-    tracing::info!(peer = peer.name, %from, "a peer has come");
+    tracing::info!(peer = peer.name, %from, "a peer has connected");
     worker
         .tunnels
         .earlier
@@ -153,7 +158,7 @@ async fn welcome(
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {
             let why = link::keeper::follow(&worker, &peer.name, &session).await;
-            tracing::info!(peer = peer.name, %why, "a peer has left");
+            tracing::info!(peer = peer.name, %why, "a peer has disconnected");
             drop((seat, portion));
         }
     });
@@ -229,11 +234,11 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
             let finished = lasting.finished(&peer.name, id);
             if let Some(flow) = finished.filter(|flow| flow.lacks_no_byte(received)) {
                 if let Err(why) = resume::conclude(*stream, flow, received).await {
-                    tracing::debug!(peer = peer.name, flow = ?id, %why, "a complete flow is not concluded");
+                    tracing::debug!(peer = peer.name, flow = ?id, %why, "a completed flow could not be concluded");
                 }
                 return;
             }
-            tracing::debug!(peer = peer.name, flow = ?id, "a flow that is to be resumed is not known");
+            tracing::debug!(peer = peer.name, flow = ?id, "a peer requested to resume an unknown flow");
             worker.ledger.resumptions_refused.add(1);
             stream.deny(&resume::gone()).await;
         }
@@ -426,7 +431,7 @@ impl Wish<'_> {
         if let Some(client) =
             self.request.client.filter(|it| opened.has(Ends { client: *it, server }))
         {
-            tracing::warn!(peer = self.peer.name, %client, %server, "a flow comes back to where it was opened");
+            tracing::warn!(peer = self.peer.name, %client, %server, "a flow is refused: its tunnels lead back to the proxy that opened it");
             return Err(Cause::Loop);
         }
         let flow = FlowKey {
@@ -466,7 +471,7 @@ impl Wish<'_> {
         stream.output.join(class);
         let target = Target::Address(server);
         let mut onwards = self.request.onwards(target, class.announced()).ok_or_else(|| {
-            tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
+            tracing::warn!(peer = route.peer, %server, "a flow is refused: it has passed too many proxies, probably in a loop");
             Cause::Loop
         })?;
         // A client address that is not trusted here is not forwarded.
@@ -484,11 +489,19 @@ impl Wish<'_> {
                 if again { Ok(Step::Denied(denial)) } else { Err(denial) }
             }
             NoFlow::Unavailable(why) if route.otherwise == Action::Reject || !again => {
-                tracing::debug!(peer = route.peer, why, "a chain ends here");
+                tracing::debug!(
+                    peer = route.peer,
+                    why,
+                    "a flow is refused: the next tunnel is unavailable"
+                );
                 Err(Cause::Failed.into())
             }
             NoFlow::Unavailable(why) => {
-                tracing::debug!(peer = route.peer, why, "a flow goes without the next tunnel");
+                tracing::debug!(
+                    peer = route.peer,
+                    why,
+                    "the next tunnel is unavailable: a flow continues without it"
+                );
                 Ok(Step::Alone)
             }
         }
@@ -514,7 +527,7 @@ impl Wish<'_> {
             Source::Host => leg::dial_as_self(server, leg),
         };
         let opening = dialled.map_err(|error| {
-            tracing::warn!(%server, %from, %error, "a far side cannot be dialled");
+            tracing::warn!(%server, %from, %error, "a connection to a server cannot be opened");
             Cause::Failed
         })?;
         let seen = opening.local_addr();

@@ -79,7 +79,8 @@ impl QuicSession {
         known.unwrap_or_default()
     }
 
-    /// Whether the connection ended because the peer broke a rule that concerns the connection.
+    /// Whether the connection ended because the peer violated the protocol in a way that concerns it
+    /// as a whole.
     pub fn is_broken(&self) -> bool {
         self.connection.is_broken()
     }
@@ -198,7 +199,7 @@ impl QuicSession {
                     if !self.logged.replace(true) {
                         tracing::warn!(
                             peer = self.authority,
-                            "a peer says nothing of what it serves: no flows go there while \
+                            "a peer has not announced which requests it serves: no flows go there while \
                              peers.NAME.request is \"template\""
                         );
                     }

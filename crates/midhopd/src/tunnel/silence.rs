@@ -44,7 +44,7 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
         // check.
         silent += 1;
         if silent >= LOOKS && since.elapsed() >= timeout.max(connection.rtt() * TRIPS) {
-            tracing::info!(peer = peer.name, timeout = %peer.timeout, "a peer has said nothing for too long");
+            tracing::info!(peer = peer.name, timeout = %peer.timeout, "a connection is closed: nothing was received from the peer within its timeout");
             return connection.close(Code::NO_ERROR);
         }
     }

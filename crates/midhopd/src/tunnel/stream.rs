@@ -132,8 +132,8 @@ impl Stream {
     }
 }
 
-/// Closes a connection whose peer broke a rule that concerns the whole connection, as most rules
-/// do.
+/// Closes a connection whose peer violated the protocol in a way that concerns the whole connection, as
+/// most violations do.
 pub fn judge(connection: &Connection, fault: &StreamError) {
     const OF_ONE_STREAM: [Code; 4] =
         [Code::MESSAGE_ERROR, Code::REQUEST_INCOMPLETE, Code::EXCESSIVE_LOAD, Code::INTERNAL_ERROR];
@@ -141,7 +141,7 @@ pub fn judge(connection: &Connection, fault: &StreamError) {
         && !OF_ONE_STREAM.contains(code)
     {
         let peer = connection.remote_address();
-        tracing::warn!(%peer, %code, "a tunnel ends: a rule was broken");
+        tracing::warn!(%peer, %code, "a tunnel is closed: its peer violated the protocol");
         connection.close(*code);
     }
 }
@@ -153,7 +153,7 @@ pub enum StreamError {
     Reset(Code),
     /// The whole tunnel is gone.
     Lost(io::Error),
-    /// The peer broke a rule, identified by the code.
+    /// The peer violated the protocol, identified by the code.
     Wrong(Code),
     /// The peer did not connect.
     Denied(Cause),
@@ -169,12 +169,12 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset(code) => write!(f, "the peer reset the stream: {code}"),
-            Self::Lost(error) => write!(f, "the tunnel is gone: {error}"),
-            Self::Wrong(code) => write!(f, "the peer broke a rule: {code}"),
+            Self::Lost(error) => write!(f, "the tunnel was lost: {error}"),
+            Self::Wrong(code) => write!(f, "the peer violated the protocol: {code}"),
             Self::Denied(cause) => write!(f, "the peer did not connect: {}", cause.error()),
             Self::Cut => write!(f, "the stream was cut off before the flow's end"),
-            Self::Unable => write!(f, "the peer serves no requests by a template"),
-            Self::Unannounced => write!(f, "the peer has not said what requests it serves"),
+            Self::Unable => write!(f, "the peer does not serve requests with a URI template"),
+            Self::Unannounced => write!(f, "the peer has not announced which requests it serves"),
         }
     }
 }

@@ -127,7 +127,7 @@ fn the_pair_of_the_guide_carries_flows() {
     until("the terminal has a tunnel", || terminal.peer("ground").tunnels == 1);
     until("the ground has it", || ground.peer("terminal").tunnels == 1);
     // Both logs report this, in the guide's words.
-    for (desk, text) in [(&terminal, "a tunnel is open"), (&ground, "a peer has come")] {
+    for (desk, text) in [(&terminal, "a tunnel is open"), (&ground, "a peer has connected")] {
         assert!(wording_of(desk).contains(text), "{}", log_of(desk));
     }
     let listener = stage.listen(Family::V4);

@@ -63,7 +63,7 @@ fn dropped_here(family: Family, accept: &str) {
         passed() > 0
     });
     nft(&stage.gateway, "insert rule inet adm i socket transparent 1 accept");
-    until("flows are taken again", || is_split(&stage, &proxy, &listener));
+    until("flows are intercepted again", || is_split(&stage, &proxy, &listener));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_rate_that_nobody_goes_by_is_refused() {
     let pair = Pair::new("", "", "");
     let _running = pair.start(&stage);
     for (arguments, said) in [
-        (["far", "5 Mbit/s", "30 s"], "goes by no rate: it uses bbr3"),
+        (["far", "5 Mbit/s", "30 s"], "has no configured rate: it uses bbr3"),
         (["fra", "5 Mbit/s", "30 s"], "there are far"),
         (["far", "0 bit/s", "30 s"], "8 kbit/s to 100 Gbit/s"),
         (["far", "5 Mbit/s", "90 h"], "1 s to 24 h"),

@@ -41,7 +41,8 @@ fn a_peer_that_does_not_announce_what_it_serves_holds_no_flow_for_ever() {
         };
         assert_eq!(kind, ErrorKind::ConnectionReset);
     }
-    let warnings = || wording_of(&near).matches("a peer says nothing of what it serves").count();
+    let warnings =
+        || wording_of(&near).matches("a peer has not announced which requests it serves").count();
     until("it is logged", || warnings() > 0);
     assert_eq!(warnings(), 1, "once");
     assert!(guest.0.connection.close_reason().is_none(), "the tunnel itself is sound");

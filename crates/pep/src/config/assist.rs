@@ -220,7 +220,7 @@ impl Assist {
         {
             return fault(
                 &key.join("repair"),
-                "flows would be assisted by nobody",
+                "no agent would assist flows",
                 "add [assist.ack_decimation] or [assist.ack_spacing], or take this out",
             );
         }
@@ -292,7 +292,7 @@ impl Assist {
         if action == Action::Assist && !self.is_on() {
             return fault(
                 &key.join("action"),
-                "it is not said beyond which interface flows are to be repaired",
+                "no interface is set beyond which flows are to be repaired",
                 "add [assist] with interfaces = \"NAME\", the one towards the link that loses packets",
             );
         }

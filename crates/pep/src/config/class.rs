@@ -87,7 +87,7 @@ impl Config {
                 return fault(
                     &key.join("weight"),
                     format!("{weight} is not between 1 and {WEIGHT_MAX}"),
-                    format!("flows of which nothing is said have {WEIGHT}"),
+                    format!("the default is {WEIGHT}"),
                 );
             }
             let found = plans.iter().position(|plan| plan.name == *name);

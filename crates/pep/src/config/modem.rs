@@ -100,7 +100,7 @@ impl Modem {
         if !goes_by_its_rate {
             return fault(
                 key,
-                "the tunnel goes by no rate",
+                "the tunnel uses no rate",
                 "set `rate` to what the link carries in fair weather, and leave `congestion` out",
             );
         }
@@ -124,7 +124,7 @@ impl Modem {
                 }
                 if address.port() == 0 {
                     let hint = "854 is usual for DLEP";
-                    return fault(&key.join("address"), "nobody listens on port 0", hint);
+                    return fault(&key.join("address"), "port 0 is not a port to connect to", hint);
                 }
                 Ok(ReportSource::Dlep { address, destination: self.destination(key)? })
             }
@@ -135,7 +135,7 @@ impl Modem {
                 }
                 if !path.is_absolute() {
                     let hint = "write where it is from the root on, such as /run/modem/rate";
-                    return fault(&key.join("file"), "this is no absolute path", hint);
+                    return fault(&key.join("file"), "this is not an absolute path", hint);
                 }
                 let valid = self.valid.unwrap_or(VALID);
                 if valid < Duration::from_s(1) || valid > VALID_MAX {

@@ -12,7 +12,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(
-                "a name such as \"hybla-plus\"; a kernel takes no more, only `midhop sim` does",
+                "a name such as \"hybla-plus\"; a kernel takes only a name, tables are for `midhop sim`",
             )
         }
 

@@ -147,12 +147,16 @@ impl Config {
         if explicit && self.explicit.clients.is_empty() {
             return fault(
                 &KeyPath::of(["explicit", "clients"]),
-                "nobody may use the explicit listeners",
+                "no client may use the explicit listeners",
                 "list the prefixes of those who may, or take the listeners out",
             );
         }
         for (field, time, hint) in [
-            ("request_timeout", self.explicit.request_timeout, "a client needs some time to ask"),
+            (
+                "request_timeout",
+                self.explicit.request_timeout,
+                "a client needs some time to send its request",
+            ),
             (
                 "connect_timeout",
                 self.explicit.connect_timeout,
@@ -304,7 +308,7 @@ fn resolve_share(key: &KeyPath, leg: &Leg) -> Result<(bool, Start), ResolveError
         Some(Start::Rate) if !known => {
             return fault(
                 &key.join("start"),
-                "a flow cannot begin at a share that nobody knows",
+                "a flow cannot begin at an unknown share",
                 "set `rate` and `rtt`, and leave `share` as it is",
             );
         }
@@ -402,7 +406,7 @@ fn resolve_rule(
     let Some(action) = rule.action.or(implied) else {
         return fault(
             key,
-            "the rule does not say what becomes of its flows",
+            "the rule has no action for its flows",
             "add action = \"split\", \"bypass\", \"assist\" or \"reject\", or tunnel = \"NAME\"",
         );
     };
@@ -483,7 +487,7 @@ fn resolve_route(
             None => Ok(None),
             Some(_) => fault(
                 &key.join("otherwise"),
-                "there is no tunnel that might not be had",
+                "the rule has no tunnel that might be unavailable",
                 "set `tunnel` too, or take it out",
             ),
         };

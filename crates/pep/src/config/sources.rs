@@ -50,7 +50,7 @@ impl Sources {
             return fault(
                 &key.join("prefixes"),
                 format!("{} prefixes are more than {PREFIXES_MAX}", self.prefixes.len()),
-                "each has metrics of its own; list the ones to watch, others go by ipv4_bits and ipv6_bits",
+                "each has metrics of its own; list the ones to watch, others are grouped by ipv4_bits and ipv6_bits",
             );
         }
         for (field, bits, most) in

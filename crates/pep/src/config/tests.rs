@@ -140,7 +140,7 @@ fn impossible_values_are_refused_by_key() {
         ("[legs.s]\npacing = \"0 bit/s\"", "legs.s.pacing", "not above zero"),
         ("[legs.s]\nrate_in = \"0 bit/s\"", "legs.s.rate_in", "not above zero"),
         ("[legs.s]\nshare = true", "legs.s.share", "no rate to divide"),
-        ("[legs.s]\nrate = \"1 Mbit/s\"\nstart = \"rate\"", "legs.s.start", "nobody knows"),
+        ("[legs.s]\nrate = \"1 Mbit/s\"\nstart = \"rate\"", "legs.s.start", "unknown share"),
         (
             "[legs.s]\nrate = \"1 Mbit/s\"\nrtt = \"1 s\"\nstart = \"rate\"",
             "legs.s.start",
@@ -178,15 +178,15 @@ fn impossible_values_are_refused_by_key() {
         ("[intercept]\ntable = 254", "intercept.table", "of our own"),
         ("[intercept]\nport = 0", "intercept.port", "port 0"),
         ("[intercept]\nport = 65535\n[legs.s]", "intercept.port", "one port per leg"),
-        ("[explicit]\nsocks5 = \"[::]:1080\"\nclients = []", "explicit.clients", "nobody"),
+        ("[explicit]\nsocks5 = \"[::]:1080\"\nclients = []", "explicit.clients", "no client"),
         ("[explicit]\nsocks5 = \"127.0.0.1:9310\"", "admin.listen", "twice"),
         ("[explicit]\nrequest_timeout = \"0 s\"", "explicit.request_timeout", "zero"),
         ("[[rules]]\ntunnel = \"hub\"", "rules.0.tunnel", "there is no peer"),
-        ("[[rules]]\nmatch = {}", "rules.0", "what becomes"),
-        ("[[rules]]\naction = \"assist\"", "rules.0.action", "beyond which interface"),
+        ("[[rules]]\nmatch = {}", "rules.0", "no action"),
+        ("[[rules]]\naction = \"assist\"", "rules.0.action", "no interface is set"),
         ("[assist]\ninterfaces = \"s\"\ncache = \"0 B\"", "assist.cache", "nothing"),
         ("[assist]\nthreshold = 0", "assist.threshold", "nothing"),
-        ("[assist]\nrepair = \"none\"", "assist.repair", "by nobody"),
+        ("[assist]\nrepair = \"none\"", "assist.repair", "no agent"),
         ("[assist]\nrepair = \"d-proxy\"", "assist.repair", "with another"),
         (
             "[assist.peer]\nlisten = \"10.0.0.1:7\"\naddress = \"10.0.0.2:7\"\nkey = \"k\"",
@@ -341,6 +341,6 @@ fn what_only_a_simulation_can_do_is_refused() {
         "[legs.s]\n[[rules]]\naction = \"split\"\nlegs.s.congestion = { algorithm = \"bbr\" }",
     ] {
         let error = Plan::read("midhopd.toml", text).expect_err(text).to_string();
-        assert!(error.contains("only `midhop sim` does"), "{error}");
+        assert!(error.contains("tables are for `midhop sim`"), "{error}");
     }
 }

@@ -406,7 +406,7 @@ impl Config {
         if !tunnel.listen.is_empty() && self.peers.is_empty() {
             return fault(
                 &key.join("listen"),
-                "nobody may open a tunnel: there are no peers",
+                "no peer may open a tunnel: there are none",
                 "add a table [peers.NAME] for each certificate that may",
             );
         }
@@ -420,7 +420,7 @@ impl Config {
         if credentials.is_none() && !tunnel.revoked.is_empty() {
             return fault(
                 &key.join("revoked"),
-                "nobody shows a certificate: this daemon has no tunnels",
+                "no certificates are verified: this daemon has no tunnels",
                 "set tunnel.certificate, key and authority, or take the lists out",
             );
         }
@@ -437,7 +437,7 @@ impl Config {
                 return fault(
                     &key,
                     format!("there is a leg \"{name}\" already"),
-                    "legs and peers are told apart by their names, in metrics as well",
+                    "names distinguish legs and peers, also in metrics",
                 );
             }
             let peer = resolve_peer(&key, name, peer, self)?;
@@ -518,7 +518,10 @@ fn resolve_peer(
     if peer.keepalive >= peer.timeout {
         return fault(
             &key.join("keepalive"),
-            format!("the tunnel is given up after {} of silence, before anyone asks", peer.timeout),
+            format!(
+                "the tunnel is closed after {} of silence, before a keep-alive is sent",
+                peer.timeout
+            ),
             "take a third of the timeout or less",
         );
     }
@@ -578,7 +581,7 @@ fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<
     if !congestion.description().committed {
         return fault(
             key,
-            format!("{congestion} goes by a rate of its own"),
+            format!("{congestion} derives its own rate"),
             "take congestion = \"cubic\", or leave `committed` out",
         );
     }
@@ -605,7 +608,7 @@ fn check_strict(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<boo
     if congestion != Algorithm::KnownRate {
         return fault(
             key,
-            format!("{congestion} takes no rate for granted"),
+            format!("{congestion} does not use a known rate"),
             "leave `congestion` out, or `strict`",
         );
     }

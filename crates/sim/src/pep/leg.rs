@@ -69,7 +69,7 @@ impl LegContext {
         let table = self.tables.get(&leg.name).filter(|table| table.algorithm == name);
         let written = table.cloned().unwrap_or_else(|| CongestionSpec::from(name));
         let tuning = proxys.tuning(&written).map_err(|error| error.message)?;
-        tuning.ok_or_else(|| format!("nobody knows `{name}`"))
+        tuning.ok_or_else(|| format!("there is no congestion control `{name}`"))
     }
 }
 
@@ -123,7 +123,9 @@ impl Model {
         let tuning = tuning.map_err(place)?;
         // A bound on a socket's rate makes the kernel pace it, whatever its congestion control.
         let paced = tuning.pacing || leg.share || leg.pacing.is_some();
-        let settings = tuning.settings().ok_or_else(|| place("nobody knows it".to_owned()))?;
+        let settings = tuning.settings().ok_or_else(|| {
+            place("there is no such congestion control with these parameters".to_owned())
+        })?;
         let mut control = midhop_congestion::Settings { paced, ..settings };
         if let (Law::KnownRate(known), Some(shared)) =
             (&mut control.law, context.known.get(&leg.name))
@@ -160,9 +162,9 @@ impl Model {
         opens: bool,
     ) -> Result<Self, String> {
         let tuning = plan.accepted.as_ref().filter(|_| !opens).unwrap_or(&leg.tuning);
-        let control = tuning
-            .settings()
-            .ok_or_else(|| format!("legs.{name}: nobody knows its congestion control"))?;
+        let control = tuning.settings().ok_or_else(|| {
+            format!("legs.{name}: there is no such congestion control with its parameters")
+        })?;
         Ok(Self {
             link: name.to_owned(),
             rtt: None,
@@ -311,9 +313,9 @@ mod tests {
     fn what_a_leg_lacks_is_reported() {
         for (text, why) in [
             ("[legs.s]\ncongestion = \"known-rate\"", "the leg has no rate that could be known"),
-            ("[legs.s]\ncongestion = \"xcp\"", "no router on the way"),
-            ("[legs.s]\ncongestion = \"illinois\"", "nobody knows `illinois`"),
-            ("[legs.s]\ncongestion = { algorithm = \"cubic\", rtt0 = \"1 s\" }", "takes no `rtt0`"),
+            ("[legs.s]\ncongestion = \"xcp\"", "no router on the path"),
+            ("[legs.s]\ncongestion = \"illinois\"", "there is no congestion control `illinois`"),
+            ("[legs.s]\ncongestion = { algorithm = \"cubic\", rtt0 = \"1 s\" }", "has no `rtt0`"),
         ] {
             let error = models(text).expect_err(text);
             assert!(error.starts_with("legs.s.congestion: ") && error.contains(why), "{error}");

@@ -253,7 +253,7 @@ fn a_table_that_means_nothing_is_refused_on_its_line() {
             "{ rate = \"1 Mbit/s\", congestion = { algorithm = \"known-rate\", rate = \"2 Mbit/s\" } }",
             "takes the rate of the leg",
         ),
-        ("{ congestion = { algorithm = \"xcp\" } }", "no router on the way"),
+        ("{ congestion = { algorithm = \"xcp\" } }", "no router on the path"),
         ("{ congestion = { algorithm = \"cubic\", slow = \"search\" } }", "unknown key"),
         ("{ congestion = { algorithm = \"cubik\" } }", "no algorithm of ours"),
     ] {

@@ -46,7 +46,7 @@ impl Daemon {
                 let plan = configuration::read_plan(config)?;
                 plan.control.path(&plan.intercept.instance).map(Self).ok_or_else(|| {
                     Failure::usage(format!("{}: control.socket is switched off", config.display()))
-                        .hint("take it out, or name a path, and restart the daemon")
+                        .hint("remove the key, or set a path, and restart the daemon")
                 })
             }
             (None, None) => match std::env::var_os(super::SOCKET_VARIABLE) {
@@ -119,7 +119,7 @@ impl Daemon {
     ) -> Result<T, Failure> {
         if status.is_success() {
             return serde_json::from_slice(body).map_err(|error| {
-                Failure::run(format!("the answer of {} is not understood", self.0.display()))
+                Failure::run(format!("the response of {} is invalid", self.0.display()))
                     .because(error)
                     .hint("daemon and command may be of different versions: `midhopd --version`")
             });
@@ -139,8 +139,8 @@ impl Daemon {
         patience: Duration,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let silent = |_| {
-            Failure::run(format!("{} does not answer", self.0.display()))
-                .hint("the daemon may be stuck; its log and `/healthz` say more")
+            Failure::run(format!("{} does not respond", self.0.display()))
+                .hint("the daemon may be stuck; see its log and `/healthz`")
         };
         time::timeout(patience, self.talk(method, path, body)).await.map_err(silent)?
     }
@@ -153,7 +153,7 @@ impl Daemon {
     ) -> Result<(StatusCode, Bytes), Failure> {
         let stream = UnixStream::connect(&self.0).await.map_err(|error| self.unreachable(error))?;
         let broken = |error: hyper::Error| {
-            Failure::run(format!("{} broke the connection", self.0.display())).because(error)
+            Failure::run(format!("{} closed the connection", self.0.display())).because(error)
         };
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -182,7 +182,7 @@ impl Daemon {
                 "start the daemon, or name its socket by --socket or its configuration by --config"
             }
         };
-        Failure::run(format!("no daemon can be asked by {}", self.0.display()))
+        Failure::run(format!("no daemon responds at {}", self.0.display()))
             .because(error)
             .hint(hint)
     }

@@ -348,7 +348,7 @@ pub(super) fn why(query: &WhyQuery, why: &Why) -> String {
     }
     text += &laid_out(&table);
     if why.live.is_none() {
-        text += "\nThe forward rules of this host are asked by the flow's SYN itself: `midhopd doctor` checks those that would\nstand in its way.\n";
+        text += "\nThis host's forward rules apply to the flow's SYN as well: `midhopd doctor` checks for rules that would\ndrop it.\n";
     }
     text
 }

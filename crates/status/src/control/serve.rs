@@ -172,7 +172,7 @@ async fn admit(
         let answers = answers.clone();
         tokio::spawn(async move {
             if time::timeout(CONNECTION_TIME, serve_connection(stream, answers)).await.is_err() {
-                tracing::debug!("a control client took too long");
+                tracing::debug!("a control connection reached its time limit");
             }
             drop(place);
         });
@@ -191,7 +191,7 @@ async fn serve_connection(stream: UnixStream, answers: Arc<dyn Answers>) {
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a control client went wrong");
+        tracing::debug!(%error, "a control connection failed");
     }
 }
 
@@ -207,7 +207,7 @@ async fn respond(request: Request<Incoming>, answers: &dyn Answers) -> Response<
             Ok(query) => match answers.why(&query) {
                 Ok(why) => json(StatusCode::OK, &why),
                 Err(error) => {
-                    let error = format!("the kernel cannot be asked for routes: {error}");
+                    let error = format!("routes cannot be queried: {error}");
                     json(StatusCode::INTERNAL_SERVER_ERROR, &refusal(&error, None))
                 }
             },
@@ -278,8 +278,10 @@ impl Answers for ControlSources {
             return Err(refusal(&format!("no peer is called \"{peer}\""), Some(&hint)));
         };
         if !known.goes_by_its_rate() {
-            let error =
-                format!("the tunnel to {peer} goes by no rate: it uses {}", known.congestion);
+            let error = format!(
+                "the tunnel to {peer} has no configured rate: it uses {}",
+                known.congestion
+            );
             let hint =
                 format!("set `peers.{peer}.rate`, and no other `congestion` than known-rate");
             return Err(refusal(&error, Some(&hint)));
@@ -307,7 +309,7 @@ async fn relocate(body: Incoming, answers: &dyn Answers) -> Result<MoveOutcome, 
 async fn rate(body: Incoming, answers: &dyn Answers) -> Result<RateTaken, ErrorAnswer> {
     let report = read::<RateReport>(body).await?;
     if !RATES.contains(&Rate::from_bits_per_s(report.rate_bit_per_s)) {
-        let error = format!("a link of {} bit/s is none", report.rate_bit_per_s);
+        let error = format!("{} bit/s is not a valid rate of a link", report.rate_bit_per_s);
         return Err(refusal(
             &error,
             Some("8 kbit/s to 100 Gbit/s; where a link is down, the tunnel finds out"),
@@ -333,7 +335,7 @@ async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, ErrorAnswer> {
         collected.map_err(|error| refusal(&format!("the request has no body: {error}"), None))?;
     serde_json::from_slice(&bytes.to_bytes()).map_err(|error| {
         refusal(
-            &format!("the request is not understood: {error}"),
+            &format!("the request is invalid: {error}"),
             Some("`midhopd schema --of` prints what is"),
         )
     })

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum SocketError {
     /// A daemon listens there.
-    #[error("another daemon answers on {}", .0.display())]
+    #[error("another daemon uses {}", .0.display())]
     Taken(PathBuf),
     /// Something else than a socket has its path.
-    #[error("{} is there already, and is no socket", .0.display())]
+    #[error("{} exists already, and is not a socket", .0.display())]
     NoSocket(PathBuf),
     /// The group that may connect is unknown.
     #[error("control.group: there is no group {0}")]
@@ -100,7 +100,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "the control socket stays behind");
+            tracing::debug!(%error, path = %self.path.display(), "the control socket's file could not be removed");
         }
     }
 }

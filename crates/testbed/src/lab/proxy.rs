@@ -42,7 +42,7 @@ pub enum ProxyError {
         source: io::Error,
     },
     /// It ended or never served.
-    #[error("midhopd on {node} {what}; it said:\n{log}")]
+    #[error("midhopd on {node} {what}; its output:\n{log}")]
     NotReady {
         /// The proxy's node.
         node: String,

@@ -18,10 +18,10 @@ pub enum FlowError {
         source: io::Error,
     },
     /// The kernel gave up the connection while this end sent.
-    #[error("the connection broke off while sending: {0}")]
+    #[error("the connection failed while sending: {0}")]
     Send(#[source] io::Error),
     /// The kernel gave up the connection while this end received.
-    #[error("the connection broke off while receiving: {0}")]
+    #[error("the connection failed while receiving: {0}")]
     Receive(#[source] io::Error),
     /// The payload ended without the sender's end mark.
     #[error(
@@ -57,7 +57,7 @@ pub enum FlowError {
         received: String,
     },
     /// The transfer has not the amount that was requested.
-    #[error("{asked} bytes were asked for, the other end sent {received}")]
+    #[error("{asked} bytes were requested, the other end sent {received}")]
     Amount {
         /// What the request asked for.
         asked: u64,
@@ -68,7 +68,7 @@ pub enum FlowError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// A frame that is not expected here.
-    #[error("the other end sent {what} where it has no place")]
+    #[error("the other end sent {what} unexpectedly")]
     Unexpected {
         /// What came.
         what: &'static str,
@@ -80,7 +80,7 @@ pub enum FlowError {
     #[error("not finished when the time limit was reached")]
     TimeLimit,
     /// The peer sent nothing for too long.
-    #[error("the other end said nothing for {seconds} s")]
+    #[error("the other end sent nothing for {seconds} s")]
     Silent {
         /// How long this end waited.
         seconds: u64,
@@ -130,7 +130,7 @@ pub enum MeterError {
     },
     /// The kernel lacks the congestion control or does not permit it.
     #[error(
-        "congestion control {name:?} is not to be had here: {source} (this kernel has: {available})"
+        "congestion control {name:?} is not available here: {source} (this kernel has: {available})"
     )]
     Congestion {
         /// What was asked for.

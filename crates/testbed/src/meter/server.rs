@@ -267,7 +267,7 @@ impl Host {
                 Ended::Linked
             }
             other => {
-                tracing::debug!(%peer, ?other, "a stranger");
+                tracing::debug!(%peer, ?other, "a connection is closed: its first frame is not a request of the meter");
                 Ended::Stranger
             }
         }
@@ -386,7 +386,7 @@ impl Host {
                 refused(
                     RefusalReason::Congestion,
                     &format!(
-                        "congestion control {name:?} is not to be had on the server: {error} \
+                        "congestion control {name:?} is not available on the server: {error} \
                          (its kernel has: {})",
                         socket::available_congestion()
                     ),

@@ -290,7 +290,7 @@ mod tests {
         assert!(!legs.sample(at, true), "the first is gone, and its last figures are not known");
         legs.bury(&one);
         legs.see(&two);
-        assert!(!legs.sample(at, false), "a look that broke off says nothing");
+        assert!(!legs.sample(at, false), "an incomplete sample has no value");
         legs.see(&two);
         assert!(legs.sample(at, true));
         legs.see(&two);

@@ -199,7 +199,7 @@ fn legs_of(
     let address = listen.and_then(|all| all.first()).copied().unwrap_or(ADMIN);
     let fault = |why: &dyn std::fmt::Display| RunError::Tunnel {
         node: node.name.clone(),
-        what: format!("does not tell of its tunnels at {address}: {why}"),
+        what: format!("does not report its tunnels at {address}: {why}"),
     };
     let namespace = network.node(&node.name).ok_or_else(|| fault(&"it has no node"))?;
     let text = ask(namespace, address).map_err(|error| fault(&error))?;

@@ -27,7 +27,7 @@ macro_rules! codes {
 codes! {
     /// Nothing is wrong.
     NO_ERROR = 0x100, "H3_NO_ERROR";
-    /// The peer broke a rule for which there is no better code.
+    /// A violation of the protocol for which there is no more specific code.
     GENERAL_PROTOCOL_ERROR = 0x101, "H3_GENERAL_PROTOCOL_ERROR";
     /// This end failed.
     INTERNAL_ERROR = 0x102, "H3_INTERNAL_ERROR";

@@ -117,13 +117,13 @@ impl fmt::Debug for Carrier {
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
     /// Its congestion control cannot be built.
-    #[error("the congestion control is not to be had: {0}")]
+    #[error("the congestion control is not available: {0}")]
     Congestion(#[from] BuildError),
     /// QUIC refused to start it.
     #[error("the connection cannot be opened: {0}")]
     Connect(#[from] ConnectError),
     /// The incoming connection cannot be accepted.
-    #[error("the connection does not come about: {0}")]
+    #[error("the connection could not be established: {0}")]
     Accept(ConnectionError),
 }
 

@@ -20,14 +20,14 @@ const PRIORITY_BULK: i32 = -1;
 /// The most pieces of a flow in one call.
 const PIECES: usize = 64;
 
-/// Why a flow broke.
+/// Why a flow was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlowFault {
     /// The peer reset it.
     #[error("the peer reset the stream: {0}")]
     Reset(Code),
-    /// The peer broke a rule; the code names it.
-    #[error("the peer broke a rule: {0}")]
+    /// The peer violated the protocol; the code gives the reason.
+    #[error("the peer violated the protocol: {0}")]
     Wrong(Code),
     /// The peer did not connect.
     #[error("the peer did not connect: {}", .0.error())]

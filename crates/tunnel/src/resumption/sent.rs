@@ -26,7 +26,7 @@ pub enum NotResumable {
     #[error("the other end has received more than was sent")]
     NeverSent,
     /// The other end has not received bytes that are no longer kept.
-    #[error("what the other end lacks is not kept any more")]
+    #[error("bytes that the other end lacks are no longer buffered")]
     Forgotten,
 }
 

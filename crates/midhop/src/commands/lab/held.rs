@@ -137,7 +137,7 @@ fn build(
         writeln!(hosts, "{v4} {node}\n{v6} {node}")?;
         writeln!(word, "  {node:<15} {v4:<15} {v6}")?;
     }
-    word += "nodes know each other by name; run any program on one:\n";
+    word += "nodes resolve each other's names; run any program on one:\n";
     writeln!(word, "  midhop lab exec --lab {name} NODE -- CMD…")?;
     writeln!(word, "  midhop lab down {name}")?;
     publish(state, network.nodes(), &hosts)?;

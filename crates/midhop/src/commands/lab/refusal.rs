@@ -67,13 +67,13 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     let rest = |it: &&TransferPlan| it.restarts.is_some_and(|it| it.from == RestartFrom::Rest);
     if let Some(transfer) = plan.transfers.iter().find(rest) {
         return Some(format!(
-            "the meter asks again for all of what was cut short: `restart_from = \"rest\"` is not for the lab (transfers.{})",
+            "the meter requests all of an interrupted transfer again: `restart_from = \"rest\"` is not for the lab (transfers.{})",
             transfer.name
         ));
     }
     let asks = |name: &str, congestion: &str| {
         Some(format!(
-            "no kernel has the congestion control that {name} asks for: {congestion}, or what it is told"
+            "no kernel has the congestion control of {name}, or its parameters: {congestion}"
         ))
     };
     let tuned = |it: &&TransferPlan| it.tuning.as_ref().is_some_and(|it| it.of_kernel().is_none());
@@ -123,7 +123,7 @@ fn naive_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     let (link, leg) = legs.find(|(_, leg)| leg.tuning.of_kernel_leg().is_none())?;
     let name = &leg.tuning.algorithm;
     Some(format!(
-        "no kernel has the congestion control that {} asks for: {name}, or what it is told",
+        "no kernel has the congestion control of {}, or its parameters: {name}",
         place(link)
     ))
 }

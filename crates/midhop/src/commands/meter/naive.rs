@@ -58,7 +58,7 @@ impl Naive {
 /// The options of a leg's sockets, and the value that keeps its congestion control selectable.
 fn leg(link: &str, leg: &NaiveLeg) -> Result<(Active, NaiveLegOptions), Failure> {
     let asked = leg.tuning.of_kernel_leg().ok_or_else(|| {
-        Failure::run(format!("no kernel has the congestion control of {link}, or what it is told"))
+        Failure::run(format!("no kernel has the congestion control of {link}, or its parameters"))
     })?;
     let mut parameters = Parameters {
         hybla: HyblaBounds {
@@ -75,9 +75,9 @@ fn leg(link: &str, leg: &NaiveLeg) -> Result<(Active, NaiveLegOptions), Failure>
         .map_err(Failure::run)?
         .activate(&parameters)
         .map_err(Failure::run)?;
-    let window = leg.window.ok_or_else(|| {
-        Failure::run(format!("the window of {link} is to be what the kernel measures"))
-    })?;
+    let window = leg
+        .window
+        .ok_or_else(|| Failure::run(format!("the window of {link} has no fixed size")))?;
     let options = NaiveLegOptions {
         window,
         congestion: active.kernel_name().to_owned(),

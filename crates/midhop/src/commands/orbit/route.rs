@@ -80,7 +80,7 @@ fn forwarded(
                 let time = name.strip_prefix("fstate_").and_then(|rest| rest.strip_suffix(".txt"));
                 let Some(time) = time else { continue };
                 let time = time.parse().map_err(|_| {
-                    let message = format!("{} tells no time", file.path().display());
+                    let message = format!("the name of {} has no time", file.path().display());
                     Failure::usage(message).hint("files are called fstate_T.txt, T in nanoseconds")
                 })?;
                 files.push((time, file.path()));

@@ -123,8 +123,8 @@ fn stretches(journey: &Journey) -> Result<Vec<(Duration, Duration, &Way)>, Failu
     let changes = journey.handovers.iter().map(|change| (change.at, change.after.as_ref()));
     for next in changes.chain([(Duration::MAX, None)]) {
         let (at, Some(way)) = begin else {
-            let hint = "`midhop orbit route` lists the times without a way; choose others by --start and --duration";
-            let message = format!("there is no way from {} on: nobody takes over", begin.0);
+            let hint = "`midhop orbit route` lists the times without a path; choose others by --start and --duration";
+            let message = format!("there is no path from {} on: no satellite takes over", begin.0);
             return Err(Failure::usage(message).hint(hint));
         };
         all.push((at, next.0, way));

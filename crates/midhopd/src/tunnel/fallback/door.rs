@@ -44,7 +44,7 @@ pub async fn listen(
             // The listener was closed from outside: a pause does not help.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "somebody cannot come in");
+                tracing::warn!(%error, "a connection could not be accepted");
                 time::sleep(PAUSE).await;
                 continue;
             }
@@ -73,7 +73,9 @@ async fn welcome(
     let now = identity.borrow().clone();
     let (config, handshake) = match now.tcp_server() {
         Ok(found) => found,
-        Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
+        Err(error) => {
+            return tracing::warn!(%from, %error, "a connection is refused: no TLS configuration could be made");
+        }
     };
     let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
     let tls = match time::timeout(PATIENCE, accepting).await {
@@ -82,7 +84,7 @@ async fn welcome(
             refusal::report(&worker, &now, &handshake, from, &error);
             return let_alert_arrive(stream).await;
         }
-        Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
+        Err(_late) => return tracing::debug!(%from, "a TLS handshake was not completed in time"),
     };
     let plan = worker.plan();
     let (stream, state) = tls.get_ref();
@@ -92,7 +94,7 @@ async fn welcome(
     let Some(peer) = peer.filter(|_| state.alpn_protocol() == Some(http2::ALPN)) else { return };
     let mut standing = Standing::new(peer, chain, worker.plans(), identity);
     if let Some(why) = standing.dismissal() {
-        return tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
+        return tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
     }
     worker.ledger.showed(&peer.name, standing.until());
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
@@ -104,15 +106,17 @@ async fn welcome(
         );
     };
     if let Err(error) = socket::equip(stream, peer) {
-        return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be had over TCP");
+        return tracing::warn!(peer = peer.name, %error, "socket options could not be set for a tunnel over TCP");
     }
     let session = match time::timeout(PATIENCE, TcpSession::far(tls, peer)).await {
         Ok(Ok(session)) => session,
-        Ok(Err(error)) => return tracing::info!(%from, %error, "a peer left at once"),
-        Err(_late) => return tracing::info!(%from, "a peer said nothing"),
+        Ok(Err(error)) => {
+            return tracing::info!(%from, %error, "an HTTP/2 session could not be opened");
+        }
+        Err(_late) => return tracing::info!(%from, "an HTTP/2 session was not opened in time"),
     };
     drop(place);
-    tracing::info!(peer = peer.name, %from, "a peer has come over TCP");
+    tracing::info!(peer = peer.name, %from, "a peer has connected over TCP");
     worker.tunnels.earlier.follow(&peer.name, earlier::PeerTransport::Tcp(session.doubt()));
     spawn_local(dismiss(session.clone(), standing));
     serve_session(worker, peer.clone(), session, seat).await;
@@ -143,7 +147,7 @@ async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<TcpSessio
         let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
         async move {
             let why = link::keeper::follow_tcp(&worker, &name, &session).await;
-            tracing::info!(peer = name, %why, "a peer has left");
+            tracing::info!(peer = name, %why, "a peer has disconnected");
             drop(seat);
         }
     });

@@ -106,7 +106,7 @@ pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
     if let Some(name) = &peer.kernel_congestion {
         // The algorithm was available when the daemon started. TCP works without it as well.
         if let Err(error) = leg::congestion(&handle, name) {
-            tracing::warn!(peer = peer.name, name, %error, "TCP has no such congestion control");
+            tracing::warn!(peer = peer.name, name, %error, "the congestion control of a tunnel over TCP could not be set: the kernel's default is used");
         }
     }
     let known = |rate: Option<Rate>| {

@@ -147,7 +147,7 @@ impl<'a> Choice<'a> {
     pub async fn open(&self) -> io::Result<OpenTunnel> {
         if self.keeper.peer.fallback == Fallback::Only {
             let session = self.open_tcp().await?;
-            self.report("a tunnel is open over TCP, as it is configured");
+            self.report("a tunnel is open over TCP, as configured");
             return Ok(self.on_tcp(session, Carrier::TcpOnly));
         }
         let mut quic = pin!(self.greet_quic());
@@ -193,11 +193,11 @@ impl<'a> Choice<'a> {
                 }
                 opened = &mut tcp, if !no_tcp => match opened {
                     Ok(session) => {
-                        self.report("a tunnel is open over TCP: UDP gave no answer");
+                        self.report("a tunnel is open over TCP: nothing was received over UDP");
                         return Ok(self.on_tcp(session, Carrier::TcpBlocked));
                     }
                     Err(error) => {
-                        tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gave none either");
+                        tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over TCP could not be opened either");
                         no_tcp = true;
                         if let Some(failed) = failed.take() {
                             return Err(failed);
@@ -233,7 +233,7 @@ impl<'a> Choice<'a> {
     }
 
     fn let_go(&self) -> Option<OpenTunnel> {
-        self.report("a tunnel takes no more flows");
+        self.report("a peer accepts no more flows through a tunnel");
         None
     }
 
@@ -258,7 +258,7 @@ impl<'a> Choice<'a> {
             match opened {
                 Ok(tcp) => {
                     self.report(
-                        "a tunnel is open over TCP beside QUIC, which gives no answer any more",
+                        "a tunnel is open over TCP beside QUIC, which does not respond any more",
                     );
                     let watched =
                         self.followed.borrow().as_ref().and_then(Followed::watched).cloned();
@@ -267,7 +267,7 @@ impl<'a> Choice<'a> {
                 }
                 // The whole path is broken, or the peer is gone.
                 Err(error) => {
-                    tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gives none either");
+                    tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over TCP could not be opened either");
                     silence = Silence::of(session);
                 }
             }
@@ -294,7 +294,7 @@ impl<'a> Choice<'a> {
         };
         tokio::select! {
             way = answered => {
-                self.report("QUIC's peer is heard again");
+                self.report("a tunnel over QUIC is used again: its peer responds");
                 way
             }
             way = self.return_to_quic() => way,
@@ -340,7 +340,7 @@ impl<'a> Choice<'a> {
         let followed = session.clone();
         spawn_local(async move {
             let why = follow(&worker, &name, &followed).await;
-            tracing::warn!(peer = name, %why, "a tunnel is gone");
+            tracing::warn!(peer = name, %why, "a tunnel was lost");
             sender.send_replace(true);
         });
         Watched { session, gone }
@@ -358,7 +358,7 @@ impl<'a> Choice<'a> {
         why: Carrier,
     ) -> OpenTunnel {
         if self.keeper.peer.committed.is_some() {
-            self.report("peers.NAME.committed is not held while the tunnel is over TCP");
+            self.report("peers.NAME.committed does not apply while the tunnel is over TCP");
         }
         self.followed.replace(Some(Followed::Tcp(gone)));
         self.book(why);
@@ -375,7 +375,7 @@ impl<'a> Choice<'a> {
             if was_left(&followed) {
                 tracing::info!(peer = name, %why, "a tunnel over TCP has ended");
             } else {
-                tracing::warn!(peer = name, %why, "a tunnel over TCP is gone");
+                tracing::warn!(peer = name, %why, "a tunnel over TCP was lost");
             }
             sender.send_replace(true);
         });

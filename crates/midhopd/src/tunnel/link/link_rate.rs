@@ -47,9 +47,11 @@ impl LinkRate {
                 %rate,
                 %carried,
                 hint = "set peers.NAME.rate to what the link carries away from this host",
-                "the link to a peer carries another rate than it is taken for: it is measured from now on"
+                "the rate of the link to a peer differs from the configured or reported one: it is measured from now on"
             ),
-            None => tracing::info!(peer, %rate, "the link to a peer carries its rate again"),
+            None => {
+                tracing::info!(peer, %rate, "the link to a peer has its configured or reported rate again");
+            }
         }
     }
 }

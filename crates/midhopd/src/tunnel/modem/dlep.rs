@@ -33,7 +33,7 @@ const READ_BYTES: usize = 4096;
 enum Lost {
     #[error("it cannot be reached: {0}")]
     Io(#[from] io::Error),
-    #[error("it takes nothing within {} s", TAKES_WITHIN.as_secs())]
+    #[error("it accepts no data for {} s", TAKES_WITHIN.as_secs())]
     Timeout,
     #[error("it has closed the connection")]
     Closed,
@@ -56,8 +56,8 @@ pub(super) async fn keep(
             tracing::warn!(
                 modem = %address,
                 %error,
-                hint = "until a modem reports again, its tunnels go by peers.NAME.rate",
-                "a modem reports nothing"
+                hint = "until the modem reports again, its tunnels use peers.NAME.rate",
+                "a modem reports no rates"
             );
             is_logged = true;
         }
@@ -96,7 +96,7 @@ impl<'a> Reports<'a> {
         }
         if !std::mem::replace(&mut self.was_open, true) {
             let name = router.modem().unwrap_or_default();
-            tracing::info!(modem = %address, name, "a modem reports what its links carry");
+            tracing::info!(modem = %address, name, "a modem reports the rates of its links");
         }
         for (destination, reported) in &mut self.links {
             if let Some(rate) = router.rate(*destination) {

@@ -22,9 +22,9 @@ const READ_MAX: u64 = 64;
 enum Unread {
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("it is no file")]
+    #[error("it is not a regular file")]
     NoFile,
-    #[error("its first line is no rate: {0}")]
+    #[error("its first line is not a rate: {0}")]
     NoRate(String),
     #[error("it was written more than {} s ago", .0.as_secs())]
     Old(Duration),
@@ -34,11 +34,11 @@ impl Unread {
     fn hint(&self) -> &'static str {
         match self {
             Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                "until it can be read, the tunnel goes by peers.NAME.rate; let everybody read it and enter its directory, \
-                 and restart midhopd where that directory is new in its configuration"
+                "until it can be read, the tunnel uses peers.NAME.rate; give all users read permission for it and search permission for its \
+                 directory, and restart midhopd if that directory is new in its configuration"
             }
             _ => {
-                "until it is written again, the tunnel goes by peers.NAME.rate; write it whole beside, and move it there"
+                "until it is written again, the tunnel uses peers.NAME.rate; write a new file beside it, and rename that"
             }
         }
     }
@@ -69,7 +69,7 @@ pub(super) async fn follow(
             Ok(rate) => {
                 reported.put(Instant::START + now.into(), *rate);
                 if was_read != Some(true) {
-                    tracing::info!(peer, file = %path.display(), %rate, "a file reports what a link carries");
+                    tracing::info!(peer, file = %path.display(), %rate, "a file reports the rate of a link");
                 }
             }
             Err(why) if was_read != Some(false) => tracing::warn!(
@@ -77,7 +77,7 @@ pub(super) async fn follow(
                 file = %path.display(),
                 %why,
                 hint = why.hint(),
-                "a file reports nothing"
+                "a file reports no rate"
             ),
             Err(_) => {}
         }

@@ -39,7 +39,7 @@ pub struct ConnectionShared {
     backlog: watch::Sender<Option<(tokio::time::Instant, Duration)>>,
     /// Why it is gone, once it is.
     lost: watch::Sender<Option<ConnectionError>>,
-    /// Whether its peer broke a rule that concerns it.
+    /// Whether its peer violated the protocol in a way that concerns the connection as a whole.
     is_broken: AtomicBool,
     /// Notifies that the peer has opened a stream.
     pub came: Notify,
@@ -64,13 +64,13 @@ impl ConnectionShared {
         }
     }
 
-    /// To be called when the connection is gone, perhaps because its peer, at that address, broke a
-    /// rule.
+    /// To be called when the connection is gone, perhaps because its peer, at that address, violated
+    /// the protocol.
     pub fn on_lost(&self, why: ConnectionError, rule: Option<(SocketAddr, Code)>) {
         if let Some((peer, code)) = rule
             && !self.is_broken.swap(true, Relaxed)
         {
-            tracing::warn!(%peer, %code, "a tunnel ends: a rule was broken");
+            tracing::warn!(%peer, %code, "a tunnel is closed: its peer violated the protocol");
         }
         self.lost.send_if_modified(|lost| {
             let is_new = lost.is_none();
@@ -232,12 +232,12 @@ impl QuicConnection {
         self.look(Carrier::is_full).unwrap_or(false)
     }
 
-    /// Whether it ended because its peer broke a rule that concerns it.
+    /// Whether it ended because its peer violated the protocol in a way that concerns it as a whole.
     pub fn is_broken(&self) -> bool {
         self.0.is_broken.load(Relaxed)
     }
 
-    /// Closes it because its peer broke a rule.
+    /// Closes it because its peer violated the protocol.
     pub fn break_off(&self, code: Code) {
         self.0.is_broken.store(true, Relaxed);
         self.close(code);

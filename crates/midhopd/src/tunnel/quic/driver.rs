@@ -75,7 +75,7 @@ impl Driver {
             error = poll_fn(|cx| self.poll(cx)) => error,
             error = destroyed => error,
         };
-        tracing::debug!(%error, "datagrams cannot leave");
+        tracing::debug!(%error, "a QUIC socket has failed");
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {

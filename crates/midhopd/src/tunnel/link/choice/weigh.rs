@@ -41,12 +41,12 @@ impl Choice<'_> {
                         trial.begin(tcp);
                     }
                     Err(error) => {
-                        tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gives none");
+                        tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over TCP could not be opened");
                         self.judge.borrow_mut().fail();
                     }
                 },
                 Some(Advice::ForgetTcp) => {
-                    self.report("UDP is not throttled, as far as TCP shows: flows stay on it");
+                    self.report("UDP is not throttled, by comparison with TCP: flows stay on it");
                     self.worker.ledger.tried_tcp_in_vain(&self.keeper.peer.name);
                     trial.end();
                 }
@@ -81,7 +81,7 @@ impl Choice<'_> {
                             self.kept.replace(Some(quic));
                         }
                         Err(error) => {
-                            tracing::debug!(peer = self.keeper.peer.name, %error, "no QUIC");
+                            tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over QUIC could not be opened");
                             self.judge.borrow_mut().fail();
                         }
                     }
