@@ -185,7 +185,7 @@ fn rules_in_the_way_are_reported_with_the_line_that_would_do() {
     );
     shell(&stage, "sysctl -qw net.ipv4.tcp_syncookies=2");
     let findings = firewall(&stage);
-    for word in ["notrack", "drops packets", "firewall mark", "ip late p", "everybody"] {
+    for word in ["notrack", "drops packets", "firewall mark", "ip late p", "every SYN"] {
         assert!(findings.iter().any(|(detail, _)| detail.contains(word)), "{word}: {findings:#?}");
     }
     let late =
