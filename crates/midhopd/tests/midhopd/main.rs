@@ -113,3 +113,4 @@ mod tunnel_transparent;
 mod tunnel_unannounced;
 mod turns;
 mod upgrade;
+mod upgrade_peers;

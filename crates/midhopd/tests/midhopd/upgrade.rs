@@ -4,6 +4,7 @@ use crate::flows::exchange;
 use crate::program::{Desk, Running, copy_program, errors, log_of, midhopd, output_in, traces};
 use crate::stage::{self, Family, ReadOnce, Stage, until};
 use crate::survival::{kill_data_plane, relayed};
+use midhop_testbed::namespace::Namespace;
 use midhopd::survival::door::UpgradeOutcome;
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n[legs.wan0]\n";
+pub const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n[legs.wan0]\n";
 
 /// The same program under another name.
 pub fn another(desk: &Desk, name: &str) -> PathBuf {
@@ -38,7 +39,11 @@ fn command(desk: &Desk, program: &Path) -> Command {
 }
 
 pub fn upgrade(stage: &Stage, desk: &Desk, program: &Path) -> Output {
-    output_in(&stage.gateway, &mut command(desk, program))
+    upgrade_in(&stage.gateway, desk, program)
+}
+
+pub fn upgrade_in(namespace: &Namespace, desk: &Desk, program: &Path) -> Output {
+    output_in(namespace, &mut command(desk, program))
 }
 
 pub fn assert_done(output: &Output, desk: &Desk) {
@@ -308,30 +313,46 @@ fn a_late_client_is_served_and_holds_up_no_data_plane() {
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
 
-/// The longest delay of a round trip in the second around each upgrade.
-fn longest_waits(flows: &mut [(TcpStream, TcpStream)], upgrade: impl Fn()) -> Vec<Duration> {
+/// Does something when it is dropped, even if the test fails.
+pub struct Finally<F: Fn()>(pub F);
+
+impl<F: Fn()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
+/// The longest delay of a round trip in the second around an upgrade, for each flow that it left
+/// alive. `word` makes a round trip, and returns whether the flow lives.
+pub fn longest_waits<F: Send>(
+    flows: &mut [F],
+    word: impl Fn(&mut F) -> bool + Sync,
+    upgrade: impl FnOnce(),
+) -> Vec<Duration> {
     const PAUSE: Duration = Duration::from_millis(50);
     let (upgrades, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let mut waits = Vec::new();
     scope(|scope| {
+        let (upgrades, over, word) = (&upgrades, &over, &word);
+        let finally = Finally(|| over.store(true, Relaxed));
         let waiting: Vec<_> = flows
             .iter_mut()
             .enumerate()
-            .map(|(n, (client, server))| {
-                let (upgrades, over) = (&upgrades, &over);
+            .map(|(n, flow)| {
                 scope.spawn(move || {
                     let mut longest = Duration::ZERO;
                     sleep(PAUSE / 100 * u32::try_from(n % 100).unwrap_or(0));
                     while !over.load(Relaxed) {
                         let counts = upgrades.load(Relaxed);
                         let begun = Instant::now();
-                        stage::pass(client, server);
+                        if !word(flow) {
+                            return None;
+                        }
                         if counts || upgrades.load(Relaxed) {
                             longest = longest.max(begun.elapsed());
                         }
                         sleep(PAUSE);
                     }
-                    longest
+                    Some(longest)
                 })
             })
             .collect();
@@ -339,10 +360,9 @@ fn longest_waits(flows: &mut [(TcpStream, TcpStream)], upgrade: impl Fn()) -> Ve
         upgrades.store(true, Relaxed);
         upgrade();
         sleep(Duration::from_millis(500));
-        over.store(true, Relaxed);
-        waits.extend(waiting.into_iter().map(|it| it.join().expect("it passes words")));
-    });
-    waits
+        drop(finally);
+        waiting.into_iter().filter_map(|it| it.join().expect("it passes words")).collect()
+    })
 }
 
 /// The figures of `make bench-survival` on upgrades: half of many flows are busy with short
@@ -360,10 +380,14 @@ fn figures() {
     let mut flows: Vec<_> = (0..2 * BUSY).map(|_| relayed(&stage, &listener)).collect();
     let program = another(&desk, "next");
     let (mut waits, mut pauses, mut usual) = (Vec::new(), Vec::new(), Vec::new());
+    let word = |(client, server): &mut (TcpStream, TcpStream)| {
+        stage::pass(client, server);
+        true
+    };
     for _ in 0..upgrades {
-        usual.extend(longest_waits(&mut flows[..BUSY], || {}));
+        usual.extend(longest_waits(&mut flows[..BUSY], word, || {}));
         let pause = RefCell::new(0.0);
-        waits.extend(longest_waits(&mut flows[..BUSY], || {
+        waits.extend(longest_waits(&mut flows[..BUSY], word, || {
             let output = output_in(&stage.gateway, command(&desk, &program).arg("--json"));
             assert_done(&output, &desk);
             let outcome: UpgradeOutcome =
