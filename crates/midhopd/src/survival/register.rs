@@ -541,6 +541,7 @@ fn scope(address: SocketAddr) -> u32 {
 }
 
 #[cfg(test)]
+#[expect(missing_docs, reason = "other tests use these records")]
 pub mod tests {
     use super::*;
 
