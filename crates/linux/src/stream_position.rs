@@ -35,7 +35,8 @@ pub struct StreamPosition {
     pub read: u64,
     /// Unit: bytes. Put into the send queue, whether sent or not. Meaningless once the connection is closed.
     pub written: u64,
-    /// Whether the far end's FIN has arrived, read or not.
+    /// Whether the far end's FIN has arrived, read or not, here or where the connection was before it [moved
+    /// here](crate::tcp_repair). False once a connection that moved here after that FIN is closed: only a reset closes it.
     pub ended: bool,
     /// Whether this end has sent its FIN, where none has reset the connection.
     pub shut: bool,
@@ -75,6 +76,9 @@ struct Queues {
     /// The same, including the FIN if one has arrived.
     unread_with_fin: usize,
     unacknowledged: usize,
+    /// The far end has ended its stream, or the connection is over. This is all that a connection which was restored after
+    /// the far end's FIN has of it.
+    is_read_side_shut: bool,
 }
 
 impl Queues {
@@ -83,15 +87,17 @@ impl Queues {
             unread: sockopt::unread(&socket)?,
             unread_with_fin: unread_with_fin(&socket)?,
             unacknowledged: sockopt::unacknowledged(&socket)?,
+            is_read_side_shut: sockopt::is_read_side_shut(&socket)?,
         })
     }
 
     fn position(&self, info: &TcpInfo, opened_by: OpenedBy) -> StreamPosition {
         // `FIONREAD` leaves the FIN out and `TCP_INQ` does not (`tcp_inq`, `tcp_inq_hint`).
-        let ended = self.unread_with_fin != self.unread;
+        let fin_received = self.unread_with_fin != self.unread;
+        let ended = fin_received || (self.is_read_side_shut && !info.is_closed());
         let fin_sent = FIN_SENT.contains(&info.state);
         let syn = opened_by == OpenedBy::ThisEnd;
-        let received = info.received_bytes - u64::from(ended);
+        let received = info.received_bytes - u64::from(fin_received);
         let queued = info.acknowledged_bytes + self.unacknowledged as u64;
         StreamPosition {
             read: received.saturating_sub(self.unread as u64),
@@ -184,6 +190,28 @@ mod tests {
         wait_until("both have closed", || at(&far, OpenedBy::FarEnd).closed);
         assert_eq!(at(&far, OpenedBy::FarEnd).read, 8);
         assert!(!at(&far, OpenedBy::FarEnd).is_reset());
+    }
+
+    /// This is what is restored of a connection whose far end has ended its stream: nothing of the FIN is counted.
+    #[test]
+    fn an_end_that_came_before_a_move_is_one() {
+        let (mut near, mut far) = pair();
+        near.write_all(b"question").expect("writing");
+        wait_until("it arrives", || crate::sockopt::unread(&far).is_ok_and(|bytes| bytes == 8));
+        far.shutdown(Shutdown::Read).expect("as restoring does");
+        let moved = StreamPosition { read: 0, written: 0, ended: true, closed: false, shut: false };
+        assert_eq!(at(&far, OpenedBy::FarEnd), moved);
+        far.read_exact(&mut [0; 8]).expect("reading");
+        assert_eq!(at(&far, OpenedBy::FarEnd), StreamPosition { read: 8, ..moved });
+        assert_eq!(far.read(&mut [0]).expect("the end"), 0);
+        far.shutdown(Shutdown::Write).expect("ending");
+        let shut = StreamPosition { read: 8, shut: true, ..moved };
+        assert_eq!(at(&far, OpenedBy::FarEnd), shut);
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&near, sockopt::Linger, &at_once).expect("a linger time");
+        drop(near);
+        wait_until("the reset arrives", || at(&far, OpenedBy::FarEnd).closed);
+        assert!(at(&far, OpenedBy::FarEnd).is_reset());
     }
 
     #[test]

@@ -255,10 +255,10 @@ impl Interception {
         if !open {
             text.push_str(&table::closing(&self.instance));
         }
-        run(&text)?;
         if entrances.is_empty() {
-            return Ok(());
+            return run(&text);
         }
+        still::across(&self.instance, &mut text, run)?;
         let ruleset = Ruleset::open(&self.instance);
         let ruleset = ruleset.map_err(|source| InterceptError::Queue { source })?;
         if setting.conntrack {

@@ -3,14 +3,19 @@
 //! The sets and chains are in the table from the start: a chain that is added would lose packets that wait in queues.
 
 use super::origin;
-use super::table::base_chain;
+use super::table::{self, base_chain};
 use crate::ends::Ends;
 use crate::keeper::order::{STILL_TIME, Stillness};
-use midhop_linux::nft::Table;
+use midhop_linux::nft::{self, Table};
 use nix::libc;
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held while flows are added or removed, and while the table is replaced: nothing must happen to them between the
+/// old table and the new one.
+static CHANGES: Mutex<()> = Mutex::new(());
 
 /// Where packets are dropped: a set for each family, with the hook.
 const ARRIVING: ([&str; 2], &str) = (["still_in4", "still_in6"], "prerouting");
@@ -36,6 +41,47 @@ pub(super) fn drop_packets(text: &mut String, raw: i32) {
     }
 }
 
+fn changes() -> MutexGuard<'static, ()> {
+    CHANGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Replaces the table of an instance by `run`, and keeps the flows that stand still. Otherwise what arrives for one of
+/// them would be acknowledged by a kernel whose connection has moved, or is about to. Their time begins again.
+///
+/// # Errors
+/// The error of `run`.
+pub(super) fn across<E>(
+    instance: &str,
+    text: &mut String,
+    run: impl FnOnce(&str) -> Result<(), E>,
+) -> Result<(), E> {
+    let _changes = changes();
+    let table = table::name(instance);
+    for (arriving, leaving) in ARRIVING.0.into_iter().zip(LEAVING.0) {
+        // If there is no table, nothing stands still.
+        let listed = nft::ask(&["-n", "list", "set", "inet", &table, arriving]).unwrap_or_default();
+        let keys: Vec<&str> = keys(&listed).collect();
+        if keys.is_empty() {
+            continue;
+        }
+        let seconds = STILL_TIME.as_secs();
+        let elements: Vec<String> =
+            keys.iter().map(|key| format!("{key} timeout {seconds}s")).collect();
+        for set in [arriving, leaving] {
+            let elements = elements.join(", ");
+            let _ = writeln!(text, "add element inet {table} {set} {{ {elements} }}");
+        }
+    }
+    run(text)
+}
+
+/// The keys of a set that `nft` lists.
+fn keys(listed: &str) -> impl Iterator<Item = &str> {
+    let elements = listed.split_once("elements = {").and_then(|(_, rest)| rest.split_once('}'));
+    let elements = elements.map_or("", |(elements, _)| elements).split(',');
+    elements.filter_map(|element| element.split_once(" timeout ")).map(|(key, _)| key.trim())
+}
+
 /// Has the packets of a flow dropped, or no longer.
 ///
 /// # Errors
@@ -47,6 +93,7 @@ pub fn set_still(table: &Table, ends: Ends, stillness: Stillness) -> io::Result<
         _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };
     let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
+    let _changes = changes();
     let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
     let sets: &[&str] = match stillness {
         Stillness::Arriving => &[arriving],
@@ -64,4 +111,25 @@ pub fn set_still(table: &Table, ends: Ends, stillness: Stillness) -> io::Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_read_from_a_list() {
+        let listed = "table inet midhop_main {
+\tset still_in4 {
+\t\ttype ipv4_addr . inet_service . ipv4_addr . inet_service
+\t\tsize 65535
+\t\tflags timeout
+\t\telements = { 10.0.1.2 . 5000 . 10.0.2.2 . 80 timeout 2m expires 1m40s452ms,
+\t\t\t     10.0.2.2 . 80 . 10.0.1.2 . 5000 timeout 2m expires 1m40s452ms }
+\t}
+}";
+        let found: Vec<_> = keys(listed).collect();
+        assert_eq!(found, ["10.0.1.2 . 5000 . 10.0.2.2 . 80", "10.0.2.2 . 80 . 10.0.1.2 . 5000"]);
+        assert_eq!(keys(&listed.replace("elements", "comment")).count(), 0);
+    }
 }

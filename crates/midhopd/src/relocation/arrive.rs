@@ -10,7 +10,7 @@ use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::{self, BoundedWindow};
 use crate::relay::Stages;
-use crate::relay::start::{Start, ahead};
+use crate::relay::start::{Start, StartDirection, ahead};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_linux::sockopt;
@@ -38,6 +38,8 @@ pub struct RestoredFlow {
     sockets: [OwnedFd; 2],
     unsent: [Unsent; 2],
     legs: [LegPlan; 2],
+    /// Whether the old place had passed an end on, up and down.
+    passed_on: [bool; 2],
     origin: FlowOrigin,
     ticket: Ticket,
     life: Life,
@@ -99,6 +101,7 @@ pub fn restore_flow(worker: &Rc<Worker>, offer: &FlowOffer) -> Result<RestoredFl
     let index = worker.plan().intercept.interfaces.iter().position(came_by);
     let marks = [worker.hold.marks.client, worker.hold.marks.departing(0, index)];
     let [client, server] = states;
+    let passed_on = passed_on([client.local_end, server.local_end]);
     let one =
         |state, at: usize| restore_one(state, marks[at], &legs[at]).map_err(refused("connection"));
     let (client, client_unsent) = one(client, 0)?;
@@ -108,11 +111,18 @@ pub fn restore_flow(worker: &Rc<Worker>, offer: &FlowOffer) -> Result<RestoredFl
         sockets: [client, server],
         unsent: [client_unsent, server_unsent],
         legs,
+        passed_on,
         origin,
         ticket,
         life,
         still,
     })
+}
+
+/// Whether the old place had passed an end on, up and down. It must not be passed on again: a far end that has all of it
+/// and ends as well closes its connection at any moment.
+fn passed_on([to_client, to_server]: [LocalEnd; 2]) -> [bool; 2] {
+    [to_server, to_client].map(|end| end != LocalEnd::Open)
 }
 
 /// The ends of a flow whose connections are these. None: they are not those of one flow that can be at another place.
@@ -208,7 +218,7 @@ fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Re
 impl RestoredFlow {
     /// It goes on here, in a task of its own.
     pub fn go_on(self) -> Arrival {
-        let Self { worker, sockets, unsent, legs, origin, ticket, life, still } = self;
+        let Self { worker, sockets, unsent, legs, passed_on, origin, ticket, life, still } = self;
         let ends = still.ends;
         drop(still);
         let [client, server] = &sockets;
@@ -238,7 +248,8 @@ impl RestoredFlow {
         let windows = [(&client, &legs[0]), (&server, &legs[1])]
             .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
         let both = BothLegs { client, server, windows, halt: Halt::default() };
-        spawn_local(relay(worker, ends, both, unsent, legs, origin, (ticket, life)));
+        let left = (unsent, passed_on);
+        spawn_local(relay(worker, ends, both, left, legs, origin, (ticket, life)));
         Arrival::GoesOn
     }
 }
@@ -248,7 +259,7 @@ async fn relay(
     worker: Rc<Worker>,
     ends: Ends,
     legs: BothLegs,
-    unsent: [Unsent; 2],
+    (unsent, passed_on): ([Unsent; 2], [bool; 2]),
     plans: [LegPlan; 2],
     origin: FlowOrigin,
     (ticket, life): (Ticket, Life),
@@ -265,7 +276,8 @@ async fn relay(
                 Some(_) => entered(&worker, &legs, &book, from),
                 None => Start::default(),
             };
-            Some((book, start))
+            let left = passed_on.map(|done| StartDirection { piped: None, done });
+            Some((book, Start { left: Some(left.into()), ..start }))
         }
         Err(error) => {
             // It is reset: its sockets are dropped.
@@ -290,5 +302,19 @@ async fn send(socket: &TcpStream, mut unsent: Unsent) -> io::Result<()> {
         let full = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
         let _ = socket.try_io(tokio::io::Interest::WRITABLE, full);
         socket.writable().await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_the_old_place_has_passed_on_is_not_passed_on_again() {
+        for end in [LocalEnd::Unsent, LocalEnd::Sent, LocalEnd::Acknowledged] {
+            assert_eq!(passed_on([LocalEnd::Open, end]), [true, false], "of the client: {end:?}");
+            assert_eq!(passed_on([end, LocalEnd::Open]), [false, true], "of the server: {end:?}");
+        }
+        assert_eq!(passed_on([LocalEnd::Open; 2]), [false; 2]);
     }
 }

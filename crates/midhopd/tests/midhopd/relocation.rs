@@ -25,13 +25,13 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Where the second gateway listens for the first.
-const LISTEN: &str = "10.0.7.2:4433";
+pub const LISTEN: &str = "10.0.7.2:4433";
 
 /// A stage with a second gateway.
-struct Place {
-    stage: Stage,
-    second: Namespace,
-    authority: Authority,
+pub struct Place {
+    pub stage: Stage,
+    pub second: Namespace,
+    pub authority: Authority,
 }
 
 fn at(family: Family, net: u8, host: u8) -> IpAddr {
@@ -49,7 +49,7 @@ fn ip(host: &Namespace, family: Family, words: &str) {
 }
 
 impl Place {
-    fn set() -> Option<Self> {
+    pub fn set() -> Option<Self> {
         let stage = Stage::set()?;
         let second = Namespace::create("second").expect("a namespace");
         // As most hosts have them: more than this in the queues of a flow takes a moment to move.
@@ -82,8 +82,17 @@ impl Place {
         Some(Self { stage, second, authority: Authority::new(&["old", "new"]) })
     }
 
+    /// From now on packets go by the first gateway again.
+    pub fn change_routes_back(&self) {
+        for family in [Family::V4, Family::V6] {
+            let (lan, wan) = (at(family, 1, 1), at(family, 2, 1));
+            ip(&self.stage.client, family, &format!("route replace default via {lan} dev lan0"));
+            ip(&self.stage.server, family, &format!("route replace default via {wan} dev wan0"));
+        }
+    }
+
     /// From now on packets go by the second gateway.
-    fn change_routes(&self) {
+    pub fn change_routes(&self) {
         for family in [Family::V4, Family::V6] {
             let (lan, wan) = (at(family, 11, 1), at(family, 12, 1));
             ip(
@@ -99,55 +108,76 @@ impl Place {
         }
     }
 
-    fn old_desk(&self, more: &str) -> Desk {
+    pub fn old_desk(&self, more: &str) -> Desk {
         let own = self.authority.table("old", "");
         Desk::new(&format!(
             "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.new]\naddress = \"{LISTEN}\"\n{more}"
         ))
     }
 
-    fn new_desk(&self, more: &str) -> Desk {
+    pub fn new_desk(&self, more: &str) -> Desk {
         let own = self.authority.table("new", &format!("listen = \"{LISTEN}\"\n"));
         Desk::new(&format!(
             "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.old]\n{more}"
         ))
     }
 
-    fn start(&self, old: &Desk, new: &Desk) -> [Running; 2] {
+    pub fn start(&self, old: &Desk, new: &Desk) -> [Running; 2] {
         let new = Running::start_in(&self.second, new);
         let running = Running::start(&self.stage, old);
-        until("the tunnel is open", || old.peer("new").tunnels == 1);
+        until("the tunnel is open", || old.peer("new").tunnels >= 1);
         [running, new]
     }
 }
 
-const ACCEPT: &str = "moves = \"accept\"\n";
+pub const ACCEPT: &str = "moves = \"accept\"\n";
 
 /// Starts `midhopd move` for flows.
-fn begin_to_move(desk: &Desk, flows: &str) -> Child {
+pub fn begin_to_move(desk: &Desk, flows: &str) -> Child {
+    begin_to_move_to("new", desk, flows)
+}
+
+/// The same, to this peer.
+pub fn begin_to_move_to(peer: &str, desk: &Desk, flows: &str) -> Child {
     let mut command = midhopd();
-    command.args(["move", "--json", "--to", "new", "--flows", flows, "--socket"]);
+    command.args(["move", "--json", "--to", peer, "--flows", flows, "--socket"]);
     command.arg(desk.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("midhopd starts")
 }
 
-fn outcome_of(output: &Output) -> MoveOutcome {
+pub fn outcome_of(output: &Output) -> MoveOutcome {
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-fn move_flows(desk: &Desk, flows: &str) -> (Option<i32>, MoveOutcome) {
+pub fn move_flows(desk: &Desk, flows: &str) -> (Option<i32>, MoveOutcome) {
     let output = begin_to_move(desk, flows).wait_with_output().expect("an end");
     (output.status.code(), outcome_of(&output))
 }
 
-fn moved(desk: &Desk) -> [u64; 3] {
+/// Moves this many flows, which are all, to a peer. On a busy host one command may not come to all of them.
+pub fn move_all(from: &Desk, peer: &str, flows: u64) {
+    let mut moved = 0;
+    until("all have moved", || {
+        let output = begin_to_move_to(peer, from, "all").wait_with_output().expect("an end");
+        // Without a tunnel it is refused: the end that starts first finds nobody, and opens its own a while later.
+        let Ok(outcome) = serde_json::from_slice::<MoveOutcome>(&output.stdout) else {
+            return false;
+        };
+        moved += outcome.moved;
+        let others: Vec<_> = outcome.stayed.keys().filter(|why| **why != "busy").collect();
+        assert!(outcome.lost == 0 && others.is_empty(), "{outcome:?}\n{}", log_of(from));
+        moved == flows
+    });
+}
+
+pub fn moved(desk: &Desk) -> [u64; 3] {
     let totals = desk.status().moved_flows_total;
     ["away", "here", "lost"].map(|name| totals[name])
 }
 
 /// Unit: bytes. What live flows have relayed.
-fn relayed_bytes(desk: &Desk) -> u64 {
+pub fn relayed_bytes(desk: &Desk) -> u64 {
     desk.flows().iter().map(|flow| flow.up_bytes + flow.down_bytes).sum()
 }
 
@@ -359,7 +389,7 @@ fn a_flow_that_the_new_place_would_not_split_stays() {
 }
 
 /// A flow goes on here, or both of its ends have been reset.
-fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool {
+pub fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool {
     let mut received = [0; 4];
     let passed = client
         .write_all(b"ping")
@@ -405,7 +435,7 @@ fn flows_stay_if_the_new_place_is_silent() {
 }
 
 /// Whether packets of any flow are dropped there.
-fn stands_still(host: &Namespace, family: Family) -> bool {
+pub fn stands_still(host: &Namespace, family: Family) -> bool {
     let set = if family == Family::V4 { "still_in4" } else { "still_in6" };
     let mut list = host.command("nft");
     list.args(["list", "set", "inet", "midhop_main", set]).stderr(Stdio::null());

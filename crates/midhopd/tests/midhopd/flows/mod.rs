@@ -7,7 +7,7 @@ use crate::stage::{PATIENCE, ReadOnce, Stage, nft, noise, receive_all, send_all}
 use std::borrow::Borrow;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
@@ -94,6 +94,9 @@ pub fn fill(mut stream: &TcpStream) -> usize {
     written
 }
 
+/// Unit: bytes. No multiple of what a segment or a page has.
+const PIECE: usize = 65_528;
+
 /// Sends until the other end is gone.
 pub fn send_endlessly(mut stream: &TcpStream) {
     let piece = noise(4, 64 << 10);
@@ -165,4 +168,50 @@ pub fn jain(parts: &[u64]) -> f64 {
     let total = parts.iter().sum::<u64>() as f64;
     let squares: f64 = parts.iter().map(|part| (*part as f64).powi(2)).sum();
     total * total / (parts.len() as f64 * squares)
+}
+
+/// Sets a flag when it is dropped: a test that fails has to end.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Has both ends send until `over`, and end then. Each end receives all of it, and the end.
+pub fn exchange_until(client: &TcpStream, server: &TcpStream, over: &AtomicBool) {
+    let [up, down] = [(client, server, 1), (server, client, 2)];
+    let send = |mut from: &TcpStream, seed: u64| {
+        let (piece, mut sent) = (noise(seed, PIECE), 0);
+        while !over.load(Relaxed) {
+            from.write_all(&piece).expect("writing");
+            sent += 1;
+            // There are others on this machine.
+            sleep(Duration::from_millis(5));
+        }
+        from.shutdown(Shutdown::Write).expect("ending");
+        sent
+    };
+    let receive = |mut to: &TcpStream, seed: u64| {
+        let (piece, mut room, mut received) = (noise(seed, PIECE), vec![0; PIECE], 0);
+        // A piece is whole, or the stream has ended.
+        while to.peek(&mut [0]).expect("reading") > 0 {
+            to.read_exact(&mut room).expect("a whole piece");
+            assert!(room == piece, "piece {received} is another");
+            received += 1;
+        }
+        received
+    };
+    scope(|scope| {
+        let ways = [up, down].map(|(from, to, seed)| {
+            let received = scope.spawn(move || receive(to, seed));
+            (scope.spawn(move || send(from, seed)), received)
+        });
+        for (sent, received) in ways {
+            let (sent, received): (u64, u64) =
+                (sent.join().expect("a sender"), received.join().expect("a receiver"));
+            assert_eq!(sent, received, "pieces");
+        }
+    });
 }

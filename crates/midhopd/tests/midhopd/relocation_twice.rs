@@ -1,0 +1,70 @@
+//! Flows that move more than once.
+
+use crate::flows::{Over, exchange_until};
+use crate::program::Desk;
+use crate::relocation::{ACCEPT, LISTEN, Place, move_all, relayed_bytes};
+use crate::stage::{Family, noise, pass, queued, receive_all, send_all, until};
+use crate::survival::relayed;
+use std::sync::atomic::AtomicBool;
+use std::thread::scope;
+
+/// Each of the two lets the other move flows there.
+fn flows_move_there_and_back(family: Family) {
+    const OLD: &str = "10.0.7.1:4433";
+    let Some(place) = Place::set() else { return };
+    let desk = |name: &str, listen: &str, peer: &str, address: &str| {
+        let own = place.authority.table(name, &format!("listen = \"{listen}\"\n"));
+        Desk::new(&format!(
+            "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.{peer}]\naddress = \"{address}\"\n{ACCEPT}"
+        ))
+    };
+    let (old, new) = (desk("old", OLD, "new", LISTEN), desk("new", LISTEN, "old", OLD));
+    let _running = place.start(&old, &new);
+    until("both tunnels are open", || new.peer("old").tunnels > 0 && old.peer("new").tunnels > 0);
+    let listener = place.stage.listen(family);
+    let mut idle = relayed(&place.stage, &listener);
+    let half_closed = [relayed(&place.stage, &listener), relayed(&place.stage, &listener)];
+    let [(one, other), (third, fourth)] = &half_closed;
+    // One that has passed on before, and one behind bytes that nobody reads.
+    send_all(one, b"a question");
+    assert_eq!(receive_all(other), b"a question");
+    let some = noise(7, 180_000);
+    send_all(fourth, &some);
+    until("the gateway has all of it", || queued::unacknowledged(fourth) == 0);
+    let busy: Vec<_> = (0..3).map(|_| relayed(&place.stage, &listener)).collect();
+    let flows = 3 + busy.len() as u64;
+    let over = AtomicBool::new(false);
+    scope(|scope| {
+        for (client, server) in &busy {
+            scope.spawn(|| exchange_until(client, server, &over));
+        }
+        let _over = Over(&over);
+        let journeys = [(&old, "new"), (&new, "old"), (&old, "new"), (&new, "old")];
+        for (from, peer) in journeys {
+            // What a flow has relayed is counted anew at each place.
+            until("busy flows go on", || relayed_bytes(from) > 1 << 20);
+            move_all(from, peer, flows);
+            if peer == "new" { place.change_routes() } else { place.change_routes_back() }
+        }
+    });
+    pass(&mut idle.0, &mut idle.1);
+    assert!(receive_all(third) == some, "every byte arrives before the end does");
+    for (from, to) in [(other, one), (third, fourth)] {
+        send_all(from, b"an answer");
+        assert_eq!(receive_all(to), b"an answer");
+    }
+    drop((idle, half_closed, busy));
+    until("no flow is left", || old.status().flows == 0 && new.status().flows == 0);
+    old.assert_no_errors();
+    new.assert_no_errors();
+}
+
+#[test]
+fn flows_move_there_and_back_ipv4() {
+    flows_move_there_and_back(Family::V4);
+}
+
+#[test]
+fn flows_move_there_and_back_ipv6() {
+    flows_move_there_and_back(Family::V6);
+}
