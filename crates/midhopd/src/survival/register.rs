@@ -542,7 +542,6 @@ fn scope(address: SocketAddr) -> u32 {
 
 /// Tests, and what those of other modules need.
 #[cfg(test)]
-#[expect(missing_docs, reason = "other tests use these records")]
 pub mod tests {
     use super::*;
 
