@@ -11,7 +11,7 @@ use crate::strangers::resident;
 use crate::survival::relayed;
 use crate::upgrade::{Finally, longest_waits};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use programs::{Kind, LIMIT_S, Program, is_gone};
+use programs::{Kind, Program, is_gone, limit_s};
 use serde_json::{Value, json};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -193,7 +193,7 @@ fn restarted(kind: Kind, count: usize) -> Option<Value> {
         Some(limit) => until_within(limit + PATIENCE, "the old process goes", || {
             old.iter().all(|number| is_gone(*number))
         }),
-        None => sleep(Duration::from_secs(LIMIT_S + 2)),
+        None => sleep(Duration::from_secs(limit_s() + 2)),
     });
     let alive_later = alive(&mut flows);
     let by_old_later = program.carried(&old);
@@ -226,7 +226,7 @@ const COLUMNS: [(&str, &[&str]); 11] = [
     ("alive after the restart", &["/alive_after"]),
     ("of these with the old process", &["/with_old_process_after"]),
     ("its memory, KiB", &["/old_process_kib"]),
-    ("alive 10 s later", &["/alive_later"]),
+    ("alive after the limit", &["/alive_later"]),
     ("reset, closed, silent", &["/reset", "/closed", "/silent"]),
     (
         "longest wait of a busy flow: median, 99 %, most, ms",

@@ -89,7 +89,7 @@ pub struct TcpSession {
     gone: watch::Sender<Option<Arc<str>>>,
     /// Whether the peer has accepted this end's certificate, where this end connected.
     accepted: watch::Sender<bool>,
-    /// How the peer ended it.
+    /// How it ends.
     end: Arc<TlsEnd>,
     closing: Notify,
     doubt: Arc<LivenessProbe>,
@@ -289,6 +289,7 @@ impl TcpSession {
 
     /// Closes the connection and all of its flows.
     pub fn close(&self) {
+        self.end.close();
         self.seats.close();
         self.leave();
         self.closing.notify_one();

@@ -1,22 +1,31 @@
-//! Keeps how a peer ended its TLS stream. The library for HTTP/2 keeps only the text of an alert, and reports a
-//! stream that ended without `close_notify` (RFC 8446 §6.1) as one that ended in order if it has nothing to send.
+//! How a TLS stream ends: by `close_notify` (RFC 8446 §6.1) if an end closes it on purpose, and how the peer has
+//! ended it.
+//!
+//! The library for HTTP/2 keeps only the text of an alert. It reports a stream that ended without `close_notify` as one
+//! that ended in order if it has nothing to send.
 
 use rustls::AlertDescription;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How a peer ended its TLS stream.
+/// How a peer ended its TLS stream, and whether this end closes it.
 #[derive(Debug, Default)]
 pub struct TlsEnd {
     alert: OnceLock<AlertDescription>,
     failed: AtomicBool,
+    closes: AtomicBool,
 }
 
 impl TlsEnd {
+    /// This end closes it on purpose: the peer is informed when the stream is dropped, if it was not before.
+    pub fn close(&self) {
+        self.closes.store(true, Relaxed);
+    }
+
     /// The alert that ended it, if one did.
     pub fn alert(&self) -> Option<AlertDescription> {
         self.alert.get().copied()
@@ -30,12 +39,12 @@ impl TlsEnd {
 
 /// A TLS stream that keeps how it ended.
 #[derive(Debug)]
-pub struct NotedTls<S> {
+pub struct NotedTls<S: AsyncWrite + Unpin> {
     inner: S,
     end: Arc<TlsEnd>,
 }
 
-impl<S> NotedTls<S> {
+impl<S: AsyncWrite + Unpin> NotedTls<S> {
     /// Keeps it in `end`.
     pub fn new(inner: S, end: Arc<TlsEnd>) -> Self {
         Self { inner, end }
@@ -52,7 +61,18 @@ impl<S> NotedTls<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for NotedTls<S> {
+impl<S: AsyncWrite + Unpin> Drop for NotedTls<S> {
+    fn drop(&mut self) {
+        if self.end.closes.load(Relaxed) {
+            // A client of h2 that still has streams drops its connection without another word. The kernel takes these few
+            // bytes, unless its buffer is full.
+            let _ =
+                Pin::new(&mut self.inner).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for NotedTls<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -22,7 +22,9 @@ const PORT: u16 = 5000;
 
 /// For how long an old process may serve its flows, where there is a limit. Operators choose minutes
 /// or hours; Envoy's default is 15 minutes. Unit: seconds.
-pub const LIMIT_S: u64 = 10;
+pub fn limit_s() -> u64 {
+    std::env::var("MIDHOP_SURVIVAL_LIMIT_S").map_or(10, |limit| limit.parse().expect("a number"))
+}
 
 /// One of the programs under comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,20 +41,20 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 4] = [Self::Midhopd, Self::HaproxyWithLimit, Self::Haproxy, Self::Envoy];
 
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Self::Midhopd => "midhopd",
-            Self::HaproxyWithLimit => "HAProxy, hard-stop-after 10 s",
-            Self::Haproxy => "HAProxy, no limit",
-            Self::Envoy => "Envoy, parent-shutdown-time 10 s",
+            Self::Midhopd => "midhopd".to_owned(),
+            Self::HaproxyWithLimit => format!("HAProxy, hard-stop-after {} s", limit_s()),
+            Self::Haproxy => "HAProxy, no limit".to_owned(),
+            Self::Envoy => format!("Envoy, parent-shutdown-time {} s", limit_s()),
         }
     }
 
     /// Time after which the old process has to be gone; `None`: nothing ends it.
-    pub const fn limit(self) -> Option<Duration> {
+    pub fn limit(self) -> Option<Duration> {
         match self {
             Self::Midhopd => Some(Duration::ZERO),
-            Self::HaproxyWithLimit | Self::Envoy => Some(Duration::from_secs(LIMIT_S)),
+            Self::HaproxyWithLimit | Self::Envoy => Some(Duration::from_secs(limit_s())),
             Self::Haproxy => None,
         }
     }
@@ -262,7 +264,7 @@ fn listens(gateway: &Namespace) -> bool {
 /// (`expose-fd listeners`, `-x`, which the master adds by itself).
 fn haproxy_configuration(kind: Kind, folder: &Path, flows: usize) -> String {
     let limit = match kind {
-        Kind::HaproxyWithLimit => format!("  hard-stop-after {LIMIT_S}s\n"),
+        Kind::HaproxyWithLimit => format!("  hard-stop-after {}s\n", limit_s()),
         _ => String::new(),
     };
     format!(
@@ -280,8 +282,8 @@ fn envoy_epoch(gateway: &Namespace, folder: &Path, words: &[PathBuf], epoch: usi
     command.arg("-c").arg(folder.join("envoy.yaml")).args(["--concurrency", "2", "-l", "warning"]);
     command.arg("--restart-epoch").arg(epoch.to_string());
     // It asks flows to end until then, which TCP cannot express; then it ends.
-    command.arg("--drain-time-s").arg((LIMIT_S / 2).to_string());
-    command.arg("--parent-shutdown-time-s").arg(LIMIT_S.to_string());
+    command.arg("--drain-time-s").arg(limit_s().div_ceil(2).to_string());
+    command.arg("--parent-shutdown-time-s").arg(limit_s().to_string());
     logged(&mut command, folder, "log");
     command
 }
