@@ -425,7 +425,11 @@ fn flows_stay_if_the_new_place_is_silent() {
     }
     // The old place dies while they stand still: the next data plane has them go on.
     let mut moving = begin_to_move(&old, "all");
-    until("a flow stands still", || stands_still(&place.stage.gateway, Family::V6));
+    // On a busy machine the tunnel to the silent place may be given up before the second command.
+    until("a flow stands still, or there is no tunnel", || {
+        let has_ended = moving.try_wait().expect("waiting").is_some();
+        has_ended || stands_still(&place.stage.gateway, Family::V6)
+    });
     kill_data_plane(&first);
     for (client, server) in &mut flows {
         pass(client, server);
