@@ -77,6 +77,7 @@ impl Known {
             answered,
             stream: None,
             leaves: false,
+            is_still: false,
         })
     }
 }

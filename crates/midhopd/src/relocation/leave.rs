@@ -57,10 +57,13 @@ pub async fn leave(
     let Some(request) = legs.halt.take() else { return Whereabouts::Stays(halted) };
     let frozen =
         Frozen { instance: &worker.plan().intercept.instance.clone(), legs, ends: book.ends };
+    // From here on, the next process lifts this if this one dies.
+    let note_still = |is_still| entry.iter().for_each(|entry| entry.note_still(is_still));
+    note_still(true);
     let offer = match frozen.offer(book.origin.dscp, &halted.left) {
         Ok(offer) => offer,
         Err(why) => {
-            frozen.thaw();
+            note_still(!frozen.thaw());
             let _ = request.answer.send(Err(why));
             return Whereabouts::Stays(halted);
         }
@@ -72,7 +75,7 @@ pub async fn leave(
         Err(_) => None,
     };
     let Some(LeaveOrder { noted, arrival }) = ordered else {
-        frozen.thaw();
+        note_still(!frozen.thaw());
         return Whereabouts::Stays(halted);
     };
     // From here on, the next process resets it if this one dies.
@@ -85,7 +88,7 @@ pub async fn leave(
     match arrival {
         Some(Arrival::Discarded) => {
             note(false);
-            frozen.thaw();
+            note_still(!frozen.thaw());
             Whereabouts::Stays(halted)
         }
         Some(Arrival::GoesOn) => {
@@ -158,9 +161,9 @@ impl Frozen<'_> {
         Ok(of_client == of_server && of_client == (client_end, server_end))
     }
 
-    /// It goes on here.
-    fn thaw(&self) {
-        self.switch_off(Repair::Off);
+    /// It goes on here. Returns whether its packets pass again.
+    fn thaw(&self) -> bool {
+        self.switch_off(Repair::Off)
     }
 
     /// It does not go on. Its sockets can reset their far ends then.
@@ -168,9 +171,10 @@ impl Frozen<'_> {
         self.switch_off(Repair::OffWithoutProbe);
     }
 
-    fn switch_off(&self, repair: Repair) {
+    fn switch_off(&self, repair: Repair) -> bool {
         let BothLegs { client, server, .. } = self.legs;
         let lifted = privilege::still(self.instance, self.ends, Stillness::None);
+        let passes = lifted.is_ok();
         let switched =
             [client, server].map(|socket| match midhop_linux::tcp_repair::is_on(socket) {
                 Ok(true) => privilege::switch(socket, repair),
@@ -179,6 +183,7 @@ impl Frozen<'_> {
         for error in [lifted].into_iter().chain(switched).filter_map(Result::err) {
             tracing::warn!(ends = ?self.ends, %error, "a flow could not be released after an attempt to move it");
         }
+        passes
     }
 }
 

@@ -26,9 +26,14 @@ use std::time::Instant;
 use tokio::net::TcpStream;
 
 /// Has the sockets of a flow go on that the process before had frozen to move it away.
-fn thaw(worker: &Worker, record: &Record, sockets: [&OwnedFd; 2]) -> io::Result<()> {
+fn thaw(
+    worker: &Worker,
+    entry: &FlowEntry,
+    record: &Record,
+    sockets: [&OwnedFd; 2],
+) -> io::Result<()> {
     let repair = if record.leaves { Repair::OffWithoutProbe } else { Repair::Off };
-    let mut is_still = record.leaves;
+    let mut is_still = record.leaves || record.is_still;
     for socket in sockets {
         if tcp_repair::is_on(socket)? {
             is_still = true;
@@ -38,6 +43,7 @@ fn thaw(worker: &Worker, record: &Record, sockets: [&OwnedFd; 2]) -> io::Result<
     if is_still {
         let instance = &worker.plan().intercept.instance;
         privilege::still(instance, record.ends, Stillness::None)?;
+        entry.note_still(false);
     }
     Ok(())
 }
@@ -97,7 +103,7 @@ fn adopt(
     let socket = |side: Side| socket_of(&record, side, inherited);
     let (client, server) = (socket(Side::Client), socket(Side::Server));
     let (client, server) = client.zip(server).ok_or(NotAdopted::Closed)?;
-    thaw(worker, &record, [&client, &server])?;
+    thaw(worker, &entry, &record, [&client, &server])?;
     if record.leaves {
         // Dropping its sockets resets it.
         return Err(NotAdopted::Leaving);
@@ -219,5 +225,6 @@ pub fn enter(
         answered: 0,
         stream: None,
         leaves: false,
+        is_still: false,
     }))
 }

@@ -92,6 +92,9 @@ mod at {
     pub const BEGAN: usize = 20;
     /// Since format 2.
     pub const ANSWERED: usize = 21;
+    /// 1: packets of a flow between two sockets may be dropped, because it stands still. A program that does not know
+    /// this word leaves that to the time-out of the sets.
+    pub const STILL: usize = 22;
 }
 
 /// What another process needs to continue a flow.
@@ -124,6 +127,8 @@ pub struct Record {
     pub stream: Option<StreamRecord>,
     /// Whether it may have moved to another machine: it must not go on here.
     pub leaves: bool,
+    /// Whether its packets may be dropped, because it stands still to move to another machine.
+    pub is_still: bool,
 }
 
 /// What the first word of a place is whose flow may have moved to another machine.
@@ -420,6 +425,11 @@ impl FlowEntry {
         self.words()[at::LIVE].store(if leaves { LEAVING } else { 1 }, Release);
     }
 
+    /// Notes that packets of a flow between two sockets may be dropped from now on, or that they are not.
+    pub fn note_still(&self, is_still: bool) {
+        self.words()[at::STILL].store(is_still.into(), Release);
+    }
+
     fn words(&self) -> &[AtomicU64] {
         self.region.register.place(self.region.number, self.place)
     }
@@ -478,6 +488,7 @@ fn write(words: &[AtomicU64], record: &Record) {
     put(at::DSCP, record.dscp.into());
     put(at::BEGAN, record.began);
     put(at::ANSWERED, record.answered.into());
+    put(at::STILL, record.is_still.into());
     let split = if record.leaves { LEAVING } else { 1 };
     let kind = record.stream.as_ref().map_or(split, |stream| stream.write(record, words));
     words[at::LIVE].store(kind, Release);
@@ -523,6 +534,7 @@ fn read(words: &[AtomicU64]) -> Option<Record> {
         answered: u8::try_from(get(at::ANSWERED)).ok()?,
         stream,
         leaves,
+        is_still: get(at::STILL) == 1,
     })
 }
 
@@ -564,6 +576,7 @@ pub mod tests {
             answered: 8,
             stream: None,
             leaves: false,
+            is_still: false,
         }
     }
 
@@ -581,9 +594,11 @@ pub mod tests {
         first.note_pipe(Side::Client, Some((70, 71)));
         first.note_pipe(Side::Server, None);
         first.note_leaving(true);
+        first.note_still(true);
         // The process dies: nothing is dropped.
         std::mem::forget((first, entries.collect::<Vec<_>>(), region));
-        let noted = Record { pipes: [Some((70, 71)), None], leaves: true, ..record(10) };
+        let pipes = [Some((70, 71)), None];
+        let noted = Record { pipes, leaves: true, is_still: true, ..record(10) };
         let (region, left) = Region::of(&register, 1);
         let found: Vec<_> = left.iter().map(|(_, record)| record.clone()).collect();
         assert_eq!(found, [noted, record(30)]);

@@ -166,6 +166,7 @@ fn note(
         answered: 0,
         stream: None,
         leaves: false,
+        is_still: false,
     };
     (record.sockets[own], record.cookies[own]) = (tcp.as_raw_fd(), cookie);
     record.legs[own] = name_of(&book.party(side).name);

@@ -430,8 +430,6 @@ fn flows_stay_if_the_new_place_is_silent() {
         let has_ended = moving.try_wait().expect("waiting").is_some();
         has_ended || stands_still(&place.stage.gateway, Family::V6)
     });
-    // A death before their connections are frozen as well is a known fault (0065).
-    sleep(Duration::from_millis(500));
     kill_data_plane(&first);
     for (client, server) in &mut flows {
         pass(client, server);
