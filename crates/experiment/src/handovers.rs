@@ -23,10 +23,12 @@
 mod check;
 mod result;
 mod timeline;
+mod waits;
 
 pub(crate) use check::resolve;
 pub use result::{Freezes, HandoversResult};
 pub use timeline::{Moment, Timeline};
+pub use waits::Waits;
 
 use midhop_units::{Bytes, Duration, Rate};
 use serde::{Deserialize, Serialize};

@@ -18,6 +18,7 @@ pub mod congestion;
 pub mod drawn;
 mod files;
 pub mod handovers;
+mod host_routes;
 pub mod law;
 pub mod limit;
 pub mod measured;

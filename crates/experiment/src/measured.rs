@@ -12,7 +12,7 @@ mod tables;
 
 pub use iperf3::Iperf3Report;
 pub use link::{LinkDirection, LinkReport};
-pub use run::MeterReport;
+pub use run::{Gap, MeterReport};
 
 use crate::limit::Opener;
 use crate::plan::{Plan, TransferPlan};

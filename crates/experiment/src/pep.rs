@@ -17,7 +17,7 @@
 use crate::congestion::CongestionSpec;
 use midhop_config::tree::{Node, Table, Value};
 use midhop_config::{ConfigError, Document, KeyPath};
-use midhop_pep::config::{Config, OneOrMany, Tunnel};
+use midhop_pep::config::{Action, Config, OneOrMany, Rule, Tunnel};
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,6 +128,17 @@ impl PepPlan {
     /// The reason why TOML cannot represent it.
     pub fn written(config: &Config) -> Result<String, toml::ser::Error> {
         toml::to_string(config)
+    }
+
+    /// The configuration `text` with a rule before all others, by which new flows bypass the proxy.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read or written.
+    pub fn draining(&self, text: &str) -> Result<String, String> {
+        let mut config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+        let bypass = Rule { action: Some(Action::Bypass), ..Rule::default() };
+        config.rules.insert(0, bypass);
+        Self::written(&config).map_err(|error| error.to_string())
     }
 
     /// The configuration on a node with these `interfaces`, on all of which it intercepts unless

@@ -90,7 +90,7 @@ pub struct PlannedNode {
     pub tcp: TcpPlan,
     /// Its ends of links, in the order of the links' names.
     pub interfaces: Vec<Interface>,
-    /// The routes to addresses that are on none of its links.
+    /// The routes to addresses that are on none of its links in use.
     pub routes: Vec<Route>,
 }
 
@@ -101,10 +101,11 @@ impl PlannedNode {
         if self.interfaces.iter().any(own) {
             return None;
         }
-        let near = self.interfaces.iter().find(|interface| interface.shares_network(remote));
-        near.map(|interface| interface.link.as_str()).or_else(|| {
-            let route = self.routes.iter().find(|route| route.to == remote)?;
-            Some(route.link.as_str())
+        // Addresses on links that are not in use have routes.
+        let route = self.routes.iter().find(|route| route.to == remote);
+        route.map(|route| route.link.as_str()).or_else(|| {
+            let mut near = self.interfaces.iter();
+            Some(near.find(|interface| interface.shares_network(remote))?.link.as_str())
         })
     }
 }

@@ -4,12 +4,13 @@ use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
 use crate::files;
 use crate::handovers::{self, Timeline};
+use crate::host_routes::host_routes;
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
 use crate::naive;
 use crate::pep::PepPlan;
 use crate::plan::{
     AxisPosition, Crossing, Direction, Interface, MTU, Plan, PlannedLink, PlannedNode, RestartPlan,
-    Route, TransferLimit, TransferPlan, Work,
+    TransferLimit, TransferPlan, Work,
 };
 use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
@@ -242,28 +243,9 @@ fn nodes(
             routes: Vec::new(),
         });
     }
-    let interfaces: BTreeMap<String, Vec<Interface>> =
-        nodes.iter().map(|node| (node.name.clone(), node.interfaces.clone())).collect();
-    for (destination, addresses) in &interfaces {
-        for (from, (edge, via)) in route::towards(used, destination) {
-            let on_link = |node: &str| {
-                interfaces.get(node).and_then(|all| all.iter().find(|own| own.link == edge.name))
-            };
-            let Some(via) = on_link(&via) else { continue };
-            let Some(node) = nodes.iter_mut().find(|node| node.name == from) else { continue };
-            for address in addresses {
-                // The kernel finds addresses on its own links by itself.
-                if node.interfaces.iter().any(|own| own.link == address.link) {
-                    continue;
-                }
-                let ways: [(IpAddr, IpAddr); 2] = [
-                    (address.ipv4.into(), via.ipv4.into()),
-                    (address.ipv6.into(), via.ipv6.into()),
-                ];
-                let link = &edge.name;
-                node.routes.extend(ways.map(|(to, via)| Route { to, via, link: link.clone() }));
-            }
-        }
+    let routes = host_routes(&nodes, used);
+    for (node, routes) in nodes.iter_mut().zip(routes) {
+        node.routes = routes;
     }
     Ok(nodes)
 }

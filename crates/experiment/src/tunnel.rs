@@ -14,12 +14,13 @@
 //! The end whose rules name the peer opens the tunnel, and the other end listens. That one need not
 //! name its peer, unless it has settings for it.
 
+use crate::handovers::{HandoverPlan, LiveFlows};
 use crate::pep::{MODEM, NODE, PepPlan};
 use crate::plan::{Crossing, Plan, PlannedNode};
 use crate::route::{self, Edge};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
-use midhop_pep::config::{Config, OneOrMany};
+use midhop_pep::config::{Config, Moves, OneOrMany};
 use midhop_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +81,9 @@ pub struct TunnelPeer {
     /// modem there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modem: Option<SocketAddr>,
+    /// Whether it only serves to move flows: no flow takes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moves: bool,
 }
 
 impl NodeTunnels {
@@ -106,6 +110,9 @@ impl NodeTunnels {
             own.rate = own.rate.or(peer.rate);
             own.rate_in = own.rate_in.or(peer.rate_in);
             own.rtt = own.rtt.or(peer.rtt);
+            if peer.moves {
+                own.moves = Moves::Accept;
+            }
             if let (Some(modem), Some(address)) = (&mut own.modem, peer.modem) {
                 modem.address = Some(address);
             }
@@ -122,34 +129,11 @@ pub(crate) fn resolve(
     edges: &[Edge],
     document: &Document,
 ) -> Result<(), ConfigError> {
-    let pairs = pairs(plan, document)?;
     let mut ends: BTreeMap<String, NodeTunnels> = BTreeMap::new();
-    for Pair { path, near, far, names, goes } in pairs {
-        let ways = route::path(edges, &near, &far).zip(route::path(edges, &far, &near));
-        let Some((there, back)) = ways else {
-            let message = format!("no links lead from `{near}` to `{far}`");
-            return Err(document.fault(&path, message, None));
-        };
-        let [there, back] = [&there, &back].map(|way| route::crossings(way));
-        for (end, (own, other)) in [(&near, &far), (&far, &near)].into_iter().enumerate() {
-            let (out, home) = if end == 0 { (&there, &back) } else { (&back, &there) };
-            let propagation = delay(plan, out).saturating_add(delay(plan, home));
-            let listens = goes[1 - end].then(|| listener(plan, own, home)).flatten();
-            let peer = TunnelPeer {
-                name: names[end].clone(),
-                node: other.clone(),
-                identity: identity(other),
-                link: out.first().map(|crossing| crossing.link.clone()).unwrap_or_default(),
-                address: if goes[end] { listener(plan, other, out) } else { None },
-                rate: rate(plan, out),
-                rate_in: rate(plan, home),
-                rtt: (!propagation.is_zero()).then_some(propagation),
-                modem: None,
-            };
-            let tunnels = ends.entry(own.clone()).or_default();
-            tunnels.identity = identity(own);
-            tunnels.listen.extend(listens);
-            tunnels.peers.push(peer);
+    for pair in pairs(plan, document)? {
+        if !pair.place(plan, edges, &mut ends) {
+            let message = format!("no links lead from `{}` to `{}`", pair.near, pair.far);
+            return Err(document.fault(&pair.path, message, None));
         }
     }
     for (name, tunnels) in &mut ends {
@@ -160,6 +144,64 @@ pub(crate) fn resolve(
         node.tunnels = ends.remove(&node.name);
     }
     Ok(())
+}
+
+impl Plan {
+    /// The plan with a tunnel between each two proxies of which one takes over live flows of the
+    /// other: daemons move flows over tunnels.
+    ///
+    /// # Errors
+    /// When two of them cannot have one; why not.
+    pub fn with_tunnels_for_moves(&self) -> Result<Self, String> {
+        let mut plan = self.clone();
+        let timeline = self.timeline();
+        let Some(edges) = timeline.phases(&self.edges()).into_iter().next() else {
+            return Ok(plan);
+        };
+        let mut known = BTreeSet::new();
+        for HandoverPlan { from, to, flows, .. } in &self.handovers {
+            let proxied = |name: &str| self.node(name).and_then(|node| pep(self, node)).is_some();
+            let is_new = *flows == LiveFlows::Moved
+                && proxied(from)
+                && proxied(to)
+                && known.insert(BTreeSet::from([from, to]));
+            if !is_new {
+                continue;
+            }
+            if let Some(name) = [from, to].into_iter().find(|name| !can_be_certified(name)) {
+                return Err(format!("`{name}` cannot be the name in a certificate"));
+            }
+            let name = |at: &str, far: &str| {
+                self.node(at).map_or_else(|| far.to_owned(), |node| name_at(self, node, far))
+            };
+            let pair = Pair {
+                path: KeyPath::of(["handovers"]),
+                names: [name(from, to), name(to, from)],
+                near: from.clone(),
+                far: to.clone(),
+                goes: [true, true],
+                moves: true,
+            };
+            let mut ends = BTreeMap::new();
+            if !pair.place(self, &edges, &mut ends) {
+                return Err(format!("no links lead from `{from}` to `{to}`"));
+            }
+            for node in &mut plan.nodes {
+                let Some(own) = ends.remove(&node.name) else { continue };
+                let tunnels = node.tunnels.get_or_insert_default();
+                tunnels.identity = own.identity;
+                tunnels.listen.extend(own.listen);
+                let known: BTreeSet<&String> = tunnels.peers.iter().map(|it| &it.node).collect();
+                if own.peers.iter().any(|peer| known.contains(&peer.node)) {
+                    return Err(format!(
+                        "`{from}` and `{to}` have a tunnel for flows, which cannot move"
+                    ));
+                }
+                tunnels.peers.extend(own.peers);
+            }
+        }
+        Ok(plan)
+    }
 }
 
 /// Gives those `peers` of the proxy on `node` a modem for which its table has one.
@@ -214,6 +256,40 @@ struct Pair {
     names: [String; 2],
     /// Which end connects to the other.
     goes: [bool; 2],
+    /// Whether it only serves to move flows.
+    moves: bool,
+}
+
+impl Pair {
+    /// Adds its two ends to those of other tunnels. Returns false if no links join its nodes.
+    fn place(&self, plan: &Plan, edges: &[Edge], ends: &mut BTreeMap<String, NodeTunnels>) -> bool {
+        let Self { near, far, names, goes, moves, .. } = self;
+        let ways = route::path(edges, near, far).zip(route::path(edges, far, near));
+        let Some((there, back)) = ways else { return false };
+        let [there, back] = [&there, &back].map(|way| route::crossings(way));
+        for (end, (own, other)) in [(near, far), (far, near)].into_iter().enumerate() {
+            let (out, home) = if end == 0 { (&there, &back) } else { (&back, &there) };
+            let propagation = delay(plan, out).saturating_add(delay(plan, home));
+            let listens = goes[1 - end].then(|| listener(plan, own, home)).flatten();
+            let peer = TunnelPeer {
+                name: names[end].clone(),
+                node: other.clone(),
+                identity: identity(other),
+                link: out.first().map(|crossing| crossing.link.clone()).unwrap_or_default(),
+                address: if goes[end] { listener(plan, other, out) } else { None },
+                rate: rate(plan, out),
+                rate_in: rate(plan, home),
+                rtt: (!propagation.is_zero()).then_some(propagation),
+                modem: None,
+                moves: *moves,
+            };
+            let tunnels = ends.entry(own.clone()).or_default();
+            tunnels.identity = identity(own);
+            tunnels.listen.extend(listens);
+            tunnels.peers.push(peer);
+        }
+        true
+    }
 }
 
 fn pairs(plan: &Plan, document: &Document) -> Result<Vec<Pair>, ConfigError> {
@@ -240,6 +316,7 @@ fn pairs(plan: &Plan, document: &Document) -> Result<Vec<Pair>, ConfigError> {
                 names: [name.clone(), name_at(plan, other, &node.name)],
                 goes: [goes(own, name), false],
                 far: far.clone(),
+                moves: false,
             });
         }
     }
@@ -304,14 +381,18 @@ fn peer_node<'p>(
 
 /// Checks that a node's name can be part of a DNS name.
 fn check_name(node: &str, path: &KeyPath, document: &Document) -> Result<(), ConfigError> {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    let edges = node.starts_with('-') || node.ends_with('-');
-    if node.len() <= LABEL_MAX && node.chars().all(plain) && !edges {
+    if can_be_certified(node) {
         return Ok(());
     }
     let message = format!("`{node}` cannot be the name in a certificate");
     let hint = "call the node by letters, digits and hyphens".to_owned();
     Err(document.fault(path, message, Some(hint)))
+}
+
+fn can_be_certified(node: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let edges = node.starts_with('-') || node.ends_with('-');
+    node.len() <= LABEL_MAX && node.chars().all(plain) && !edges
 }
 
 fn identity(node: &str) -> String {

@@ -110,6 +110,13 @@ impl RouteEntry {
         Self { scope, attributes: std::iter::once(device).chain(more).collect(), ..route }
     }
 
+    /// The same entry in another table, whose number is below 256.
+    #[must_use]
+    pub fn in_table(mut self, table: u8) -> Self {
+        self.table = table;
+        self
+    }
+
     fn any(family: Family, table: u8, kind: u8) -> Self {
         let (bits, scope, attributes) = (0, 0, Vec::new());
         Self { family, bits, table, protocol: RTPROT_STATIC, scope, kind, attributes }
@@ -170,7 +177,8 @@ impl RouteEntry {
         self.table == RT_TABLE_MAIN && self.kind == RTN_UNICAST && !own
     }
 
-    fn destination(&self) -> Option<IpAddr> {
+    /// Its destination; none for a default route.
+    pub fn destination(&self) -> Option<IpAddr> {
         let found = self.attributes.iter().find(|(kind, _)| *kind == RTA_DST);
         found.and_then(|(_, value)| address(value))
     }

@@ -1,13 +1,16 @@
 //! Routing rules (`ip-rule(8)`): lists, adds and removes them.
 
 use crate::netlink::{Channel, Message, attributes};
-use crate::route_table::Family;
+use crate::route_table::{Family, octets};
 use nix::libc;
 use std::io;
+use std::net::SocketAddr;
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_GETRULE: u16 = 34;
+const FRA_DST: u16 = 1;
+const FRA_SRC: u16 = 2;
 const FRA_IIFNAME: u16 = 3;
 const FRA_GOTO: u16 = 4;
 const FRA_PRIORITY: u16 = 6;
@@ -16,6 +19,9 @@ const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_PROTOCOL: u16 = 21;
+const FRA_IP_PROTO: u16 = 22;
+const FRA_SPORT_RANGE: u16 = 23;
+const FRA_DPORT_RANGE: u16 = 24;
 /// `FIB_RULE_INVERT`: a rule that matches what its parts do not.
 const INVERT: u32 = 2;
 /// Unit: bytes. `struct fib_rule_hdr`.
@@ -138,6 +144,24 @@ impl Rule {
     pub fn new(family: Family, action: RuleAction, parts: Vec<RulePart>) -> Self {
         let (destination_bits, source_bits, tos, table, flags) = (0, 0, 0, 0, 0);
         Self { family, destination_bits, source_bits, tos, table, action, flags, parts }
+    }
+
+    /// A rule for TCP segments from `source` to `destination`, which leads to a table.
+    pub fn of_connection(source: SocketAddr, destination: SocketAddr, table: u32) -> Self {
+        let family = Family::of(source.ip());
+        let bits = if family == Family::V4 { 32 } else { 128 };
+        let only = |port: u16| [port, port].map(u16::to_ne_bytes).concat();
+        let parts = [
+            (FRA_SRC, octets(source.ip())),
+            (FRA_DST, octets(destination.ip())),
+            (FRA_IP_PROTO, vec![6]),
+            (FRA_SPORT_RANGE, only(source.port())),
+            (FRA_DPORT_RANGE, only(destination.port())),
+        ];
+        let parts = parts.map(|(kind, value)| RulePart::Other(kind, value));
+        let parts = parts.into_iter().chain([RulePart::Table(table)]).collect();
+        let rule = Self::new(family, RuleAction::ToTable, parts);
+        Self { source_bits: bits, destination_bits: bits, ..rule }
     }
 
     /// All rules of a family, in the order in which they are checked.

@@ -363,7 +363,7 @@ impl Timetable for Handovers {
     fn result(&self, network: &Network) -> HandoversResult {
         let dropped = network.nodes().iter().filter_map(|node| node.drops().get(FROZEN));
         HandoversResult {
-            packets_dropped: dropped.sum(),
+            packets_dropped: Some(dropped.sum()),
             freeze: Freezes::of(self.freezes.clone()),
             ..self.result.clone()
         }

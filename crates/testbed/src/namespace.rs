@@ -18,7 +18,7 @@ pub use link::{Mac, VethEnd, veth, veth_with_offloads};
 
 use midhop_linux::netns::NetNamespace;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -190,6 +190,33 @@ impl Namespace {
         via: IpAddr,
     ) -> Result<(), NamespaceError> {
         link::add_route(self, destination, prefix, via)
+    }
+
+    /// Changes routes to hosts from `before` to `after`, each to a destination over a next hop. Routes to other
+    /// destinations stay.
+    ///
+    /// # Errors
+    /// When a next hop is not reachable, or a route of `before` is not there.
+    pub fn change_routes(
+        &self,
+        before: &[(IpAddr, IpAddr)],
+        after: &[(IpAddr, IpAddr)],
+    ) -> Result<(), NamespaceError> {
+        link::change_routes(self, before, after)
+    }
+
+    /// Sends TCP segments with these sources and destinations over a router (that of IPv4, and that of IPv6), if they
+    /// arrive by one of `devices`.
+    ///
+    /// # Errors
+    /// When a router is not reachable.
+    pub fn divert(
+        &self,
+        ways: &[(SocketAddr, SocketAddr)],
+        devices: &[&str],
+        routers: [IpAddr; 2],
+    ) -> Result<(), NamespaceError> {
+        link::divert(self, ways, devices, routers)
     }
 
     /// Sets the hardware address of a neighbour permanently, so that the device never asks for it.

@@ -9,6 +9,7 @@
 mod assemble;
 mod execute;
 mod fault;
+mod handovers;
 mod meters;
 mod modems;
 mod naive;

@@ -21,8 +21,9 @@ pub struct HandoversResult {
     /// The part of it that was transferred while flows stood still.
     #[serde(with = "Number::<Bytes>")]
     pub state_frozen_bytes: Bytes,
-    /// Packets of flows that stood still, which both proxies dropped.
-    pub packets_dropped: u64,
+    /// Packets of flows that stood still, which both proxies dropped; none where nobody counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_dropped: Option<u64>,
     /// How long flows stood still: from the handover until they continued at the other proxy.
     pub freeze: Freezes,
     /// The longest time that a transfer's flow, including its successors after a reset, waited for

@@ -1,7 +1,8 @@
 //! When handovers take place, and which links are in use when.
 
 use super::{HandoverPlan, LiveFlows};
-use crate::plan::Plan;
+use crate::host_routes::host_routes;
+use crate::plan::{Plan, Route};
 use crate::route::Edge;
 use midhop_path::DirectionPlan;
 use midhop_path::outage::Outage;
@@ -144,6 +145,16 @@ impl Plan {
             delay_ns: link.down.delay_min().saturating_add(link.up.delay_min()).as_ns(),
         };
         self.links.iter().map(edge).collect()
+    }
+
+    /// The routes of all nodes, in the plan's order: at the beginning, and after each moment of its timeline.
+    pub fn routes(&self) -> Vec<Vec<Vec<Route>>> {
+        let edges = self.edges();
+        let of = |unused: &BTreeSet<&str>| {
+            let used = edges.iter().filter(|edge| !unused.contains(edge.name.as_str()));
+            host_routes(&self.nodes, &used.cloned().collect::<Vec<_>>())
+        };
+        self.timeline().unused().iter().map(of).collect()
     }
 
     /// By link, the plan of its two directions, `down` first, with the outages of handovers. Only

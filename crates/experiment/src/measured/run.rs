@@ -2,7 +2,7 @@
 
 use crate::record::{Environment, Record, Runner, SCHEMA, Series, TransferResult, Validity};
 use midhop_path::Direction;
-use midhop_units::Seed;
+use midhop_units::{Duration, Number, Seed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -31,10 +31,29 @@ pub struct MeterReport {
     /// `cwnd`, `in_flight` and `outstanding` in bytes, `rtt`, `retransmissions` (segments since the flow's
     /// start), `delivery_rate`, `pacing_rate`.
     pub series: Vec<Series>,
+    /// The times of at least 10 ms in which flows got no payload, if they were requested (`--gaps`):
+    /// of those that end within 100 ms the longest. A connection that restarts an item belongs to
+    /// the flow that it continues.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
     /// Whether client and server read the same clock.
     pub clock_shared: bool,
     /// What is missing from the report, in sentences.
     pub warnings: Vec<String>,
+}
+
+/// A time in which a flow got no payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Gap {
+    /// The flow.
+    pub flow: u32,
+    /// When payload arrived before it.
+    #[serde(rename = "from_s", with = "Number::<Duration>")]
+    pub from: Duration,
+    /// When payload arrived again, or the flow was over.
+    #[serde(rename = "to_s", with = "Number::<Duration>")]
+    pub to: Duration,
 }
 
 impl MeterReport {

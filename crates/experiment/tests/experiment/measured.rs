@@ -250,6 +250,7 @@ fn run(name: &str, bytes: u64, took: Duration) -> MeterReport {
             objects: Vec::new(),
         },
         series: Vec::new(),
+        gaps: Vec::new(),
         clock_shared: false,
         warnings: Vec::new(),
     }

@@ -11,14 +11,13 @@ mod connections;
 mod datagrams;
 mod exchange;
 mod transfer;
-mod waits;
 mod web;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use bulk::Bulk;
 pub(crate) use datagrams::Datagrams;
+pub(crate) use midhop_experiment::handovers::Waits;
 pub(crate) use transfer::Transfer;
-pub(crate) use waits::Waits;
 pub(crate) use web::Web;
 
 use crate::engine::{Engine, Timer};

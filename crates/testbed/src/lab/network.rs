@@ -119,8 +119,12 @@ impl Network {
             dropped_before: Vec::new(),
             epoch: Instant::START,
         };
+        let broken = plan.broken_links();
         for (number, link) in plan.links.iter().enumerate() {
-            let wire = network.wire(plan, number, link)?;
+            let mut wire = network.wire(plan, number, link)?;
+            if let Some([down, up]) = broken.get(link.name.as_str()) {
+                (wire.down, wire.up) = (down.clone(), up.clone());
+            }
             network.wires.push(wire);
         }
         for node in &plan.nodes {

@@ -52,6 +52,7 @@ pub async fn run(
         bind: options.bind,
         direction: options.direction,
         congestion: options.congestion.clone(),
+        gaps: options.gaps,
         interval_ns: options.interval.map(|interval| interval.as_ns()).filter(|&ns| ns > 0),
         capacity: Capacity::among(options.connections()),
         seed: options.seed,

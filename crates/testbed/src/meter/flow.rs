@@ -11,6 +11,7 @@ use super::series::Capacity;
 use super::socket;
 use super::wire::{ControlFrame, PREFACE};
 use midhop_experiment::plan::RestartPlan;
+use midhop_experiment::spec::RestartFrom;
 use midhop_units::{Instant, Seed};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +28,8 @@ pub(super) struct Run {
     pub(super) direction: Direction,
     pub(super) congestion: Option<String>,
     pub(super) interval_ns: Option<u64>,
+    /// Whether times without payload are reported.
+    pub(super) gaps: bool,
     pub(super) capacity: Capacity,
     pub(super) seed: Seed,
     pub(super) deadline: Option<Instant>,
@@ -95,6 +98,10 @@ pub(super) struct FlowOutcome {
     pub(super) whole: u64,
     /// Whether that item was restarted over another connection.
     pub(super) replaced: bool,
+    /// When it was over, with or without success.
+    pub(super) over: Instant,
+    /// The flow whose item it has restarted.
+    pub(super) after: Option<u32>,
 }
 
 impl Run {
@@ -117,7 +124,9 @@ impl Run {
             hash_received: None,
             congestion: None,
             clock_shared: false,
-            log: SharedLog::begin(flow, start.as_ns(), self.interval_ns, self.capacity),
+            log: SharedLog::begin(flow, start.as_ns(), self.interval_ns, self.capacity, self.gaps),
+            over: start,
+            after: None,
             objects: Vec::new(),
             error: None,
             unfinished: Some(Item { asked: first.asked.or(Some(start)), ..first }),
@@ -149,6 +158,7 @@ impl Run {
             }
             outcome.error = Some(error);
         }
+        outcome.over = clock::now();
         self.progress.flow_done();
         outcome
     }
@@ -162,9 +172,10 @@ impl Run {
         mut next: impl FnMut() -> N,
     ) -> Vec<FlowOutcome> {
         let mut outcomes = Vec::new();
-        let (mut flow, mut item) = (flow, first);
+        let (mut flow, mut item, mut after) = (flow, first, None);
         loop {
             let mut outcome = self.flow(flow, item, &mut next).await;
+            outcome.after = after.replace(flow);
             let broke = outcome.error.as_ref().is_some_and(FlowError::is_break);
             let again = self.restarts.zip(outcome.unfinished).filter(|(restarts, unfinished)| {
                 let at = clock::now() + restarts.after;
@@ -172,12 +183,25 @@ impl Run {
                 broke && in_time && unfinished.restarts < restarts.most
             });
             outcome.replaced = again.is_some();
+            let arrived = outcome.bytes.saturating_sub(outcome.whole);
+            if again.as_ref().is_some_and(|(restarts, _)| self.requests_the_rest(restarts)) {
+                outcome.whole = outcome.bytes;
+            }
             outcomes.push(outcome);
-            let Some((restarts, unfinished)) = again else { return outcomes };
+            let Some((restarts, mut unfinished)) = again else { return outcomes };
+            if self.requests_the_rest(&restarts) {
+                unfinished.amount = unfinished.amount.without(arrived);
+            }
             tokio::time::sleep(restarts.after.into()).await;
             flow = self.next_flow.fetch_add(1, Ordering::Relaxed);
             item = Item { restarts: unfinished.restarts + 1, ..unfinished };
         }
+    }
+
+    /// Whether a restart continues where the payload ended that had arrived. Only the receiving end
+    /// knows where that is.
+    fn requests_the_rest(&self, restarts: &RestartPlan) -> bool {
+        restarts.from == RestartFrom::Rest && self.direction == Direction::Down
     }
 
     async fn drive<N: Future<Output = Option<Item>>>(
@@ -261,6 +285,7 @@ impl Run {
             congestion: self.congestion.clone().filter(|_| self.direction == Direction::Down),
             seed: self.seed.0,
             interval_ns: self.interval_ns,
+            gaps: self.gaps,
         })
     }
 
@@ -281,7 +306,11 @@ impl Run {
             outcome.bytes += bytes;
             self.progress.add(bytes);
             let at = now.saturating_since(outcome.start).as_ns();
-            outcome.log.lock().arrivals.add(at, bytes as f64);
+            let mut log = outcome.log.lock();
+            log.arrivals.add(at, bytes as f64);
+            if let Some(gaps) = &mut log.gaps {
+                gaps.arrived(at);
+            }
         };
         let (congestion, clock_shared) = (&mut outcome.congestion, &mut outcome.clock_shared);
         let control = |frame: ControlFrame| match frame {

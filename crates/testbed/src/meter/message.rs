@@ -1,5 +1,6 @@
 //! Control messages between the two ends of a meter.
 
+use super::gaps::Gaps;
 use super::series::{Arrivals, Samples};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,6 +25,16 @@ pub enum Amount {
     TimeNs(u64),
 }
 
+impl Amount {
+    /// The amount of which `bytes` have arrived already. A time does not depend on them.
+    pub(super) fn without(self, bytes: u64) -> Self {
+        match self {
+            Self::Bytes(all) => Self::Bytes(all.saturating_sub(bytes)),
+            Self::TimeNs(_) => self,
+        }
+    }
+}
+
 /// Client to server: requests a transfer over this connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +51,9 @@ pub(super) struct Request {
     pub(super) seed: u64,
     /// Time between samples; none: no samples. Unit: nanoseconds.
     pub(super) interval_ns: Option<u64>,
+    /// Whether the server's log is to have the times without payload.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) gaps: bool,
 }
 
 /// Server to client, before the first byte of payload.
@@ -141,6 +155,9 @@ pub(super) struct Log {
     pub(super) samples: Samples,
     /// Payload received over time; empty at a sender.
     pub(super) arrivals: Arrivals,
+    /// Times without payload, if the client wants them; none at a sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gaps: Option<Gaps>,
     /// What ended the connection early.
     pub(super) error: Option<String>,
 }

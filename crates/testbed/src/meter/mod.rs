@@ -22,6 +22,7 @@ pub mod clock;
 mod connection;
 mod error;
 mod flow;
+mod gaps;
 pub mod link;
 mod message;
 mod options;

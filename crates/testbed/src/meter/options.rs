@@ -39,6 +39,8 @@ pub struct MeterOptions {
     pub time_limit: Option<Duration>,
     /// How to restart items of a broken connection; none: they are not restarted.
     pub restarts: Option<RestartPlan>,
+    /// Whether the report has the times in which flows got no payload.
+    pub gaps: bool,
     /// Decides every byte of the payload.
     pub seed: Seed,
     /// The moment, on this machine's `CLOCK_MONOTONIC`, from which all times in the report count;
@@ -92,6 +94,7 @@ impl MeterOptions {
             start_delay: Duration::ZERO,
             time_limit: None,
             restarts: None,
+            gaps: false,
             seed: Seed(1),
             epoch: None,
         }

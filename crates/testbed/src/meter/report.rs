@@ -5,7 +5,7 @@ use super::flow::FlowOutcome;
 use super::message::{Direction, Log};
 use super::options::{MeterOptions, Workload};
 use super::series::Arrivals;
-use midhop_experiment::measured::MeterReport;
+use midhop_experiment::measured::{Gap, MeterReport};
 use midhop_experiment::record::{FlowResult, ObjectResult, Restarts, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::BTreeMap;
@@ -74,6 +74,7 @@ pub(super) fn assemble(
     let end = flows.iter().map(|flow| flow.end).max().unwrap_or(start);
     let took = end.saturating_sub(start);
     let bytes: Bytes = flows.iter().map(|flow| flow.bytes).sum();
+    let gaps = gaps(options, epoch, &outcomes, &far);
     let series = series(options, epoch, &outcomes, &far);
     MeterReport {
         host: Some(options.host.clone()),
@@ -94,6 +95,7 @@ pub(super) fn assemble(
             objects,
         },
         series,
+        gaps,
         clock_shared: outcomes.iter().all(|outcome| outcome.clock_shared),
         warnings,
     }
@@ -122,6 +124,60 @@ fn flow_result(epoch: Instant, outcome: &FlowOutcome, sender: Option<&Log>) -> F
 /// A flow with no bytes in no time has no rate; it is not infinitely fast.
 fn goodput(bytes: Bytes, time: Duration) -> Rate {
     if bytes == Bytes::ZERO { Rate::ZERO } else { Rate::of(bytes, time) }
+}
+
+/// The times without payload at the receiving end, by flow.
+fn gaps(
+    options: &MeterOptions,
+    epoch: Instant,
+    outcomes: &[FlowOutcome],
+    far: &BTreeMap<u32, &Log>,
+) -> Vec<Gap> {
+    let before: BTreeMap<u32, &FlowOutcome> = outcomes.iter().map(|it| (it.flow, it)).collect();
+    let mut gaps = Vec::new();
+    // When payload last arrived for each flow, over whichever connection.
+    let mut last: BTreeMap<u32, Instant> = BTreeMap::new();
+    // Restarts have higher numbers than what they continue.
+    for outcome in before.values() {
+        let mut first = outcome;
+        while let Some(earlier) = first.after.and_then(|flow| before.get(&flow)) {
+            first = earlier;
+        }
+        let flow = first.flow;
+        let near = outcome.log.lock();
+        let log = match options.direction {
+            Direction::Down => Some(&*near),
+            Direction::Up => far.get(&outcome.flow).copied(),
+        };
+        let mut add = |from: Instant, to: Instant| {
+            let [from, to] = [from, to].map(|at| at.saturating_since(epoch));
+            gaps.push(Gap { flow, from, to });
+        };
+        if let Some((log, kept)) = log.and_then(|log| Some((log, log.gaps.as_ref()?)))
+            && let Some(begin) = kept.first_ns
+        {
+            let origin = origin(options, outcome, log);
+            let at = |ns| origin + Duration::from_ns(ns);
+            if let Some(earlier) = last.get(&flow) {
+                add(*earlier, at(begin));
+            }
+            kept.kept.iter().for_each(|(from, to)| add(at(*from), at(*to)));
+            last.insert(flow, at(kept.last_ns));
+        }
+        if let Some(last) = last.get(&flow).filter(|_| !outcome.replaced && outcome.error.is_some())
+        {
+            add(*last, outcome.over);
+        }
+    }
+    gaps
+}
+
+/// When the receiving end's log of a flow began, on this end's clock.
+fn origin(options: &MeterOptions, outcome: &FlowOutcome, log: &Log) -> Instant {
+    match options.direction {
+        Direction::Up if outcome.clock_shared => Instant::from_ns(log.origin_ns),
+        _ => outcome.start,
+    }
 }
 
 fn series(
@@ -183,7 +239,7 @@ mod tests {
     /// an origin that is 77 s on its clock.
     fn download(clock_shared: bool) -> (FlowOutcome, Log) {
         let start = Instant::from_ns(6_000 * MS);
-        let log = SharedLog::begin(0, start.as_ns(), Some(100 * MS), Capacity::default());
+        let log = SharedLog::begin(0, start.as_ns(), Some(100 * MS), Capacity::default(), true);
         log.lock().arrivals.add(250 * MS, 1_000.0);
         let outcome = FlowOutcome {
             flow: 0,
@@ -202,6 +258,8 @@ mod tests {
             unfinished: None,
             whole: 0,
             replaced: false,
+            over: Instant::from_ns(6_300 * MS),
+            after: None,
         };
         let mut far = Log { origin_ns: 77_000 * MS, retransmissions: 3, ..Log::default() };
         far.samples.push(50 * MS, 100 * MS, TcpSample { rtt_us: 600_000, ..TcpSample::default() });

@@ -1,6 +1,7 @@
 //! The log of one connection at one end, and the task that keeps it up to date.
 
 use super::clock;
+use super::gaps::Gaps;
 use super::message::Log;
 use super::series::{Arrivals, Capacity, Samples};
 use super::tcp_sample::TcpSample;
@@ -25,10 +26,19 @@ impl SharedLog {
         origin_ns: u64,
         interval_ns: Option<u64>,
         capacity: Capacity,
+        with_gaps: bool,
     ) -> Self {
+        let gaps = with_gaps.then(Gaps::default);
         let arrivals = Arrivals::new(interval_ns.unwrap_or(0), capacity);
         let samples = Samples::new(capacity);
-        Self(Arc::new(Mutex::new(Log { flow, origin_ns, arrivals, samples, ..Log::default() })))
+        Self(Arc::new(Mutex::new(Log {
+            flow,
+            origin_ns,
+            arrivals,
+            samples,
+            gaps,
+            ..Log::default()
+        })))
     }
 
     /// The log, to read or change. Never held across an await.

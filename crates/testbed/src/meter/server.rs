@@ -285,7 +285,7 @@ impl Host {
             .interval_ns
             .map(|ns| ns.max(u64::try_from(INTERVAL_MIN.as_nanos()).unwrap_or(ns)));
         let capacity = Capacity::among(self.sessions.len() + 1);
-        let log = SharedLog::begin(first.flow, origin_ns, interval_ns, capacity);
+        let log = SharedLog::begin(first.flow, origin_ns, interval_ns, capacity, first.gaps);
         self.sessions.add(first.session, log.clone());
         let sampling = interval_ns.filter(|_| first.direction == Direction::Down);
         let stream = connection.socket();
@@ -421,6 +421,9 @@ impl Host {
             log.last_byte_ns = now.as_ns();
             let at = now.as_ns().saturating_sub(log.origin_ns);
             log.arrivals.add(at, bytes as f64);
+            if let Some(gaps) = &mut log.gaps {
+                gaps.arrived(at);
+            }
         };
         let control = |frame: ControlFrame| Err(FlowError::Unexpected { what: frame.name() });
         let result = connection.receive(arrived, control).await;

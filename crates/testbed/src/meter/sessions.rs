@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn a_fetch_waits_for_the_last_connection() {
         let sessions = std::sync::Arc::new(Sessions::default());
-        let log = SharedLog::begin(4, 0, None, Capacity::default());
+        let log = SharedLog::begin(4, 0, None, Capacity::default(), false);
         sessions.add(1, log.clone());
         let fetch = tokio::spawn({
             let sessions = std::sync::Arc::clone(&sessions);
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn the_quietest_run_is_forgotten_first() {
         let sessions = Sessions::default();
-        sessions.add(1, SharedLog::begin(0, 0, None, Capacity::default()));
+        sessions.add(1, SharedLog::begin(0, 0, None, Capacity::default(), false));
         for flow in 0..LOGS_MAX as u32 {
-            sessions.add(2, SharedLog::begin(flow, 0, None, Capacity::default()));
+            sessions.add(2, SharedLog::begin(flow, 0, None, Capacity::default(), false));
         }
         assert_eq!(sessions.lock().sessions.keys().copied().collect::<Vec<_>>(), [2]);
     }

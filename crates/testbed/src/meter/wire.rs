@@ -288,6 +288,7 @@ mod tests {
             congestion,
             seed,
             interval_ns: Some(100_000_000),
+            gaps: seed % 2 == 1,
         })
     }
 

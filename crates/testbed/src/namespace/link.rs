@@ -5,9 +5,10 @@ use midhop_linux::link::{self, NewVeth};
 use midhop_linux::netlink::Channel;
 use midhop_linux::route::wait_until_own;
 use midhop_linux::route_table::{Family, RouteEntry};
+use midhop_linux::rule::{Rule, RulePart};
 use midhop_units::Seed;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,9 @@ const SENDS_WITHIN: Duration = Duration::from_secs(10);
 /// How long an address may take to be usable. One that takes longer never is, for example on a
 /// device that is down.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The table for packets that are diverted, and the preference of the rules that lead to it: before the rules of proxies.
+const DIVERTED: u8 = 77;
 
 /// A hardware address.
 pub type Mac = [u8; 6];
@@ -164,6 +168,67 @@ pub(super) fn add_route(
         NamespaceError::Device { name: namespace.name().to_owned(), action: action(), source }
     })?;
     netlink(namespace, action, |channel| message.add(channel))
+}
+
+/// See [`Namespace::change_routes`].
+pub(super) fn change_routes(
+    namespace: &Namespace,
+    before: &[(IpAddr, IpAddr)],
+    after: &[(IpAddr, IpAddr)],
+) -> Result<(), NamespaceError> {
+    let entries = |routes: &[(IpAddr, IpAddr)], without: &[(IpAddr, IpAddr)]| {
+        let differ = routes.iter().filter(|route| !without.contains(route));
+        differ.filter_map(|(to, via)| RouteEntry::over(*to, whole(*to), *via)).collect::<Vec<_>>()
+    };
+    let (mut gone, new) = (entries(before, after), entries(after, before));
+    gone.retain(|old| new.iter().all(|new| new.destination() != old.destination()));
+    netlink(
+        namespace,
+        || "change routes".to_owned(),
+        |channel| {
+            // A next hop has to be on a link. One that had a route of its own is on it afterwards.
+            gone.iter().try_for_each(|entry| entry.remove(channel))?;
+            new.iter().try_for_each(|entry| entry.replace(channel))
+        },
+    )
+}
+
+/// See [`Namespace::divert`].
+pub(super) fn divert(
+    namespace: &Namespace,
+    ways: &[(SocketAddr, SocketAddr)],
+    devices: &[&str],
+    routers: [IpAddr; 2],
+) -> Result<(), NamespaceError> {
+    netlink(
+        namespace,
+        || "divert flows".to_owned(),
+        |channel| {
+            for router in routers {
+                let anywhere: IpAddr = match router {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                if let Some(route) = RouteEntry::over(anywhere, 0, router) {
+                    route.in_table(DIVERTED).replace(channel)?;
+                }
+            }
+            for (source, destination) in ways {
+                for device in devices {
+                    let mut rule = Rule::of_connection(*source, *destination, DIVERTED.into());
+                    let device = RulePart::InputDevice((*device).to_owned());
+                    rule.parts.extend([device, RulePart::Preference(DIVERTED.into())]);
+                    rule.add(channel)?;
+                }
+            }
+            Ok(())
+        },
+    )
+}
+
+/// The prefix length of a single host.
+fn whole(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// See [`Namespace::advertise_packets`].

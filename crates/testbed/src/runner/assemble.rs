@@ -1,16 +1,19 @@
 //! Makes the record of a run from all measurements, and judges whether it is valid.
 
 use super::fault::io_error;
+use super::handovers::Outcome;
 use super::traffic::TrafficOutcome;
 use super::{RunError, RunOptions, lateness_faults};
 use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
 use crate::probe::{ProbeError, ProbeReport};
+use midhop_experiment::handovers::{Freezes, HandoversResult, Waits};
+use midhop_experiment::measured::Gap;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{
     Environment, LegResult, NodeResult, Record, SCHEMA, Series, TransferResult, Validity,
 };
-use midhop_units::Duration;
+use midhop_units::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
@@ -29,6 +32,8 @@ pub(super) struct Measured {
     pub(super) traffic: TrafficOutcome,
     /// The results of naive proxies.
     pub(super) nodes: Vec<NodeResult>,
+    /// What handovers did; none without any.
+    pub(super) handovers: Option<Outcome>,
     pub(super) load: f64,
     pub(super) started_unix_s: u64,
     pub(super) took: Duration,
@@ -40,13 +45,33 @@ pub(super) fn assemble(
     options: &RunOptions,
     measured: Measured,
 ) -> Result<Record, RunError> {
-    let Measured { reports, network, probe, tunnels, traffic, nodes, load, started_unix_s, took } =
-        measured;
+    let Measured {
+        reports,
+        network,
+        probe,
+        tunnels,
+        traffic,
+        nodes,
+        handovers,
+        load,
+        started_unix_s,
+        took,
+    } = measured;
     let mut faults = network_faults(plan, options, &network);
     let mut transfers = Vec::new();
     let nodes = nodes.into_iter().chain(network.nodes).collect();
     let mut series = network.series;
+    let holdups: Vec<Instant> =
+        plan.timeline().holdups().into_iter().map(|at| Instant::START + at).collect();
+    let (mut stalls, mut stall_max) = (Vec::new(), None);
     for report in reports {
+        let mut waits = Waits::default();
+        for Gap { flow, from, to } in &report.gaps {
+            let [from, to] = [from, to].map(|at| Instant::START + *at);
+            waits.count(*flow, from, to, &holdups);
+        }
+        stalls.extend(waits.at_holdups());
+        stall_max = waits.longest.max(stall_max);
         let transfer = report.transfer;
         faults.extend(transfer_faults(&transfer));
         faults.extend(
@@ -57,6 +82,10 @@ pub(super) fn assemble(
     }
     faults.extend(tunnels.iter().filter_map(LegResult::unused));
     faults.extend(traffic.faults);
+    let handovers = handovers.map(|outcome| {
+        faults.extend(outcome.faults);
+        HandoversResult { stalls: Freezes::of(stalls), stall_max, ..outcome.result }
+    });
     series.extend(traffic.series);
     let mut versions = versions(plan);
     if let Some(policy) = network.policy {
@@ -92,7 +121,7 @@ pub(super) fn assemble(
         legs: probe.legs.into_iter().chain(tunnels).collect(),
         traffic: traffic.results,
         nodes,
-        handovers: None,
+        handovers,
         series,
     };
     record.set_limits(plan);

@@ -2,13 +2,14 @@
 
 use super::assemble::{Measured, assemble};
 use super::fault::io_error;
+use super::handovers::{self, Handovers};
 use super::meters::{Client, MeterServer};
 use super::modems::start_modems;
 use super::naive::start_naive_proxies;
 use super::traffic::Traffic;
 use super::{RunError, RunOptions, tunnels};
 use crate::emulator::scheduling;
-use crate::lab::{Network, Proxy};
+use crate::lab::{LabError, Network, Proxy};
 use crate::probe::Probe;
 use midhop_experiment::pep::PepPlan;
 use midhop_experiment::plan::Plan;
@@ -39,6 +40,10 @@ pub fn execute(
     options: &RunOptions,
     interrupted: &AtomicBool,
 ) -> Result<Record, RunError> {
+    let planned = plan;
+    let with_tunnels =
+        plan.with_tunnels_for_moves().map_err(|what| RunError::Lab(LabError::Plan { what }))?;
+    let plan = &with_tunnels;
     let began = Instant::now();
     let started = SystemTime::now();
     let load = load_average();
@@ -61,6 +66,7 @@ pub fn execute(
     modems.begin(network.epoch());
     traffic.begin(network.epoch())?;
     clients.iter_mut().try_for_each(|client| client.begin(network.epoch()))?;
+    let handovers = Handovers::start(plan, &network, &scratch.0, network.epoch())?;
     // Without the probe's results, the run is still valid.
     let probe = Probe::start(plan, |node| network.node(node), network.epoch());
     let deadline = Instant::now() + std::time::Duration::from(plan.duration) + GRACE;
@@ -74,6 +80,10 @@ pub fn execute(
     let ended = scheduling::now().saturating_since(network.epoch());
     let traffic = traffic.finish(plan, options, ended)?;
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
+    let mut handed = handovers.map(Handovers::finish).transpose()?;
+    if let Some(handed) = &mut handed {
+        handovers::add_state(plan, &network, &mut handed.result)?;
+    }
     let dug = tunnels::legs(plan, &network, &before)?;
     // The far ends have reported everything by now. Whether a proxy has ended is part of the run's
     // result.
@@ -93,11 +103,12 @@ pub fn execute(
         tunnels: dug,
         traffic,
         nodes,
+        handovers: handed,
         load,
         started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         took: Duration::from(began.elapsed()),
     };
-    assemble(plan, options, measured)
+    assemble(planned, options, measured)
 }
 
 /// A run's directory, removed at its end.

@@ -8,7 +8,7 @@ use crate::meter::MeterReport;
 use midhop_experiment::congestion::Tuning;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{Plan, TransferPlan, Work};
-use midhop_experiment::spec::Connections;
+use midhop_experiment::spec::{Connections, RestartFrom};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -161,6 +161,12 @@ impl Client {
         if let Some(restarts) = &transfer.restarts {
             command.args(["--restarts", &restarts.most.to_string()]);
             command.args(["--restart-after", &restarts.after.to_string()]);
+            if restarts.from == RestartFrom::Rest {
+                command.args(["--restart-from", "rest"]);
+            }
+        }
+        if !plan.handovers.is_empty() {
+            command.arg("--gaps");
         }
         command.args(workload(&transfer.work));
         command.arg(transfer.listener.to_string());

@@ -136,7 +136,7 @@ pub(super) fn legs(
     }
     let mut legs = Vec::new();
     for (node, tunnels) in tunnels(plan) {
-        for peer in &tunnels.peers {
+        for peer in tunnels.peers.iter().filter(|peer| !peer.moves) {
             let Some(own) = reported[node.name.as_str()].get(&peer.name) else { continue };
             let early = before.get(&(node.name.clone(), peer.name.clone())).copied();
             let far = plan.node(&peer.node).and_then(|far| far.tunnels.as_ref());
@@ -158,6 +158,20 @@ pub(super) fn legs(
         }
     }
     Ok(legs)
+}
+
+/// What crossed tunnels that only serve to move flows.
+pub(super) fn moved(plan: &Plan, network: &Network) -> Result<Bytes, RunError> {
+    let mut sum = Bytes::ZERO;
+    for (node, tunnels) in tunnels(plan) {
+        let peers = || tunnels.peers.iter().filter(|peer| peer.moves);
+        if peers().next().is_none() {
+            continue;
+        }
+        let legs = legs_of(plan, network, node)?;
+        sum += peers().filter_map(|peer| legs.get(&peer.name)).map(|leg| leg.sent_total).sum();
+    }
+    Ok(sum)
 }
 
 fn tunnels(plan: &Plan) -> impl Iterator<Item = (&PlannedNode, &NodeTunnels)> {

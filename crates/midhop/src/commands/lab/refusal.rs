@@ -3,10 +3,12 @@
 use crate::failure::Failure;
 use midhop_bpf::{Resolution, missing_to_load, resolve};
 use midhop_experiment::agents::{PlannedAgent, Role};
-use midhop_experiment::handovers::{HandoverPlan, LiveFlows};
+use midhop_experiment::handovers::{HandoverPlan, LiveFlows, StateWay};
+use midhop_experiment::limit::Opener;
 use midhop_experiment::naive::{Forwards, Holds, NaiveAccept};
-use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
+use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan, Work};
 use midhop_experiment::spec::RestartFrom;
+use midhop_experiment::tcp::TcpPlan;
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_path::aqm::AqmPlan;
 use midhop_testbed::lab::lacking;
@@ -41,16 +43,23 @@ fn agent_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
 
 /// Why the lab cannot have such a handover.
 fn handover_refusal(plan: &Plan, handover: &HandoverPlan) -> Option<String> {
-    let HandoverPlan { from, to, flows, .. } = handover;
-    let proxied = plan.node(from).is_some_and(|node| node.pep.is_some());
-    Some(match flows {
-        LiveFlows::Moved if proxied => {
-            format!("midhopd cannot move its flows to another host yet (handovers: {from} to {to})")
-        }
-        _ => {
-            format!("the routes of the lab do not change in a run yet (handovers: {from} to {to})")
-        }
-    })
+    let HandoverPlan { from, to, flows, over, .. } = handover;
+    let node = |name: &str| plan.node(name);
+    let with_daemon =
+        |name: &str| node(name)?.pep.as_ref().and_then(|pep| plan.peps.get(pep)).map(drop);
+    let why = if node(from)?.pep.is_some() && with_daemon(from).is_none() {
+        "a naive proxy hands no flows over".to_owned()
+    } else if *flows == LiveFlows::Moved
+        && with_daemon(from).and(with_daemon(to)).is_some()
+        && matches!(over, Some(StateWay::Own(_)))
+    {
+        "the state of flows takes a link in the lab".to_owned()
+    } else if plan.nodes.iter().any(|node| node.tcp.packet != TcpPlan::default().packet) {
+        "routes that change have the links' packet size".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("{why} (handovers: {from} to {to})"))
 }
 
 /// Why the lab does not run `plan`; none where it does.
@@ -64,10 +73,16 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     if let Some(why) = plan.handovers.iter().find_map(|it| handover_refusal(plan, it)) {
         return Some(why);
     }
-    let rest = |it: &&TransferPlan| it.restarts.is_some_and(|it| it.from == RestartFrom::Rest);
+    if let Err(why) = plan.with_tunnels_for_moves() {
+        return Some(why);
+    }
+    let rest = |it: &&TransferPlan| {
+        let is_file = it.opens == Opener::To && !matches!(it.work, Work::Objects { .. });
+        it.restarts.is_some_and(|it| it.from == RestartFrom::Rest) && !is_file
+    };
     if let Some(transfer) = plan.transfers.iter().find(rest) {
         return Some(format!(
-            "the meter requests all of an interrupted transfer again: `restart_from = \"rest\"` is not for the lab (transfers.{})",
+            "the meter requests all of an interrupted upload or page again: `restart_from = \"rest\"` is for downloads of files (transfers.{})",
             transfer.name
         ));
     }

@@ -6,6 +6,7 @@ use crate::commands::{arguments, output};
 use crate::failure::{self, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use midhop_experiment::plan::RestartPlan;
+use midhop_experiment::spec::RestartFrom;
 use midhop_testbed::meter::{
     self, Amount, Connections, Direction, MeterError, MeterOptions, MeterReport, Progress, Workload,
 };
@@ -77,6 +78,12 @@ pub struct MeterRun {
     /// How long to wait before that.
     #[arg(long, value_name = "TIME", default_value = "1s", hide = true)]
     restart_after: Duration,
+    /// Whether that request is for `all` of it, or in a download for the `rest` that has not arrived.
+    #[arg(long, value_name = "PART", default_value = "all", hide = true)]
+    restart_from: RestartArgument,
+    /// Also report the times in which flows got no payload.
+    #[arg(long, hide = true)]
+    gaps: bool,
     /// The seed that determines every byte of the payload.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -99,6 +106,15 @@ enum ConnectionsArgument {
     New,
     /// One object after another on the same connections.
     Persistent,
+}
+
+/// What a restart requests.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum RestartArgument {
+    /// All of it.
+    All,
+    /// What has not arrived.
+    Rest,
 }
 
 impl MeterRun {
@@ -173,8 +189,12 @@ impl MeterRun {
             restarts: self.restarts.map(|most| RestartPlan {
                 most,
                 after: self.restart_after,
-                from: Default::default(),
+                from: match self.restart_from {
+                    RestartArgument::All => RestartFrom::All,
+                    RestartArgument::Rest => RestartFrom::Rest,
+                },
             }),
+            gaps: self.gaps,
             seed: Seed(self.seed),
             epoch: None,
         }

@@ -49,6 +49,7 @@ pub(super) fn open(
         bind: None,
         direction: if uploads { Direction::Up } else { Direction::Down },
         congestion,
+        gaps: false,
         interval_ns: None,
         capacity: Capacity::among(usize::MAX),
         seed: options.seed.derive(&plan.name),

@@ -8,7 +8,7 @@ const SHOWS: Duration = Duration::from_s(1);
 
 /// The waits of a transfer's flows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Waits {
+pub struct Waits {
     /// The longest; none where no payload arrived.
     pub longest: Option<Duration>,
     /// The longest of each flow from a holdup on, by the number of both.
