@@ -150,6 +150,7 @@ impl Watched {
     /// included.
     fn look(&mut self, epoch: Instant) -> bool {
         let legs = &mut self.legs;
+        legs.begin(clock::now().saturating_since(epoch));
         // A dump that fails is one sample less; the next one includes what this one missed.
         let dumped = self.diag.dump(|socket| Seen::of(socket).iter().for_each(|it| legs.see(it)));
         let at = clock::now().saturating_since(epoch);

@@ -54,6 +54,7 @@ pub async fn carry_out(worker: Rc<Worker>, link: Link, order: MoveOrder) {
 struct Tally {
     moved: u64,
     lost: u64,
+    state_bytes: u64,
     stayed: BTreeMap<&'static str, u64>,
 }
 
@@ -94,11 +95,11 @@ impl Mover<'_> {
                 self.exchange(&session, batch).await?;
             }
         }
-        let Tally { moved, lost, stayed } = self.tally;
+        let Tally { moved, lost, state_bytes, stayed } = self.tally;
         let stayed = stayed.into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
         let peer = self.peer;
         tracing::info!(peer, matching, moved, lost, ?stayed, "flows were moved to a peer");
-        Ok(MoveOutcome { format: VERSION, matching, moved, lost, stayed })
+        Ok(MoveOutcome { format: VERSION, matching, moved, lost, state_bytes, stayed })
     }
 
     async fn session(&self) -> Result<Rc<QuicSession>, ErrorAnswer> {
@@ -149,6 +150,7 @@ impl Mover<'_> {
         let (offers, commits): (Vec<FlowOffer>, Vec<_>) =
             batch.into_iter().map(|flow| (flow.offer, flow.commit)).unzip();
         let count = offers.len();
+        self.tally.state_bytes += offers.iter().map(|offer| offer.bytes() as u64).sum::<u64>();
         let offered = timeout(PEER, self.offer(session, offers)).await;
         let (mut exchange, readiness) = match offered {
             Ok(Ok(ready)) => ready,

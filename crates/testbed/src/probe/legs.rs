@@ -4,7 +4,7 @@ use super::{INTERVAL, ProbeReport};
 use crate::meter::series::{Capacity, Samples};
 use crate::meter::tcp_sample::TcpSample;
 use midhop_experiment::metrics::median;
-use midhop_experiment::plan::{Plan, PlannedNode};
+use midhop_experiment::plan::{Plan, PlannedNode, Route};
 use midhop_experiment::record::LegResult;
 use midhop_linux::sock_diag::{DiagSocket, FIN_WAIT2};
 use midhop_units::{Bytes, Duration};
@@ -37,6 +37,10 @@ pub(super) struct Legs {
     /// one end, on either side of a transparent proxy. Connections of the node's own programs do
     /// not.
     listeners: BTreeSet<SocketAddr>,
+    /// The node's routes after handovers that are to come, the next one last, and their times.
+    later: Vec<(Duration, Vec<Route>)>,
+    /// The leg of each socket. It stays when routes change.
+    links: BTreeMap<u64, String>,
     legs: BTreeMap<String, Leg>,
     /// Sockets in the current dump.
     present: BTreeSet<u64>,
@@ -63,12 +67,27 @@ impl Legs {
     /// The legs of `node`. In a plan without transfers all connections count: they are those of its
     /// programs.
     pub(super) fn of(plan: &Plan, node: &PlannedNode) -> Self {
+        let number = plan.nodes.iter().position(|it| it.name == node.name);
+        let times = plan.timeline().moments().iter().map(|moment| moment.at).collect::<Vec<_>>();
+        let states = plan.routes().into_iter().skip(1);
+        let routes = states.filter_map(|mut nodes| Some(nodes.swap_remove(number?)));
+        let mut later: Vec<_> = times.into_iter().zip(routes).collect();
+        later.reverse();
         Self {
             node: node.clone(),
+            later,
+            links: BTreeMap::new(),
             listeners: plan.transfers.iter().map(|transfer| transfer.listener).collect(),
             legs: BTreeMap::new(),
             present: BTreeSet::new(),
             unburied: BTreeSet::new(),
+        }
+    }
+
+    /// From here on, sockets are seen at this time.
+    pub(super) fn begin(&mut self, at: Duration) {
+        while let Some((_, routes)) = self.later.pop_if(|(time, _)| *time <= at) {
+            self.node.routes = routes;
         }
     }
 
@@ -134,9 +153,10 @@ impl Legs {
         let ours = self.listeners.is_empty()
             || self.listeners.contains(&socket.local)
             || self.listeners.contains(&socket.remote);
-        let link = self.node.link_to(socket.remote.ip()).filter(|_| ours)?.to_owned();
+        let first = self.node.link_to(socket.remote.ip()).filter(|_| ours)?;
+        let link = self.links.entry(socket.cookie).or_insert_with(|| first.to_owned());
         Some(
-            self.legs.entry(link).or_insert_with(|| Leg {
+            self.legs.entry(link.clone()).or_insert_with(|| Leg {
                 samples: Samples::new(Capacity::among(1)),
                 ..Leg::default()
             }),

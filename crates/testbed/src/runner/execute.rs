@@ -2,7 +2,7 @@
 
 use super::assemble::{Measured, assemble};
 use super::fault::io_error;
-use super::handovers::{self, Handovers};
+use super::handovers::Handovers;
 use super::meters::{Client, MeterServer};
 use super::modems::start_modems;
 use super::naive::start_naive_proxies;
@@ -80,10 +80,7 @@ pub fn execute(
     let ended = scheduling::now().saturating_since(network.epoch());
     let traffic = traffic.finish(plan, options, ended)?;
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
-    let mut handed = handovers.map(Handovers::finish).transpose()?;
-    if let Some(handed) = &mut handed {
-        handovers::add_state(plan, &network, &mut handed.result)?;
-    }
+    let handed = handovers.map(Handovers::finish).transpose()?;
     let dug = tunnels::legs(plan, &network, &before)?;
     // The far ends have reported everything by now. Whether a proxy has ended is part of the run's
     // result.

@@ -16,8 +16,8 @@
 mod diversion;
 mod proxy;
 
+use super::RunError;
 use super::fault::io_error;
-use super::{RunError, tunnels};
 use crate::emulator::scheduling;
 use crate::lab::{LabError, Network};
 use crate::namespace::Namespace;
@@ -264,6 +264,10 @@ impl Conductor {
         let result = &mut self.outcome.result;
         result.flows_moved += outcome.moved;
         result.flows_reset += outcome.lost;
+        // Nothing is copied in advance.
+        let state = Bytes::new(outcome.state_bytes);
+        result.state_bytes += state;
+        result.state_frozen_bytes += state;
         for (reason, count) in outcome.stayed {
             let fault = format!("{count} flows could not move from {from} to {to}: {reason}");
             self.outcome.faults.push(fault);
@@ -312,19 +316,4 @@ impl Conductor {
         outcome.result.freeze = Freezes::of(std::mem::take(&mut self.freezes));
         outcome
     }
-}
-
-/// Adds to `result` what crossed the network to move flows.
-///
-/// # Errors
-/// When a proxy does not report it.
-pub(super) fn add_state(
-    plan: &Plan,
-    network: &Network,
-    result: &mut HandoversResult,
-) -> Result<(), RunError> {
-    let state: Bytes = tunnels::moved(plan, network)?;
-    // Nothing is copied in advance.
-    (result.state_bytes, result.state_frozen_bytes) = (state, state);
-    Ok(())
 }

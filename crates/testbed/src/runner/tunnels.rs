@@ -160,20 +160,6 @@ pub(super) fn legs(
     Ok(legs)
 }
 
-/// What crossed tunnels that only serve to move flows.
-pub(super) fn moved(plan: &Plan, network: &Network) -> Result<Bytes, RunError> {
-    let mut sum = Bytes::ZERO;
-    for (node, tunnels) in tunnels(plan) {
-        let peers = || tunnels.peers.iter().filter(|peer| peer.moves);
-        if peers().next().is_none() {
-            continue;
-        }
-        let legs = legs_of(plan, network, node)?;
-        sum += peers().filter_map(|peer| legs.get(&peer.name)).map(|leg| leg.sent_total).sum();
-    }
-    Ok(sum)
-}
-
 fn tunnels(plan: &Plan) -> impl Iterator<Item = (&PlannedNode, &NodeTunnels)> {
     plan.nodes.iter().filter_map(|node| Some((node, node.tunnels.as_ref()?)))
 }
