@@ -21,16 +21,16 @@ fn scenario(more: &str, transfer: &str) -> String {
 }
 
 /// A directory for one test: its scenario, and the state of its labs.
-struct Place(tempfile::TempDir);
+pub struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new(scenario: &str) -> Self {
+    pub fn new(scenario: &str) -> Self {
         let place = Self(tempfile::tempdir().expect("a directory"));
         fs::write(place.scenario(), scenario).expect("written");
         place
     }
 
-    fn scenario(&self) -> PathBuf {
+    pub fn scenario(&self) -> PathBuf {
         self.0.path().join("test.toml")
     }
 
@@ -45,11 +45,11 @@ impl Place {
         command
     }
 
-    fn lab(&self, arguments: &[&str]) -> Output {
+    pub fn lab(&self, arguments: &[&str]) -> Output {
         self.midhop(arguments).output().expect("midhop runs")
     }
 
-    fn run(&self, more: &[&str]) -> Vec<Record> {
+    pub fn run(&self, more: &[&str]) -> Vec<Record> {
         let file = self.scenario();
         let arguments = [&["run", file.to_str().expect("a path"), "--json"], more].concat();
         // On a busy machine packets are late; these tests also hold for late packets.

@@ -7,6 +7,7 @@ mod captures;
 mod compare;
 mod first_minute;
 mod lab;
+mod lab_handovers;
 mod measured;
 mod meter;
 mod naive;

@@ -66,7 +66,8 @@ pub fn execute(
     modems.begin(network.epoch());
     traffic.begin(network.epoch())?;
     clients.iter_mut().try_for_each(|client| client.begin(network.epoch()))?;
-    let handovers = Handovers::start(plan, &network, &scratch.0, network.epoch())?;
+    let handovers =
+        Handovers::start(plan, &network, &scratch.0, network.epoch(), options.lateness)?;
     // Without the probe's results, the run is still valid.
     let probe = Probe::start(plan, |node| network.node(node), network.epoch());
     let deadline = Instant::now() + std::time::Duration::from(plan.duration) + GRACE;

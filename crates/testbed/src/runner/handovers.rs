@@ -33,7 +33,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time;
 
-/// A handover that begins later than this is a fault.
+/// The least lateness of a handover that is a fault.
 const LATE: Duration = Duration::from_ms(100);
 
 /// What is done at a time.
@@ -63,8 +63,8 @@ pub(super) struct Outcome {
 }
 
 impl Handovers {
-    /// Starts the handovers of `plan`, whose run begins at `epoch`; none when it has none. The
-    /// configurations and control sockets of its proxies are in `directory`.
+    /// Starts the handovers of `plan`, whose run begins at `epoch`; none when it has none. One that
+    /// begins later than `lateness` is a fault. The configurations and control sockets of its proxies are in `directory`.
     ///
     /// # Errors
     /// When there is no thread for them.
@@ -73,11 +73,13 @@ impl Handovers {
         network: &Network,
         directory: &Path,
         epoch: Instant,
+        lateness: Duration,
     ) -> Result<Option<Self>, RunError> {
         if plan.handovers.is_empty() {
             return Ok(None);
         }
         let mut conductor = Conductor::new(plan, network, directory, epoch)?;
+        conductor.late = LATE.max(lateness);
         let (running, ends) = channel();
         let work = move || conductor.run(&ends).map(|()| conductor.outcome());
         let thread = std::thread::Builder::new().name("handovers".to_owned()).spawn(work);
@@ -111,6 +113,8 @@ struct Conductor {
     epoch: Instant,
     /// Flows that are diverted at a node, and the node of each one's proxy.
     diverted: BTreeMap<String, BTreeMap<Ends, String>>,
+    /// A handover that begins later is a fault.
+    late: Duration,
     freezes: Vec<Duration>,
     outcome: Outcome,
 }
@@ -139,6 +143,7 @@ impl Conductor {
             sequence: 0,
             epoch,
             diverted: BTreeMap::new(),
+            late: LATE,
             freezes: Vec::new(),
             outcome: Outcome::default(),
         };
@@ -193,7 +198,7 @@ impl Conductor {
         let HandoverPlan { from, to, flows, outage, drain, .. } = &handover;
         let at = self.moments[moment].at;
         let late = self.now().saturating_sub(at);
-        if late > LATE {
+        if late > self.late {
             let fault = format!("the handover at {at} began {late} late");
             self.outcome.faults.push(fault);
         }
@@ -258,7 +263,14 @@ impl Conductor {
         let peer = tunnels.and_then(|all| all.peers.iter().find(|peer| peer.node == to));
         let (Some(peer), Some(proxy)) = (peer, self.proxies.get(from)) else { return Ok(()) };
         let begun = time::Instant::now();
-        let outcome = proxy.move_flows(&peer.name)?;
+        let outcome = match proxy.move_flows(&peer.name) {
+            Ok(outcome) => outcome,
+            // They stay, as if none could move.
+            Err(error) => {
+                self.outcome.faults.push(error.to_string());
+                return Ok(());
+            }
+        };
         let took = Duration::from(begun.elapsed());
         self.freezes.extend((0..outcome.moved).map(|_| took));
         let result = &mut self.outcome.result;

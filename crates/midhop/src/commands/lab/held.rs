@@ -61,6 +61,10 @@ impl Up {
         let plans = self.scenario.plans(&[])?;
         let plan = &plans[0];
         check_kernels_can(&plans[..1])?;
+        if !plan.handovers.is_empty() {
+            let why = "a lab that is held has no start from which handovers count";
+            return Err(Failure::usage(why).hint("run the file with `midhop lab run`").into());
+        }
         check_daemon(&plans[..1])?;
         let file = &self.scenario.file;
         let name = self.name.clone().unwrap_or_else(|| name_of(file));

@@ -1,4 +1,4 @@
-//! A proxy during a handover: what its command line is asked to do, and its connections.
+//! A proxy during a handover: orders by its command line, and its connections.
 
 use crate::lab::find_daemon;
 use crate::namespace::Namespace;
@@ -66,31 +66,31 @@ impl Proxied {
         let text = &self.texts[usize::from(drains)];
         let fault = io_error(format!("write the configuration of the proxy on {}", self.node));
         fs::write(&self.file, text).map_err(fault)?;
-        let _: serde_json::Value = self.ask(&["reload"])?;
+        let _: serde_json::Value = self.request(&["reload"])?;
         self.drains = drains;
         Ok(())
     }
 
     /// Its live flows.
     pub(super) fn flows(&self) -> Result<BTreeSet<Ends>, RunError> {
-        let answer: Flows = self.ask(&["flows", "--limit", "0"])?;
+        let answer: Flows = self.request(&["flows", "--limit", "0"])?;
         Ok(answer.flows.into_iter().collect())
     }
 
     /// Moves all that can move to a peer.
     pub(super) fn move_flows(&self, peer: &str) -> Result<Moved, RunError> {
-        self.ask(&["move", "--flows", "all", "--to", peer])
+        self.request(&["move", "--flows", "all", "--to", peer])
     }
 
-    fn ask<T: DeserializeOwned>(&self, arguments: &[&str]) -> Result<T, RunError> {
+    fn request<T: DeserializeOwned>(&self, arguments: &[&str]) -> Result<T, RunError> {
         let action = || format!("run midhopd {} for {}", arguments.join(" "), self.node);
         let mut command = Command::new(find_daemon()?);
         command.args(arguments).arg("--json").env("MIDHOPD_SOCKET", &self.socket);
         let output = command.output().map_err(io_error(action()))?;
         // A move of which some flows stayed has an exit code of its own.
         serde_json::from_slice(&output.stdout).map_err(|_| {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            io_error(action())(io::Error::other(said))
+            let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            io_error(action())(io::Error::other(errors))
         })
     }
 }
