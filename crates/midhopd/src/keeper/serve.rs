@@ -240,8 +240,8 @@ impl Begun {
             // If nobody reads it, the end of the data plane is noticed in other ways.
             let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
         });
-        self.interception =
-            Some(Own::install(&self.plan, queues, on_tracked).map_err(RequestFailed::new)?);
+        let installed = Own::install(&self.plan, queues, on_tracked, self.left);
+        self.interception = Some(installed.map_err(RequestFailed::new)?);
         self.left = false;
         Ok(Reply::Installed { tracked: self.tracked.load(Relaxed) })
     }

@@ -117,4 +117,5 @@ mod tunnel_transparent;
 mod tunnel_unannounced;
 mod turns;
 mod upgrade;
+mod upgrade_firewall;
 mod upgrade_peers;
