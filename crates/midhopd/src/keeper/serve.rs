@@ -75,6 +75,9 @@ fn serve(config: &Path) -> Result<(), Failure> {
         let leaves = request == Request::Leave;
         let answer = desk.answer(request);
         if ends {
+            if let Some(terms) = desk.begun.as_ref().and_then(|begun| begun.terms.as_ref()) {
+                terms.outlive(Duration::ZERO, true);
+            }
             desk.begun = None;
         }
         if leaves && let Some(begun) = desk.begun.take() {
