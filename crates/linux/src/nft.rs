@@ -1,7 +1,7 @@
 //! nftables: whole transactions as text with `nft(8)`, and over netlink where that is too slow or cannot express
 //! the rule (`include/uapi/linux/netfilter/nf_tables.h`).
 
-use crate::netlink::{Channel, Message, attributes, messages};
+use crate::netlink::{Channel, Message, allow, attributes, messages};
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ use std::time::Duration;
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
+const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
+const GET_CHAIN: u16 = SUBSYSTEM << 8 | 4;
 const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
 const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
 const GET_ELEMENT: u16 = SUBSYSTEM << 8 | 13;
@@ -23,6 +25,8 @@ const GET_OBJECT: u16 = SUBSYSTEM << 8 | 19;
 const INET: i32 = 1;
 /// Unit: bytes. The netfilter header in front of the attributes.
 const HEADER: usize = 4;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
 const LIST_ELEMENT: u16 = 1;
 /// Unit: milliseconds, of 64 bits (`NFTA_SET_ELEM_TIMEOUT`).
 const ELEMENT_TIMEOUT: u16 = 4;
@@ -308,12 +312,45 @@ impl Table {
         self.commit(self.element_of(change, set, key))
     }
 
+    /// Deletes a key from a set, if it is in it. The kernel gives up a whole transaction, which takes 10 ms, if it is to
+    /// delete a key that is not there. So the kernel is asked first.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn delete_element_if_there(&self, set: &str, key: &[u8]) -> io::Result<()> {
+        if let Ok(false) = self.has_element(set, key) {
+            return Ok(());
+        }
+        allow(&[libc::ENOENT], self.delete_element(set, key))
+    }
+
+    /// Whether a key is in a set; no if there is no such set.
+    ///
+    /// # Errors
+    /// When the kernel does not respond.
+    pub fn has_element(&self, set: &str, key: &[u8]) -> io::Result<bool> {
+        match self.look_up(set, key, |_| ()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            found => found.map(|()| true),
+        }
+    }
+
     /// The value of a key in a map, as in the rule's registers.
     ///
     /// # Errors
     /// When the map does not have the key.
     pub fn element(&self, map: &str, key: &[u8]) -> io::Result<Vec<u8>> {
-        let question = self.element_of(Message::netfilter(GET_ELEMENT, 0, INET, 0), map, key);
+        let value = self.look_up(map, key, |body| body.get(HEADER..).and_then(value))?;
+        value.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn look_up<T>(&self, set: &str, key: &[u8], read: impl Fn(&[u8]) -> T) -> io::Result<T> {
+        let question = self.element_of(Message::netfilter(GET_ELEMENT, 0, INET, 0), set, key);
+        self.ask(question, NEW_ELEMENT, read)
+    }
+
+    /// Sends a question whose answer is one message of a kind.
+    fn ask<T>(&self, question: Message, kind: u16, read: impl Fn(&[u8]) -> T) -> io::Result<T> {
         self.channel.send(&question.finish())?;
         let mut buffer = vec![0; 8192];
         loop {
@@ -321,12 +358,35 @@ impl Table {
                 if let Some(verdict) = message.verdict() {
                     verdict?;
                 }
-                if message.kind == NEW_ELEMENT {
-                    let value = message.body.get(HEADER..).and_then(value);
-                    return value.ok_or_else(|| io::ErrorKind::InvalidData.into());
+                if message.kind == kind {
+                    return Ok(read(message.body));
                 }
             }
         }
+    }
+
+    /// Adds a chain that no hook calls.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_chain(&self, chain: &str) -> io::Result<()> {
+        self.commit(self.chain_of(NEW_CHAIN, libc::NLM_F_CREATE | libc::NLM_F_ACK, chain))
+    }
+
+    /// Whether the table exists and has a chain.
+    ///
+    /// # Errors
+    /// When the kernel does not respond.
+    pub fn has_chain(&self, chain: &str) -> io::Result<bool> {
+        match self.ask(self.chain_of(GET_CHAIN, 0, chain), NEW_CHAIN, |_| ()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            found => found.map(|()| true),
+        }
+    }
+
+    fn chain_of(&self, kind: u16, flags: i32, chain: &str) -> Message {
+        let message = Message::netfilter(kind, flags, INET, 0);
+        message.with_name(CHAIN_TABLE, &self.name).with_name(CHAIN_NAME, chain)
     }
 
     fn element_of(&self, message: Message, set: &str, key: &[u8]) -> Message {
@@ -462,7 +522,12 @@ mod tests {
         let code = |outcome: io::Result<()>| outcome.expect_err("refused").raw_os_error();
         assert_eq!(code(table.delete_element("gate", &[6])), Some(libc::ENOENT));
         table.add_element("gate", &[6]).expect("entered");
-        table.delete_element("gate", &[6]).expect("deleted");
+        assert!(table.has_element("gate", &[6]).expect("an answer"));
+        for _ in 0..2 {
+            table.delete_element_if_there("gate", &[6]).expect("it is not there");
+            assert!(!table.has_element("gate", &[6]).expect("an answer"));
+        }
+        assert!(!table.has_element("no_such_set", &[6]).expect("an answer"));
         let value = table.element("names", &80u16.to_be_bytes()).expect("it is there");
         assert_eq!(value, 5u32.to_ne_bytes());
         let nothing = table.element("names", &81u16.to_be_bytes()).expect_err("it is not");
@@ -481,6 +546,11 @@ mod tests {
         table.add_update("waiting", "far", &[Load::Network(12, 4)], &[]).expect("a rule");
         table.add_queue("waiting", 9).expect("a rule");
         assert_eq!(code(table.add_queue("nowhere", 9)), Some(libc::ENOENT));
+        assert!(!table.has_chain("mark").expect("an answer"));
+        table.add_chain("mark").expect("a chain");
+        assert!(table.has_chain("mark").expect("an answer"));
+        let other = place.run(|| Table::open("no_table")).expect("entered").expect("a channel");
+        assert!(!other.has_chain("mark").expect("an answer"));
     }
 
     proptest! {

@@ -52,14 +52,18 @@ impl StreamPosition {
     pub fn of(socket: impl AsFd, opened_by: OpenedBy) -> io::Result<Self> {
         let socket = socket.as_fd();
         sockopt::set_int(socket, libc::IPPROTO_TCP, TCP_INQ, 1)?;
+        let mut before = TcpInfo::of(socket)?;
         loop {
-            let before = Queues::of(socket)?;
+            let queues = Queues::of(socket)?;
             let info = TcpInfo::of(socket)?;
-            // Bytes that arrived or were acknowledged in between would be counted in one place and not in the other.
-            // Nobody reads or writes, so one queue only grows and the other only shrinks.
-            if Queues::of(socket)? == before {
-                return Ok(before.position(&info, opened_by));
+            // Bytes or a FIN that arrived, or were acknowledged, in between would be counted in one place and not in the
+            // other. Nobody reads or writes, so these counts only grow.
+            let counts =
+                |info: &TcpInfo| (info.state, info.received_bytes, info.acknowledged_bytes);
+            if counts(&info) == counts(&before) {
+                return Ok(queues.position(&info, opened_by));
             }
+            before = info;
         }
     }
 

@@ -63,6 +63,20 @@ pub fn watch_process(process: Pid) -> io::Result<OwnedFd> {
     }
 }
 
+/// Waits until a process that is watched has ended.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn await_end(watched: impl AsFd) -> io::Result<()> {
+    loop {
+        let mut asked = [PollFd::new(watched.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut asked, PollTimeout::NONE) {
+            Err(Errno::EINTR) | Ok(0) => {}
+            ended => return Ok(ended.map(drop)?),
+        }
+    }
+}
+
 /// Whether a process that is watched has ended, and closed all that it had.
 pub fn has_ended(watched: impl AsFd) -> bool {
     let mut asked = [PollFd::new(watched.as_fd(), PollFlags::POLLIN)];

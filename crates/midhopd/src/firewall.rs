@@ -42,7 +42,8 @@ impl Drop for Kept {
 }
 
 impl Own {
-    /// Installs it for this many workers, and follows other programs' changes to the rules.
+    /// Installs it for this many workers, and follows other programs' changes to the rules. `left`: a program before
+    /// this one has left its table.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
@@ -50,8 +51,9 @@ impl Own {
         plan: &Arc<Plan>,
         queues: u16,
         tracked: OnTracked,
+        left: bool,
     ) -> Result<Self, InterceptError> {
-        let interception = Interception::install(plan, entrances(plan), queues, tracked)?;
+        let interception = Interception::install(plan, entrances(plan), queues, tracked, left)?;
         let interception = Arc::new(interception);
         let thread = |error: io::Error| InterceptError::Keeper(format!("no thread: {error}"));
         let follower = Follower::start(interception.clone()).map_err(thread)?;
@@ -84,7 +86,7 @@ impl Firewall {
         keeper: Option<&Arc<Keeper>>,
     ) -> Result<Self, InterceptError> {
         match keeper {
-            None => Own::install(plan, queues, OnTracked::in_flag(tracked)).map(Self::Own),
+            None => Own::install(plan, queues, OnTracked::in_flag(tracked), false).map(Self::Own),
             Some(keeper) => {
                 keeper.install(queues, &tracked).map_err(refused)?;
                 Ok(Self::Kept(Kept(keeper.clone())))

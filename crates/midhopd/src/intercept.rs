@@ -28,13 +28,13 @@ pub use follow::Follower;
 pub use inject::Injector;
 pub use marks::Marks;
 use midhop_linux::nft::{self, NftError, Table};
-use midhop_pep::config::{Intercept, Plan};
+use midhop_pep::config::{Conntrack, Intercept, Plan};
 use mirror::Mirror;
 pub use origin::Origins;
 use passed::PassedCounters;
 pub use queue::Queue;
 use route::Delivery;
-pub use ruleset::Ruleset;
+pub use ruleset::{NetlinkRule, Ruleset};
 pub use segment::Segment;
 use std::fmt;
 use std::io;
@@ -120,6 +120,8 @@ pub struct Interception {
     installed: Mutex<Installed>,
     /// Whether the table outlives this.
     leaves_table: AtomicBool,
+    /// Whether the table is the one that a program before this one has left.
+    has_left_table: bool,
 }
 
 /// What is installed in the system.
@@ -140,6 +142,9 @@ impl Interception {
     /// Installs the routes first and the table last, so that nothing is taken before it can be delivered. `tracked`
     /// receives whether connections are entered into connection tracking.
     ///
+    /// If a program before this one has `left` its table, and the table is as this one would make it, it stays: to
+    /// replace it takes tens of milliseconds, in which no new flow is taken.
+    ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
     pub fn install(
@@ -147,6 +152,7 @@ impl Interception {
         entrances: Vec<Entrance>,
         queues: u16,
         tracked: OnTracked,
+        left: bool,
     ) -> Result<Self, InterceptError> {
         let delivery = Delivery::of(&plan.intercept);
         let refused = |source| InterceptError::Route { table: delivery.table(), source };
@@ -156,8 +162,8 @@ impl Interception {
             let _ = delivery.remove();
             InterceptError::Table { table: table::name(&instance), reason: error.to_string() }
         })?;
-        let installed = Installed {
-            setting: setting(plan),
+        let mut installed = Installed {
+            setting: TableSetting { conntrack: false },
             mirror: mirror(plan, delivery),
             plan: plan.clone(),
             entrances,
@@ -165,16 +171,31 @@ impl Interception {
             warnings: Vec::new(),
             open: true,
         };
+        let setting_left = if left { installed.setting_left() } else { None };
+        installed.setting = setting_left.unwrap_or_else(|| setting(plan));
         // From here on dropping `this` cleans up.
         let installed = Mutex::new(installed);
         let leaves_table = AtomicBool::new(false);
-        let this = Self { instance, delivery, passed, tracked, installed, leaves_table };
+        let has_left_table = setting_left.is_some();
+        let this =
+            Self { instance, delivery, passed, tracked, installed, leaves_table, has_left_table };
         let mut installed = this.installed();
         installed.follow_rules().map_err(refused)?;
-        // Not through `across`: the counts of a dead predecessor's table are not ours.
-        this.put(&installed, |text| transact(&this.instance, text))?;
+        if has_left_table {
+            (this.tracked.0)(installed.setting.conntrack);
+            this.passed.begin_anew();
+        } else {
+            // Not through `across`: the counts of a dead predecessor's table are not ours.
+            this.put(&installed, |text| transact(&this.instance, text))?;
+        }
         drop(installed);
         Ok(this)
+    }
+
+    /// Whether the table is the one that a program before this one has left. What others have changed since the end of
+    /// that program is not known then.
+    pub fn has_left_table(&self) -> bool {
+        self.has_left_table
     }
 
     /// The counters of SYNs that the firewall lets pass without the daemon.
@@ -249,33 +270,30 @@ impl Interception {
         installed: &Installed,
         run: impl FnOnce(&str) -> Result<(), InterceptError>,
     ) -> Result<(), InterceptError> {
-        let Installed { plan, entrances, setting, queues, open, .. } = installed;
+        let Installed { entrances, setting, open, .. } = installed;
         (self.tracked.0)(setting.conntrack);
-        let mut text = table::transaction(plan, entrances, *queues, *setting);
+        let mut text = installed.transaction(*setting);
         if !open {
             text.push_str(&table::closing(&self.instance));
         }
         if entrances.is_empty() {
             return run(&text);
         }
+        let rules = installed.netlink_rules(*setting)?;
+        let mark = table::mark(&text, &rules);
         still::across(&self.instance, &mut text, run)?;
-        let ruleset = Ruleset::open(&self.instance);
-        let ruleset = ruleset.map_err(|source| InterceptError::Queue { source })?;
-        if setting.conntrack {
-            ruleset.note().map_err(|error| InterceptError::Table {
-                table: table::name(&self.instance),
-                reason: format!("its notes of translated flows: {error}"),
+        let refused = |source| InterceptError::Queue { source };
+        let ruleset = Ruleset::open(&self.instance).map_err(refused)?;
+        for rule in &rules {
+            ruleset.add(rule).map_err(|source| match rule {
+                NetlinkRule::Queue { .. } => refused(source),
+                NetlinkRule::Update { .. } => InterceptError::Table {
+                    table: table::name(&self.instance),
+                    reason: format!("its notes of flows: {source}"),
+                },
             })?;
         }
-        let refused = |source| InterceptError::Queue { source };
-        ruleset.queue(plan.intercept.queue, *queues).map_err(refused)?;
-        if plan.assist.is_on() {
-            if setting.conntrack {
-                ruleset.answers().map_err(refused)?;
-            }
-            ruleset.assist(assist_queue(plan, *queues)).map_err(refused)?;
-        }
-        Ok(())
+        ruleset.mark(&mark).map_err(refused)
     }
 
     /// Takes no new flows from now on. Live flows still need the table: their packets carry addresses that are not
@@ -298,6 +316,33 @@ impl Interception {
 }
 
 impl Installed {
+    /// The setting for which a program before this one has made the table, if that is the table that this one would make
+    /// for it.
+    fn setting_left(&self) -> Option<TableSetting> {
+        let settings = match self.plan.intercept.conntrack {
+            Conntrack::On => &[true][..],
+            Conntrack::Off => &[false],
+            Conntrack::Auto => &[false, true],
+        };
+        let ruleset = Ruleset::open(&self.plan.intercept.instance).ok()?;
+        let is_left = |setting: &TableSetting| {
+            let mark = self.netlink_rules(*setting).ok();
+            let mark = mark.map(|rules| table::mark(&self.transaction(*setting), &rules));
+            mark.is_some_and(|mark| ruleset.has_mark(&mark).unwrap_or(false))
+        };
+        settings.iter().map(|conntrack| TableSetting { conntrack: *conntrack }).find(is_left)
+    }
+
+    /// The part of the table that `nft` writes.
+    fn transaction(&self, setting: TableSetting) -> String {
+        table::transaction(&self.plan, &self.entrances, self.queues, setting)
+    }
+
+    fn netlink_rules(&self, setting: TableSetting) -> Result<Vec<NetlinkRule>, InterceptError> {
+        ruleset::netlink_rules(&self.plan, self.queues, setting)
+            .map_err(|source| InterceptError::Queue { source })
+    }
+
     /// Copies the administrator's routing rules as far as they matter. Warns of rules that take
     /// packets before ours.
     fn follow_rules(&mut self) -> io::Result<()> {

@@ -11,10 +11,12 @@
 //!
 //! An [`upgrade`] is such a death at a chosen moment, followed by another program (decision 0050).
 //! The holder receives the program at its [`door`], and executes it in its own place with
-//! everything that it holds ([`handed`]).
+//! everything that it holds ([`handed`]). A program that can do so starts while the data plane still
+//! relays, which a [`caretaker`] holds meanwhile (decision 0067).
 
 pub mod adopt;
 pub mod awaited;
+pub mod caretaker;
 pub mod door;
 pub mod handed;
 pub mod holder;

@@ -53,11 +53,16 @@ impl Drop for Follower {
 
 /// Follows until it is stopped, whatever fails meanwhile.
 fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixStream) {
-    let mut failed = false;
+    if interception.has_left_table() {
+        // Flows that another program has left go first.
+        let mut stop = [PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut stop, PAUSE_MS);
+    }
+    let mut missed = interception.has_left_table();
     loop {
         let followed = catch_unwind(AssertUnwindSafe(|| {
-            if failed {
-                // Changes since the failure were not followed.
+            if missed {
+                // Changes since the failure, or since the end of another program, were not followed.
                 interception.refresh();
             }
             follow(interception, channels, stopped)
@@ -72,7 +77,7 @@ fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixSt
                 tracing::error!("following the firewall's changes panicked, and is started again");
             }
         }
-        failed = true;
+        missed = true;
         thread::sleep(AGAIN);
     }
 }

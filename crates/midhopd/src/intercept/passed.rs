@@ -17,7 +17,7 @@ pub struct PassedCounters {
 #[derive(Debug)]
 struct State {
     table: Table,
-    /// What earlier tables counted, and what this one had counted when it was last read.
+    /// What earlier tables counted (modulo 2⁶⁴, less what this one had counted for another program), and what this one had counted when it was last read.
     counts: BTreeMap<&'static str, Count>,
 }
 
@@ -43,8 +43,17 @@ impl PassedCounters {
     pub fn total(&self) -> BTreeMap<String, u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.read();
-        let sum = |count: &Count| count.before + count.now;
+        let sum = |count: &Count| count.before.wrapping_add(count.now);
         state.counts.iter().map(|(reason, count)| ((*reason).to_owned(), sum(count))).collect()
+    }
+
+    /// Counts from now on: what the table has counted so far was counted for another program.
+    pub fn begin_anew(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.read();
+        for count in state.counts.values_mut() {
+            count.before = 0_u64.wrapping_sub(count.now);
+        }
     }
 
     /// Runs `replace`, which replaces the table, and keeps the counts of the old one.
@@ -56,7 +65,7 @@ impl PassedCounters {
         state.read();
         replace()?;
         for count in state.counts.values_mut() {
-            *count = Count { before: count.before + count.now, now: 0 };
+            *count = Count { before: count.before.wrapping_add(count.now), now: 0 };
         }
         Ok(())
     }
@@ -70,7 +79,7 @@ impl State {
                     if let Some(packets) = counters.get(&table::counter(reason)) {
                         if *packets < count.now {
                             // Another program replaced the table unnoticed, or reset its counters.
-                            count.before += count.now;
+                            count.before = count.before.wrapping_add(count.now);
                         }
                         count.now = *packets;
                     }

@@ -104,11 +104,7 @@ pub fn set_still(table: &Table, ends: Ends, stillness: Stillness) -> io::Result<
             table.add_element_for(set, key, STILL_TIME)?;
             continue;
         }
-        // To ask for one that is not there takes the kernel 10 ms: it gives up a whole transaction.
-        match table.delete_element(set, key) {
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
-            _ => {}
-        }
+        table.delete_element_if_there(set, key)?;
     }
     Ok(())
 }

@@ -6,12 +6,14 @@
 //! listens to the queue, SYNs pass: a daemon that died leaves a working network.
 
 use super::marks::Marks;
+use super::ruleset::NetlinkRule;
 use super::still;
 use crate::leg::REPEATS;
 use midhop_linux::nft::{self, Table};
 use midhop_pep::config::{OneOrMany, Plan};
 use midhop_pep::policy::{ClientTuple, Unjudged};
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::SocketAddr;
 
@@ -167,6 +169,14 @@ pub fn removal(instance: &str) -> String {
 pub fn closing(instance: &str) -> String {
     let table = name(instance);
     format!("flush chain inet {table} offered\nadd rule inet {table} offered accept\n")
+}
+
+/// The name of the chain that marks a table as complete. It has no rules, and its name stands for everything that
+/// is in the table, so that another program recognizes a table that is as it would make it.
+pub fn mark(transaction: &str, rules: &[NetlinkRule]) -> String {
+    let mut hasher = DefaultHasher::new();
+    (transaction, format!("{rules:?}")).hash(&mut hasher);
+    format!("made_{:016x}", hasher.finish())
 }
 
 /// The transaction that installs the table for this many queues, and replaces one that a dead predecessor left.

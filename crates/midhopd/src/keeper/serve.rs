@@ -75,6 +75,9 @@ fn serve(config: &Path) -> Result<(), Failure> {
         let leaves = request == Request::Leave;
         let answer = desk.answer(request);
         if ends {
+            if let Some(terms) = desk.begun.as_ref().and_then(|begun| begun.terms.as_ref()) {
+                terms.outlive(Duration::ZERO, true);
+            }
             desk.begun = None;
         }
         if leaves && let Some(begun) = desk.begun.take() {
@@ -240,8 +243,8 @@ impl Begun {
             // If nobody reads it, the end of the data plane is noticed in other ways.
             let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
         });
-        self.interception =
-            Some(Own::install(&self.plan, queues, on_tracked).map_err(RequestFailed::new)?);
+        let installed = Own::install(&self.plan, queues, on_tracked, self.left);
+        self.interception = Some(installed.map_err(RequestFailed::new)?);
         self.left = false;
         Ok(Reply::Installed { tracked: self.tracked.load(Relaxed) })
     }

@@ -6,7 +6,9 @@ use crate::failure::Failure;
 use midhop_pep::config::Plan;
 use midhop_process::configuration::fingerprint;
 use midhop_status::health::Health;
+use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -222,6 +224,11 @@ impl Keeper {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(follow).map(drop)
     }
 
+    /// Its process number. None: it has ended.
+    pub fn process(&self) -> Option<Pid> {
+        held(&self.child).as_ref().map(|child| Pid::from_raw(child.id().cast_signed()))
+    }
+
     /// Ends it, and leaves what it installed in the system to the keeper of the program that takes over.
     ///
     /// # Errors
@@ -234,7 +241,11 @@ impl Keeper {
             tracing::warn!(%error, "the keeper did not finish its work, and is killed");
         }
         child.kill()?;
-        child.wait().map(drop)
+        match child.wait() {
+            // It is another process's child, which waits for it.
+            Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => Ok(()),
+            waited => waited.map(drop),
+        }
     }
 
     /// Makes the keeper remove what it installed in the system, and waits until it has ended.

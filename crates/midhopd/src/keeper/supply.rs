@@ -23,7 +23,7 @@ use socket2::{SockRef, Socket};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,28 +38,30 @@ pub struct Terms {
     marks: Marks,
     /// Held by the door and by each end of a line.
     lines: Arc<()>,
+    /// The queues of lines that have ended.
+    left: Arc<Mutex<Vec<QueueJudge>>>,
 }
 
 impl Terms {
     /// The terms of an interception.
     pub fn of(intercept: &Intercept) -> Self {
         let Intercept { instance, zone, mark, .. } = intercept;
-        let (marks, lines) = (Marks::new(*mark), Arc::default());
-        Self { instance: instance.clone(), zone: *zone, marks, lines }
+        let (marks, lines, left) = (Marks::new(*mark), Arc::default(), Arc::default());
+        Self { instance: instance.clone(), zone: *zone, marks, lines, left }
     }
 
     /// Waits until no line is served with these terms any more, but no longer than `patience`. Then
-    /// the packets that waited for a data plane that is gone have gone on. Returns whether there is
-    /// no such line.
+    /// the packets that waited for a data plane that is gone go on. To be called when all its sockets
+    /// are closed. Returns whether there is no such line.
     pub fn outlive(&self, patience: Duration, has_door: bool) -> bool {
         let (begin, others) = (Instant::now(), 1 + usize::from(has_door));
-        while Arc::strong_count(&self.lines) > others {
-            if begin.elapsed() >= patience {
-                return false;
-            }
+        let mut has_ended = true;
+        while has_ended && Arc::strong_count(&self.lines) > others {
+            has_ended = begin.elapsed() < patience;
             thread::sleep(PAUSE);
         }
-        true
+        drop(std::mem::take(&mut *held(&self.left)));
+        has_ended
     }
 }
 
@@ -73,7 +75,7 @@ pub fn welcome(door: &OwnedFd, terms: Terms) {
         let clerk = thread::Builder::new().name("orders".to_owned());
         let maker = thread::Builder::new().name("supply".to_owned());
         // Without a thread the line closes, and the other end notices.
-        let _ = clerk.spawn(move || Clerk::new(clerk_terms).serve(&orders));
+        let _ = clerk.spawn(move || Clerk::new(clerk_terms).serve_to_the_end(&orders));
         let _ = maker.spawn(move || make_all(&supply, &maker_terms));
     }
 }
@@ -117,7 +119,7 @@ struct Clerk {
     tracker: Option<Tracker>,
     origins: Option<Origins>,
     table: Option<Table>,
-    // Dropped last: the queue has to be free when the line is seen to have ended.
+    // Dropped last: the line is seen to have ended then.
     terms: Terms,
 }
 
@@ -127,7 +129,15 @@ impl Clerk {
         Self { terms, judges, tracker, origins, table }
     }
 
-    fn serve(mut self, orders: &OwnedFd) {
+    /// Serves the line until it ends. Packets in its queue wait then: the data plane may have opened
+    /// far sides for them, whose servers would take a client's SYN for one of that connection.
+    fn serve_to_the_end(mut self, orders: &OwnedFd) {
+        self.serve(orders);
+        let Self { judges, terms, .. } = self;
+        held(&terms.left).extend(judges.into_values());
+    }
+
+    fn serve(&mut self, orders: &OwnedFd) {
         let mut buffer = vec![0; ORDER_BYTES];
         while let Ok(Some((length, sockets))) = descriptors::receive(orders, &mut buffer, true) {
             let outcome = match buffer[..length].split_first() {
@@ -275,6 +285,43 @@ fn apply(setting: &Setting, socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn number(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_pep::config::Plan;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+    /// The end of a line is no sign that the sockets of its data plane are closed.
+    #[test]
+    fn packets_wait_after_the_end_of_a_line() -> io::Result<()> {
+        let pair = || {
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(io::Error::from)
+        };
+        let plan = Plan::read("test.toml", "[intercept]\ninterfaces = \"lan0\"\n").expect("a plan");
+        let terms = Terms::of(&plan.intercept);
+        let mut clerk = Clerk::new(terms.clone());
+        // The other end shows whether the queue is open.
+        let (queue, other) = pair()?;
+        clerk.judges.insert(7, QueueJudge::of(queue, 7));
+        let (orders, ended) = pair()?;
+        drop(ended);
+        clerk.serve_to_the_end(&orders);
+        let is_open = || match descriptors::receive(&other, &mut [0; 64], false) {
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            Ok(_) => false,
+        };
+        assert!(is_open(), "its packets went on, or were dropped");
+        assert!(terms.outlive(Duration::ZERO, false));
+        assert!(!is_open());
+        Ok(())
+    }
 }

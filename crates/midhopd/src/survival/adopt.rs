@@ -19,11 +19,13 @@ use crate::worker::Worker;
 use midhop_linux::tcp_repair;
 use midhop_pep::config::{LegPlan, Plan};
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 
 /// Has the sockets of a flow go on that the process before had frozen to move it away.
 fn thaw(
@@ -48,14 +50,32 @@ fn thaw(
     Ok(())
 }
 
-/// Continues the flows of a worker's region.
-pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited: &Inherited) {
+/// Flows that are adopted before those that have been adopted move on.
+const BATCH: usize = 16;
+
+/// A flow that another process has left, with its sockets as far as they are there.
+struct InheritedFlow {
+    entry: FlowEntry,
+    record: Record,
+    sockets: [Option<OwnedFd>; 2],
+}
+
+/// Continues the flows of a worker's region. Those in whose sockets bytes wait go first, and none waits until all are
+/// adopted.
+pub async fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited: &Inherited) {
+    let left = left.into_iter().map(|(entry, record)| {
+        let sockets = [Side::Client, Side::Server].map(|side| socket_of(&record, side, inherited));
+        InheritedFlow { entry, record, sockets }
+    });
     let (mut live, mut lost) = (0_u64, 0_u64);
-    for (entry, record) in left {
-        let ends = record.ends;
-        let adopted = match record.stream.clone() {
-            Some(stream) => streams::adopt(worker, (entry, record, stream), inherited),
-            None => adopt(worker, entry, record, inherited),
+    for (number, flow) in waiting_first(left.collect()).into_iter().enumerate() {
+        if number % BATCH == BATCH - 1 {
+            yield_now().await;
+        }
+        let ends = flow.record.ends;
+        let adopted = match flow.record.stream.clone() {
+            Some(stream) => streams::adopt(worker, flow, stream),
+            None => adopt(worker, flow, inherited),
         };
         match adopted {
             Ok(()) => live += 1,
@@ -73,6 +93,28 @@ pub fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inherited:
     if live + lost > 0 {
         tracing::info!(live, lost, "flows of the previous data plane are continued");
     }
+}
+
+/// The flows, first those of which a socket has something to read.
+fn waiting_first(left: Vec<InheritedFlow>) -> Vec<InheritedFlow> {
+    let sockets = left.iter().flat_map(|flow| &flow.sockets).flatten();
+    let mut asked: Vec<_> =
+        sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+    if poll(&mut asked, PollTimeout::ZERO).is_err() {
+        // The order does not matter to what is continued.
+        return left;
+    }
+    let mut has_some = asked.iter().map(|asked| asked.any() == Some(true));
+    let waits: Vec<bool> = left
+        .iter()
+        .map(|flow| {
+            let sockets = flow.sockets.iter().flatten();
+            sockets.fold(false, |waits, _| has_some.next() == Some(true) || waits)
+        })
+        .collect();
+    let (first, later): (Vec<_>, Vec<_>) =
+        left.into_iter().zip(waits).partition(|(_, waits)| *waits);
+    first.into_iter().chain(later).map(|(flow, _)| flow).collect()
 }
 
 /// Why a flow cannot be continued.
@@ -96,12 +138,10 @@ enum NotAdopted {
 
 fn adopt(
     worker: &Rc<Worker>,
-    entry: FlowEntry,
-    record: Record,
+    left: InheritedFlow,
     inherited: &Inherited,
 ) -> Result<(), NotAdopted> {
-    let socket = |side: Side| socket_of(&record, side, inherited);
-    let (client, server) = (socket(Side::Client), socket(Side::Server));
+    let InheritedFlow { entry, record, sockets: [client, server] } = left;
     let (client, server) = client.zip(server).ok_or(NotAdopted::Closed)?;
     thaw(worker, &entry, &record, [&client, &server])?;
     if record.leaves {

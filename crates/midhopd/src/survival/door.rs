@@ -3,13 +3,14 @@
 //! | byte | meaning |
 //! |---|---|
 //! | `?` | describes the daemon: a [`Description`] as JSON, and the end |
+//! | `^` | then `p` follows with the descriptor of a program that starts ahead, while the data plane relays; the answer is an [`UpgradeOutcome`] |
 //! | `!` | ends the data plane; then `p` follows with the descriptor of a program, and the answer is an [`UpgradeOutcome`] |
 //!
 //! Whoever may choose the program of a process may use its privileges. So the kernel attests the
 //! sender of each byte. It has to be root, or this process's user if the process has no privileges.
 //! It must not be the data plane, which shares the holder's table of descriptors and could replace
 //! the socket or the program. For the same reason the program is received after the data plane has
-//! ended.
+//! ended, or in a table of descriptors that the data plane does not share any more.
 
 use super::register::{FORMAT, READABLE_FROM};
 use crate::keeper::descriptors;
@@ -17,12 +18,12 @@ use midhop_pep::config::Plan;
 use midhop_status::control;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt::PassCred};
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt::PassCred};
 use nix::unistd::{Pid, geteuid};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ const PROGRAM_PATIENCE: Duration = Duration::from_secs(2);
 pub const DESCRIBE: u8 = b'?';
 /// Requests an upgrade.
 pub const UPGRADE: u8 = b'!';
+/// Requests an upgrade to a program that can start ahead.
+pub const UPGRADE_AHEAD: u8 = b'^';
 /// Sent with the program.
 pub const PROGRAM: u8 = b'p';
 
@@ -49,6 +52,9 @@ pub struct Description {
     pub readable_from: u64,
     /// Its configuration.
     pub config: PathBuf,
+    /// Whether another program can start ahead, while this one's data plane relays.
+    #[serde(default)]
+    pub starts_ahead: bool,
 }
 
 /// How a program that can take over describes itself.
@@ -56,6 +62,9 @@ pub struct Description {
 pub struct Candidate {
     /// Its version.
     pub version: String,
+    /// Whether it can start ahead.
+    #[serde(default)]
+    pub starts_ahead: bool,
 }
 
 /// The outcome of an upgrade.
@@ -103,6 +112,7 @@ impl Door {
             format: FORMAT,
             readable_from: READABLE_FROM,
             config: std::path::absolute(config).unwrap_or_else(|_| config.to_owned()),
+            starts_ahead: true,
         };
         let user = (!privileged).then(|| geteuid().as_raw());
         let listener = listener.ok()?;
@@ -115,7 +125,8 @@ impl Door {
         let mut caller = self.caller.borrow_mut();
         if caller.is_none() {
             let (stream, _) = self.listener.accept().ok()?;
-            *caller = Some((UpgradeClient { stream, user: self.user }, Instant::now()));
+            let client = UpgradeClient { stream, user: self.user, is_ahead: false };
+            *caller = Some((client, Instant::now()));
         }
         let (client, since) = caller.take()?;
         if !client.has_sent() {
@@ -130,6 +141,7 @@ impl Door {
         }
         match client.receive(data_plane) {
             Ok((UPGRADE, _)) => return Some(client),
+            Ok((UPGRADE_AHEAD, _)) => return Some(UpgradeClient { is_ahead: true, ..client }),
             Ok((DESCRIBE, _)) => client.answer(&self.description),
             Ok(_) => tracing::warn!("an unknown request arrived at the socket for upgrades"),
             Err(error) => {
@@ -137,6 +149,12 @@ impl Door {
             }
         }
         None
+    }
+
+    /// Takes no clients from now on, although another process has the socket open as well. So the
+    /// next program finds that nobody uses its file.
+    pub fn shut(&self) {
+        let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
     }
 
     /// Refuses all clients that connected while a data plane lived that has ended. One of them may
@@ -192,6 +210,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 pub struct UpgradeClient {
     stream: UnixStream,
     user: Option<u32>,
+    is_ahead: bool,
 }
 
 impl UpgradeClient {
@@ -205,6 +224,11 @@ impl UpgradeClient {
             (PROGRAM, Some(program)) => Ok(program),
             _ => Err(io::Error::other("no program was sent")),
         }
+    }
+
+    /// Whether its program can start while the data plane relays.
+    pub fn is_ahead(&self) -> bool {
+        self.is_ahead
     }
 
     /// Sends the answer that the client waits for.
@@ -244,7 +268,7 @@ impl UpgradeClient {
 impl From<OwnedFd> for UpgradeClient {
     /// A client that has sent everything that it has to.
     fn from(stream: OwnedFd) -> Self {
-        Self { stream: stream.into(), user: None }
+        Self { stream: stream.into(), user: None, is_ahead: false }
     }
 }
 

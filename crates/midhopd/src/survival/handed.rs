@@ -7,6 +7,7 @@
 //! Keys may be added to [`Handed`]. A key that exists keeps its meaning, as either program may be
 //! the older one.
 
+use super::caretaker::{Caretaker, LeftState, end_by_force};
 use super::door::{UpgradeClient, UpgradeOutcome};
 use super::inherited::{Inherited, duplicate, keep_over_exec};
 use super::register::Register;
@@ -14,8 +15,9 @@ use crate::failure::{self, Failure};
 use midhop_pep::config::Plan;
 use midhop_process::configuration;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::wait::waitpid;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::fexecve;
+use nix::unistd::{Pid, fexecve};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -63,6 +65,12 @@ pub struct Handed {
     register: RawFd,
     client: Option<RawFd>,
     previous: Option<RawFd>,
+    /// The channel to the caretaker of flows that are still relayed, and its process number.
+    #[serde(default)]
+    caretaker: Option<(RawFd, i32)>,
+    /// Child processes that end without this program's doing.
+    #[serde(default)]
+    ending: Vec<i32>,
 }
 
 impl Handed {
@@ -86,7 +94,17 @@ impl Handed {
             register: -1,
             client: None,
             previous: None,
+            caretaker: None,
+            ending: Vec::new(),
         }
+    }
+
+    /// The flows are still relayed, and a caretaker sends them. It, the data plane and the keeper
+    /// end then.
+    pub fn kept_by(mut self, caretaker: &Caretaker, ending: &[Pid]) -> Self {
+        self.caretaker = Some((caretaker.as_fd().as_raw_fd(), caretaker.process().as_raw()));
+        self.ending = ending.iter().map(|process| process.as_raw()).collect();
+        self
     }
 
     /// Gives this process to another program, or to this one again if that cannot be started.
@@ -122,8 +140,9 @@ impl Handed {
         let mut file = File::from(memfd_create(c"midhopd-takeover", MFdFlags::empty())?);
         file.write_all(&serde_json::to_vec(self)?)?;
         file.rewind()?;
-        let own = [Some(self.register), self.client, self.previous].into_iter().flatten().collect();
-        keep_over_exec(&own, true)?;
+        let caretaker = self.caretaker.map(|(channel, _)| channel);
+        let own = [Some(self.register), self.client, self.previous, caretaker];
+        keep_over_exec(&own.into_iter().flatten().collect(), true)?;
         let previous = self.previous.map(|number| (BEFORE, number.to_string()));
         let handed = (VARIABLE, file.as_raw_fd().to_string());
         execute(program, config, previous.into_iter().chain([handed]))
@@ -162,6 +181,10 @@ pub struct Taken {
     client: RefCell<Option<UpgradeClient>>,
     /// The previous program. None once this one serves.
     previous: RefCell<Option<OwnedFd>>,
+    /// Has the flows, as long as they are still relayed.
+    caretaker: RefCell<Option<Caretaker>>,
+    /// What the data plane left beside flows, if a caretaker has sent them.
+    left: RefCell<Option<LeftState>>,
 }
 
 impl Taken {
@@ -178,6 +201,18 @@ impl Taken {
                 if let Ok(why) = std::env::var(REFUSED) {
                     taken.handed.fail(why);
                     taken.previous.take();
+                }
+                if taken.handed.failure.is_some() {
+                    // It follows the configuration that was followed, which comes with the flows.
+                    if let Err(failure) = taken.take_over() {
+                        // It begins without flows.
+                        failure::report(&failure);
+                    }
+                    taken.flows = taken.register.descriptors();
+                    if let Some(left) = taken.left.borrow().as_ref() {
+                        taken.handed.text.clone_from(&left.text);
+                        taken.handed.owes_reload |= left.owes_reload;
+                    }
                 }
                 return Ok(Some(taken));
             }
@@ -208,13 +243,22 @@ impl Taken {
         let register = Register::open(duplicate(handed.register)?)?;
         // From here on these descriptors belong to this program. Nothing is closed before, because
         // the previous program may need it.
-        let own = [Some(number), Some(handed.register), handed.client, handed.previous];
+        let caretaker = handed.caretaker.map(|(channel, _)| channel);
+        let own = [Some(number), Some(handed.register), handed.client, handed.previous, caretaker];
         let own: BTreeSet<_> = own.into_iter().flatten().collect();
         let inherited = Inherited::of(own.clone());
         let take = |number: RawFd| inherited.take(number, |_| true);
         let client = handed.client.and_then(take).map(UpgradeClient::from);
         let previous = handed.previous.and_then(take);
-        let flows: BTreeSet<_> = register.descriptors().difference(&own).copied().collect();
+        let caretaker = handed
+            .caretaker
+            .and_then(|(channel, process)| Some((take(channel)?, Pid::from_raw(process))))
+            .map(|(channel, process)| Caretaker::at(channel, process));
+        let flows: BTreeSet<_> = match caretaker {
+            // The numbers are those in another process.
+            Some(_) => BTreeSet::new(),
+            None => register.descriptors().difference(&own).copied().collect(),
+        };
         keep_over_exec(&flows, false)?;
         keep_over_exec(&own, false)?;
         let _ = nix::sys::prctl::set_name(c"midhopd");
@@ -224,7 +268,33 @@ impl Taken {
             flows,
             client: RefCell::new(client),
             previous: RefCell::new(previous),
+            caretaker: RefCell::new(caretaker),
+            left: RefCell::default(),
         })
+    }
+
+    /// Takes the flows over, if they are still relayed: from here on they wait. Returns the
+    /// descriptor that is closed with that.
+    ///
+    /// # Errors
+    /// When they cannot be continued. No process relays them any more.
+    pub fn take_over(&self) -> Result<Option<RawFd>, Failure> {
+        let Some(caretaker) = self.caretaker.take() else { return Ok(None) };
+        let channel = caretaker.as_fd().as_raw_fd();
+        let left = caretaker.take_over(&self.register, true).map_err(|error| {
+            // Never do two data planes relay.
+            self.handed.ending.iter().for_each(|process| end_by_force(Pid::from_raw(*process)));
+            Failure::run("the flows could not be taken over").because(error)
+        })?;
+        self.left.replace(Some(left));
+        Ok(Some(channel))
+    }
+
+    /// Waits for the ends of the caretaker, and of the data plane and the keeper before.
+    pub fn wait_for_those_before(&self) {
+        for process in &self.handed.ending {
+            let _ = waitpid(Pid::from_raw(*process), None);
+        }
     }
 
     /// The plan to follow, and its text. It is the file's, as far as a reload follows it. If this
@@ -256,7 +326,9 @@ impl Taken {
         let closed = closed.into_iter().chain(client.as_ref().map(|it| it.as_fd().as_raw_fd()));
         let closed = closed.collect();
         if let Some(client) = client {
-            let stopped = Duration::from_nanos(self.handed.stopped_ns);
+            let left = self.left.borrow();
+            let stopped = left.as_ref().map_or(self.handed.stopped_ns, |left| left.stopped_ns);
+            let stopped = Duration::from_nanos(stopped);
             let pause = monotonic().saturating_sub(stopped);
             let Handed { version: before, failure, .. } = &self.handed;
             client.answer(&UpgradeOutcome {
@@ -281,6 +353,10 @@ impl Taken {
     /// `failure`, if there is none or it cannot be started.
     pub fn give_back(&self, config: &Path, failure: Failure) -> Result<Infallible, Failure> {
         let Some(previous) = self.previous.take() else { return Err(failure) };
+        if let Err(failure) = self.take_over() {
+            // The previous program begins without flows.
+            failure::report(&failure);
+        }
         let mut text = failure.to_string();
         if let Some(cause) = failure.source() {
             text += &format!(": {cause}");
@@ -289,8 +365,14 @@ impl Taken {
         let mut handed = Handed {
             client: client.as_ref().map(|it| it.as_fd().as_raw_fd()),
             register: self.register.file().as_raw_fd(),
+            caretaker: None,
             ..self.handed.clone()
         };
+        if let Some(left) = self.left.take() {
+            handed.text = left.text;
+            handed.stopped_ns = left.stopped_ns;
+            handed.owes_reload |= left.owes_reload;
+        }
         handed.fail(text);
         let again = keep_over_exec(&self.register.descriptors(), true);
         again.and_then(|()| handed.exec(previous.as_fd(), config)).map_err(|error| {

@@ -4,9 +4,10 @@
 //! may choose its program. What ends the daemon in order ends it as well. So does a data plane that
 //! fails by itself, or is killed too often.
 
+use super::caretaker::{self, Caretaker, LeftState, end_by_force};
 use super::door::{self, Door, UpgradeClient, UpgradeOutcome};
 use super::handed::{Handed, Taken, monotonic};
-use super::inherited::{Inherited, close_all_but, open_descriptors};
+use super::inherited::{Inherited, close_all_but, only_open, open_descriptors};
 use super::left::LeftDoors;
 use super::orders::{Notices, Orders};
 use super::own::OwnDescriptors;
@@ -14,10 +15,11 @@ use super::register::Register;
 use super::store::Store;
 use crate::failure::Failure;
 use crate::keeper::Keeper;
-use midhop_linux::twin::{Twin, twin};
+use midhop_linux::twin::{Twin, await_end, twin, watch_process};
 use midhop_process::notify::{self, Notice};
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -26,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -168,6 +170,10 @@ impl Holder {
         let handed = self.taken.as_ref().map(|taken| &taken.handed);
         let mut deaths = Deaths { total: handed.map_or(0, |it| it.deaths), ..Deaths::default() };
         let upgrades = handed.map_or(0, |it| it.upgrades);
+        if let Some(taken) = &self.taken {
+            // Everything that needs no flow is done.
+            self.own.borrow_mut().remove(&taken.take_over()?.into_iter().collect());
+        }
         let mut is_first = true;
         loop {
             match twin().map_err(failure)? {
@@ -193,6 +199,9 @@ impl Holder {
                 Twin::Parent(data_plane) => {
                     if let Some(keeper) = &self.keeper {
                         keeper.begins_elsewhere();
+                    }
+                    if let Some(taken) = self.taken.as_ref().filter(|_| is_first) {
+                        taken.wait_for_those_before();
                     }
                     if self.ends.get() {
                         // The previous data plane was killed while its flows ended.
@@ -226,7 +235,10 @@ impl Holder {
                         }
                         End::Upgrade(client, stopped) => {
                             let counts = (deaths.total, upgrades + 1);
-                            let refused = self.upgrade(&client, data_plane, stopped, counts)?;
+                            let refused = match client.is_ahead() {
+                                true => self.upgrade_ahead(&client, data_plane, counts)?,
+                                false => self.upgrade(&client, data_plane, stopped, counts)?,
+                            };
                             tracing::warn!(
                                 error = refused,
                                 "the upgrade has failed: the previous program continues"
@@ -291,6 +303,117 @@ impl Holder {
         match given.map_err(failure)? {}
     }
 
+    /// Gives this process to the program that a client sends, while the data plane goes on. The
+    /// program takes the flows over when it is ready. If that fails and this program starts the
+    /// next data plane, returns the reason.
+    ///
+    /// # Errors
+    /// When this program cannot go on either.
+    fn upgrade_ahead(
+        &self,
+        client: &UpgradeClient,
+        data_plane: Pid,
+        counts: (u64, u64),
+    ) -> Result<String, Failure> {
+        let failure =
+            |error: io::Error| Failure::run("the daemon could not continue").because(error);
+        let caretaker = match self.part_from(client, data_plane) {
+            Ok(caretaker) => caretaker,
+            Err(error) => {
+                tracing::warn!(%error, "the next program cannot start ahead");
+                let stopped = monotonic();
+                end_by_force(data_plane);
+                self.read_the_last();
+                return self.upgrade(client, data_plane, stopped, counts);
+            }
+        };
+        let process = caretaker.process();
+        let cleared = self.own.borrow().check();
+        let cleared = cleared.and_then(|()| {
+            let own = self.own.borrow().numbers();
+            let kept =
+                own.into_iter().chain([client.as_fd(), caretaker.as_fd()].map(|it| it.as_raw_fd()));
+            close_all_but(&kept.collect())
+        });
+        cleared.map_err(failure)?;
+        let program = match client.program(data_plane) {
+            Ok(program) => program,
+            Err(error) => {
+                let taken = caretaker.take_over(&self.register, false);
+                [data_plane, process].into_iter().for_each(end_by_force);
+                taken.map_err(failure)?;
+                return Ok(error.to_string());
+            }
+        };
+        let Holding { config, begun, version } = &self.holding;
+        let keeper = self.keeper.as_ref().and_then(|keeper| keeper.process());
+        let ending: Vec<_> = [process, data_plane].into_iter().chain(keeper).collect();
+        let handed = Handed::new(version, begun, None, counts, monotonic());
+        let handed = handed.kept_by(&caretaker, &ending);
+        tracing::info!("another program starts, to take over");
+        self.door.iter().for_each(Door::shut);
+        let none = BTreeSet::new();
+        let given = handed.pass_on(program.as_fd(), config, &self.register, &none, client);
+        match given.map_err(failure)? {}
+    }
+
+    /// Starts a caretaker of the data plane's descriptors, and has a table of its own from then on.
+    fn part_from(&self, client: &UpgradeClient, data_plane: Pid) -> io::Result<Caretaker> {
+        let (its_channel, channel) = caretaker::channel()?;
+        let added = [client.as_fd(), its_channel.as_fd(), channel.as_fd()];
+        let added = BTreeSet::from(added.map(|it| it.as_raw_fd()));
+        let adding = added.iter().try_for_each(|number| self.own.borrow_mut().add(*number));
+        let process = match adding.and_then(|()| twin()) {
+            Ok(Twin::Child) => self.take_care(&its_channel, data_plane),
+            Ok(Twin::Parent(process)) => Ok(process),
+            Err(error) => Err(error),
+        };
+        self.own.borrow_mut().remove(&added);
+        let process = process?;
+        // What the data plane opens from now on is its own and the caretaker's.
+        if let Err(error) = unshare(CloneFlags::CLONE_FILES) {
+            end_by_force(process);
+            return Err(error.into());
+        }
+        Ok(Caretaker::at(channel, process))
+    }
+
+    /// Keeps the data plane's descriptors, as its caretaker, until the next program asks for them.
+    fn take_care(&self, channel: &OwnedFd, data_plane: Pid) -> ! {
+        let Some(keeper_leaves) = caretaker::wait_for_order(channel) else {
+            std::process::exit(1);
+        };
+        let stopped_ns = u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX);
+        let left = self.leave_flows(data_plane, keeper_leaves);
+        let failed =
+            |error: io::Error| LeftState { error: Some(error.to_string()), ..LeftState::default() };
+        let left = LeftState { stopped_ns, ..left.unwrap_or_else(failed) };
+        let flows = match &left.error {
+            None => only_open(self.flows()),
+            Some(_) => BTreeSet::new(),
+        };
+        if let Err(error) = caretaker::send(channel, &flows, &left) {
+            tracing::error!(%error, "flows could not be sent to the next program");
+        }
+        std::process::exit(0)
+    }
+
+    /// Ends the data plane, as its caretaker, and closes what it had open, except its flows.
+    fn leave_flows(&self, data_plane: Pid, keeper_leaves: bool) -> io::Result<LeftState> {
+        let _ = kill(data_plane, Signal::SIGKILL);
+        // Another process is its parent, and does not wait for it before this is done. So the number
+        // is still its own.
+        await_end(watch_process(data_plane)?)?;
+        self.read_the_last();
+        self.clear()?;
+        let mut left = LeftState { owes_reload: self.orders.owes_reload(), ..LeftState::default() };
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| keeper_leaves) {
+            left.text = Some(keeper.text().map_err(|failed| io::Error::other(failed.message))?);
+            keeper.leave()?;
+        }
+        Ok(left)
+    }
+
     /// Changes, in the data plane, what is the holder's alone.
     fn begin_data_plane(&self) {
         let _ = nix::sys::prctl::set_name(c"midhopd-data");
@@ -308,6 +431,9 @@ impl Holder {
                 && !self.ends.get()
             {
                 let stopped = monotonic();
+                if client.is_ahead() {
+                    return Ok(End::Upgrade(client, stopped));
+                }
                 let _ = kill(data_plane, Signal::SIGKILL);
                 waitpid(data_plane, None)?;
                 self.read_the_last();
@@ -385,7 +511,8 @@ impl Holder {
 enum End {
     Exit(u8),
     Killed(Signal),
-    /// By the holder, at this time, for a client that has another program.
+    /// By the holder, at this time, for a client that has another program; or not yet, if that
+    /// program starts ahead.
     Upgrade(UpgradeClient, Duration),
 }
 

@@ -71,6 +71,14 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     Ok(Errno::result(outcome).map(drop)?)
 }
 
+/// Those of some descriptors that are open, without the standard ones.
+pub fn only_open(mut numbers: BTreeSet<RawFd>) -> BTreeSet<RawFd> {
+    // SAFETY: the call only looks whether the number is open, and nothing that it may belong to is changed.
+    let is_open = |it: &RawFd| fcntl(unsafe { BorrowedFd::borrow_raw(*it) }, FcntlArg::F_GETFD);
+    numbers.retain(|number| *number > 2 && is_open(number).is_ok());
+    numbers
+}
+
 /// Descriptors that another process has left to this one. Dropping it closes those that were not
 /// taken.
 #[derive(Debug, Default)]
@@ -79,11 +87,8 @@ pub struct Inherited(Mutex<BTreeSet<RawFd>>);
 impl Inherited {
     /// Those of `wanted` that are open. To be called before this process has opened any
     /// descriptors, which have owners.
-    pub fn of(mut wanted: BTreeSet<RawFd>) -> Self {
-        // SAFETY: the call only looks whether the number is open, and nothing that it may belong to is changed.
-        let is_open = |it: &RawFd| fcntl(unsafe { BorrowedFd::borrow_raw(*it) }, FcntlArg::F_GETFD);
-        wanted.retain(|number| *number > 2 && is_open(number).is_ok());
-        Self(Mutex::new(wanted))
+    pub fn of(wanted: BTreeSet<RawFd>) -> Self {
+        Self(Mutex::new(only_open(wanted)))
     }
 
     /// Takes the descriptor with a number, if it is the one that is meant. None if it was taken

@@ -10,6 +10,7 @@
 //! Invariant: a process that reads it after a death trusts none of it. Because descriptors are used
 //! again, a socket is the flow's only if it has the recorded cookie.
 
+mod numbers;
 mod openings;
 mod streams;
 
@@ -260,7 +261,7 @@ impl Register {
             let pipes = record.pipes.into_iter().flatten().flat_map(|(from, to)| [from, to]);
             record.sockets.into_iter().chain(pipes).collect::<Vec<_>>()
         });
-        of_flows.chain(self.doors()).filter(|number| *number != NO_SOCKET).collect()
+        of_flows.chain(self.doors()).filter(|number| *number >= 0).collect()
     }
 
     /// Records the listeners, in place of the previous ones. A listener beyond the room that there

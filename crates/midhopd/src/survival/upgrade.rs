@@ -2,7 +2,7 @@
 //! other program checks whether it can take over.
 
 use super::door::{
-    Candidate, DESCRIBE, Description, PROGRAM, UPGRADE, UpgradeOutcome, path_beside,
+    Candidate, DESCRIBE, Description, PROGRAM, UPGRADE, UPGRADE_AHEAD, UpgradeOutcome, path_beside,
 };
 use super::register::is_read;
 use crate::failure::Failure;
@@ -55,7 +55,7 @@ pub struct TakeoverArguments {
 pub fn takeover(arguments: &TakeoverArguments, version: &str) -> Result<(), Failure> {
     is_read(arguments.format, arguments.readable_from).map_err(Failure::run)?;
     read_plan(&arguments.config)?;
-    let candidate = Candidate { version: version.to_owned() };
+    let candidate = Candidate { version: version.to_owned(), starts_ahead: true };
     let printed = serde_json::to_string(&candidate).map_err(io::Error::other);
     let printed = printed.and_then(|text| writeln!(io::stdout(), "{text}"));
     printed.map_err(|error| Failure::run("the version cannot be printed").because(error))
@@ -76,9 +76,13 @@ pub fn upgrade(arguments: &UpgradeArguments) -> Result<(), Failure> {
     })?;
     let path = path_beside(&arguments.which.socket()?);
     let daemon: Description = exchange(&path, |mut stream| stream.write_all(&[DESCRIBE]))?;
-    examine(&program, &daemon)?;
+    let candidate = examine(&program, &daemon)?;
+    let request = match daemon.starts_ahead && candidate.starts_ahead {
+        true => UPGRADE_AHEAD,
+        false => UPGRADE,
+    };
     let outcome: UpgradeOutcome = exchange(&path, |mut stream| {
-        stream.write_all(&[UPGRADE])?;
+        stream.write_all(&[request])?;
         descriptors::send(stream, &[PROGRAM], &[file.as_raw_fd()])
     })?;
     if let Some(error) = outcome.error {
@@ -100,8 +104,8 @@ pub fn upgrade(arguments: &UpgradeArguments) -> Result<(), Failure> {
 }
 
 /// Runs `takeover` of the program, which checks whether it can take over.
-fn examine(program: &Path, daemon: &Description) -> Result<(), Failure> {
-    let Description { version, format, readable_from, config } = daemon;
+fn examine(program: &Path, daemon: &Description) -> Result<Candidate, Failure> {
+    let Description { version, format, readable_from, config, .. } = daemon;
     let hint = format!("midhopd {version} continues");
     let mut command = Command::new(program);
     command.args(["takeover", "--format", &format.to_string()]);
@@ -111,9 +115,11 @@ fn examine(program: &Path, daemon: &Description) -> Result<(), Failure> {
             .because(error)
             .hint(&hint)
     })?;
-    let is_candidate = serde_json::from_slice::<Candidate>(&answered.stdout).is_ok();
-    if answered.status.success() && is_candidate {
-        return Ok(());
+    let candidate = serde_json::from_slice::<Candidate>(&answered.stdout);
+    if answered.status.success()
+        && let Ok(candidate) = candidate
+    {
+        return Ok(candidate);
     }
     let words = String::from_utf8_lossy(&answered.stderr);
     let cause = words.trim().trim_start_matches("error: ").to_owned();

@@ -36,7 +36,7 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
     let worker = Rc::new(worker.remember(region, store));
     local.block_on(&runtime, async {
         if let Some((Succession { inherited, .. }, left)) = doors.succession.zip(left) {
-            adopt_all(&worker, left, &inherited);
+            adopt_all(&worker, left, &inherited).await;
         }
         if worker.number() == 0 {
             serve_accepted(&worker);

@@ -131,11 +131,12 @@ impl Captured {
         }
     }
 
-    /// Requests another program of the holder, as root would.
-    fn choose(&self, desk: &Desk, program: &Path) {
+    /// Requests another program of the holder, as root would: by `!` one that follows this process,
+    /// by `^` one that starts ahead.
+    fn choose(&self, desk: &Desk, program: &Path, request: u8) {
         let socket = self.connect(&desk.socket().with_extension("upgrade"));
         let program = self.open(program);
-        let _ = self.send(socket, b'!', None) && self.send(socket, b'p', Some(program));
+        let _ = self.send(socket, request, None) && self.send(socket, b'p', Some(program));
     }
 
     /// Lets it continue as before.
@@ -184,14 +185,16 @@ fn it_chooses_no_program() {
     let (mut client, mut server) = relayed(&stage, &listener);
     let (before, own) = (running.data_plane(), program_of(&running));
     let program = another(&desk, "chosen");
-    let Some(captured) = Captured::new(&running) else {
-        return midhop_testkit::skipped("no process may be traced here");
-    };
-    captured.choose(&desk, &program);
-    captured.release();
-    holder_answers(&desk);
-    assert_eq!((running.data_plane(), program_of(&running)), (before, own));
-    stage::pass(&mut client, &mut server);
+    for request in *b"!^" {
+        let Some(captured) = Captured::new(&running) else {
+            return midhop_testkit::skipped("no process may be traced here");
+        };
+        captured.choose(&desk, &program, request);
+        captured.release();
+        holder_answers(&desk);
+        assert_eq!((running.data_plane(), program_of(&running)), (before, own.clone()));
+        stage::pass(&mut client, &mut server);
+    }
     drop((client, server));
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
@@ -208,13 +211,13 @@ fn it_chooses_no_program_by_its_death() {
     let (mut client, mut server) = relayed(&stage, &listener);
     let own = program_of(&running);
     let program = another(&desk, "chosen");
-    for deaths in 1..=3 {
+    for (deaths, request) in (1..).zip(*b"!^!^") {
         let Some(captured) = Captured::new(&running) else {
             return midhop_testkit::skipped("no process may be traced here");
         };
         let before = running.data_plane();
         running.signal(Signal::SIGSTOP);
-        captured.choose(&desk, &program);
+        captured.choose(&desk, &program, request);
         captured.release();
         kill(before, Signal::SIGKILL).expect("a signal");
         until("it is gone", || is_dead(before));

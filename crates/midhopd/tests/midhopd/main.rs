@@ -117,4 +117,6 @@ mod tunnel_transparent;
 mod tunnel_unannounced;
 mod turns;
 mod upgrade;
+mod upgrade_ahead;
+mod upgrade_firewall;
 mod upgrade_peers;

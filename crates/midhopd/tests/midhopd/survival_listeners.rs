@@ -7,7 +7,7 @@ use crate::program::{Desk, Running, log_of, output_in, traces};
 use crate::stage::{self, Family, Stage, until};
 use crate::survival::{DEATHS, Traced, kill_data_plane, relayed, wait_until_it_serves};
 use crate::upgrade::{another, assert_done, upgrade};
-use nix::libc::SYS_accept4;
+use nix::libc::{SYS_accept4, SYS_connect};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{ErrorKind, Read, Write};
@@ -263,4 +263,47 @@ fn connections_are_served_whenever_the_data_plane_dies_ipv4() {
 #[test]
 fn connections_are_served_whenever_the_data_plane_dies_ipv6() {
     connections_are_served(Family::V6, 2);
+}
+
+/// The data plane dies when its own connection to the server is open, and before it has read that. This connection is
+/// reset before the client's SYN goes on to the server, which would take it for a part of that connection otherwise.
+#[test]
+fn a_client_whose_far_side_was_opened_needs_no_second_syn() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
+    let running = Running::start(&stage, &desk);
+    for _ in 0..DEATHS - 1 {
+        running.data_plane();
+        wait_until_it_serves(&stage);
+        // Each time another server, of which the data plane does not know that it answers.
+        let listener = stage.listen(Family::V4);
+        let worker = thread(running.id(), "worker-0").cast_signed();
+        let Some(traced) = Traced::new(Pid::from_raw(worker)) else {
+            return midhop_testkit::skipped("no process may be traced here");
+        };
+        let address = listener.local_addr().expect("an address");
+        let mut client = scope(|scope| {
+            let client = scope.spawn(|| stage.connect(address).expect("a connection"));
+            while traced.call() != Some(SYS_connect) {
+                assert!(traced.step(|| false));
+            }
+            // The end of the call.
+            assert!(traced.step(|| false));
+            running.signal_data_plane(Signal::SIGKILL);
+            traced.reap();
+            client.join().expect("a client")
+        });
+        let info = midhop_linux::tcp_info::TcpInfo::of(&client).expect("its state");
+        assert_eq!(info.retransmissions, 0, "its first SYN has reached the server");
+        client.write_all(b"x").expect("writing");
+        // The server may have accepted the connection that was reset.
+        let arrived = (0..2).any(|_| {
+            let (mut server, _) = listener.accept().expect("a connection");
+            server.read(&mut [0]).is_ok_and(|bytes| bytes == 1)
+        });
+        assert!(arrived);
+    }
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }

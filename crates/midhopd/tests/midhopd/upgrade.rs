@@ -266,12 +266,15 @@ fn strangers_choose_no_program() {
     }
     assert_eq!(running.data_plane(), before, "nothing has ended");
     // A request of root without a program: the data plane ends, and its flows continue.
-    let mut stream = UnixStream::connect(&door).expect("a connection");
-    stream.write_all(b"!").expect("asking");
-    stream.shutdown(Shutdown::Write).expect("ending");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("\"error\":\""), "{answer}");
+    for request in [b"!", b"^"] {
+        let mut stream = UnixStream::connect(&door).expect("a connection");
+        stream.write_all(request).expect("asking");
+        stream.shutdown(Shutdown::Write).expect("ending");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains("\"error\":\""), "{answer}");
+        until("it has come up", || desk.try_status().is_ok());
+    }
     exchange(&client, &server, 1_000_000);
     until("it has come up", || desk.try_status().is_ok());
     assert_eq!(desk.status().upgrades_total, 0);

@@ -1,10 +1,9 @@
 //! Continues flows of which one side was a tunnel, which is gone: another tunnel resumes each.
 
-use super::{NotAdopted, leg_of, socket_of};
+use super::{NotAdopted, leg_of};
 use crate::ends::{Ends, Side};
 use crate::ledger::{FlowBook, FlowOrigin, Party};
-use crate::survival::inherited::Inherited;
-use crate::survival::register::{FlowEntry, Record, StreamRecord, name_of};
+use crate::survival::register::{Record, StreamRecord, name_of};
 use crate::tunnel::carry::{Moved, Permits, StreamStart, start_at};
 use crate::tunnel::lasting::most_kept;
 use crate::tunnel::stream::Stream;
@@ -27,11 +26,16 @@ use tokio::net::TcpStream;
 /// When it cannot be continued. Its socket is reset then.
 pub fn adopt(
     worker: &Rc<Worker>,
-    (entry, record, stream): (FlowEntry, Record, StreamRecord),
-    inherited: &Inherited,
+    super::InheritedFlow { entry, record, sockets }: super::InheritedFlow,
+    stream: StreamRecord,
 ) -> Result<(), NotAdopted> {
     let side = record.side();
-    let socket = socket_of(&record, side, inherited).ok_or(NotAdopted::Closed)?;
+    let [client, server] = sockets;
+    let socket = match side {
+        Side::Client => client,
+        Side::Server => server,
+    };
+    let socket = socket.ok_or(NotAdopted::Closed)?;
     let plan = worker.plan();
     let find = || {
         let leg = leg_of(&plan, record.legs[side as usize]).ok_or(NotAdopted::NoLeg)?;
