@@ -15,8 +15,11 @@ use crate::stage::{
     Family, PATIENCE, ReadOnce, Stage, nft, noise, pass, receive_all, send_all, until,
 };
 use crate::survival::{kill_data_plane, relayed};
+use midhop_path::DirectionSpec;
 use midhop_status::control::answer::MoveOutcome;
+use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::namespace::{Namespace, VethEnd, veth};
+use midhop_units::{Bytes, Seed};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -29,6 +32,8 @@ pub const LISTEN: &str = "10.0.7.2:4433";
 
 /// A stage with a second gateway.
 pub struct Place {
+    /// The link between the gateways, if it is emulated. It ends before the namespaces do.
+    _between: Option<Emulator>,
     pub stage: Stage,
     pub second: Namespace,
     pub authority: Authority,
@@ -48,8 +53,41 @@ fn ip(host: &Namespace, family: Family, words: &str) {
     assert!(command.status().expect("ip starts").success(), "ip refused: {words}");
 }
 
+/// A fast link between two hosts, with a delay.
+fn emulated(name: &str, first: &Namespace, second: &Namespace, rtt: &str) -> Emulator {
+    let spec: DirectionSpec =
+        toml::from_str("rate = \"1 Gbit/s\"\nqueue = \"8 MiB\"").expect("a direction");
+    let plan = spec.resolve(rtt.parse().expect("a time")).expect("a plan");
+    let hub = Namespace::create("hub").expect("a namespace for the link");
+    let [one, _] = veth(first, name, &hub, "link0", 1500).expect("the link");
+    let [other, _] = veth(second, name, &hub, "link1", 1500).expect("the link");
+    for (host, net, end) in [(first, 2, &other), (second, 1, &one)] {
+        host.add_neighbour(name, at(Family::V4, 7, net), end.mac).expect("a neighbour");
+    }
+    let wire = Wire {
+        name: name.to_owned(),
+        first: "link0".to_owned(),
+        second: "link1".to_owned(),
+        nodes: ["gateway".to_owned(), "second".to_owned()],
+        mtu: 1500,
+        down: plan.clone(),
+        up: plan,
+        ack_filters: [None, None],
+        posts: Default::default(),
+        burst: Bytes::MAX,
+    };
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC.now().expect("a clock");
+    let epoch = midhop_units::Instant::START + Duration::from(clock).into();
+    Emulator::start(&hub, wire, Seed(7), epoch).expect("an emulated link")
+}
+
 impl Place {
     pub fn set() -> Option<Self> {
+        Self::set_apart(None)
+    }
+
+    /// The same, with this round-trip time between the gateways.
+    pub fn set_apart(rtt: Option<&str>) -> Option<Self> {
         let stage = Stage::set()?;
         let second = Namespace::create("second").expect("a namespace");
         // As most hosts have them: more than this in the queues of a flow takes a moment to move.
@@ -62,7 +100,13 @@ impl Place {
         };
         let [lan, own_lan] = between(&stage.client, "lan1", &second, "lan0");
         let [wan, own_wan] = between(&stage.server, "wan1", &second, "wan0");
-        between(&stage.gateway, "peer0", &second, "peer0");
+        let _between = match rtt {
+            Some(rtt) => Some(emulated("peer0", &stage.gateway, &second, rtt)),
+            None => {
+                between(&stage.gateway, "peer0", &second, "peer0");
+                None
+            }
+        };
         stage.gateway.add_address("peer0", at(Family::V4, 7, 1), 24).expect("an address");
         second.add_address("peer0", at(Family::V4, 7, 2), 24).expect("an address");
         for family in [Family::V4, Family::V6] {
@@ -79,7 +123,7 @@ impl Place {
             neighbour(&stage.client, "lan1", at(family, 11, 1), &own_lan);
             neighbour(&stage.server, "wan1", at(family, 12, 1), &own_wan);
         }
-        Some(Self { stage, second, authority: Authority::new(&["old", "new"]) })
+        Some(Self { _between, stage, second, authority: Authority::new(&["old", "new"]) })
     }
 
     /// From now on packets go by the first gateway again.
@@ -94,18 +138,20 @@ impl Place {
     /// From now on packets go by the second gateway.
     pub fn change_routes(&self) {
         for family in [Family::V4, Family::V6] {
-            let (lan, wan) = (at(family, 11, 1), at(family, 12, 1));
-            ip(
-                &self.stage.client,
-                family,
-                &format!("route replace default via {lan} dev lan1 onlink"),
-            );
-            ip(
-                &self.stage.server,
-                family,
-                &format!("route replace default via {wan} dev wan1 onlink"),
-            );
+            self.change_routes_of(family);
         }
+    }
+
+    /// The same, for one address family.
+    pub fn change_routes_of(&self, family: Family) {
+        let (lan, wan) = (at(family, 11, 1), at(family, 12, 1));
+        let hosts = [(&self.stage.client, lan, "lan1"), (&self.stage.server, wan, "wan1")];
+        scope(|scope| {
+            for (host, next, device) in hosts {
+                let words = format!("route replace default via {next} dev {device} onlink");
+                scope.spawn(move || ip(host, family, &words));
+            }
+        });
     }
 
     pub fn old_desk(&self, more: &str) -> Desk {
