@@ -7,6 +7,7 @@
 pub mod conntrack;
 mod detect;
 mod follow;
+pub mod forward;
 pub mod gate;
 pub mod inject;
 pub mod marks;
@@ -40,7 +41,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub use still::set_still;
+pub use still::StillTables;
 pub use table::{Entrance, REFUSED, TableSetting, open_table};
 
 /// Why flows cannot be taken.
@@ -259,6 +260,7 @@ impl Interception {
             return run(&text);
         }
         still::across(&self.instance, &mut text, run)?;
+        forward::install(plan);
         let ruleset = Ruleset::open(&self.instance);
         let ruleset = ruleset.map_err(|source| InterceptError::Queue { source })?;
         if setting.conntrack {
@@ -320,6 +322,9 @@ impl Drop for Interception {
         {
             tracing::warn!(%error, "the nftables table could not be removed; the next start replaces it");
         }
+        if let Err(error) = transact(&self.instance, &forward::removal(&self.instance)) {
+            tracing::warn!(%error, "the nftables tables that forward packets could not be removed");
+        }
         let removed = self.installed().mirror.remove().and_then(|()| self.delivery.remove());
         if let Err(error) = removed {
             tracing::warn!(%error, table = self.delivery.table(), "routing rules could not be removed");
@@ -330,8 +335,9 @@ impl Drop for Interception {
 /// Removes what another process has installed by this plan and has left.
 pub fn remove(plan: &Plan) {
     let instance = &plan.intercept.instance;
-    if let Err(error) = transact(instance, &table::removal(instance)) {
-        tracing::warn!(%error, "the nftables table could not be removed; the next start replaces it");
+    let removal = table::removal(instance) + &forward::removal(instance);
+    if let Err(error) = transact(instance, &removal) {
+        tracing::warn!(%error, "the nftables tables could not be removed; the next start replaces them");
     }
     let delivery = Delivery::of(&plan.intercept);
     if let Err(error) = mirror(plan, delivery).remove().and_then(|()| delivery.remove()) {

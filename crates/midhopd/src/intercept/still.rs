@@ -2,11 +2,13 @@
 //!
 //! The sets and chains are in the table from the start: a chain that is added would lose packets that wait in queues.
 
+use super::forward::Forward;
+use super::marks::Marks;
 use super::origin;
 use super::table::{self, base_chain};
 use crate::ends::Ends;
 use crate::keeper::order::{STILL_TIME, Stillness};
-use midhop_linux::nft::{self, Table};
+use midhop_linux::nft::{self, ElementChange, Table};
 use nix::libc;
 use std::fmt::Write;
 use std::io;
@@ -22,9 +24,10 @@ const ARRIVING: ([&str; 2], &str) = (["still_in4", "still_in6"], "prerouting");
 const LEAVING: ([&str; 2], &str) = (["still_out4", "still_out6"], "output");
 
 /// Adds the sets, and the chains that drop the packets of the flows in them; `raw` is the priority before connection
-/// tracking.
-pub(super) fn drop_packets(text: &mut String, raw: i32) {
-    for (sets, hook) in [ARRIVING, LEAVING] {
+/// tracking. Of what leaves, only packets of own sockets are dropped: others are copies that are forwarded.
+pub(super) fn drop_packets(text: &mut String, raw: i32, marks: Marks) {
+    let own = format!("meta mark & {:#x} != 0 ", marks.client | marks.server);
+    for ((sets, hook), whose) in [(ARRIVING, ""), (LEAVING, &*own)] {
         let families = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
         let mut rules = Vec::new();
         for (set, (family, address)) in sets.into_iter().zip(families) {
@@ -34,7 +37,7 @@ pub(super) fn drop_packets(text: &mut String, raw: i32) {
                  flags timeout; size 65535; }}"
             );
             rules.push(format!(
-                "{family} saddr . tcp sport . {family} daddr . tcp dport @{set} drop"
+                "{whose}{family} saddr . tcp sport . {family} daddr . tcp dport @{set} drop"
             ));
         }
         base_chain(text, &format!("still_{hook}"), hook, raw - 3, &rules);
@@ -82,35 +85,76 @@ fn keys(listed: &str) -> impl Iterator<Item = &str> {
     elements.filter_map(|element| element.split_once(" timeout ")).map(|(key, _)| key.trim())
 }
 
-/// Has the packets of a flow dropped, or no longer.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn set_still(table: &Table, ends: Ends, stillness: Stillness) -> io::Result<()> {
-    let family = match (ends.client, ends.server) {
-        (SocketAddr::V4(_), SocketAddr::V4(_)) => 0,
-        (SocketAddr::V6(_), SocketAddr::V6(_)) => 1,
-        _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
-    };
-    let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
-    let _changes = changes();
-    let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
-    let sets: &[&str] = match stillness {
-        Stillness::Arriving => &[arriving],
-        Stillness::Both | Stillness::None => &[arriving, leaving],
-    };
-    for (set, key) in sets.iter().flat_map(|set| both.iter().map(move |key| (set, key))) {
-        if stillness != Stillness::None {
-            table.add_element_for(set, key, STILL_TIME)?;
-            continue;
+/// Channels to the tables in which flows stand still. Kept open: to close one takes the kernel 10 ms while it has not
+/// freed deleted elements yet.
+#[derive(Debug)]
+pub struct StillTables {
+    table: Table,
+    forward: Forward,
+}
+
+impl StillTables {
+    /// Those of an instance, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel gives no channel.
+    pub fn open(instance: &str) -> io::Result<Self> {
+        Ok(Self { table: table::open_table(instance)?, forward: Forward::open(instance)? })
+    }
+
+    /// Determines what happens to the packets of a flow.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set(&self, ends: Ends, stillness: Stillness) -> io::Result<()> {
+        let family = match (ends.client, ends.server) {
+            (SocketAddr::V4(_), SocketAddr::V4(_)) => 0,
+            (SocketAddr::V6(_), SocketAddr::V6(_)) => 1,
+            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
+        let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
+        let mut changes = Vec::with_capacity(8);
+        let mut put = |set: &'static str, is_dropped: bool| {
+            // To delete one that is not there takes the kernel 10 ms: it gives up a whole transaction.
+            changes.extend(both.iter().map(|key| ElementChange::Add(set, key, STILL_TIME)));
+            if !is_dropped {
+                changes.extend(both.iter().map(|key| ElementChange::Delete(set, key)));
+            }
+        };
+        match stillness {
+            Stillness::Arriving => put(arriving, true),
+            Stillness::Both | Stillness::Forwarded(_) => {
+                put(arriving, true);
+                put(leaving, true);
+            }
+            Stillness::Leaving => {
+                put(leaving, true);
+                put(arriving, false);
+            }
+            Stillness::None => {
+                put(arriving, false);
+                put(leaving, false);
+            }
         }
-        // To ask for one that is not there takes the kernel 10 ms: it gives up a whole transaction.
-        match table.delete_element(set, key) {
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
-            _ => {}
+        let _changes = self::changes();
+        match stillness {
+            Stillness::Forwarded(neighbour) => {
+                self.table.change_elements(&changes)?;
+                if let Err(error) = self.forward.begin(&both, neighbour) {
+                    // The ends send again what is dropped.
+                    tracing::debug!(?ends, %error, "packets of a flow that moves are not forwarded");
+                }
+                Ok(())
+            }
+            Stillness::Both | Stillness::None => {
+                // Before packets pass again, and before packets come that the peer forwards here.
+                let ended = self.forward.end(&both, family);
+                self.table.change_elements(&changes).and(ended)
+            }
+            Stillness::Arriving | Stillness::Leaving => self.table.change_elements(&changes),
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -54,10 +54,10 @@ fn ip(host: &Namespace, family: Family, words: &str) {
 }
 
 /// A fast link between two hosts, with a delay.
-fn emulated(name: &str, first: &Namespace, second: &Namespace, rtt: &str) -> Emulator {
-    let spec: DirectionSpec =
-        toml::from_str("rate = \"1 Gbit/s\"\nqueue = \"8 MiB\"").expect("a direction");
-    let plan = spec.resolve(rtt.parse().expect("a time")).expect("a plan");
+fn emulated(name: &str, first: &Namespace, second: &Namespace, delay: &str) -> Emulator {
+    let keys = format!("rate = \"1 Gbit/s\"\nqueue = \"8 MiB\"\ndelay = \"{delay}\"");
+    let spec: DirectionSpec = toml::from_str(&keys).expect("a direction");
+    let plan = spec.resolve("1 s".parse().expect("a time")).expect("a plan");
     let hub = Namespace::create("hub").expect("a namespace for the link");
     let [one, _] = veth(first, name, &hub, "link0", 1500).expect("the link");
     let [other, _] = veth(second, name, &hub, "link1", 1500).expect("the link");
@@ -86,8 +86,8 @@ impl Place {
         Self::set_apart(None)
     }
 
-    /// The same, with this round-trip time between the gateways.
-    pub fn set_apart(rtt: Option<&str>) -> Option<Self> {
+    /// The same, with this delay between the gateways, one way.
+    pub fn set_apart(delay: Option<&str>) -> Option<Self> {
         let stage = Stage::set()?;
         let second = Namespace::create("second").expect("a namespace");
         // As most hosts have them: more than this in the queues of a flow takes a moment to move.
@@ -100,8 +100,8 @@ impl Place {
         };
         let [lan, own_lan] = between(&stage.client, "lan1", &second, "lan0");
         let [wan, own_wan] = between(&stage.server, "wan1", &second, "wan0");
-        let _between = match rtt {
-            Some(rtt) => Some(emulated("peer0", &stage.gateway, &second, rtt)),
+        let _between = match delay {
+            Some(delay) => Some(emulated("peer0", &stage.gateway, &second, delay)),
             None => {
                 between(&stage.gateway, "peer0", &second, "peer0");
                 None
@@ -369,6 +369,49 @@ fn a_thousand_flows_move() {
     }
 }
 
+/// What still arrives at the old place is forwarded to the new one: no route has to change for flows to go on.
+#[test]
+fn flows_go_on_before_the_routes_change() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let [first, second] = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut idle: Vec<_> = (0..40).map(|_| relayed(&place.stage, &listener)).collect();
+    let busy: Vec<_> = (0..4).map(|_| relayed(&place.stage, &listener)).collect();
+    let before = relayed_bytes(&old) + (1 << 20);
+    scope(|scope| {
+        for (client, server) in &busy {
+            scope.spawn(move || exchange(client, server, 30_000_000));
+        }
+        until("the transfers have begun", || relayed_bytes(&old) > before);
+        let (_, outcome) = move_flows(&old, "all");
+        assert_eq!(outcome.lost, 0, "{outcome:?}");
+        assert!(outcome.moved >= 40, "{outcome:?}\n{}", log_of(&new));
+    });
+    for (number, (client, server)) in idle.iter_mut().enumerate() {
+        if number % 2 == 0 { pass(client, server) } else { pass(server, client) }
+    }
+    // Also in the middle of a change: one end has changed its route, the other has not.
+    let (lan, device) = (at(Family::V4, 11, 1), "lan1");
+    let words = format!("route replace default via {lan} dev {device} onlink");
+    ip(&place.stage.client, Family::V4, &words);
+    for (client, server) in &mut idle {
+        pass(client, server);
+    }
+    place.change_routes();
+    for (client, server) in &mut idle {
+        pass(client, server);
+    }
+    drop((idle, busy));
+    for (running, desk, host) in
+        [(first, &old, &place.stage.gateway), (second, &new, &place.second)]
+    {
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end(), Some(0), "{}", log_of(desk));
+        assert_eq!(traces(host), [""; 0], "left behind");
+    }
+}
+
 #[test]
 fn a_move_waits_for_its_time() {
     let Some(place) = Place::set() else { return };
@@ -455,32 +498,69 @@ pub fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool 
     false
 }
 
-#[test]
-fn flows_stay_if_the_new_place_is_silent() {
-    let Some(place) = Place::set() else { return };
+/// The new place falls silent between the announcement of flows, and the old place's word that they go.
+fn flows_stay_if_the_new_place_falls_silent(old_dies: bool) {
+    // Far enough for it to be stopped in between.
+    let Some(place) = Place::set_apart(Some("200 ms")) else { return };
     let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V6);
     let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
-    second.signal_data_plane(Signal::SIGSTOP);
-    let (code, outcome) = move_flows(&old, "all");
-    assert_eq!((code, outcome.moved, outcome.lost), (Some(1), 0, 0), "{outcome:?}");
-    assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
-    for (client, server) in &mut flows {
-        pass(client, server);
-    }
-    // The old place dies while they stand still: the next data plane has them go on.
     let mut moving = begin_to_move(&old, "all");
-    // On a busy machine the tunnel to the silent place may be given up before the second command.
-    until("a flow stands still, or there is no tunnel", || {
-        let has_ended = moving.try_wait().expect("waiting").is_some();
-        has_ended || stands_still(&place.stage.gateway, Family::V6)
-    });
-    kill_data_plane(&first);
-    for (client, server) in &mut flows {
-        pass(client, server);
+    until("the flows are announced", || stands_still(&place.second, Family::V6));
+    second.signal_data_plane(Signal::SIGSTOP);
+    until("a flow stands still", || stands_still(&place.stage.gateway, Family::V6));
+    if old_dies {
+        // The next data plane has them go on.
+        kill_data_plane(&first);
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
+        let _ = moving.wait();
+    } else {
+        let output = moving.wait_with_output().expect("an end");
+        let outcome = outcome_of(&output);
+        assert_eq!((output.status.code(), outcome.moved, outcome.lost), (Some(1), 0, 0));
+        assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
     }
-    let _ = moving.wait();
+    second.signal_data_plane(Signal::SIGCONT);
+}
+
+#[test]
+fn flows_stay_if_the_new_place_falls_silent_at_once() {
+    flows_stay_if_the_new_place_falls_silent(false);
+}
+
+#[test]
+fn flows_go_on_if_their_place_dies_and_the_new_one_is_silent() {
+    flows_stay_if_the_new_place_falls_silent(true);
+}
+
+/// What is not announced does not stand still.
+#[test]
+fn flows_do_not_wait_for_a_place_that_is_silent() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let [_first, second] = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
+    second.signal_data_plane(Signal::SIGSTOP);
+    let mut moving = begin_to_move(&old, "all");
+    let mut passed = 0;
+    until("the command has ended", || {
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
+        passed += 1;
+        assert!(!stands_still(&place.stage.gateway, Family::V4));
+        moving.try_wait().expect("waiting").is_some()
+    });
+    assert!(passed > 1);
+    let outcome = outcome_of(&moving.wait_with_output().expect("an end"));
+    assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
     second.signal_data_plane(Signal::SIGCONT);
 }
 
