@@ -22,26 +22,41 @@ static CHANGES: Mutex<()> = Mutex::new(());
 /// Where packets are dropped: a set for each family, with the hook.
 const ARRIVING: ([&str; 2], &str) = (["still_in4", "still_in6"], "prerouting");
 const LEAVING: ([&str; 2], &str) = (["still_out4", "still_out6"], "output");
+/// The flows whose sockets here receive what arrives. Without a socket it is dropped: as a router, this host would send it
+/// on, to an end that has another connection.
+const RECEIVING: [&str; 2] = ["still_receiving4", "still_receiving6"];
 
 /// Adds the sets, and the chains that drop the packets of the flows in them; `raw` is the priority before connection
 /// tracking. Of what leaves, only packets of own sockets are dropped: others are copies that are forwarded.
 pub(super) fn drop_packets(text: &mut String, raw: i32, marks: Marks) {
-    let own = format!("meta mark & {:#x} != 0 ", marks.client | marks.server);
-    for ((sets, hook), whose) in [(ARRIVING, ""), (LEAVING, &*own)] {
-        let families = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
-        let mut rules = Vec::new();
-        for (set, (family, address)) in sets.into_iter().zip(families) {
+    let own = marks.client | marks.server;
+    let families = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
+    let key = |family: &str| format!("{family} saddr . tcp sport . {family} daddr . tcp dport");
+    for sets in [ARRIVING.0, LEAVING.0, RECEIVING] {
+        for (set, (_, address)) in sets.into_iter().zip(families) {
             let _ = writeln!(
                 text,
                 "  set {set} {{ type {address} . inet_service . {address} . inet_service; \
                  flags timeout; size 65535; }}"
             );
-            rules.push(format!(
-                "{whose}{family} saddr . tcp sport . {family} daddr . tcp dport @{set} drop"
-            ));
         }
-        base_chain(text, &format!("still_{hook}"), hook, raw - 3, &rules);
     }
+    let mut rules = Vec::new();
+    for ((at, (family, _)), receiving) in families.into_iter().enumerate().zip(RECEIVING) {
+        let (arriving, key) = (ARRIVING.0[at], key(family));
+        let stopped = format!("still_{family}");
+        let received = format!("{key} @{receiving} socket mark & {own:#x} != 0 accept");
+        table::chain(text, &stopped, &[received, "drop".to_owned()]);
+        rules.push(format!("{key} @{arriving} goto {stopped}"));
+    }
+    base_chain(text, "still_prerouting", ARRIVING.1, raw - 3, &rules);
+    let rules: Vec<String> = LEAVING
+        .0
+        .into_iter()
+        .zip(families)
+        .map(|(set, (family, _))| format!("meta mark & {own:#x} != 0 {} @{set} drop", key(family)))
+        .collect();
+    base_chain(text, "still_output", LEAVING.1, raw - 3, &rules);
 }
 
 fn changes() -> MutexGuard<'static, ()> {
@@ -114,28 +129,19 @@ impl StillTables {
         };
         let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
         let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
-        let mut changes = Vec::with_capacity(8);
-        let mut put = |set: &'static str, is_dropped: bool| {
+        let receiving = RECEIVING[family];
+        let mut changes = Vec::with_capacity(12);
+        let mut put = |set: &'static str, is_in_it: bool| {
             // To delete one that is not there takes the kernel 10 ms: it gives up a whole transaction.
             changes.extend(both.iter().map(|key| ElementChange::Add(set, key, STILL_TIME)));
-            if !is_dropped {
+            if !is_in_it {
                 changes.extend(both.iter().map(|key| ElementChange::Delete(set, key)));
             }
         };
-        match stillness {
-            Stillness::Arriving => put(arriving, true),
-            Stillness::Both | Stillness::Forwarded(_) => {
-                put(arriving, true);
-                put(leaving, true);
-            }
-            Stillness::Leaving => {
-                put(leaving, true);
-                put(arriving, false);
-            }
-            Stillness::None => {
-                put(arriving, false);
-                put(leaving, false);
-            }
+        put(arriving, stillness != Stillness::None);
+        if stillness != Stillness::Arriving {
+            put(leaving, stillness != Stillness::None);
+            put(receiving, stillness == Stillness::Receiving);
         }
         let _changes = self::changes();
         match stillness {
@@ -152,7 +158,7 @@ impl StillTables {
                 let ended = self.forward.end(&both, family);
                 self.table.change_elements(&changes).and(ended)
             }
-            Stillness::Arriving | Stillness::Leaving => self.table.change_elements(&changes),
+            Stillness::Arriving | Stillness::Receiving => self.table.change_elements(&changes),
         }
     }
 }

@@ -573,7 +573,7 @@ fn chain_at(
     lines(text, rules);
 }
 
-fn chain(text: &mut String, name: &str, rules: &[String]) {
+pub(super) fn chain(text: &mut String, name: &str, rules: &[String]) {
     let _ = writeln!(text, "  chain {name} {{");
     lines(text, rules);
 }

@@ -156,8 +156,8 @@ pub enum Stillness {
     Both,
     /// The same, but what arrives is forwarded to this neighbour, a peer.
     Forwarded(IpAddr),
-    /// Those that this host's sockets send: they receive, and say nothing.
-    Leaving,
+    /// The same, but this host's sockets receive what arrives, if there are any.
+    Receiving,
     /// None.
     None,
 }

@@ -55,7 +55,8 @@ pub struct RestoredFlow {
     expected: ExpectedFlow,
 }
 
-/// Its packets are dropped until this is.
+/// A flow whose packets are dropped. Dropping this leaves that to the time-out of the sets: the old place may forward
+/// packets here still, and this host would send them on as a router.
 #[derive(Debug)]
 struct StillFlow {
     instance: String,
@@ -68,10 +69,9 @@ impl StillFlow {
         privilege::still(instance, ends, Stillness::Both)?;
         Ok(this)
     }
-}
 
-impl Drop for StillFlow {
-    fn drop(&mut self) {
+    /// Its packets pass.
+    fn lift(self) {
         if let Err(error) = privilege::still(&self.instance, self.ends, Stillness::None) {
             tracing::warn!(ends = ?self.ends, %error, "the rule that drops packets of a moving flow could not be removed");
         }
@@ -102,6 +102,11 @@ pub fn expect(worker: &Rc<Worker>, flow: &AnnouncedFlow) -> Result<ExpectedFlow,
 }
 
 impl ExpectedFlow {
+    /// It stays at the old place, where it never stood still.
+    pub fn forget(self) {
+        self.still.lift();
+    }
+
     /// Restores its connections. From then on they receive what arrives, and say nothing: the old place may still go on
     /// with them.
     ///
@@ -138,7 +143,7 @@ impl ExpectedFlow {
             passed_on,
             expected: self,
         };
-        privilege::still(&restored.expected.still.instance, ends, Stillness::Leaving)
+        privilege::still(&restored.expected.still.instance, ends, Stillness::Receiving)
             .map_err(refused(ends, "packets"))?;
         Ok(restored)
     }
@@ -245,8 +250,8 @@ impl RestoredFlow {
     pub fn go_on(self) -> Arrival {
         let Self { sockets, unsent, passed_on, expected } = self;
         let ExpectedFlow { worker, legs, origin, ticket, life, still } = expected;
-        let ends = still.ends;
-        drop(still);
+        let (ends, instance) = (still.ends, still.instance.clone());
+        still.lift();
         let [client, server] = &sockets;
         let lost = |error: &io::Error, arrival| {
             tracing::warn!(?ends, %error, "a restored flow could not be continued");
@@ -259,8 +264,12 @@ impl RestoredFlow {
                 let received = TcpInfo::of(socket).is_ok_and(|info| info.received_bytes == 0);
                 received && midhop_linux::tcp_repair::is_on(socket).is_ok_and(|is_on| is_on)
             };
-            let arrival =
-                if sockets.iter().all(is_untouched) { Arrival::Discarded } else { Arrival::Lost };
+            let arrival = if sockets.iter().all(is_untouched) {
+                let _ = privilege::still(&instance, ends, Stillness::Both);
+                Arrival::Discarded
+            } else {
+                Arrival::Lost
+            };
             return lost(&error, arrival);
         }
         if let Err(error) = privilege::go_on(server, unsent[1].is_end_sent()) {

@@ -92,8 +92,11 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
         restored.push(match (flow, offer) {
             (Ok(flow), Some(offer)) => flow.restore(&offer),
             (Err(why), _) => Err(why),
-            // It stays at the old place, which does not ask why.
-            (Ok(_), None) => Err(Readiness::Malformed),
+            (Ok(flow), None) => {
+                flow.forget();
+                // The old place does not ask why.
+                Err(Readiness::Malformed)
+            }
         });
         yield_now().await;
     }

@@ -107,7 +107,7 @@ impl Mover<'_> {
         }
         let left = self.candidates.take();
         left.iter().for_each(|_| self.stays(Stay::Time));
-        let Tally { moved, lost, state_bytes, stayed } = self.tally.into_inner();
+        let Tally { moved, lost, state_bytes, stayed } = self.tally.take();
         let stayed = stayed.into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
         let peer = self.peer;
         tracing::info!(peer, matching, moved, lost, ?stayed, "flows were moved to a peer");

@@ -384,9 +384,15 @@ fn flows_go_on_before_the_routes_change() {
             scope.spawn(move || exchange(client, server, 30_000_000));
         }
         until("the transfers have begun", || relayed_bytes(&old) > before);
-        let (_, outcome) = move_flows(&old, "all");
-        assert_eq!(outcome.lost, 0, "{outcome:?}");
-        assert!(outcome.moved >= 40, "{outcome:?}\n{}", log_of(&new));
+        let mut came = 0;
+        // On a busy host one command may not come to all of them.
+        until("all have moved that are not at their ends", || {
+            let (_, outcome) = move_flows(&old, "all");
+            assert_eq!(outcome.lost, 0, "{outcome:?}");
+            came += outcome.moved;
+            outcome.stayed.keys().all(|why| why == "ended")
+        });
+        assert!(came >= 40, "{came}\n{}", log_of(&new));
     });
     for (number, (client, server)) in idle.iter_mut().enumerate() {
         if number % 2 == 0 { pass(client, server) } else { pass(server, client) }
@@ -501,13 +507,15 @@ pub fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool 
 /// The new place falls silent between the announcement of flows, and the old place's word that they go.
 fn flows_stay_if_the_new_place_falls_silent(old_dies: bool) {
     // Far enough for it to be stopped in between.
-    let Some(place) = Place::set_apart(Some("200 ms")) else { return };
+    let Some(place) = Place::set_apart(Some("500 ms")) else { return };
     let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V6);
     let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
     let mut moving = begin_to_move(&old, "all");
     until("the flows are announced", || stands_still(&place.second, Family::V6));
+    // The answer leaves, and the states come a second later.
+    sleep(Duration::from_millis(300));
     second.signal_data_plane(Signal::SIGSTOP);
     until("a flow stands still", || stands_still(&place.stage.gateway, Family::V6));
     if old_dies {
