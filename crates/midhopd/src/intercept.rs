@@ -7,6 +7,7 @@
 pub mod conntrack;
 mod detect;
 mod follow;
+pub mod forward;
 pub mod gate;
 pub mod inject;
 pub mod marks;
@@ -40,7 +41,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub use still::set_still;
+pub use still::StillTables;
 pub use table::{Entrance, REFUSED, TableSetting, open_table};
 
 /// Why flows cannot be taken.
@@ -280,8 +281,9 @@ impl Interception {
             return run(&text);
         }
         let rules = installed.netlink_rules(*setting)?;
-        let mark = table::mark(&text, &rules);
+        let mark = installed.mark(&text, &rules);
         still::across(&self.instance, &mut text, run)?;
+        forward::install(&installed.plan);
         let refused = |source| InterceptError::Queue { source };
         let ruleset = Ruleset::open(&self.instance).map_err(refused)?;
         for rule in &rules {
@@ -327,10 +329,16 @@ impl Installed {
         let ruleset = Ruleset::open(&self.plan.intercept.instance).ok()?;
         let is_left = |setting: &TableSetting| {
             let mark = self.netlink_rules(*setting).ok();
-            let mark = mark.map(|rules| table::mark(&self.transaction(*setting), &rules));
+            let mark = mark.map(|rules| self.mark(&self.transaction(*setting), &rules));
             mark.is_some_and(|mark| ruleset.has_mark(&mark).unwrap_or(false))
         };
         settings.iter().map(|conntrack| TableSetting { conntrack: *conntrack }).find(is_left)
+    }
+
+    /// The mark of the table, and of whether there are tables that forward.
+    fn mark(&self, text: &str, rules: &[NetlinkRule]) -> String {
+        let forwards = !forward::neighbours(&self.plan).is_empty();
+        table::mark(&format!("{text}{forwards}"), rules)
     }
 
     /// The part of the table that `nft` writes.
@@ -365,6 +373,9 @@ impl Drop for Interception {
         {
             tracing::warn!(%error, "the nftables table could not be removed; the next start replaces it");
         }
+        if let Err(error) = transact(&self.instance, &forward::removal(&self.instance)) {
+            tracing::warn!(%error, "the nftables tables that forward packets could not be removed");
+        }
         let removed = self.installed().mirror.remove().and_then(|()| self.delivery.remove());
         if let Err(error) = removed {
             tracing::warn!(%error, table = self.delivery.table(), "routing rules could not be removed");
@@ -375,8 +386,9 @@ impl Drop for Interception {
 /// Removes what another process has installed by this plan and has left.
 pub fn remove(plan: &Plan) {
     let instance = &plan.intercept.instance;
-    if let Err(error) = transact(instance, &table::removal(instance)) {
-        tracing::warn!(%error, "the nftables table could not be removed; the next start replaces it");
+    let removal = table::removal(instance) + &forward::removal(instance);
+    if let Err(error) = transact(instance, &removal) {
+        tracing::warn!(%error, "the nftables tables could not be removed; the next start replaces them");
     }
     let delivery = Delivery::of(&plan.intercept);
     if let Err(error) = mirror(plan, delivery).remove().and_then(|()| delivery.remove()) {

@@ -104,13 +104,12 @@ impl Watch {
     }
 
     /// Asks flows to stand still. Those that are not here any more are dropped, with what was asked of them.
-    pub fn halt(&self, mut asked: HashMap<usize, HaltRequest>) {
-        for (_, (book, sides)) in &*self.flows.borrow() {
-            if asked.is_empty() {
-                return;
-            }
-            let Some(request) = asked.remove(&Arc::as_ptr(book).addr()) else { continue };
-            if let Some(halt) = sides.halt() {
+    pub fn halt(&self, asked: HashMap<usize, HaltRequest>) {
+        let flows = self.flows.borrow();
+        for (book, request) in asked {
+            // They are asked one at a time, mostly: looking for one of many is comparing addresses.
+            let found = flows.iter().find(|(_, (other, _))| Arc::as_ptr(other).addr() == book);
+            if let Some(halt) = found.and_then(|(_, (_, sides))| sides.halt()) {
                 halt.ask(request);
             }
         }

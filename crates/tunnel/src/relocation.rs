@@ -1,20 +1,23 @@
 //! The messages by which flows move from one proxy to another (SPEC.md §5.8).
 //!
-//! A stream moves some flows, in four messages:
+//! A stream moves some flows, in six messages:
 //!
 //! | | from | message | then |
 //! |---|---|---|---|
-//! | 1 | old place | [`FlowOffer`]s: the state of each flow, which stands still | the new place prepares what it can |
-//! | 2 | new place | [`Readiness`] for each | the old place forgets those that are ready |
-//! | 3 | old place | [`Commit`] for each | the new place has them go on |
-//! | 4 | new place | [`Arrival`] for each | the old place closes its sockets, or takes flows back |
+//! | 1 | old place | [`AnnouncedFlow`]s, which run as before | the new place judges them, and drops their packets |
+//! | 2 | new place | [`Readiness`] for each | the old place has those that are ready stand still |
+//! | 3 | old place | a [`FlowOffer`] of each: its state; none if it stays | the new place restores what it can |
+//! | 4 | new place | [`Readiness`] for each | the old place forgets those that are ready |
+//! | 5 | old place | [`Commit`] for each | the new place has them go on |
+//! | 6 | new place | [`Arrival`] for each | the old place closes its sockets, or takes flows back |
 //!
-//! Before message 3 is sent, a flow is the old place's whatever happens. From then on, only message 4 gives it back.
+//! Before message 5 is sent, a flow is the old place's whatever happens. From then on, only message 6 gives it back.
 //!
 //! Invariant: nothing is allocated by a number that was received. What is held is what has arrived, up to
 //! [`OFFER_BYTES_MAX`].
 
 use crate::http3::Field;
+use std::net::{IpAddr, SocketAddr};
 
 /// The value of `:protocol` by which a stream is opened for this.
 pub const PROTOCOL: &str = "midhop-relocate-1";
@@ -24,6 +27,8 @@ pub const FLOWS_MAX: usize = 128;
 pub const FLOW_BYTES_MAX: usize = (64 << 20) + (4 << 10);
 /// Unit: bytes. The most that all flows of a stream may take.
 pub const OFFER_BYTES_MAX: usize = 72 << 20;
+/// Unit: bytes. What a flow of IPv6 takes in message 1.
+const ANNOUNCED_V6: usize = 38;
 
 /// The header fields of the request; `authority` is the name and port of the proxy that is asked.
 pub fn request(authority: &str) -> Vec<Field> {
@@ -43,11 +48,20 @@ pub fn is_requested(fields: &[Field]) -> bool {
     has(":method", "CONNECT") && has(":protocol", PROTOCOL)
 }
 
+/// A flow that is about to stand still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnnouncedFlow {
+    /// Its client.
+    pub client: SocketAddr,
+    /// Its server, of the same address family.
+    pub server: SocketAddr,
+    /// The DSCP of its SYN.
+    pub dscp: u8,
+}
+
 /// A flow that stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowOffer {
-    /// The DSCP of its SYN.
-    pub dscp: u8,
     /// The state of its connection with the client, and of that with the server, for the kernels.
     pub connections: [Vec<u8>; 2],
 }
@@ -114,36 +128,75 @@ impl Octet for Arrival {
     const VALUES: &'static [Self] = &[Self::GoesOn, Self::Discarded, Self::Lost];
 }
 
-/// Encodes message 1. The flows are within the limits.
-pub fn encode_offers(flows: &[FlowOffer]) -> Vec<u8> {
-    let bytes: usize = flows.iter().map(|flow| 13 + flow.bytes()).sum();
-    let mut out = Vec::with_capacity(2 + bytes);
+/// Encodes message 1. The flows are within the limits, and have addresses of one family each.
+pub fn encode_announced(flows: &[AnnouncedFlow]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2 + flows.len() * ANNOUNCED_V6);
     out.extend((flows.len() as u16).to_be_bytes());
     for flow in flows {
-        out.extend((flow.bytes() as u32 + 9).to_be_bytes());
+        out.push(if flow.client.is_ipv4() { 4 } else { 6 });
         out.push(flow.dscp);
-        for connection in &flow.connections {
-            out.extend((connection.len() as u32).to_be_bytes());
-            out.extend(connection);
+        for end in [flow.client, flow.server] {
+            match end.ip() {
+                IpAddr::V4(address) => out.extend(address.octets()),
+                IpAddr::V6(address) => out.extend(address.octets()),
+            }
+            out.extend(end.port().to_be_bytes());
         }
     }
     out
 }
 
+impl AnnouncedFlow {
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (&[family, dscp], rest) = bytes.split_first_chunk()?;
+        let (client, rest) = end(family, rest)?;
+        let (server, rest) = end(family, rest)?;
+        Some((Self { client, server, dscp }, rest))
+    }
+}
+
+fn end(family: u8, bytes: &[u8]) -> Option<(SocketAddr, &[u8])> {
+    let (address, rest): (IpAddr, _) = if family == 4 {
+        let (address, rest) = bytes.split_first_chunk::<4>()?;
+        ((*address).into(), rest)
+    } else {
+        let (address, rest) = bytes.split_first_chunk::<16>()?;
+        ((*address).into(), rest)
+    };
+    let (port, rest) = rest.split_first_chunk()?;
+    Some((SocketAddr::new(address, u16::from_be_bytes(*port)), rest))
+}
+
+/// Encodes a flow of message 3, within the limits; none: it stays.
+pub fn encode_offer(flow: Option<&FlowOffer>) -> Vec<u8> {
+    let Some(flow) = flow else { return vec![0; 4] };
+    let mut out = Vec::with_capacity(4 + flow.length());
+    out.extend((flow.length() as u32).to_be_bytes());
+    for connection in &flow.connections {
+        out.extend((connection.len() as u32).to_be_bytes());
+        out.extend(connection);
+    }
+    out
+}
+
 impl FlowOffer {
+    /// Unit: bytes. What follows its length in a message.
+    fn length(&self) -> usize {
+        self.bytes() + 8
+    }
+
     /// Unit: bytes. The states of both connections.
     pub fn bytes(&self) -> usize {
         self.connections.iter().map(Vec::len).sum()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, RelocationError> {
-        let (dscp, rest) = bytes.split_first().ok_or(RelocationError::Malformed)?;
-        let (client, rest) = connection(rest)?;
+        let (client, rest) = connection(bytes)?;
         let (server, rest) = connection(rest)?;
-        if !rest.is_empty() || *dscp > 63 {
+        if !rest.is_empty() {
             return Err(RelocationError::Malformed);
         }
-        Ok(Self { dscp: *dscp, connections: [client.to_vec(), server.to_vec()] })
+        Ok(Self { connections: [client.to_vec(), server.to_vec()] })
     }
 }
 
@@ -182,10 +235,7 @@ pub enum RelocationError {
 #[derive(Debug, Default)]
 pub struct MessageReader {
     bytes: Vec<u8>,
-    /// How many flows are offered, once that is known.
-    count: Option<usize>,
-    flows: Vec<FlowOffer>,
-    /// Unit: bytes. What they take.
+    /// Unit: bytes. What the flows took that were offered.
     taken: usize,
 }
 
@@ -195,42 +245,53 @@ impl MessageReader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Unit: bytes. What is held.
+    /// Unit: bytes. What is held here, and was offered before.
     pub fn held(&self) -> usize {
         self.bytes.len() + self.taken
     }
 
-    /// Message 1, once it is complete. To be called after each piece.
+    /// Message 1, once it is complete.
     ///
     /// # Errors
     /// When it is malformed or beyond a limit.
-    pub fn offers(&mut self) -> Result<Option<Vec<FlowOffer>>, RelocationError> {
-        let count = match self.count {
-            Some(count) => count,
-            None => {
-                let Some(count) = self.bytes.first_chunk() else { return Ok(None) };
-                let count = usize::from(u16::from_be_bytes(*count));
-                if !(1..=FLOWS_MAX).contains(&count) {
-                    return Err(RelocationError::Count(count));
-                }
-                self.bytes.drain(..2);
-                *self.count.insert(count)
-            }
-        };
-        while self.flows.len() < count {
-            let Some(length) = self.bytes.first_chunk() else { return Ok(None) };
-            let length = u32::from_be_bytes(*length) as usize;
-            let total = self.taken.saturating_add(length);
-            if length > FLOW_BYTES_MAX || total > OFFER_BYTES_MAX {
-                return Err(RelocationError::TooLong(length.max(total)));
-            }
-            let Some(flow) = self.bytes.get(4..4 + length) else { return Ok(None) };
-            self.flows.push(FlowOffer::decode(flow)?);
-            self.taken = total;
-            self.bytes.drain(..4 + length);
+    pub fn announced(&mut self) -> Result<Option<Vec<AnnouncedFlow>>, RelocationError> {
+        let Some((count, mut rest)) = self.bytes.split_first_chunk() else { return Ok(None) };
+        let count = usize::from(u16::from_be_bytes(*count));
+        if !(1..=FLOWS_MAX).contains(&count) {
+            return Err(RelocationError::Count(count));
         }
-        (self.count, self.taken) = (None, 0);
-        Ok(Some(std::mem::take(&mut self.flows)))
+        let mut flows = Vec::new();
+        while flows.len() < count {
+            // The two octets from which the length follows.
+            let Some([family, dscp]) = rest.first_chunk() else { return Ok(None) };
+            if ![4, 6].contains(family) || *dscp > 63 {
+                return Err(RelocationError::Malformed);
+            }
+            let Some((flow, behind)) = AnnouncedFlow::decode(rest) else { return Ok(None) };
+            flows.push(flow);
+            rest = behind;
+        }
+        let taken = self.bytes.len() - rest.len();
+        self.bytes.drain(..taken);
+        Ok(Some(flows))
+    }
+
+    /// The next flow of message 3, once it is complete. To be called after each piece.
+    ///
+    /// # Errors
+    /// When it is malformed or beyond a limit.
+    pub fn offer(&mut self) -> Result<Option<Option<FlowOffer>>, RelocationError> {
+        let Some(length) = self.bytes.first_chunk() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        let total = self.taken.saturating_add(length);
+        if length > FLOW_BYTES_MAX || total > OFFER_BYTES_MAX {
+            return Err(RelocationError::TooLong(length.max(total)));
+        }
+        let Some(flow) = self.bytes.get(4..4 + length) else { return Ok(None) };
+        let flow = if flow.is_empty() { None } else { Some(FlowOffer::decode(flow)?) };
+        self.taken = total;
+        self.bytes.drain(..4 + length);
+        Ok(Some(flow))
     }
 
     /// The next message, of `count` values, once it is complete.
@@ -252,8 +313,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn offer(dscp: u8, client: usize, server: usize) -> FlowOffer {
-        FlowOffer { dscp, connections: [vec![1; client], vec![2; server]] }
+    fn offer(client: usize, server: usize) -> FlowOffer {
+        FlowOffer { connections: [vec![1; client], vec![2; server]] }
     }
 
     #[test]
@@ -261,24 +322,22 @@ mod tests {
         for count in [0, FLOWS_MAX + 1, 0xffff] {
             let mut reader = MessageReader::default();
             reader.put(&(count as u16).to_be_bytes());
-            assert_eq!(reader.offers(), Err(RelocationError::Count(count)));
+            assert_eq!(reader.announced(), Err(RelocationError::Count(count)));
         }
     }
 
     #[test]
     fn a_length_is_bounded_before_its_bytes_have_arrived() {
         let mut reader = MessageReader::default();
-        reader.put(&[0, 1, 0xff, 0xff, 0xff, 0xff]);
-        assert!(matches!(reader.offers(), Err(RelocationError::TooLong(_))));
+        reader.put(&[0xff, 0xff, 0xff, 0xff]);
+        assert!(matches!(reader.offer(), Err(RelocationError::TooLong(_))));
         // Each is within its limit, and all are not.
         let mut reader = MessageReader::default();
-        let flow = offer(0, FLOW_BYTES_MAX - 9, 0);
-        let one = encode_offers(&[flow]);
-        reader.put(&(FLOWS_MAX as u16).to_be_bytes());
+        let one = encode_offer(Some(&offer(FLOW_BYTES_MAX - 8, 0)));
         let beyond = OFFER_BYTES_MAX / FLOW_BYTES_MAX;
         for number in 0..=beyond {
-            reader.put(&one[2..]);
-            let read = reader.offers();
+            reader.put(&one);
+            let read = reader.offer();
             assert!(reader.held() <= OFFER_BYTES_MAX + FLOW_BYTES_MAX + 4);
             assert_eq!(read.is_err(), number == beyond, "{number}");
         }
@@ -307,22 +366,39 @@ mod tests {
     proptest! {
         #[test]
         fn messages_survive_in_any_pieces(
-            flows in proptest::collection::vec((0..64_u8, 0..300_usize, 0..300_usize), 1..6),
+            flows in proptest::collection::vec(
+                (0..64_u8, any::<[u8; 4]>(), any::<Option<[u8; 16]>>(), any::<Option<(u8, u8)>>()), 1..6,
+            ),
             piece in 1..200_usize,
         ) {
-            let flows: Vec<_> = flows.into_iter().map(|(d, c, s)| offer(d, c, s)).collect();
+            let ends = |v4: [u8; 4], v6: Option<[u8; 16]>| v6.map_or(IpAddr::from(v4), IpAddr::from);
+            let announced: Vec<_> = flows.iter().map(|(dscp, v4, v6, _)| AnnouncedFlow {
+                client: (ends(*v4, *v6), 80).into(),
+                server: (ends([10, 0, 0, 1], v6.map(|it| it.map(|byte| byte ^ 1))), 5000).into(),
+                dscp: *dscp,
+            }).collect();
+            let flows: Vec<_> = flows.into_iter()
+                .map(|(_, _, _, sizes)| sizes.map(|(c, s)| offer(c.into(), s.into()))).collect();
             let commits: Vec<_> = (0..flows.len()).map(|at| Commit::VALUES[at % 2]).collect();
-            let mut sent = encode_offers(&flows);
+            let mut sent = encode_announced(&announced);
+            sent.extend(flows.iter().flat_map(|flow| encode_offer(flow.as_ref())));
             sent.extend(encode_values(&commits));
             let mut reader = MessageReader::default();
-            let mut received = None;
+            let (mut first, mut received) = (None, Vec::new());
             for piece in sent.chunks(piece) {
                 reader.put(piece);
-                if received.is_none() {
-                    received = reader.offers().expect("sound");
+                if first.is_none() {
+                    first = reader.announced().expect("sound");
+                }
+                while first.is_some()
+                    && received.len() < flows.len()
+                    && let Some(flow) = reader.offer().expect("sound")
+                {
+                    received.push(flow);
                 }
             }
-            prop_assert_eq!(received.expect("all"), flows);
+            prop_assert_eq!(first.expect("all"), announced);
+            prop_assert_eq!(received, flows);
             prop_assert_eq!(reader.values(commits.len()), Ok(Some(commits)));
         }
 
@@ -331,7 +407,10 @@ mod tests {
             let mut reader = MessageReader::default();
             for piece in bytes.chunks(piece) {
                 reader.put(piece);
-                if reader.offers().is_err() || reader.values::<Arrival>(3).is_err() {
+                if reader.announced().is_err()
+                    || reader.offer().is_err()
+                    || reader.values::<Arrival>(3).is_err()
+                {
                     break;
                 }
             }

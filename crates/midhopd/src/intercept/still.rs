@@ -2,11 +2,13 @@
 //!
 //! The sets and chains are in the table from the start: a chain that is added would lose packets that wait in queues.
 
+use super::forward::Forward;
+use super::marks::Marks;
 use super::origin;
 use super::table::{self, base_chain};
 use crate::ends::Ends;
 use crate::keeper::order::{STILL_TIME, Stillness};
-use midhop_linux::nft::{self, Table};
+use midhop_linux::nft::{self, ElementChange, Table};
 use nix::libc;
 use std::fmt::Write;
 use std::io;
@@ -20,25 +22,41 @@ static CHANGES: Mutex<()> = Mutex::new(());
 /// Where packets are dropped: a set for each family, with the hook.
 const ARRIVING: ([&str; 2], &str) = (["still_in4", "still_in6"], "prerouting");
 const LEAVING: ([&str; 2], &str) = (["still_out4", "still_out6"], "output");
+/// The flows whose sockets here receive what arrives. Without a socket it is dropped: as a router, this host would send it
+/// on, to an end that has another connection.
+const RECEIVING: [&str; 2] = ["still_receiving4", "still_receiving6"];
 
 /// Adds the sets, and the chains that drop the packets of the flows in them; `raw` is the priority before connection
-/// tracking.
-pub(super) fn drop_packets(text: &mut String, raw: i32) {
-    for (sets, hook) in [ARRIVING, LEAVING] {
-        let families = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
-        let mut rules = Vec::new();
-        for (set, (family, address)) in sets.into_iter().zip(families) {
+/// tracking. Of what leaves, only packets of own sockets are dropped: others are copies that are forwarded.
+pub(super) fn drop_packets(text: &mut String, raw: i32, marks: Marks) {
+    let own = marks.client | marks.server;
+    let families = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
+    let key = |family: &str| format!("{family} saddr . tcp sport . {family} daddr . tcp dport");
+    for sets in [ARRIVING.0, LEAVING.0, RECEIVING] {
+        for (set, (_, address)) in sets.into_iter().zip(families) {
             let _ = writeln!(
                 text,
                 "  set {set} {{ type {address} . inet_service . {address} . inet_service; \
                  flags timeout; size 65535; }}"
             );
-            rules.push(format!(
-                "{family} saddr . tcp sport . {family} daddr . tcp dport @{set} drop"
-            ));
         }
-        base_chain(text, &format!("still_{hook}"), hook, raw - 3, &rules);
     }
+    let mut rules = Vec::new();
+    for ((at, (family, _)), receiving) in families.into_iter().enumerate().zip(RECEIVING) {
+        let (arriving, key) = (ARRIVING.0[at], key(family));
+        let stopped = format!("still_{family}");
+        let received = format!("{key} @{receiving} socket mark & {own:#x} != 0 accept");
+        table::chain(text, &stopped, &[received, "drop".to_owned()]);
+        rules.push(format!("{key} @{arriving} goto {stopped}"));
+    }
+    base_chain(text, "still_prerouting", ARRIVING.1, raw - 3, &rules);
+    let rules: Vec<String> = LEAVING
+        .0
+        .into_iter()
+        .zip(families)
+        .map(|(set, (family, _))| format!("meta mark & {own:#x} != 0 {} @{set} drop", key(family)))
+        .collect();
+    base_chain(text, "still_output", LEAVING.1, raw - 3, &rules);
 }
 
 fn changes() -> MutexGuard<'static, ()> {
@@ -82,31 +100,67 @@ fn keys(listed: &str) -> impl Iterator<Item = &str> {
     elements.filter_map(|element| element.split_once(" timeout ")).map(|(key, _)| key.trim())
 }
 
-/// Has the packets of a flow dropped, or no longer.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn set_still(table: &Table, ends: Ends, stillness: Stillness) -> io::Result<()> {
-    let family = match (ends.client, ends.server) {
-        (SocketAddr::V4(_), SocketAddr::V4(_)) => 0,
-        (SocketAddr::V6(_), SocketAddr::V6(_)) => 1,
-        _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
-    };
-    let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
-    let _changes = changes();
-    let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
-    let sets: &[&str] = match stillness {
-        Stillness::Arriving => &[arriving],
-        Stillness::Both | Stillness::None => &[arriving, leaving],
-    };
-    for (set, key) in sets.iter().flat_map(|set| both.iter().map(move |key| (set, key))) {
-        if stillness != Stillness::None {
-            table.add_element_for(set, key, STILL_TIME)?;
-            continue;
-        }
-        table.delete_element_if_there(set, key)?;
+/// Channels to the tables in which flows stand still. Kept open: to close one takes the kernel 10 ms while it has not
+/// freed deleted elements yet.
+#[derive(Debug)]
+pub struct StillTables {
+    table: Table,
+    forward: Forward,
+}
+
+impl StillTables {
+    /// Those of an instance, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel gives no channel.
+    pub fn open(instance: &str) -> io::Result<Self> {
+        Ok(Self { table: table::open_table(instance)?, forward: Forward::open(instance)? })
     }
-    Ok(())
+
+    /// Determines what happens to the packets of a flow.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set(&self, ends: Ends, stillness: Stillness) -> io::Result<()> {
+        let family = match (ends.client, ends.server) {
+            (SocketAddr::V4(_), SocketAddr::V4(_)) => 0,
+            (SocketAddr::V6(_), SocketAddr::V6(_)) => 1,
+            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
+        let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
+        let receiving = RECEIVING[family];
+        let mut changes = Vec::with_capacity(12);
+        let mut put = |set: &'static str, is_in_it: bool| {
+            // To delete one that is not there takes the kernel 10 ms: it gives up a whole transaction.
+            changes.extend(both.iter().map(|key| ElementChange::Add(set, key, STILL_TIME)));
+            if !is_in_it {
+                changes.extend(both.iter().map(|key| ElementChange::Delete(set, key)));
+            }
+        };
+        put(arriving, stillness != Stillness::None);
+        if stillness != Stillness::Arriving {
+            put(leaving, stillness != Stillness::None);
+            put(receiving, stillness == Stillness::Receiving);
+        }
+        let _changes = self::changes();
+        match stillness {
+            Stillness::Forwarded(neighbour) => {
+                self.table.change_elements(&changes)?;
+                if let Err(error) = self.forward.begin(&both, neighbour) {
+                    // The ends send again what is dropped.
+                    tracing::debug!(?ends, %error, "packets of a flow that moves are not forwarded");
+                }
+                Ok(())
+            }
+            Stillness::Both | Stillness::None => {
+                // Before packets pass again, and before packets come that the peer forwards here.
+                let ended = self.forward.end(&both, family);
+                self.table.change_elements(&changes).and(ended)
+            }
+            Stillness::Arriving | Stillness::Receiving => self.table.change_elements(&changes),
+        }
+    }
 }
 
 #[cfg(test)]

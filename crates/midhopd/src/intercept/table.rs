@@ -195,7 +195,8 @@ pub fn transaction(
     let intercepts = !entrances.is_empty();
     if intercepts {
         BEGUN.iter().for_each(|begun| text.push_str(&begun.set()));
-        still::drop_packets(&mut text, plan.intercept.hooks.raw);
+        let marks = Marks::new(plan.intercept.mark);
+        still::drop_packets(&mut text, plan.intercept.hooks.raw, marks);
     }
     for name in [ARRIVED, DELIVERED, SENT, DEPARTED] {
         let _ = writeln!(text, "  counter {name} {{ }}");
@@ -582,7 +583,7 @@ fn chain_at(
     lines(text, rules);
 }
 
-fn chain(text: &mut String, name: &str, rules: &[String]) {
+pub(super) fn chain(text: &mut String, name: &str, rules: &[String]) {
     let _ = writeln!(text, "  chain {name} {{");
     lines(text, rules);
 }

@@ -152,8 +152,12 @@ pub enum Repair {
 pub enum Stillness {
     /// Those that arrive, from now on. What this host sends passes as before.
     Arriving,
-    /// Those that arrive, and those that this host sends.
+    /// Those that arrive, and those that this host's sockets send.
     Both,
+    /// The same, but what arrives is forwarded to this neighbour, a peer.
+    Forwarded(IpAddr),
+    /// The same, but this host's sockets receive what arrives, if there are any.
+    Receiving,
     /// None.
     None,
 }

@@ -137,7 +137,7 @@ impl Desk {
         match (request, &mut self.begun) {
             (Request::Begin { name, text, before }, None) => {
                 let begun = Begun::of(&name, &text, before.as_deref())?;
-                let (terms, door) = (Terms::of(&begun.plan.intercept), self.news.clone());
+                let (terms, door) = (Terms::of(&begun.plan), self.news.clone());
                 let own = terms.clone();
                 let welcome = move || supply::welcome(&door, own);
                 thread::Builder::new()
@@ -273,6 +273,9 @@ impl Begun {
             own.interception().follow(&next).map_err(RequestFailed::new)?;
         }
         self.logging.set(&next.log).map_err(request_failed)?;
+        if let Some(terms) = &self.terms {
+            terms.follow(&next);
+        }
         (self.plan, self.text) = (next, text);
         Ok(Reply::Done)
     }

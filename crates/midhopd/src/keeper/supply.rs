@@ -3,25 +3,27 @@
 use super::descriptors;
 use super::order::{
     BATCH, Batch, ConntrackEntry, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, ORDER_BYTES, Order,
-    Outcome, Pair, Recipe, Setting, VERDICT_BYTES, VERDICTS, Verdict,
+    Outcome, Pair, Recipe, Setting, Stillness, VERDICT_BYTES, VERDICTS, Verdict,
 };
 use crate::ends::Ends;
-use crate::intercept;
 use crate::intercept::conntrack::{TrackedConnection, Tracker};
+use crate::intercept::forward;
 use crate::intercept::marks::Marks;
 use crate::intercept::origin::Origins;
 use crate::intercept::queue::QueueJudge;
+use crate::intercept::{self, StillTables};
 use crate::leg;
 use crate::relocation::privilege;
 use midhop_linux::nft::Table;
 use midhop_linux::sockopt;
 use midhop_linux::tcp_repair;
 use midhop_linux::tproxy::set_transparent;
-use midhop_pep::config::Intercept;
+use midhop_pep::config::{Intercept, Plan};
 use nix::libc;
 use socket2::{SockRef, Socket};
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -36,6 +38,8 @@ pub struct Terms {
     instance: String,
     zone: u16,
     marks: Marks,
+    /// To whom packets of flows that have moved may be forwarded.
+    neighbours: Arc<Mutex<Vec<IpAddr>>>,
     /// Held by the door and by each end of a line.
     lines: Arc<()>,
     /// The queues of lines that have ended.
@@ -43,11 +47,28 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The terms of an interception.
-    pub fn of(intercept: &Intercept) -> Self {
-        let Intercept { instance, zone, mark, .. } = intercept;
-        let (marks, lines, left) = (Marks::new(*mark), Arc::default(), Arc::default());
-        Self { instance: instance.clone(), zone: *zone, marks, lines, left }
+    /// The terms of a plan.
+    pub fn of(plan: &Plan) -> Self {
+        let Intercept { instance, zone, mark, .. } = &plan.intercept;
+        let this = Self {
+            instance: instance.clone(),
+            zone: *zone,
+            marks: Marks::new(*mark),
+            neighbours: Arc::default(),
+            lines: Arc::default(),
+            left: Arc::default(),
+        };
+        this.follow(plan);
+        this
+    }
+
+    /// Follows another plan, as far as the terms of a running daemon can change.
+    pub fn follow(&self, plan: &Plan) {
+        *self.neighbours() = forward::neighbours(plan);
+    }
+
+    fn neighbours(&self) -> MutexGuard<'_, Vec<IpAddr>> {
+        self.neighbours.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no line is served with these terms any more, but no longer than `patience`. Then
@@ -119,14 +140,15 @@ struct Clerk {
     tracker: Option<Tracker>,
     origins: Option<Origins>,
     table: Option<Table>,
+    stills: Option<StillTables>,
     // Dropped last: the line is seen to have ended then.
     terms: Terms,
 }
 
 impl Clerk {
     fn new(terms: Terms) -> Self {
-        let (judges, tracker, origins, table) = Default::default();
-        Self { terms, judges, tracker, origins, table }
+        let (judges, tracker, origins, table, stills) = Default::default();
+        Self { terms, judges, tracker, origins, table, stills }
     }
 
     /// Serves the line until it ends. Packets in its queue wait then: the data plane may have opened
@@ -245,7 +267,12 @@ impl Clerk {
                 tcp_repair::go_on(about.ok_or_else(short)?, *end_is_sent)?;
             }
             Order::Still(pair, stillness) => {
-                intercept::set_still(self.table()?, ends(*pair), *stillness)?;
+                if let Stillness::Forwarded(neighbour) = stillness
+                    && !self.terms.neighbours().contains(neighbour)
+                {
+                    return Err(io::Error::from_raw_os_error(libc::EPERM));
+                }
+                self.stills()?.set(ends(*pair), *stillness)?;
             }
         }
         Ok(Done::Yes)
@@ -257,6 +284,14 @@ impl Clerk {
             None => intercept::open_table(&self.terms.instance)?,
         };
         Ok(self.table.insert(table))
+    }
+
+    fn stills(&mut self) -> io::Result<&StillTables> {
+        let stills = match self.stills.take() {
+            Some(stills) => stills,
+            None => StillTables::open(&self.terms.instance)?,
+        };
+        Ok(self.stills.insert(stills))
     }
 
     fn tracker(&mut self) -> io::Result<&Tracker> {
@@ -307,7 +342,7 @@ mod tests {
                 .map_err(io::Error::from)
         };
         let plan = Plan::read("test.toml", "[intercept]\ninterfaces = \"lan0\"\n").expect("a plan");
-        let terms = Terms::of(&plan.intercept);
+        let terms = Terms::of(&plan);
         let mut clerk = Clerk::new(terms.clone());
         // The other end shows whether the queue is open.
         let (queue, other) = pair()?;

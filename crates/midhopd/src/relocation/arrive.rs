@@ -14,12 +14,14 @@ use crate::relay::start::{Start, StartDirection, ahead};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_linux::sockopt;
+use midhop_linux::tcp_info::TcpInfo;
 use midhop_linux::tcp_repair::{LocalEnd, TcpSnapshot, Unsent, restore};
 use midhop_pep::config::{Action, LegPlan};
 use midhop_pep::policy::FlowKey;
-use midhop_tunnel::relocation::{Arrival, FLOW_BYTES_MAX, FlowOffer, Readiness};
+use midhop_tunnel::relocation::{AnnouncedFlow, Arrival, FLOW_BYTES_MAX, FlowOffer, Readiness};
 use nix::libc;
 use socket2::{SockRef, Socket};
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -31,23 +33,30 @@ use tokio::task::spawn_local;
 const BUFFER_LEAST: u32 = 256 << 10;
 const PER_BYTE: u32 = 3;
 
-/// A flow that is restored, and does not run. Dropping it closes its sockets, which sends nothing.
+/// A flow that was announced, and whose state is to come. Its packets are dropped here.
 #[derive(Debug)]
-pub struct RestoredFlow {
+pub struct ExpectedFlow {
     worker: Rc<Worker>,
-    sockets: [OwnedFd; 2],
-    unsent: [Unsent; 2],
     legs: [LegPlan; 2],
-    /// Whether the old place had passed an end on, up and down.
-    passed_on: [bool; 2],
     origin: FlowOrigin,
     ticket: Ticket,
     life: Life,
-    // Dropped last: with the sockets there is nobody who answers a stray packet.
     still: StillFlow,
 }
 
-/// Its packets are dropped until this is.
+/// A flow that is restored, and does not run. Dropping it closes its sockets, which sends nothing.
+#[derive(Debug)]
+pub struct RestoredFlow {
+    sockets: [OwnedFd; 2],
+    unsent: [Unsent; 2],
+    /// Whether the old place had passed an end on, up and down.
+    passed_on: [bool; 2],
+    // Dropped last: with the sockets there is nobody who answers a stray packet.
+    expected: ExpectedFlow,
+}
+
+/// A flow whose packets are dropped. Dropping this leaves that to the time-out of the sets: the old place may forward
+/// packets here still, and this host would send them on as a router.
 #[derive(Debug)]
 struct StillFlow {
     instance: String,
@@ -60,63 +69,84 @@ impl StillFlow {
         privilege::still(instance, ends, Stillness::Both)?;
         Ok(this)
     }
-}
 
-impl Drop for StillFlow {
-    fn drop(&mut self) {
+    /// Its packets pass.
+    fn lift(self) {
         if let Err(error) = privilege::still(&self.instance, self.ends, Stillness::None) {
             tracing::warn!(ends = ?self.ends, %error, "the rule that drops packets of a moving flow could not be removed");
         }
     }
 }
 
-/// Judges a flow that is offered, and restores its connections.
+/// An error that is the kernel's, or the keeper's.
+fn refused<E: fmt::Display>(ends: Ends, what: &'static str) -> impl Fn(E) -> Readiness {
+    move |error| {
+        tracing::debug!(?ends, what, %error, "an offered flow could not be restored");
+        Readiness::Kernel
+    }
+}
+
+/// Judges a flow that is announced, and drops its packets from now on.
 ///
 /// # Errors
 /// Why it cannot go on here. Then there is nothing left of it.
-pub fn restore_flow(worker: &Rc<Worker>, offer: &FlowOffer) -> Result<RestoredFlow, Readiness> {
-    let decode = |bytes: &[u8]| {
-        TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
-            tracing::debug!(%error, "a peer offered a flow whose state is malformed");
-            Readiness::Malformed
-        })
-    };
-    let [client, server] = &offer.connections;
-    let states = [decode(client)?, decode(server)?];
-    let ends = ends_of(&states).ok_or(Readiness::Malformed)?;
-    let (legs, origin) = judge(worker, ends, offer.dscp)?;
+pub fn expect(worker: &Rc<Worker>, flow: &AnnouncedFlow) -> Result<ExpectedFlow, Readiness> {
+    let ends = Ends { client: flow.client, server: flow.server };
+    let (legs, origin) = judge(worker, ends, flow.dscp)?;
     let ticket = worker.admission.try_enter_from(ends.client.ip()).map_err(|_| Readiness::Full)?;
     // Before anything is done to packets between these ends.
     let life = worker.hold.entries.begin_elsewhere(ends).ok_or(Readiness::Kernel)?;
-    let refused = |what: &'static str| {
-        move |error: io::Error| {
-            tracing::debug!(?ends, what, %error, "an offered flow could not be restored");
-            Readiness::Kernel
-        }
-    };
     let instance = &worker.plan().intercept.instance;
-    let still = StillFlow::begin(instance, ends).map_err(refused("packets"))?;
-    // Routing rules by arrival see it as they would see a flow that had begun here.
-    let came_by = |name: &String| Some(&**name) == origin.interface.as_deref();
-    let index = worker.plan().intercept.interfaces.iter().position(came_by);
-    let marks = [worker.hold.marks.client, worker.hold.marks.departing(0, index)];
-    let [client, server] = states;
-    let passed_on = passed_on([client.local_end, server.local_end]);
-    let one =
-        |state, at: usize| restore_one(state, marks[at], &legs[at]).map_err(refused("connection"));
-    let (client, client_unsent) = one(client, 0)?;
-    let (server, server_unsent) = one(server, 1)?;
-    Ok(RestoredFlow {
-        worker: worker.clone(),
-        sockets: [client, server],
-        unsent: [client_unsent, server_unsent],
-        legs,
-        passed_on,
-        origin,
-        ticket,
-        life,
-        still,
-    })
+    let still = StillFlow::begin(instance, ends).map_err(refused(ends, "packets"))?;
+    Ok(ExpectedFlow { worker: worker.clone(), legs, origin, ticket, life, still })
+}
+
+impl ExpectedFlow {
+    /// It stays at the old place, where it never stood still.
+    pub fn forget(self) {
+        self.still.lift();
+    }
+
+    /// Restores its connections. From then on they receive what arrives, and say nothing: the old place may still go on
+    /// with them.
+    ///
+    /// # Errors
+    /// Why it cannot go on here. Then there is nothing left of it.
+    pub fn restore(self, offer: &FlowOffer) -> Result<RestoredFlow, Readiness> {
+        let ends = self.still.ends;
+        let decode = |bytes: &[u8]| {
+            TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
+                tracing::debug!(%error, "a peer offered a flow whose state is malformed");
+                Readiness::Malformed
+            })
+        };
+        let [client, server] = &offer.connections;
+        let states = [decode(client)?, decode(server)?];
+        if ends_of(&states) != Some(ends) {
+            return Err(Readiness::Malformed);
+        }
+        // Routing rules by arrival see it as they would see a flow that had begun here.
+        let (worker, interface) = (&self.worker, self.origin.interface.as_deref());
+        let plan = worker.plan();
+        let index = plan.intercept.interfaces.iter().position(|name| Some(&**name) == interface);
+        let marks = [worker.hold.marks.client, worker.hold.marks.departing(0, index)];
+        let [client, server] = states;
+        let passed_on = passed_on([client.local_end, server.local_end]);
+        let one = |state, at: usize| {
+            restore_one(state, marks[at], &self.legs[at]).map_err(refused(ends, "connection"))
+        };
+        let (client, client_unsent) = one(client, 0)?;
+        let (server, server_unsent) = one(server, 1)?;
+        let restored = RestoredFlow {
+            sockets: [client, server],
+            unsent: [client_unsent, server_unsent],
+            passed_on,
+            expected: self,
+        };
+        privilege::still(&restored.expected.still.instance, ends, Stillness::Receiving)
+            .map_err(refused(ends, "packets"))?;
+        Ok(restored)
+    }
 }
 
 /// Whether the old place had passed an end on, up and down. It must not be passed on again: a far end that has all of it
@@ -218,19 +248,27 @@ fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Re
 impl RestoredFlow {
     /// It goes on here, in a task of its own.
     pub fn go_on(self) -> Arrival {
-        let Self { worker, sockets, unsent, legs, passed_on, origin, ticket, life, still } = self;
-        let ends = still.ends;
-        drop(still);
+        let Self { sockets, unsent, passed_on, expected } = self;
+        let ExpectedFlow { worker, legs, origin, ticket, life, still } = expected;
+        let (ends, instance) = (still.ends, still.instance.clone());
+        still.lift();
         let [client, server] = &sockets;
         let lost = |error: &io::Error, arrival| {
             tracing::warn!(?ends, %error, "a restored flow could not be continued");
             arrival
         };
         if let Err(error) = privilege::go_on(client, unsent[0].is_end_sent()) {
-            // Closing it sends nothing if it is still in repair mode.
-            let arrival = match midhop_linux::tcp_repair::is_on(client) {
-                Ok(true) => Arrival::Discarded,
-                _ => Arrival::Lost,
+            // Closing it sends nothing if it is still in repair mode. What it received may be acknowledged since its packets
+            // pass, and the old place does not have it.
+            let is_untouched = |socket| {
+                let received = TcpInfo::of(socket).is_ok_and(|info| info.received_bytes == 0);
+                received && midhop_linux::tcp_repair::is_on(socket).is_ok_and(|is_on| is_on)
+            };
+            let arrival = if sockets.iter().all(is_untouched) {
+                let _ = privilege::still(&instance, ends, Stillness::Both);
+                Arrival::Discarded
+            } else {
+                Arrival::Lost
             };
             return lost(&error, arrival);
         }

@@ -3,7 +3,7 @@
 use crate::tunnel::stream::{Stream, StreamError};
 use bytes::Bytes;
 use midhop_tunnel::http3::Code;
-use midhop_tunnel::relocation::{FlowOffer, MessageReader, Octet, RelocationError};
+use midhop_tunnel::relocation::{AnnouncedFlow, FlowOffer, MessageReader, Octet, RelocationError};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
@@ -63,17 +63,31 @@ impl Exchange {
         Ok(())
     }
 
-    /// Waits for message 1. `hold` gets how many bytes of it are held, and whether there is room for them is its result.
+    /// Waits for message 1.
     ///
     /// # Errors
     /// When it does not come.
-    pub async fn offers(
-        &mut self,
-        mut hold: impl FnMut(usize) -> bool,
-    ) -> Result<Vec<FlowOffer>, ExchangeError> {
+    pub async fn announced(&mut self) -> Result<Vec<AnnouncedFlow>, ExchangeError> {
         loop {
-            if let Some(offers) = self.reader.offers()? {
-                return Ok(offers);
+            if let Some(flows) = self.reader.announced()? {
+                return Ok(flows);
+            }
+            self.more().await?;
+        }
+    }
+
+    /// Waits for the next flow of message 3. `hold` gets how many bytes of the message have come, and whether there is room
+    /// for them is its result.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub async fn offer(
+        &mut self,
+        hold: &mut impl FnMut(usize) -> bool,
+    ) -> Result<Option<FlowOffer>, ExchangeError> {
+        loop {
+            if let Some(offer) = self.reader.offer()? {
+                return Ok(offer);
             }
             self.more().await?;
             if !hold(self.reader.held()) {

@@ -3,6 +3,7 @@
 use midhop_tunnel::relocation::{Arrival, FlowOffer, Readiness};
 use std::cell::Cell;
 use std::fmt;
+use std::net::IpAddr;
 use std::task::{Context, Waker};
 use tokio::sync::oneshot;
 
@@ -25,6 +26,8 @@ enum Asked {
 pub struct HaltRequest {
     /// Gone if nobody waits any more.
     pub answer: oneshot::Sender<Result<LeavingFlow, Stay>>,
+    /// The neighbour to which what arrives of it is forwarded from then on; none: it is dropped.
+    pub neighbour: Option<IpAddr>,
 }
 
 impl fmt::Debug for Halt {
@@ -149,7 +152,7 @@ mod tests {
         assert!(!halt.poll_asked(&cx) && !halt.poll_asked(&cx));
         assert!(halt.take().is_none());
         let (answer, _answered) = oneshot::channel();
-        halt.ask(HaltRequest { answer });
+        halt.ask(HaltRequest { answer, neighbour: None });
         assert_eq!(count.0.load(Relaxed), 1);
         assert!(halt.poll_asked(&cx) && halt.poll_asked(&cx), "until it is taken");
         assert!(halt.take().is_some() && !halt.poll_asked(&cx));

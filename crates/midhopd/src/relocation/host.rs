@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// How long the states of the flows may take to arrive, once the stream is open: the old place gives up earlier.
+/// How long each message about the flows may take to arrive, once the stream is open: the old place gives up earlier.
 const OFFERS: Duration = Duration::from_secs(15);
 /// How long restored flows wait for the commit: the old place does not send it later than this.
 const COMMIT: Duration = Duration::from_secs(15);
@@ -39,7 +39,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     } else {
         None
     };
-    // One at a time, so that what they hold is bounded.
+    // A few at a time, so that what they hold is bounded.
     let place = match (denial, worker.tunnels.relocations.take()) {
         (None, Some(place)) => place,
         (denial, _) => {
@@ -73,19 +73,35 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
     let late = |_| ExchangeError::Ended;
     let budget = &worker.desk.budget;
     let mut held = BudgetPart::new(budget.clone());
-    let hold = |bytes: usize| {
+    let mut hold = |bytes: usize| {
         held.set(bytes as u64);
         budget.held() <= budget.limit()
     };
-    let offers = timeout(OFFERS, exchange.offers(hold)).await.map_err(late)??;
-    let mut restored = Vec::with_capacity(offers.len());
-    for offer in offers {
-        restored.push(arrive::restore_flow(worker, &offer));
+    let announced = timeout(OFFERS, exchange.announced()).await.map_err(late)??;
+    let mut expected = Vec::with_capacity(announced.len());
+    for flow in &announced {
+        expected.push(arrive::expect(worker, flow));
         yield_now().await;
     }
-    let readiness: Vec<Readiness> =
-        restored.iter().map(|it| it.as_ref().err().copied().unwrap_or(Readiness::Ready)).collect();
-    timeout(COMMIT, exchange.send(encode_values(&readiness))).await.map_err(late)??;
+    let readiness = encode_values(&readiness_of(&expected));
+    timeout(COMMIT, exchange.send(readiness)).await.map_err(late)??;
+    let mut restored = Vec::with_capacity(expected.len());
+    for flow in expected {
+        let offer = timeout(OFFERS, exchange.offer(&mut hold)).await.map_err(late)??;
+        // At once: packets that arrive for it meanwhile are dropped.
+        restored.push(match (flow, offer) {
+            (Ok(flow), Some(offer)) => flow.restore(&offer),
+            (Err(why), _) => Err(why),
+            (Ok(flow), None) => {
+                flow.forget();
+                // The old place does not ask why.
+                Err(Readiness::Malformed)
+            }
+        });
+        yield_now().await;
+    }
+    let readiness = encode_values(&readiness_of(&restored));
+    timeout(COMMIT, exchange.send(readiness)).await.map_err(late)??;
     let commits: Vec<Commit> =
         timeout(COMMIT, exchange.values(restored.len())).await.map_err(late)??;
     let arrivals: Vec<Arrival> =
@@ -93,6 +109,10 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
     drop(held);
     timeout(ANSWER, exchange.send(encode_values(&arrivals))).await.map_err(late)??;
     Ok(arrivals.iter().filter(|it| **it == Arrival::GoesOn).count())
+}
+
+fn readiness_of<T>(flows: &[Result<T, Readiness>]) -> Vec<Readiness> {
+    flows.iter().map(|flow| flow.as_ref().err().copied().unwrap_or(Readiness::Ready)).collect()
 }
 
 fn conclude(flow: Result<RestoredFlow, Readiness>, commit: Commit) -> Arrival {

@@ -13,6 +13,7 @@ use midhop_linux::tcp_repair::{DumpError, LocalEnd, TcpSnapshot, dump};
 use midhop_tunnel::relocation::{Arrival, FLOW_BYTES_MAX, FlowOffer};
 use nix::fcntl::{SpliceFFlags, tee};
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -55,12 +56,16 @@ pub async fn leave(
     entry: &mut Option<Rc<FlowEntry>>,
 ) -> Whereabouts {
     let Some(request) = legs.halt.take() else { return Whereabouts::Stays(halted) };
-    let frozen =
-        Frozen { instance: &worker.plan().intercept.instance.clone(), legs, ends: book.ends };
+    let frozen = Frozen {
+        instance: &worker.plan().intercept.instance.clone(),
+        legs,
+        ends: book.ends,
+        neighbour: request.neighbour,
+    };
     // From here on, the next process lifts this if this one dies.
     let note_still = |is_still| entry.iter().for_each(|entry| entry.note_still(is_still));
     note_still(true);
-    let offer = match frozen.offer(book.origin.dscp, &halted.left) {
+    let offer = match frozen.offer(&halted.left) {
         Ok(offer) => offer,
         Err(why) => {
             note_still(!frozen.thaw());
@@ -110,11 +115,13 @@ struct Frozen<'a> {
     instance: &'a str,
     legs: &'a BothLegs,
     ends: Ends,
+    /// The new place, if what arrives here is forwarded there. It drops what it cannot give to a socket.
+    neighbour: Option<IpAddr>,
 }
 
 impl Frozen<'_> {
     /// Freezes it, and takes its state.
-    fn offer(&self, dscp: u8, left: &[StartDirection; 2]) -> Result<FlowOffer, Stay> {
+    fn offer(&self, left: &[StartDirection; 2]) -> Result<FlowOffer, Stay> {
         let BothLegs { client, server, .. } = self.legs;
         match self.is_mirrored() {
             Ok(true) => {}
@@ -136,7 +143,7 @@ impl Frozen<'_> {
         for socket in [client, server] {
             privilege::switch(socket, Repair::On).map_err(refused("repair mode"))?;
         }
-        still(Stillness::Both)?;
+        still(self.neighbour.map_or(Stillness::Both, Stillness::Forwarded))?;
         let mut states = [state_of(client)?, state_of(server)?];
         for (direction, to) in left.iter().zip([Side::Server, Side::Client]) {
             let Some((pipe, bytes)) = &direction.piped else { continue };
@@ -148,8 +155,8 @@ impl Frozen<'_> {
             state.send.unsent.extend(copy_of(pipe, *bytes).map_err(refused("its pipe"))?);
         }
         let connections = states.map(|state| state.encode());
-        let offer = FlowOffer { dscp, connections };
-        if offer.bytes() > FLOW_BYTES_MAX - 9 { Err(Stay::Queues) } else { Ok(offer) }
+        let offer = FlowOffer { connections };
+        if offer.bytes() > FLOW_BYTES_MAX - 8 { Err(Stay::Queues) } else { Ok(offer) }
     }
 
     /// Whether each socket has the address of the far end of the other, so that nobody notices where they are.

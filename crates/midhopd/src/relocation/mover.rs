@@ -2,7 +2,9 @@
 
 use super::exchange::{Exchange, ExchangeError};
 use super::halt::{HaltRequest, LeaveOrder, LeavingFlow, Stay};
-use super::order::{HaltRequests, MoveOrder, MovingWorker, refusal};
+use super::order::{HaltRequests, MoveOrder, MovingWorker, STREAMS, refusal};
+use crate::ends::Ends;
+use crate::intercept::forward;
 use crate::ledger::FlowBook;
 use crate::tunnel::link::{Link, OpenTunnel};
 use crate::tunnel::session::QuicSession;
@@ -12,12 +14,16 @@ use midhop_pep::config::Match;
 use midhop_status::control::answer::{ErrorAnswer, MoveOutcome, VERSION};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::relocation::{
-    Arrival, Commit, FLOWS_MAX, FlowOffer, Readiness, encode_offers, encode_values,
+    AnnouncedFlow, Arrival, Commit, FLOWS_MAX, FlowOffer, Readiness, encode_announced,
+    encode_offer, encode_values,
 };
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
@@ -31,7 +37,10 @@ const TUNNEL: Duration = Duration::from_secs(3);
 const FLOW: Duration = Duration::from_secs(2);
 /// How long the peer may take to restore flows that were offered, and to have them go on.
 const PEER: Duration = Duration::from_secs(10);
-/// Unit: bytes. After so many no more flows are added to a stream: the first ones stand still all the while.
+/// The most flows of a stream. They stand still together.
+const BATCH: usize = 8;
+const _: () = assert!(BATCH <= FLOWS_MAX);
+/// Unit: bytes. After so many no more flows are added to a message: the first ones stand still all the while.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Asks the flows of a thread to stand still, as requests come.
@@ -44,10 +53,15 @@ pub async fn halt(worker: Rc<Worker>, mut requests: UnboundedReceiver<HaltReques
 /// Carries out an order.
 pub async fn carry_out(worker: Rc<Worker>, link: Link, order: MoveOrder) {
     let MoveOrder { peer, wanted, workers, outcome } = order;
-    let done = Mover { worker: &worker, link: &link, peer: &peer, tally: Tally::default() }
-        .run(&wanted, &workers)
-        .await;
-    let _ = outcome.send(done);
+    let mover = Mover {
+        worker: &worker,
+        link: &link,
+        peer: &peer,
+        tally: RefCell::default(),
+        candidates: RefCell::new(candidates(&wanted, &workers)),
+        halting: Mutex::default(),
+    };
+    let _ = outcome.send(mover.run().await);
 }
 
 #[derive(Debug, Default)]
@@ -68,38 +82,60 @@ struct Mover<'a> {
     worker: &'a Worker,
     link: &'a Link,
     peer: &'a str,
-    tally: Tally,
+    tally: RefCell<Tally>,
+    /// The flows that are left.
+    candidates: RefCell<Vec<Candidate>>,
+    /// Held while flows stand still for a message: those of several streams would wait for each other.
+    halting: Mutex<()>,
 }
 
 /// A flow that may move, and its thread.
 type Candidate = (Arc<FlowBook>, UnboundedSender<HaltRequests>);
 
 impl Mover<'_> {
-    async fn run(
-        mut self,
-        wanted: &Match,
-        workers: &[MovingWorker],
-    ) -> Result<MoveOutcome, ErrorAnswer> {
-        let begun = Instant::now();
-        let mut candidates = candidates(wanted, workers);
-        let matching = candidates.len() as u64;
+    async fn run(self) -> Result<MoveOutcome, ErrorAnswer> {
+        let matching = self.candidates.borrow().len() as u64;
         tracing::info!(peer = self.peer, matching, "moving flows to a peer");
-        while !candidates.is_empty() {
-            if begun.elapsed() >= TIME {
-                candidates.iter().for_each(|_| self.tally.stays(Stay::Time));
-                break;
-            }
-            let session = self.session().await?;
-            let batch = self.batch(&mut candidates).await;
-            if !batch.is_empty() {
-                self.exchange(&session, batch).await?;
-            }
+        let until = Instant::now() + TIME;
+        let lane = || self.move_some_after_others(until);
+        let lanes: [_; STREAMS] = [lane(), lane(), lane(), lane()];
+        let [one, two, three, four] = lanes;
+        // None is given up because another fails: its flows may be on their way.
+        let ended = tokio::join!(one, two, three, four);
+        for ended in [ended.0, ended.1, ended.2, ended.3] {
+            ended?;
         }
-        let Tally { moved, lost, state_bytes, stayed } = self.tally;
+        let left = self.candidates.take();
+        left.iter().for_each(|_| self.stays(Stay::Time));
+        let Tally { moved, lost, state_bytes, stayed } = self.tally.take();
         let stayed = stayed.into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
         let peer = self.peer;
         tracing::info!(peer, matching, moved, lost, ?stayed, "flows were moved to a peer");
         Ok(MoveOutcome { format: VERSION, matching, moved, lost, state_bytes, stayed })
+    }
+
+    /// Moves some flows by a stream, then others by the next, until none is left or the time is over.
+    async fn move_some_after_others(&self, until: Instant) -> Result<(), ErrorAnswer> {
+        while Instant::now() < until {
+            let some: Vec<Candidate> = {
+                let mut left = self.candidates.borrow_mut();
+                let kept = left.len().saturating_sub(BATCH);
+                left.split_off(kept)
+            };
+            if some.is_empty() {
+                break;
+            }
+            let mut put_off = Vec::new();
+            let done = self.exchange(some, &mut put_off).await;
+            // Not before the peer has forgotten that they were announced.
+            self.candidates.borrow_mut().append(&mut put_off);
+            done?;
+        }
+        Ok(())
+    }
+
+    fn stays(&self, why: Stay) {
+        self.tally.borrow_mut().stays(why);
     }
 
     async fn session(&self) -> Result<Rc<QuicSession>, ErrorAnswer> {
@@ -116,64 +152,56 @@ impl Mover<'_> {
         }
     }
 
-    /// Has some flows stand still, one after the other: how much each has in its queues is not known before.
-    async fn batch(&mut self, candidates: &mut Vec<Candidate>) -> Vec<LeavingFlow> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < FLOWS_MAX && bytes < BATCH_BYTES {
-            let Some((book, halts)) = candidates.pop() else { break };
-            let (answer, answered) = oneshot::channel();
-            let asked = HaltRequests::from([(Arc::as_ptr(&book).addr(), HaltRequest { answer })]);
-            // If the thread has ended, the answer is gone.
-            let _ = halts.send(asked);
-            match timeout(FLOW, answered).await {
-                Ok(Ok(Ok(flow))) => {
-                    bytes += flow.offer.bytes();
-                    batch.push(flow);
-                }
-                Ok(Ok(Err(why))) => self.tally.stays(why),
-                Ok(Err(_)) => self.tally.stays(Stay::Ended),
-                Err(_) => self.tally.stays(Stay::Busy),
-            }
-        }
-        batch
-    }
-
-    /// Moves flows that stand still.
+    /// Moves these flows, but for those that are put off.
     ///
     /// # Errors
-    /// When the peer takes no flows at all. They go on here then.
+    /// When the peer takes no flows at all, or there is no way to it. They go on here then.
     async fn exchange(
-        &mut self,
-        session: &QuicSession,
-        batch: Vec<LeavingFlow>,
+        &self,
+        some: Vec<Candidate>,
+        put_off: &mut Vec<Candidate>,
     ) -> Result<(), ErrorAnswer> {
-        let (offers, commits): (Vec<FlowOffer>, Vec<_>) =
-            batch.into_iter().map(|flow| (flow.offer, flow.commit)).unzip();
-        let count = offers.len();
-        self.tally.state_bytes += offers.iter().map(|offer| offer.bytes() as u64).sum::<u64>();
-        let offered = timeout(PEER, self.offer(session, offers)).await;
-        let (mut exchange, readiness) = match offered {
+        let session = self.session().await?;
+        let address = session.connection().remote_address().ip();
+        let neighbour = forward::is_neighbour(address).then_some(address);
+        let announced = timeout(PEER, self.announce(&session, &some)).await;
+        let (mut exchange, readiness) = match announced {
             Ok(Ok(ready)) => ready,
             Ok(Err(ExchangeError::Stream(StreamError::Denied(cause)))) => {
                 return Err(self.denied(cause));
             }
             failed => {
-                let why = failed.ok().and_then(Result::err);
-                let why = why
-                    .map_or_else(|| "it did not respond in time".to_owned(), |why| why.to_string());
-                tracing::warn!(peer = self.peer, why, "a peer did not accept flows");
-                (0..count).for_each(|_| self.tally.stays(Stay::Peer));
+                self.is_silent(failed.ok().and_then(Result::err));
+                some.iter().for_each(|_| self.stays(Stay::Peer));
                 return Ok(());
             }
         };
+        let mut commits = Vec::with_capacity(some.len());
+        let offered = async {
+            self.offer(&mut exchange, some, readiness, neighbour, put_off, &mut commits).await?;
+            let count = commits.len();
+            let readiness = timeout(PEER, exchange.values::<Readiness>(count)).await;
+            readiness.map_err(|_| None)?.map_err(Some)
+        };
+        let readiness = match offered.await {
+            Ok(readiness) => readiness,
+            Err(why) => {
+                self.is_silent(why);
+                commits.iter().flatten().for_each(|_| self.stays(Stay::Peer));
+                return Ok(());
+            }
+        };
+        let count = commits.len();
         // From the first commit on that is sent, a flow does not go on here unless the peer gives it back.
         let (mut sent, mut arrivals) = (Vec::new(), Vec::new());
         for (commit, ready) in commits.into_iter().zip(readiness) {
-            let departs = match ready {
-                Readiness::Ready => depart(commit).await.ok_or(Stay::Busy),
-                why => Err(Stay::There(why)),
+            // None: why it stays is known already.
+            let departs = match (commit, ready) {
+                (None, _) => None,
+                (Some(commit), Readiness::Ready) => Some(depart(commit).await.ok_or(Stay::Busy)),
+                (Some(_), why) => Some(Err(Stay::There(why))),
             };
-            sent.push(if departs.is_ok() { Commit::Go } else { Commit::Stay });
+            sent.push(if matches!(departs, Some(Ok(_))) { Commit::Go } else { Commit::Stay });
             arrivals.push(departs);
         }
         let concluded = timeout(PEER, async {
@@ -190,16 +218,17 @@ impl Mover<'_> {
         };
         for (departs, come) in arrivals.into_iter().zip(come) {
             let arrival = match departs {
-                Ok(arrival) => arrival,
-                Err(why) => {
-                    self.tally.stays(why);
+                Some(Ok(arrival)) => arrival,
+                Some(Err(why)) => {
+                    self.stays(why);
                     continue;
                 }
+                None => continue,
             };
             match come {
-                Some(Arrival::GoesOn) => self.tally.moved += 1,
-                Some(Arrival::Discarded) => self.tally.stays(Stay::There(Readiness::Ready)),
-                Some(Arrival::Lost) | None => self.tally.lost += 1,
+                Some(Arrival::GoesOn) => self.tally.borrow_mut().moved += 1,
+                Some(Arrival::Discarded) => self.stays(Stay::There(Readiness::Ready)),
+                Some(Arrival::Lost) | None => self.tally.borrow_mut().lost += 1,
             }
             if let Some(come) = come {
                 // The flow waits longer than this takes.
@@ -211,22 +240,99 @@ impl Mover<'_> {
         Ok(())
     }
 
-    async fn offer(
+    async fn announce(
         &self,
         session: &QuicSession,
-        offers: Vec<FlowOffer>,
+        some: &[Candidate],
     ) -> Result<(Exchange, Vec<Readiness>), ExchangeError> {
         let plan = self.worker.plan();
         let stream = session.ask_to_relocate(plan.class_named(None)).await?;
         let mut exchange = Exchange::of(stream);
-        // Before the states, which may be large: a peer that may not take them should not get them.
+        let flows: Vec<AnnouncedFlow> = some
+            .iter()
+            .map(|(book, _)| {
+                let Ends { client, server } = book.ends;
+                AnnouncedFlow { client, server, dscp: book.origin.dscp }
+            })
+            .collect();
+        // The response to the request need not be waited for: this is no secret, and small.
+        exchange.send(encode_announced(&flows)).await?;
         exchange.answer().await?;
-        let count = offers.len();
-        let message = encode_offers(&offers);
-        drop(offers);
-        exchange.send(message).await?;
-        let readiness = exchange.values(count).await?;
+        let readiness = exchange.values(flows.len()).await?;
         Ok((exchange, readiness))
+    }
+
+    /// Has flows stand still that the peer would take, and sends the state of each at once. `commits` gets where each waits
+    /// for the commit; none: it stays.
+    ///
+    /// # Errors
+    /// When the peer receives no more of them; none: it was silent.
+    async fn offer(
+        &self,
+        exchange: &mut Exchange,
+        some: Vec<Candidate>,
+        readiness: Vec<Readiness>,
+        neighbour: Option<IpAddr>,
+        put_off: &mut Vec<Candidate>,
+        commits: &mut Vec<Option<oneshot::Sender<LeaveOrder>>>,
+    ) -> Result<(), Option<ExchangeError>> {
+        let _halting = self.halting.lock().await;
+        let (begun, mut bytes) = (Instant::now(), 0);
+        let (mut failed, mut offers) = (None, some.into_iter().zip(readiness));
+        for (candidate, ready) in offers.by_ref() {
+            let halted = if ready != Readiness::Ready {
+                Err(Stay::There(ready))
+            } else if bytes >= BATCH_BYTES || begun.elapsed() >= FLOW {
+                put_off.push(candidate);
+                Ok(None)
+            } else {
+                self.halt(candidate, neighbour).await.map(Some)
+            };
+            let flow = halted.unwrap_or_else(|why| {
+                self.stays(why);
+                None
+            });
+            let (offer, commit) = flow.map(|flow| (flow.offer, flow.commit)).unzip();
+            let length = offer.as_ref().map_or(0, FlowOffer::bytes);
+            bytes += length;
+            self.tally.borrow_mut().state_bytes += length as u64;
+            commits.push(commit);
+            let sent = timeout(PEER, exchange.send(encode_offer(offer.as_ref()))).await;
+            match sent {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failed = Some(Some(error.into())),
+                Err(_) => failed = Some(None),
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        let Some(failed) = failed else { return Ok(()) };
+        offers.for_each(|_| self.stays(Stay::Peer));
+        Err(failed)
+    }
+
+    /// Has a flow stand still.
+    async fn halt(
+        &self,
+        (book, halts): Candidate,
+        neighbour: Option<IpAddr>,
+    ) -> Result<LeavingFlow, Stay> {
+        let (answer, answered) = oneshot::channel();
+        let request = HaltRequest { answer, neighbour };
+        // If the thread has ended, the answer is gone.
+        let _ = halts.send(HaltRequests::from([(Arc::as_ptr(&book).addr(), request)]));
+        match timeout(FLOW, answered).await {
+            Ok(Ok(halted)) => halted,
+            Ok(Err(_)) => Err(Stay::Ended),
+            Err(_) => Err(Stay::Busy),
+        }
+    }
+
+    fn is_silent(&self, why: Option<ExchangeError>) {
+        let why =
+            why.map_or_else(|| "it did not respond in time".to_owned(), |why| why.to_string());
+        tracing::warn!(peer = self.peer, why, "a peer did not accept flows");
     }
 
     fn denied(&self, cause: Cause) -> ErrorAnswer {

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+/// How many streams move flows at the same time: while the flows of one wait for the peer, those of another are taken.
+pub const STREAMS: usize = 4;
+
 /// Requests to stand still, by the addresses of their flows' books.
 pub type HaltRequests = HashMap<usize, HaltRequest>;
 

@@ -1,7 +1,7 @@
 //! The steps of a move that take privileges: done by the keeper, or here where this process has the privileges itself.
 
 use crate::ends::Ends;
-use crate::intercept;
+use crate::intercept::StillTables;
 use crate::keeper::line::line;
 use crate::keeper::order::{Order, PreparedSocket, Repair, Stillness, pair};
 use midhop_linux::tcp_repair::{self, Buffer, Buffers, Mode};
@@ -63,13 +63,13 @@ pub fn go_on(socket: &(impl AsFd + AsRawFd), end_is_sent: bool) -> io::Result<()
     }
 }
 
-/// Determines which packets of a flow of `instance` are dropped.
+/// Determines which packets of a flow of `instance` are dropped or forwarded.
 ///
 /// # Errors
 /// As [`switch`].
 pub fn still(instance: &str, ends: Ends, stillness: Stillness) -> io::Result<()> {
     match line() {
         Some(line) => line.order(&Order::Still(pair(ends), stillness), None).map(drop),
-        None => intercept::set_still(&intercept::open_table(instance)?, ends, stillness),
+        None => StillTables::open(instance)?.set(ends, stillness),
     }
 }

@@ -7,7 +7,7 @@ use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
 use crate::ledger::Party;
-use crate::relocation::order::MoveOrder;
+use crate::relocation::order::{MoveOrder, STREAMS};
 use bytes::Bytes;
 use midhop_lookup::PendingLookups;
 use midhop_pep::config::PeerPlan;
@@ -46,22 +46,25 @@ pub struct Tunnels {
     pub lasting: Arc<lasting::LastingFlows>,
     /// Flows that leave from here for peers.
     pub opened: opened::Opened,
-    /// A place for a peer that moves flows here.
-    pub relocations: RelocationPlace,
+    /// Places for peers that move flows here.
+    pub relocations: RelocationPlaces,
 }
 
-/// A place for one peer at a time that moves flows here.
-#[derive(Debug, Clone)]
-pub struct RelocationPlace(Arc<Semaphore>);
+/// The most streams at a time by which peers move flows here: twice as many as one of them uses.
+const RELOCATIONS: usize = 2 * STREAMS;
 
-impl Default for RelocationPlace {
+/// Places for streams by which peers move flows here.
+#[derive(Debug, Clone)]
+pub struct RelocationPlaces(Arc<Semaphore>);
+
+impl Default for RelocationPlaces {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
+        Self(Arc::new(Semaphore::new(RELOCATIONS)))
     }
 }
 
-impl RelocationPlace {
-    /// Takes the place until the returned value is dropped.
+impl RelocationPlaces {
+    /// Takes a place until the returned value is dropped.
     pub fn take(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().try_acquire_owned().ok()
     }

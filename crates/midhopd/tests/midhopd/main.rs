@@ -73,6 +73,7 @@ mod relocation;
 mod relocation_deaths;
 mod relocation_ends;
 mod relocation_faults;
+mod relocation_figures;
 mod relocation_hostile;
 mod relocation_twice;
 mod resets;

@@ -15,8 +15,11 @@ use crate::stage::{
     Family, PATIENCE, ReadOnce, Stage, nft, noise, pass, receive_all, send_all, until,
 };
 use crate::survival::{kill_data_plane, relayed};
+use midhop_path::DirectionSpec;
 use midhop_status::control::answer::MoveOutcome;
+use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::namespace::{Namespace, VethEnd, veth};
+use midhop_units::{Bytes, Seed};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -29,6 +32,8 @@ pub const LISTEN: &str = "10.0.7.2:4433";
 
 /// A stage with a second gateway.
 pub struct Place {
+    /// The link between the gateways, if it is emulated. It ends before the namespaces do.
+    _between: Option<Emulator>,
     pub stage: Stage,
     pub second: Namespace,
     pub authority: Authority,
@@ -48,8 +53,41 @@ fn ip(host: &Namespace, family: Family, words: &str) {
     assert!(command.status().expect("ip starts").success(), "ip refused: {words}");
 }
 
+/// A fast link between two hosts, with a delay.
+fn emulated(name: &str, first: &Namespace, second: &Namespace, delay: &str) -> Emulator {
+    let keys = format!("rate = \"1 Gbit/s\"\nqueue = \"8 MiB\"\ndelay = \"{delay}\"");
+    let spec: DirectionSpec = toml::from_str(&keys).expect("a direction");
+    let plan = spec.resolve("1 s".parse().expect("a time")).expect("a plan");
+    let hub = Namespace::create("hub").expect("a namespace for the link");
+    let [one, _] = veth(first, name, &hub, "link0", 1500).expect("the link");
+    let [other, _] = veth(second, name, &hub, "link1", 1500).expect("the link");
+    for (host, net, end) in [(first, 2, &other), (second, 1, &one)] {
+        host.add_neighbour(name, at(Family::V4, 7, net), end.mac).expect("a neighbour");
+    }
+    let wire = Wire {
+        name: name.to_owned(),
+        first: "link0".to_owned(),
+        second: "link1".to_owned(),
+        nodes: ["gateway".to_owned(), "second".to_owned()],
+        mtu: 1500,
+        down: plan.clone(),
+        up: plan,
+        ack_filters: [None, None],
+        posts: Default::default(),
+        burst: Bytes::MAX,
+    };
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC.now().expect("a clock");
+    let epoch = midhop_units::Instant::START + Duration::from(clock).into();
+    Emulator::start(&hub, wire, Seed(7), epoch).expect("an emulated link")
+}
+
 impl Place {
     pub fn set() -> Option<Self> {
+        Self::set_apart(None)
+    }
+
+    /// The same, with this delay between the gateways, one way.
+    pub fn set_apart(delay: Option<&str>) -> Option<Self> {
         let stage = Stage::set()?;
         let second = Namespace::create("second").expect("a namespace");
         // As most hosts have them: more than this in the queues of a flow takes a moment to move.
@@ -62,7 +100,13 @@ impl Place {
         };
         let [lan, own_lan] = between(&stage.client, "lan1", &second, "lan0");
         let [wan, own_wan] = between(&stage.server, "wan1", &second, "wan0");
-        between(&stage.gateway, "peer0", &second, "peer0");
+        let _between = match delay {
+            Some(delay) => Some(emulated("peer0", &stage.gateway, &second, delay)),
+            None => {
+                between(&stage.gateway, "peer0", &second, "peer0");
+                None
+            }
+        };
         stage.gateway.add_address("peer0", at(Family::V4, 7, 1), 24).expect("an address");
         second.add_address("peer0", at(Family::V4, 7, 2), 24).expect("an address");
         for family in [Family::V4, Family::V6] {
@@ -79,7 +123,7 @@ impl Place {
             neighbour(&stage.client, "lan1", at(family, 11, 1), &own_lan);
             neighbour(&stage.server, "wan1", at(family, 12, 1), &own_wan);
         }
-        Some(Self { stage, second, authority: Authority::new(&["old", "new"]) })
+        Some(Self { _between, stage, second, authority: Authority::new(&["old", "new"]) })
     }
 
     /// From now on packets go by the first gateway again.
@@ -94,18 +138,20 @@ impl Place {
     /// From now on packets go by the second gateway.
     pub fn change_routes(&self) {
         for family in [Family::V4, Family::V6] {
-            let (lan, wan) = (at(family, 11, 1), at(family, 12, 1));
-            ip(
-                &self.stage.client,
-                family,
-                &format!("route replace default via {lan} dev lan1 onlink"),
-            );
-            ip(
-                &self.stage.server,
-                family,
-                &format!("route replace default via {wan} dev wan1 onlink"),
-            );
+            self.change_routes_of(family);
         }
+    }
+
+    /// The same, for one address family.
+    pub fn change_routes_of(&self, family: Family) {
+        let (lan, wan) = (at(family, 11, 1), at(family, 12, 1));
+        let hosts = [(&self.stage.client, lan, "lan1"), (&self.stage.server, wan, "wan1")];
+        scope(|scope| {
+            for (host, next, device) in hosts {
+                let words = format!("route replace default via {next} dev {device} onlink");
+                scope.spawn(move || ip(host, family, &words));
+            }
+        });
     }
 
     pub fn old_desk(&self, more: &str) -> Desk {
@@ -323,6 +369,55 @@ fn a_thousand_flows_move() {
     }
 }
 
+/// What still arrives at the old place is forwarded to the new one: no route has to change for flows to go on.
+#[test]
+fn flows_go_on_before_the_routes_change() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let [first, second] = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut idle: Vec<_> = (0..40).map(|_| relayed(&place.stage, &listener)).collect();
+    let busy: Vec<_> = (0..4).map(|_| relayed(&place.stage, &listener)).collect();
+    let before = relayed_bytes(&old) + (1 << 20);
+    scope(|scope| {
+        for (client, server) in &busy {
+            scope.spawn(move || exchange(client, server, 30_000_000));
+        }
+        until("the transfers have begun", || relayed_bytes(&old) > before);
+        let mut came = 0;
+        // On a busy host one command may not come to all of them.
+        until("all have moved that are not at their ends", || {
+            let (_, outcome) = move_flows(&old, "all");
+            assert_eq!(outcome.lost, 0, "{outcome:?}");
+            came += outcome.moved;
+            outcome.stayed.keys().all(|why| why == "ended")
+        });
+        assert!(came >= 40, "{came}\n{}", log_of(&new));
+    });
+    for (number, (client, server)) in idle.iter_mut().enumerate() {
+        if number % 2 == 0 { pass(client, server) } else { pass(server, client) }
+    }
+    // Also in the middle of a change: one end has changed its route, the other has not.
+    let (lan, device) = (at(Family::V4, 11, 1), "lan1");
+    let words = format!("route replace default via {lan} dev {device} onlink");
+    ip(&place.stage.client, Family::V4, &words);
+    for (client, server) in &mut idle {
+        pass(client, server);
+    }
+    place.change_routes();
+    for (client, server) in &mut idle {
+        pass(client, server);
+    }
+    drop((idle, busy));
+    for (running, desk, host) in
+        [(first, &old, &place.stage.gateway), (second, &new, &place.second)]
+    {
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end(), Some(0), "{}", log_of(desk));
+        assert_eq!(traces(host), [""; 0], "left behind");
+    }
+}
+
 #[test]
 fn a_move_waits_for_its_time() {
     let Some(place) = Place::set() else { return };
@@ -409,32 +504,71 @@ pub fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool 
     false
 }
 
-#[test]
-fn flows_stay_if_the_new_place_is_silent() {
-    let Some(place) = Place::set() else { return };
+/// The new place falls silent between the announcement of flows, and the old place's word that they go.
+fn flows_stay_if_the_new_place_falls_silent(old_dies: bool) {
+    // Far enough for it to be stopped in between.
+    let Some(place) = Place::set_apart(Some("500 ms")) else { return };
     let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V6);
     let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
-    second.signal_data_plane(Signal::SIGSTOP);
-    let (code, outcome) = move_flows(&old, "all");
-    assert_eq!((code, outcome.moved, outcome.lost), (Some(1), 0, 0), "{outcome:?}");
-    assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
-    for (client, server) in &mut flows {
-        pass(client, server);
-    }
-    // The old place dies while they stand still: the next data plane has them go on.
     let mut moving = begin_to_move(&old, "all");
-    // On a busy machine the tunnel to the silent place may be given up before the second command.
-    until("a flow stands still, or there is no tunnel", || {
-        let has_ended = moving.try_wait().expect("waiting").is_some();
-        has_ended || stands_still(&place.stage.gateway, Family::V6)
-    });
-    kill_data_plane(&first);
-    for (client, server) in &mut flows {
-        pass(client, server);
+    until("the flows are announced", || stands_still(&place.second, Family::V6));
+    // The answer leaves, and the states come a second later.
+    sleep(Duration::from_millis(300));
+    second.signal_data_plane(Signal::SIGSTOP);
+    until("a flow stands still", || stands_still(&place.stage.gateway, Family::V6));
+    if old_dies {
+        // The next data plane has them go on.
+        kill_data_plane(&first);
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
+        let _ = moving.wait();
+    } else {
+        let output = moving.wait_with_output().expect("an end");
+        let outcome = outcome_of(&output);
+        assert_eq!((output.status.code(), outcome.moved, outcome.lost), (Some(1), 0, 0));
+        assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
     }
-    let _ = moving.wait();
+    second.signal_data_plane(Signal::SIGCONT);
+}
+
+#[test]
+fn flows_stay_if_the_new_place_falls_silent_at_once() {
+    flows_stay_if_the_new_place_falls_silent(false);
+}
+
+#[test]
+fn flows_go_on_if_their_place_dies_and_the_new_one_is_silent() {
+    flows_stay_if_the_new_place_falls_silent(true);
+}
+
+/// What is not announced does not stand still.
+#[test]
+fn flows_do_not_wait_for_a_place_that_is_silent() {
+    let Some(place) = Place::set() else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let [_first, second] = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
+    second.signal_data_plane(Signal::SIGSTOP);
+    let mut moving = begin_to_move(&old, "all");
+    let mut passed = 0;
+    until("the command has ended", || {
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
+        passed += 1;
+        assert!(!stands_still(&place.stage.gateway, Family::V4));
+        moving.try_wait().expect("waiting").is_some()
+    });
+    assert!(passed > 1);
+    let outcome = outcome_of(&moving.wait_with_output().expect("an end"));
+    assert_eq!(outcome.stayed, [("peer-silent".to_owned(), 8)].into());
     second.signal_data_plane(Signal::SIGCONT);
 }
 

@@ -146,13 +146,17 @@ fn is_received_by_each(flows: &[(TcpStream, TcpStream)]) {
 /// The old place reads its configuration again while its flows stand still; their ends go on to send.
 #[test]
 fn a_reload_of_the_old_place_leaves_flows_still() {
-    let Some(place) = Place::set() else { return };
+    // Far enough for the new place to be stopped between the announcement and the states.
+    let Some(place) = Place::set_apart(Some("500 ms")) else { return };
     let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<_> = (0..4).map(|_| relayed(&place.stage, &listener)).collect();
-    second.signal_data_plane(Signal::SIGSTOP);
     let moving = begin_to_move(&old, "all");
+    until("the flows are announced", || stands_still(&place.second, Family::V4));
+    // The answer leaves, and the states come a second later.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    second.signal_data_plane(Signal::SIGSTOP);
     until("the flows stand still", || still_flows(&place, Family::V4) == 4);
     reload(&first, &old, &format!("{}{RULE}", config_of(&old)));
     written_to_each(&flows);
