@@ -12,7 +12,7 @@ use crate::relays::{RELAY_PORT, lead_here};
 use midhop_linux::nfqueue::Packet;
 use midhop_testbed::namespace::Namespace;
 use midhopd::ends::Ends;
-use midhopd::intercept::{Injector, Marks, Queue, Ruleset, Segment, syn};
+use midhopd::intercept::{Injector, Marks, NetlinkRule, Queue, Ruleset, Segment, syn};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bits of the firewall mark. One of them is needed.
@@ -87,5 +87,11 @@ pub fn intercept(place: &Namespace) -> Result<()> {
         parts = parts.collect::<Vec<_>>().join(", "),
     );
     lead_here(place, &table, mark)?;
-    Ok(place.run(|| Ruleset::open(NAME)?.queue(0, THREADS))??)
+    let queues = || {
+        let ruleset = Ruleset::open(NAME)?;
+        (0..THREADS).try_for_each(|queue| {
+            ruleset.add(&NetlinkRule::Queue { chain: format!("waiting{queue}"), queue })
+        })
+    };
+    Ok(place.run(queues)??)
 }
