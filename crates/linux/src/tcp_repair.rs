@@ -75,7 +75,9 @@ mod wire;
 mod tests;
 
 pub use dump::{DumpError, dump};
-pub use restore::{RestoreError, Unsent, go_on, prepare, prepare_socket, restore, unprepared};
+pub use restore::{
+    RestoreError, Unsent, go_on, lock, prepare, prepare_socket, restore, unprepared,
+};
 pub use snapshot::{
     Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
     SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,

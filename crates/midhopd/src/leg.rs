@@ -18,10 +18,11 @@ use crate::ends::Ends;
 use crate::keeper::line;
 use crate::keeper::order::{Recipe, Setting};
 use midhop_linux::sockopt;
+use midhop_linux::tcp_repair::{self, Buffer, Buffers};
 use midhop_linux::tproxy::set_transparent;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_pep::credit::Shares;
-use midhop_units::Duration;
+use midhop_units::{Bytes, Duration};
 use nix::libc;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
@@ -364,6 +365,38 @@ pub fn settle(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     guard(socket)?;
     choose_congestion(socket, leg.congestion.as_deref(), leg.fallback.as_deref())?;
     plain_settings(socket, leg)
+}
+
+/// Gives one buffer of a connection that has moved here its size, once what was in it has been restored: until then it
+/// is larger. Without a bound of the leg this is the size `before`, at the old place. A buffer that stayed large would
+/// be filled, and so would grow with each move.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn settle_buffer(
+    socket: impl AsFd,
+    leg: &LegPlan,
+    before: &Buffers,
+    sends: bool,
+) -> io::Result<()> {
+    let shares = Shares::of(leg.buffer).offering(leg.window);
+    let (bound, size) = match sends {
+        true => (shares.send, before.send.bytes),
+        false => (shares.receive, before.receive.bytes),
+    };
+    let size =
+        Some(bound.map_or_else(|| i32::try_from(size / 2).unwrap_or(i32::MAX), buffers::asked));
+    let (receive, send) = if sends { (None, size) } else { (size, None) };
+    buffers::hold_both(&socket, receive, send)?;
+    let locked = |bound: Option<Bytes>, buffer: Buffer| Buffer {
+        locked: bound.is_some() || buffer.locked,
+        ..buffer
+    };
+    let locks = Buffers {
+        receive: locked(shares.receive, before.receive),
+        send: locked(shares.send, before.send),
+    };
+    tcp_repair::lock(&socket, &locks)
 }
 
 /// Applies those of a leg's settings that take no privilege.

@@ -131,7 +131,11 @@ fn resize(socket: BorrowedFd<'_>, buffers: &Buffers) -> io::Result<()> {
     lock(socket, buffers)
 }
 
-fn lock(socket: BorrowedFd<'_>, buffers: &Buffers) -> io::Result<()> {
+/// Leaves it to the kernel to resize the buffers that are not locked.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn lock(socket: impl AsFd, buffers: &Buffers) -> io::Result<()> {
     let bit = |locked, bit| if locked { bit } else { 0 };
     let locked =
         bit(buffers.receive.locked, RECEIVE_LOCKED) | bit(buffers.send.locked, SEND_LOCKED);

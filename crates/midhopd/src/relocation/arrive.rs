@@ -15,7 +15,7 @@ use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
-use midhop_linux::tcp_repair::{LocalEnd, TcpSnapshot, Unsent, restore};
+use midhop_linux::tcp_repair::{Buffers, LocalEnd, TcpSnapshot, Unsent, restore};
 use midhop_pep::config::{Action, LegPlan};
 use midhop_pep::policy::FlowKey;
 use midhop_tunnel::relocation::{AnnouncedFlow, Arrival, FLOW_BYTES_MAX, FlowOffer, Readiness};
@@ -49,6 +49,8 @@ pub struct ExpectedFlow {
 pub struct RestoredFlow {
     sockets: [OwnedFd; 2],
     unsent: [Unsent; 2],
+    /// The sizes of their buffers at the old place.
+    buffers: [Buffers; 2],
     /// Whether the old place had passed an end on, up and down.
     passed_on: [bool; 2],
     // Dropped last: with the sockets there is nobody who answers a stray packet.
@@ -132,6 +134,7 @@ impl ExpectedFlow {
         let marks = [worker.hold.marks.client, worker.hold.marks.departing(0, index)];
         let [client, server] = states;
         let passed_on = passed_on([client.local_end, server.local_end]);
+        let buffers = [client.buffers, server.buffers];
         let one = |state, at: usize| {
             restore_one(state, marks[at], &self.legs[at]).map_err(refused(ends, "connection"))
         };
@@ -140,6 +143,7 @@ impl ExpectedFlow {
         let restored = RestoredFlow {
             sockets: [client, server],
             unsent: [client_unsent, server_unsent],
+            buffers,
             passed_on,
             expected: self,
         };
@@ -248,7 +252,7 @@ fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Re
 impl RestoredFlow {
     /// It goes on here, in a task of its own.
     pub fn go_on(self) -> Arrival {
-        let Self { sockets, unsent, passed_on, expected } = self;
+        let Self { sockets, unsent, buffers, passed_on, expected } = self;
         let ExpectedFlow { worker, legs, origin, ticket, life, still } = expected;
         let (ends, instance) = (still.ends, still.instance.clone());
         still.lift();
@@ -283,12 +287,22 @@ impl RestoredFlow {
             (Err(error), _) | (_, Err(error)) => return lost(&error, Arrival::Lost),
         };
         worker.ledger.moved_here.add(1);
+        for (at, socket) in [&client, &server].into_iter().enumerate() {
+            settle_buffer(ends, socket, (&legs[at], &buffers[at]), false);
+        }
         let windows = [(&client, &legs[0]), (&server, &legs[1])]
             .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
         let both = BothLegs { client, server, windows, halt: Halt::default() };
-        let left = (unsent, passed_on);
+        let left = (unsent, buffers, passed_on);
         spawn_local(relay(worker, ends, both, left, legs, origin, (ticket, life)));
         Arrival::GoesOn
+    }
+}
+
+/// See [`leg::settle_buffer`]. A flow whose buffers stay large goes on.
+fn settle_buffer(ends: Ends, socket: &TcpStream, (leg, before): (&LegPlan, &Buffers), sends: bool) {
+    if let Err(error) = leg::settle_buffer(socket, leg, before, sends) {
+        tracing::debug!(?ends, %error, "a buffer of a flow that moved here stays as large as it was needed");
     }
 }
 
@@ -297,7 +311,7 @@ async fn relay(
     worker: Rc<Worker>,
     ends: Ends,
     legs: BothLegs,
-    (unsent, passed_on): ([Unsent; 2], [bool; 2]),
+    (unsent, buffers, passed_on): ([Unsent; 2], [Buffers; 2], [bool; 2]),
     plans: [LegPlan; 2],
     origin: FlowOrigin,
     (ticket, life): (Ticket, Life),
@@ -305,6 +319,9 @@ async fn relay(
     let [to_client, to_server] = unsent;
     // The buffers are large enough for it, so that only a kernel without memory has it wait.
     let sent = tokio::try_join!(send(&legs.client, to_client), send(&legs.server, to_server));
+    for (at, socket) in [&legs.client, &legs.server].into_iter().enumerate() {
+        settle_buffer(ends, socket, (&plans[at], &buffers[at]), true);
+    }
     let from = sent.and_then(|_| ahead(&legs.client, &legs.server));
     let start = match from {
         Ok(from) => {

@@ -1,24 +1,31 @@
 //! Flows that move more than once.
 
-use crate::flows::{Over, exchange_until};
+use crate::flows::{Over, exchange_until, fill};
 use crate::program::Desk;
-use crate::relocation::{ACCEPT, LISTEN, Place, move_all, relayed_bytes};
+use crate::relocation::{
+    ACCEPT, LISTEN, Place, begin_to_move_to, move_all, outcome_of, relayed_bytes,
+};
 use crate::stage::{Family, noise, pass, queued, receive_all, send_all, until};
 use crate::survival::relayed;
 use std::sync::atomic::AtomicBool;
 use std::thread::scope;
 
-/// Each of the two lets the other move flows there.
-fn flows_move_there_and_back(family: Family) {
-    const OLD: &str = "10.0.7.1:4433";
-    let Some(place) = Place::set() else { return };
+const OLD: &str = "10.0.7.1:4433";
+
+/// Two places of which each lets the other move flows there.
+fn desks(place: &Place) -> [Desk; 2] {
     let desk = |name: &str, listen: &str, peer: &str, address: &str| {
         let own = place.authority.table(name, &format!("listen = \"{listen}\"\n"));
         Desk::new(&format!(
             "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.{peer}]\naddress = \"{address}\"\n{ACCEPT}"
         ))
     };
-    let (old, new) = (desk("old", OLD, "new", LISTEN), desk("new", LISTEN, "old", OLD));
+    [desk("old", OLD, "new", LISTEN), desk("new", LISTEN, "old", OLD)]
+}
+
+fn flows_move_there_and_back(family: Family) {
+    let Some(place) = Place::set() else { return };
+    let [old, new] = desks(&place);
     let _running = place.start(&old, &new);
     until("both tunnels are open", || new.peer("old").tunnels > 0 && old.peer("new").tunnels > 0);
     let listener = place.stage.listen(family);
@@ -67,4 +74,43 @@ fn flows_move_there_and_back_ipv4() {
 #[test]
 fn flows_move_there_and_back_ipv6() {
     flows_move_there_and_back(Family::V6);
+}
+
+#[test]
+fn the_state_of_a_flow_that_is_full_does_not_grow_with_its_moves() {
+    let Some(place) = Place::set() else { return };
+    let [old, new] = desks(&place);
+    let _running = place.start(&old, &new);
+    until("both tunnels are open", || new.peer("old").tunnels > 0 && old.peer("new").tunnels > 0);
+    let listener = place.stage.listen(Family::V4);
+    let (client, server) = relayed(&place.stage, &listener);
+    let mut sent = 0;
+    let mut states = Vec::new();
+    // The client does not read: all buffers on its way are filled each time.
+    for (from, peer) in [(&old, "new"), (&new, "old")].into_iter().cycle().take(8) {
+        sent += fill(&server);
+        states.push(moved_state(from, peer));
+        if peer == "new" { place.change_routes() } else { place.change_routes_back() }
+    }
+    let (first, last) = (states[0], states[7]);
+    assert!(first > 1 << 20 && last < 2 * first, "{states:?}");
+    server.shutdown(std::net::Shutdown::Write).expect("an end");
+    assert_eq!(receive_all(&client).len(), sent, "every byte arrives");
+    drop((client, server));
+    old.assert_no_errors();
+    new.assert_no_errors();
+}
+
+/// Moves the one flow there is, and returns the size of its state.
+fn moved_state(from: &Desk, peer: &str) -> u64 {
+    let mut state = 0;
+    until("it has moved", || {
+        let output = begin_to_move_to(peer, from, "all").wait_with_output().expect("an end");
+        let outcome = outcome_of(&output);
+        state = outcome.state_bytes;
+        // On a busy host it may not be stopped in time.
+        assert!(outcome.moved == 1 || outcome.stayed.contains_key("busy"), "{outcome:?}");
+        outcome.moved == 1
+    });
+    state
 }
