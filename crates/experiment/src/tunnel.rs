@@ -20,7 +20,7 @@ use crate::plan::{Crossing, Plan, PlannedNode};
 use crate::route::{self, Edge};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
-use midhop_pep::config::{Config, Moves, OneOrMany};
+use midhop_pep::config::{Config, Fallback, Moves, OneOrMany};
 use midhop_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +112,8 @@ impl NodeTunnels {
             own.rtt = own.rtt.or(peer.rtt);
             if peer.moves {
                 own.moves = Moves::Accept;
+                // Flows do not move over TCP: the tunnel waits for UDP, however late its datagrams are.
+                own.fallback = Fallback::Off;
             }
             if let (Some(modem), Some(address)) = (&mut own.modem, peer.modem) {
                 modem.address = Some(address);
