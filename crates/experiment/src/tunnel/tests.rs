@@ -3,8 +3,9 @@
 use crate::pep::LegCongestion;
 use crate::{Plan, Scenario};
 use midhop_config::ConfigError;
-use midhop_pep::config::Config;
+use midhop_pep::config::{Config, Fallback, Moves};
 use midhop_units::Duration;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 const PAIR: &str = r#"
@@ -278,4 +279,89 @@ fn a_modem_that_can_report_nothing_is_refused_by_its_key() {
     let checked = Scenario::parse("pair.toml", &cubic).expect("a scenario");
     let error = checked.check_peps(LegCongestion::Names).expect_err("it goes by no rate");
     assert_eq!(error.key.as_deref(), Some("peps.term.peers.gw.modem"), "{error}");
+}
+
+/// Two nodes that take a client from each other; `more` is added to the first handover.
+fn handover(more: &str) -> String {
+    format!(
+        r#"
+title = "a handover"
+duration = "30 s"
+[nodes]
+client = {{}}
+left = {{ pep = "left" }}
+right = {{ pep = "right" }}
+server = {{}}
+[links.between]
+between = ["left", "right"]
+rate = "1 Gbit/s"
+delay = "2 ms"
+[links.feeder-left]
+between = ["left", "server"]
+[links.feeder-right]
+between = ["right", "server"]
+[links.user-left]
+between = ["client", "left"]
+rate = "10 Mbit/s"
+[links.user-right]
+between = ["client", "right"]
+rate = "10 Mbit/s"
+[peps.left]
+[peps.right]
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "1 MB"
+[[handovers]]
+at = "1 s"
+from = "left"
+to = "right"
+leaves = "user-left"
+takes = "user-right"
+{more}
+"#
+    )
+}
+
+#[test]
+fn two_proxies_of_which_one_takes_flows_over_get_a_tunnel_for_that() {
+    let plan = plan(&handover("flows = \"moved\""));
+    assert!(plan.nodes.iter().all(|node| node.tunnels.is_none()), "the plan itself stays");
+    let with = plan.with_tunnels_for_moves().expect("a tunnel");
+    for (node, far, address) in
+        [("left", "right", "10.0.0.2:4433"), ("right", "left", "10.0.0.1:4433")]
+    {
+        let config = configuration(&with, node);
+        let peer = &config.peers[far];
+        assert_eq!(peer.address, Some(address.parse().expect("an address")));
+        assert_eq!((peer.moves, peer.fallback), (Moves::Accept, Fallback::Off));
+        assert!(config.rules.is_empty(), "no flow takes it");
+    }
+    for more in ["flows = \"reset\"", "flows = \"anchored\""] {
+        let plan = self::plan(&handover(more));
+        assert_eq!(plan.with_tunnels_for_moves().expect("the same"), plan);
+    }
+}
+
+#[test]
+fn routes_lead_over_links_in_use_to_addresses_of_links_that_are_not() {
+    let plan = plan(&handover("flows = \"reset\""));
+    let client = plan.node("client").expect("a client").clone();
+    let right = plan.nodes.iter().position(|node| node.name == "right").expect("a node");
+    let left_of_client = client.interfaces.iter().find(|own| own.link == "user-left");
+    let home: IpAddr = left_of_client.expect("an end").ipv4.into();
+    let link = |state: usize| {
+        let of_node = &plan.routes()[state][right];
+        of_node.iter().find(|route| route.to == home).map(|route| route.link.clone())
+    };
+    assert_eq!(link(0).as_deref(), Some("between"));
+    assert_eq!(link(1).as_deref(), Some("user-right"));
+    let other = client.interfaces.iter().find(|own| own.link == "user-right");
+    let other: IpAddr = other.expect("an end").ipv4.into();
+    let of_right = |state: usize| plan.routes()[state][right].iter().any(|it| it.to == other);
+    assert_eq!(
+        (of_right(0), of_right(1)),
+        (true, false),
+        "an own link needs none while it is used"
+    );
 }

@@ -236,14 +236,11 @@ impl Conductor {
     fn find_ways(&mut self, moment: usize, of: impl Fn(&str) -> bool) -> Result<(), RunError> {
         let state = moment + 1;
         for (number, planned) in self.plan.nodes.iter().enumerate() {
-            let before = std::mem::replace(&mut self.states[number], state);
-            if before == state {
+            let before = self.states[number];
+            if before == state || !of(&planned.name) {
                 continue;
             }
-            if !of(&planned.name) {
-                self.states[number] = before;
-                continue;
-            }
+            self.states[number] = state;
             let hops = |state: usize| -> Vec<(IpAddr, IpAddr)> {
                 self.routes[state][number].iter().map(|route| (route.to, route.via)).collect()
             };

@@ -3,7 +3,10 @@
 mod middle;
 
 use middle::Middle;
+use midhop_experiment::measured::Gap;
+use midhop_experiment::plan::RestartPlan;
 use midhop_experiment::record::FlowResult;
+use midhop_experiment::spec::RestartFrom;
 use midhop_testbed::meter::{
     Amount, Connections, Direction, Limits, MeterError, MeterOptions, MeterReport, Progress,
     Server, ServerOptions, Workload,
@@ -251,6 +254,31 @@ async fn a_middle_that_cuts_with_a_clean_fin_is_found_out() {
                 Direction::Up => &["closed the connection", "failed while"],
             };
             assert!(expected.iter().any(|text| error.contains(text)), "{direction:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_that_breaks_goes_on_where_it_was_cut_off() {
+    let server = serve();
+    let after = Duration::from_ms(50);
+    // In the middle, and so that nothing but the end mark is missing.
+    for cut in [300_000, 1_000_100] {
+        let middle = Middle::cutting(server.address, Direction::Down, cut).await;
+        let restarts = Some(RestartPlan { most: 1, after, from: RestartFrom::Rest });
+        let options = options(middle.address, Direction::Down, flows(1, 1_000_000));
+        let report = measure(&MeterOptions { restarts, gaps: true, ..options }).await;
+        let transfer = &report.transfer;
+        assert!(transfer.complete, "{transfer:#?}");
+        assert_eq!((transfer.restarts.count, transfer.restarts.discarded), (1, Bytes::ZERO));
+        assert_eq!(transfer.bytes, Bytes::new(1_000_000));
+        let [first, second] = &transfer.flows[..] else { panic!("{transfer:#?}") };
+        assert!(first.error.is_some() && first.bytes > Bytes::ZERO, "{first:?}");
+        assert_eq!(second.hash_sent, second.hash_received);
+        if cut == 300_000 {
+            // The flow that continues belongs to the one that broke.
+            let waited = |gap: &Gap| gap.flow == 0 && gap.to.saturating_sub(gap.from) >= after;
+            assert!(report.gaps.iter().any(waited), "{:?}", report.gaps);
         }
     }
 }
