@@ -27,6 +27,8 @@ const ADMIN: SocketAddr =
 const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(10);
 /// How long a tunnel may take to open: several attempts over a lossy link.
 const OPEN_WITHIN: time::Duration = time::Duration::from_secs(60);
+/// The carrier over UDP, as a proxy reports it.
+const QUIC: &str = "quic";
 /// Interval at which that is checked.
 const LOOK_EVERY: time::Duration = time::Duration::from_millis(100);
 /// Round trips that an open tunnel gets to discover its path MTU.
@@ -84,13 +86,11 @@ pub(super) fn open(
     network.rehearse(plan.seed.derive("rehearsal"), || {
         let deadline = Instant::now() + OPEN_WITHIN;
         for (node, peer) in waited {
-            let unopened = |legs: &BTreeMap<String, LegStatus>| {
-                legs.get(&peer.name).is_none_or(|leg| leg.rtt.is_none())
-            };
-            while unopened(&legs_of(plan, network, node)?) {
+            while !reported_by(plan, network, node)?.has_tunnel_to(peer) {
                 pause(LOOK_EVERY, interrupted)?;
                 if Instant::now() > deadline {
-                    let what = format!("has no tunnel to {} after {OPEN_WITHIN:?}", peer.node);
+                    let by = if peer.moves { " over UDP" } else { "" };
+                    let what = format!("has no tunnel to {}{by} after {OPEN_WITHIN:?}", peer.node);
                     return Err(RunError::Tunnel { node: node.name.clone(), what });
                 }
             }
@@ -173,6 +173,26 @@ struct Status {
 #[derive(Debug, Deserialize)]
 struct DataPlane {
     legs: BTreeMap<String, LegStatus>,
+    #[serde(default)]
+    peers: BTreeMap<String, PeerStatus>,
+}
+
+impl DataPlane {
+    /// Whether the tunnel that this end opens to `peer` is open. Where both ends open one, that of the other end gives
+    /// the leg a round trip, too.
+    fn has_tunnel_to(&self, peer: &TunnelPeer) -> bool {
+        let is_measured = self.legs.get(&peer.name).is_some_and(|leg| leg.rtt.is_some());
+        let carrier = self.peers.get(&peer.name).and_then(|own| own.carrier.as_deref());
+        // Flows do not move over TCP.
+        is_measured && carrier.is_some_and(|carrier| !peer.moves || carrier == QUIC)
+    }
+}
+
+/// Its tunnels to a peer.
+#[derive(Debug, Deserialize)]
+struct PeerStatus {
+    /// The carrier of new flows in the tunnel that this end opened; none: it has opened none.
+    carrier: Option<String>,
 }
 
 /// Its part on a leg or a tunnel.
@@ -194,6 +214,10 @@ fn legs_of(
     network: &Network,
     node: &PlannedNode,
 ) -> Result<BTreeMap<String, LegStatus>, RunError> {
+    Ok(reported_by(plan, network, node)?.legs)
+}
+
+fn reported_by(plan: &Plan, network: &Network, node: &PlannedNode) -> Result<DataPlane, RunError> {
     let pep = node.pep.as_ref().and_then(|pep| plan.peps.get(pep));
     let listen = pep.map(|pep| &pep.config().admin.listen);
     let address = listen.and_then(|all| all.first()).copied().unwrap_or(ADMIN);
@@ -204,7 +228,7 @@ fn legs_of(
     let namespace = network.node(&node.name).ok_or_else(|| fault(&"it has no node"))?;
     let text = ask(namespace, address).map_err(|error| fault(&error))?;
     let status: Status = serde_json::from_str(&text).map_err(|error| fault(&error))?;
-    Ok(status.data_plane.legs)
+    Ok(status.data_plane)
 }
 
 /// Asks the proxy behind `address` for its status.
@@ -225,4 +249,52 @@ fn ask(namespace: &Namespace, address: SocketAddr) -> io::Result<String> {
         return Ok(body.to_owned());
     }
     Err(io::Error::other(head.lines().next().unwrap_or("no answer").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(moves: bool) -> TunnelPeer {
+        TunnelPeer {
+            name: "far".to_owned(),
+            node: "far".to_owned(),
+            identity: "far.midhop".to_owned(),
+            link: "between".to_owned(),
+            address: None,
+            rate: None,
+            rate_in: None,
+            rtt: None,
+            modem: None,
+            moves,
+        }
+    }
+
+    /// What a proxy reports whose tunnels to `far` have a round trip.
+    fn reported(carrier: &str) -> DataPlane {
+        let text = format!(
+            r#"{{ "data_plane": {{
+                "legs": {{ "far": {{
+                    "sent_bytes_total": 0, "received_bytes_total": 0, "retransmissions_total": 0,
+                    "rtt_s": 0.004, "rtt_min_s": 0.004
+                }} }},
+                "peers": {{ "far": {{ "tunnels": 1, "carrier": {carrier} }} }}
+            }} }}"#
+        );
+        serde_json::from_str::<Status>(&text).expect("a status").data_plane
+    }
+
+    #[test]
+    fn a_tunnel_that_only_the_other_end_has_opened_is_not_this_ends() {
+        for moves in [false, true] {
+            assert!(!reported("null").has_tunnel_to(&peer(moves)));
+            assert!(reported("\"quic\"").has_tunnel_to(&peer(moves)));
+        }
+    }
+
+    #[test]
+    fn a_tunnel_over_tcp_moves_no_flows() {
+        assert!(reported("\"tcp-blocked\"").has_tunnel_to(&peer(false)));
+        assert!(!reported("\"tcp-blocked\"").has_tunnel_to(&peer(true)));
+    }
 }
