@@ -10,6 +10,7 @@
 mod link;
 mod offload;
 mod process;
+mod strays;
 mod sysctl;
 
 pub(crate) use process::mortal_command;
@@ -217,6 +218,18 @@ impl Namespace {
         routers: [IpAddr; 2],
     ) -> Result<(), NamespaceError> {
         link::divert(self, ways, devices, routers)
+    }
+
+    /// Answers TCP segments with a reset from now on that would be forwarded and arrived by this device, from this source,
+    /// for this destination: as a host does that has no such connection. SYNs and resets pass.
+    ///
+    /// # Errors
+    /// When `nft` is not there, or the kernel refuses.
+    pub fn reset_strays(
+        &self,
+        ways: &[(&str, SocketAddr, SocketAddr)],
+    ) -> Result<(), NamespaceError> {
+        strays::reset(self, ways)
     }
 
     /// Sets the hardware address of a neighbour permanently, so that the device never asks for it.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! moved     new routes at the node that takes over → `midhopd move` → new routes everywhere
-//! reset     new routes everywhere → once the host has a link again, its flows are reset
+//! reset     the node that takes over answers their segments with resets → new routes everywhere → once
+//!           the host has a link again, its flows are reset
 //! drained   `midhopd reload` with a rule that lets new flows bypass → new routes, except for live
 //!           flows → what is left after the drain is reset
 //! anchored  new routes everywhere, except for live flows
@@ -15,6 +16,7 @@
 
 mod diversion;
 mod proxy;
+mod strays;
 
 use super::RunError;
 use super::fault::io_error;
@@ -214,11 +216,18 @@ impl Conductor {
                 self.move_flows(from, to)?;
                 self.find_ways(moment, |_| true)?;
                 // What could not move has no proxy on its path any more.
-                self.reset_later(from, back_at)?;
+                let live = self.live_at(from)?;
+                self.reset_strays(to, from, moment + 1, &live)?;
+                self.reset_later(from, back_at, live);
             }
             LiveFlows::Moved | LiveFlows::Reset => {
+                // First, the strays: what is exchanged between a client and a server whose connections are not each
+                // other's makes them answer with acknowledgements, of which a kernel sends two in a second (RFC 5961
+                // section 7). Then none is left for the challenge of a reset that is not next in sequence.
+                let live = self.live_at(from)?;
+                self.reset_strays(to, from, moment + 1, &live)?;
                 self.find_ways(moment, |_| true)?;
-                self.reset_later(from, back_at)?;
+                self.reset_later(from, back_at, live);
             }
             LiveFlows::Drained | LiveFlows::Anchored => {
                 let live = self.live_at(from)?;
@@ -285,15 +294,38 @@ impl Conductor {
     }
 
     /// Resets the flows of `node`, once the host has a link again: before, it would not receive that.
-    fn reset_later(&mut self, node: &str, at: Duration) -> Result<(), RunError> {
-        let flows = self.live_at(node)?;
+    fn reset_later(&mut self, node: &str, at: Duration, flows: BTreeSet<Ends>) {
         if !flows.is_empty() {
             self.plan_step(at, Step::Reset(node.to_owned(), flows));
         }
-        Ok(())
+    }
+
+    /// Has `node` answer segments of the ends of flows with resets that it would forward. The proxy on `home` has, or had,
+    /// these flows, and its own segments pass.
+    ///
+    /// A reset that is not next in sequence is challenged (RFC 5961 section 3.2): segments before it may be lost. The
+    /// challenge goes by the new routes, and only who has no such connection answers it.
+    fn reset_strays(
+        &self,
+        node: &str,
+        home: &str,
+        state: usize,
+        flows: &BTreeSet<Ends>,
+    ) -> Result<(), RunError> {
+        let known = self.plan.nodes.iter().position(|planned| planned.name == node);
+        let (Some(number), Some(namespace)) = (known, self.nodes.get(node)) else { return Ok(()) };
+        let ways = strays::ways(&self.plan, number, &self.routes[state][number], home, flows);
+        Ok(namespace.reset_strays(&ways).map_err(LabError::from)?)
     }
 
     fn reset(&mut self, node: &str, flows: &BTreeSet<Ends>) -> Result<(), RunError> {
+        for (number, planned) in self.plan.nodes.iter().enumerate() {
+            // Nodes that divert packets of these flows here.
+            let Some(diverted) = self.diverted.get(&planned.name) else { continue };
+            let own: BTreeSet<Ends> =
+                flows.iter().filter(|flow| diverted.contains_key(flow)).copied().collect();
+            self.reset_strays(&planned.name, node, self.states[number], &own)?;
+        }
         if let Some(namespace) = self.nodes.get(node) {
             self.outcome.result.flows_reset += proxy::reset(namespace, flows)?;
         }

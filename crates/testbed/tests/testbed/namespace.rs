@@ -1,7 +1,9 @@
 //! Namespaces can reach each other, and are removed completely.
 
+use midhop_linux::nft;
+use midhop_linux::sock_diag::{Diag, destroy};
 use midhop_testbed::namespace::{Namespace, NamespaceError, veth};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -92,6 +94,67 @@ fn a_socket_begins_without_pacing_whatever_the_host_prefers() {
     let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     let default = node.run(read).expect("entered").expect("readable");
     assert_eq!(default.trim(), "reno");
+}
+
+/// The router between `client` and `server` loses data that the server sends, and later what the client sends: routes have
+/// changed. So the reset of the server's connection is not next in sequence, and the client's challenge leads nowhere.
+#[test]
+fn a_router_that_resets_strays_answers_the_challenge_of_a_reset() {
+    let [client, router, server] =
+        ["client", "router", "server"].map(|name| Namespace::create(name).expect("made"));
+    let wires = [(&client, "left", 1), (&server, "right", 2)];
+    for (end, device, net) in wires {
+        let [own, far] = veth(&router, device, end, "up", 1500).expect("a pair");
+        for (text, prefix, route) in
+            [(format!("10.1.{net}."), 24, "10.1.0.0"), (format!("fd00:1:{net}::"), 64, "fd00:1::")]
+        {
+            let (router_ip, end_ip) = (ip(&format!("{text}1")), ip(&format!("{text}2")));
+            router.add_address(device, router_ip, prefix).expect("added");
+            end.add_address("up", end_ip, prefix).expect("added");
+            router.add_neighbour(device, end_ip, far.mac).expect("added");
+            end.add_neighbour("up", router_ip, own.mac).expect("added");
+            let length = if router_ip.is_ipv4() { 16 } else { 32 };
+            end.add_route(ip(route), length, router_ip).expect("added");
+        }
+    }
+    let rule = |text: &str| router.run(|| nft::run(text)).expect("entered").expect("nft");
+    for address in ["10.1.2.2", "fd00:1:2::2"] {
+        let listen = || TcpListener::bind(SocketAddr::new(ip(address), 0));
+        let listener = server.run(listen).expect("entered").expect("listens");
+        let target = listener.local_addr().expect("a port");
+        let connect = || TcpStream::connect(target);
+        let connected = || client.run(connect).expect("entered").expect("connected");
+        let (mut stream, mut other) = (connected(), connected());
+        let [(mut accepted, from), (mut other_accepted, _)] =
+            [0; 2].map(|_| listener.accept().expect("a connection"));
+        rule(
+            "table inet loss {\nchain passing {\ntype filter hook forward priority filter + 10;\n\
+             iifname right meta length > 200 drop\n}\n}\n",
+        );
+        accepted.write_all(&[1; 1000]).expect("written");
+        rule("add rule inet loss passing iifname left drop");
+        let ways = [("left", from, target), ("right", target, from)];
+        router.reset_strays(&ways).expect("the rule is there");
+        let reset = || {
+            let mut found = None;
+            Diag::open()?.dump(|socket| {
+                if (socket.local, socket.remote) == (target, from) {
+                    found = Some(socket.cookie);
+                }
+            })?;
+            destroy(target, from, found.expect("a socket"))
+        };
+        server.run(reset).expect("entered").expect("destroyed");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+        let error = stream.read(&mut [0; 1]).expect_err("nothing arrives");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{address}: {error}");
+        // Other connections pass.
+        rule("delete table inet loss");
+        other.write_all(b"hello").expect("written");
+        let mut word = [0; 5];
+        other_accepted.read_exact(&mut word).expect("read");
+        assert_eq!(&word, b"hello");
+    }
 }
 
 #[test]
