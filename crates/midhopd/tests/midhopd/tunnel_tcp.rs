@@ -56,6 +56,8 @@ fn dropped(stage: &Stage) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("a counter")
 }
 
+/// So many SYNs of a connection are lost, the last one four seconds after the tunnel was wanted.
+const SYNS_LOST: u64 = 4;
 /// A tunnel that is given up soon.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
 
@@ -146,6 +148,31 @@ fn what_was_sent_before_the_far_end_was_there_is_sent_anew() {
     nft(&stage.server, "delete table inet early");
     until("a tunnel is open", || pair.far_seen().opened_total > 0);
     assert_eq!(pair.far_seen().tcp_opened_total, 0, "{}", log_of(&pair.near));
+    let listener = stage.listen(Family::V4);
+    let (client, server) = flow(&stage, &listener);
+    exchange(&client, &server, 1_000_000);
+}
+
+/// The path comes up when TCP's next packet is due before QUIC's: the kernel sends a SYN each second at first, QUIC waits
+/// twice as long each time. That is no sign that UDP does not pass.
+#[test]
+fn a_path_that_comes_up_late_is_not_taken_for_one_without_udp() {
+    let Some(stage) = Stage::set() else { return };
+    nft(&stage.server, "add table inet early");
+    nft(&stage.server, "add chain inet early input { type filter hook input priority 0; }");
+    for (protocol, counter) in [("udp", ""), ("tcp", "counter")] {
+        let rule = format!("{protocol} dport {PORT} {counter} drop");
+        nft(&stage.server, &format!("add rule inet early input {rule}"));
+    }
+    let pair = Pair::new("", "", REJECT);
+    let _daemons = pair.start(&stage);
+    // QUIC's packets of the first three seconds are lost, and the next ones are due after seven.
+    until("TCP's first SYNs are lost", || dropped(&stage) >= SYNS_LOST);
+    nft(&stage.server, "delete table inet early");
+    until("a tunnel is open", || pair.far_seen().opened_total > 0);
+    let seen = pair.far_seen();
+    assert_eq!(seen.carrier.as_deref(), Some("quic"), "{seen:?}\n{}", log_of(&pair.near));
+    assert_eq!(seen.tcp_opened_total, 0, "{seen:?}");
     let listener = stage.listen(Family::V4);
     let (client, server) = flow(&stage, &listener);
     exchange(&client, &server, 1_000_000);

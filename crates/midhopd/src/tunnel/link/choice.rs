@@ -1,7 +1,8 @@
 //! Selects QUIC or TCP for a tunnel.
 //!
 //! QUIC is tried first. If there is no response within a head start, QUIC is tried anew, then TCP
-//! beside it, and the first to open is used. While the tunnel is on TCP, QUIC is tried again at
+//! beside it, and the first to open is used. If TCP's first packets got no response either, QUIC is
+//! tried once more then, as its silence proves nothing. While the tunnel is on TCP, QUIC is tried again at
 //! growing intervals. Once QUIC is open, new flows use it, and the flows on TCP continue there to
 //! their ends. The reverse also holds: if the peer of an open QUIC tunnel sends nothing though a
 //! response is due, the tunnel is doubted. It is left for TCP if TCP can be opened, and is used
@@ -192,9 +193,13 @@ impl<'a> Choice<'a> {
                     }
                 }
                 opened = &mut tcp, if !no_tcp => match opened {
-                    Ok(session) => {
+                    Ok(tcp) => {
+                        if let Some(session) = self.greet_once_more(&tcp).await? {
+                            self.report("a tunnel is open");
+                            return Ok(self.on_quic(session));
+                        }
                         self.report("a tunnel is open over TCP: nothing was received over UDP");
-                        return Ok(self.on_tcp(session, Carrier::TcpBlocked));
+                        return Ok(self.on_tcp(tcp, Carrier::TcpBlocked));
                     }
                     Err(error) => {
                         tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over TCP could not be opened either");
@@ -206,6 +211,29 @@ impl<'a> Choice<'a> {
                 },
             }
         }
+    }
+
+    /// Opens a tunnel over QUIC where `tcp` is open now but had to retransmit: the path carried nothing for a time, or the
+    /// peer was not up. What QUIC sent meanwhile is lost, and it retransmits at growing intervals, the kernel at first each
+    /// second. `tcp` is closed if there is one; none: nothing is received over UDP.
+    ///
+    /// # Errors
+    /// When the peer refuses.
+    async fn greet_once_more(
+        &self,
+        tcp: &Rc<fallback::TcpSession>,
+    ) -> io::Result<Option<Rc<QuicSession>>> {
+        if tcp.sample().is_none_or(|sample| sample.retransmissions == 0) {
+            return Ok(None);
+        }
+        let patience = self.head_start().max(HEAD_START);
+        let opened = match time::timeout(patience, self.open_quic()).await {
+            Err(_) => return Ok(None),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => return Ok(None),
+            Ok(opened) => opened,
+        };
+        tcp.close();
+        opened.map(Some)
     }
 
     /// Follows a tunnel until it is gone, accepts no more flows, or a better one exists, which is returned.
