@@ -21,8 +21,7 @@ pub(super) fn ways<'p>(
         route.map(|route| route.link.as_str()).or_else(|| on_link(plan, number, address))
     };
     let home = plan.node(home).and_then(|node| node.interfaces.first());
-    let homewards =
-        home.map(|own| [IpAddr::from(own.ipv4), own.ipv6.into()].map(|address| towards(address)));
+    let homewards = home.map(|own| [IpAddr::from(own.ipv4), own.ipv6.into()].map(&towards));
     let mut ways = Vec::new();
     for Ends { client, server } in flows {
         for (source, destination) in [(*client, *server), (*server, *client)] {
@@ -41,4 +40,64 @@ fn on_link(plan: &Plan, number: usize, address: IpAddr) -> Option<&str> {
     let far = others.find(|own| [IpAddr::from(own.ipv4), own.ipv6.into()].contains(&address))?;
     let own = plan.nodes.get(number)?.interfaces.iter().find(|own| own.link == far.link)?;
     Some(own.link.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::Scenario;
+
+    const PLAN: &str = r#"
+title = "a test"
+duration = "10 s"
+[nodes]
+client = {}
+left = { pep = "own" }
+right = { pep = "own" }
+server = {}
+[peps.own]
+[links.user-left]
+between = ["client", "left"]
+[links.user-right]
+between = ["client", "right"]
+[links.between]
+between = ["left", "right"]
+[links.feeder]
+between = ["FAR", "server"]
+[[handovers]]
+at = "1 s"
+from = "left"
+to = "right"
+leaves = "user-left"
+takes = "user-right"
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "1 kB"
+"#;
+
+    /// The devices of the client's segments and the server's at `right`, after the handover from `left`.
+    fn devices(far: &str) -> Vec<String> {
+        let scenario = Scenario::parse("test.toml", &PLAN.replace("FAR", far)).expect("a scenario");
+        let plan = scenario.plans().expect("a plan").swap_remove(0);
+        let number = plan.nodes.iter().position(|node| node.name == "right").expect("a node");
+        let client = plan.node("client").expect("a client").interfaces[0].ipv4;
+        let client = SocketAddr::new(client.into(), 40_000);
+        let flow = Ends { client, server: plan.transfers[0].listener };
+        let routes = plan.routes();
+        let ways = ways(&plan, number, &routes[1][number], "left", &BTreeSet::from([flow]));
+        let ends = [(flow.client, flow.server), (flow.server, flow.client)];
+        assert!(ways.iter().all(|(_, from, to)| ends.contains(&(*from, *to))), "{ways:?}");
+        ways.into_iter().map(|(device, ..)| device.to_owned()).collect()
+    }
+
+    #[test]
+    fn each_end_is_answered_where_its_segments_arrive() {
+        assert_eq!(devices("right"), ["user-right", "feeder"]);
+    }
+
+    #[test]
+    fn segments_of_the_proxy_that_has_the_flows_pass() {
+        assert_eq!(devices("left"), ["user-right"]);
+    }
 }
