@@ -32,6 +32,7 @@ struct sock {
 
 struct inet_connection_sock {
 	u8 icsk_ca_state : 5;
+	u32 icsk_user_timeout;
 	u64 icsk_ca_priv[CA_PRIVATE_BYTES / 8];
 } RELOCATED;
 
@@ -45,6 +46,7 @@ struct tcp_sock {
 	u32 srtt_us;
 	u32 mss_cache;
 	u32 max_packets_out;
+	u32 notsent_lowat;
 	u32 lost;
 	u32 lost_out;
 	u32 sacked_out;

@@ -16,13 +16,16 @@
 //! name alone shows what a socket gets: two daemons, or two legs of one daemon, with different
 //! parameters never use each other's algorithm.
 //!
+//! One more program, [`WINDOW`], gives a connection that was restored at another place the congestion window that it had.
+//!
 //! # Lifetime
 //! A registration lives as long as a process holds its BPF link. [`ensure`] registers what is not
 //! registered, and otherwise opens the existing link, so that two daemons hold the same
 //! one and either may exit first; the kernel drops the algorithm with the last holder. Connections
 //! that use it keep it until they close, held or not. Nothing is pinned: no bpffs need be mounted,
 //! and a crash leaves nothing behind. Opening another process's link takes CAP_SYS_ADMIN. Without
-//! it the registration is used but not held ([`Hold::Borrowed`]), and vanishes with its owner.
+//! it the algorithm is registered once more, under a name with a number; without the privilege to do
+//! that either, the registration is used and not held ([`Hold::Borrowed`]), and vanishes with its owner.
 //!
 //! # Privilege
 //! Registering takes CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the initial user namespace; selecting takes
@@ -38,9 +41,11 @@ mod load;
 mod object;
 mod parameters;
 mod privilege;
+mod program;
 mod registered;
 mod resolve;
 mod select;
+mod window;
 
 pub use algorithm::Algorithm;
 pub use load::{Hold, LoadError, Loaded, Registration, ensure};
@@ -49,3 +54,4 @@ pub use parameters::{HyblaBounds, ParameterError, Parameters, VegasThresholds};
 pub use privilege::{Missing, missing_to_load};
 pub use resolve::{Active, Resolution, ResolveError, resolve, resolve_by};
 pub use select::{SelectError, available, select};
+pub use window::{WINDOW, ensure_window, keeps_window};

@@ -1,5 +1,6 @@
 //! Registers an algorithm, or holds an existing registration.
 
+use crate::program::Program;
 use crate::{
     Algorithm, Missing, ParameterError, Parameters, SelectError, available, missing_to_load,
     object, registered, select,
@@ -12,6 +13,8 @@ use std::{
 };
 
 const TYPE_INFORMATION: &str = "/sys/kernel/btf/vmlinux";
+/// How many processes that may not hold each other's registrations can have the same algorithm at a time, beside the first.
+const OTHER_NAMES: u32 = 15;
 /// How much of the verifier's log an error contains.
 const LOG_BYTES_MAX: usize = 4096;
 
@@ -31,7 +34,7 @@ pub enum Hold {
     Own(Registration),
     /// Another process has, and this one holds the same registration: either may exit first.
     Shared(OwnedFd),
-    /// Another process has, and this one may not hold it: it ends with that process.
+    /// Another process has, and this one may neither hold it nor register another: it ends with that process.
     Borrowed,
 }
 
@@ -55,53 +58,53 @@ pub enum LoadError {
     },
     /// The process lacks capabilities, or is not where they count.
     #[error(
-        "{algorithm}: {missing}; run as root, or grant CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN \
+        "{program}: {missing}; run as root, or grant CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN \
          (systemd: AmbientCapabilities=), or choose an algorithm that the kernel has"
     )]
     NoPrivilege {
-        /// The algorithm.
-        algorithm: Algorithm,
+        /// The algorithm's name, or the program's.
+        program: &'static str,
         /// What is missing.
         missing: Missing,
     },
     /// The process is in a user namespace.
     #[error(
-        "{algorithm}: {}; register it from outside first (it can then be selected from inside), or \
+        "{program}: {}; register it from outside first (it can then be selected from inside), or \
          choose an algorithm that the kernel has",
         Missing::InitialUserNamespace
     )]
     NotInitialUserNamespace {
-        /// The algorithm.
-        algorithm: Algorithm,
+        /// The algorithm's name, or the program's.
+        program: &'static str,
     },
     /// The kernel cannot do it at all.
     #[error(
-        "{algorithm}: this kernel lacks {what}; Linux 6.4 or later with CONFIG_DEBUG_INFO_BTF and \
+        "{program}: this kernel lacks {what}; Linux 6.4 or later with CONFIG_DEBUG_INFO_BTF and \
          CONFIG_BPF_JIT is needed, or choose an algorithm that the kernel has"
     )]
     KernelLacks {
-        /// The algorithm.
-        algorithm: Algorithm,
+        /// The algorithm's name, or the program's.
+        program: &'static str,
         /// What it lacks.
         what: &'static str,
         /// What the kernel and libbpf printed.
         log: String,
     },
     /// The kernel's verifier, or its registration, turned the program down.
-    #[error("{algorithm}: the kernel refused the program ({reason}); its log:\n{log}")]
+    #[error("{program}: the kernel refused the program ({reason}); its log:\n{log}")]
     Refused {
-        /// The algorithm.
-        algorithm: Algorithm,
+        /// The algorithm's name, or the program's.
+        program: &'static str,
         /// The kernel's answer.
         reason: String,
         /// What the verifier printed.
         log: String,
     },
     /// The embedded object is not what this release expects.
-    #[error("{algorithm}: the embedded object is unusable: {reason}; rebuild midhop")]
+    #[error("{program}: the embedded object is unusable: {reason}; rebuild midhop")]
     Object {
-        /// The algorithm.
-        algorithm: Algorithm,
+        /// The algorithm's name, or the program's.
+        program: &'static str,
         /// What is wrong with it.
         reason: String,
     },
@@ -115,18 +118,48 @@ pub fn ensure(algorithm: Algorithm, parameters: &Parameters) -> Result<Loaded, L
     let wrong = |source| LoadError::Parameter { algorithm, source };
     let name = parameters.kernel_name(algorithm).map_err(wrong)?;
     let settings = parameters.settings(algorithm).map_err(wrong)?;
+    let (name, hold) = ensure_program(&Program::of(algorithm), &name, &settings)?;
+    Ok(Loaded { algorithm, name, hold })
+}
+
+/// Makes `program` selectable by `name`, or by another name if somebody else has that one and this process may not hold it.
+/// Returns the name.
+pub(crate) fn ensure_program(
+    program: &Program,
+    name: &str,
+    settings: &[u8],
+) -> Result<(String, Hold), LoadError> {
     let mut messages = Messages::listen();
-    if let Some(hold) = existing(&name) {
-        return Ok(Loaded { algorithm, name, hold });
+    if let Some(link) = registered::open_link(name) {
+        return Ok((name.to_owned(), Hold::Shared(link)));
     }
-    match register(algorithm, &name, &settings, &mut messages) {
-        Ok(link) => Ok(Loaded { algorithm, name, hold: Hold::Own(Registration { _link: link }) }),
-        // Another process may have been faster; then its registration serves as well.
-        Err(error) => match existing(&name) {
-            Some(hold) => Ok(Loaded { algorithm, name, hold }),
-            None => Err(error),
-        },
+    let mut refused = match register(program, name, settings, &mut messages) {
+        Ok(link) => return Ok((name.to_owned(), Hold::Own(Registration { _link: link }))),
+        Err(error) => error,
+    };
+    // It may have been registered a moment ago.
+    if let Some(link) = registered::open_link(name) {
+        return Ok((name.to_owned(), Hold::Shared(link)));
     }
+    let others = (1..=OTHER_NAMES).map(|number| other_name(name, number));
+    for other in others.take_while(|_| available(name)) {
+        match register(program, &other, settings, &mut messages) {
+            Ok(link) => return Ok((other, Hold::Own(Registration { _link: link }))),
+            Err(LoadError::Refused { .. }) if available(&other) => {}
+            Err(error) => {
+                refused = error;
+                break;
+            }
+        }
+    }
+    if available(name) { Ok((name.to_owned(), Hold::Borrowed)) } else { Err(refused) }
+}
+
+/// The name of the same with a number, for a process that may not hold what has the name itself.
+fn other_name(name: &str, number: u32) -> String {
+    let suffix = format!("_{number:x}");
+    let kept = name.len().min(object::NAME_BYTES - 1 - suffix.len());
+    format!("{}{suffix}", &name[..kept])
 }
 
 impl Loaded {
@@ -154,49 +187,42 @@ impl Loaded {
     }
 }
 
-fn existing(name: &str) -> Option<Hold> {
-    match registered::open_link(name) {
-        Some(link) => Some(Hold::Shared(link)),
-        None => available(name).then_some(Hold::Borrowed),
-    }
-}
-
 fn register(
-    algorithm: Algorithm,
+    program: &Program,
     name: &str,
     settings: &[u8],
     messages: &mut Messages,
 ) -> Result<Link, LoadError> {
     if !Path::new(TYPE_INFORMATION).exists() {
         let what = "type information (/sys/kernel/btf/vmlinux)";
-        return Err(LoadError::KernelLacks { algorithm, what, log: String::new() });
+        return Err(LoadError::KernelLacks { program: program.title, what, log: String::new() });
     }
     match missing_to_load() {
         Some(Missing::InitialUserNamespace) => {
-            return Err(LoadError::NotInitialUserNamespace { algorithm });
+            return Err(LoadError::NotInitialUserNamespace { program: program.title });
         }
-        Some(missing) => return Err(LoadError::NoPrivilege { algorithm, missing }),
+        Some(missing) => return Err(LoadError::NoPrivilege { program: program.title, missing }),
         None => {}
     }
-    attach(object::prepare(algorithm, name, settings)?, algorithm, messages)
+    attach(object::prepare(program, name, settings)?, program.title, messages)
 }
 
 fn attach(
     prepared: OpenObject,
-    algorithm: Algorithm,
+    program: &'static str,
     messages: &mut Messages,
 ) -> Result<Link, LoadError> {
     let refused = |error: libbpf_rs::Error, log: String| {
         if log.contains("not found in kernel") {
             let what = "a function or type that the program uses";
-            return LoadError::KernelLacks { algorithm, what, log };
+            return LoadError::KernelLacks { program, what, log };
         }
-        LoadError::Refused { algorithm, reason: format!("{error:#}"), log }
+        LoadError::Refused { program, reason: format!("{error:#}"), log }
     };
     let mut object = prepared.load().map_err(|error| refused(error, messages.take()))?;
     let mut operations =
         object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(|| {
-            LoadError::Object { algorithm, reason: "it holds no struct_ops map".to_owned() }
+            LoadError::Object { program, reason: "it holds no struct_ops map".to_owned() }
         })?;
     operations.attach_struct_ops().map_err(|error| refused(error, messages.take()))
 }
@@ -242,6 +268,8 @@ impl Drop for Messages {
 mod tests {
     use super::*;
 
+    const VEGAS: Program = Program::of(Algorithm::Vegas);
+
     /// The kernel's answer to registering Vegas under `name`; `None` if that takes more privilege.
     fn refusal(name: &str) -> Option<(String, String)> {
         if let Some(missing) = missing_to_load() {
@@ -250,10 +278,25 @@ mod tests {
         }
         let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
         let mut messages = Messages::listen();
-        match register(Algorithm::Vegas, name, &settings, &mut messages).expect_err("refused") {
+        match register(&VEGAS, name, &settings, &mut messages).expect_err("refused") {
             LoadError::Refused { reason, log, .. } => Some((reason, log)),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn other_names_fit_and_differ() {
+        let names = Algorithm::ALL.map(Algorithm::kernel_name);
+        let mut all: Vec<_> = (1..=OTHER_NAMES)
+            .into_iter()
+            .flat_map(|number| names.map(|name| other_name(name, number)))
+            .chain(names.map(str::to_owned))
+            .collect();
+        assert!(all.iter().all(|name| name.len() < object::NAME_BYTES), "{all:?}");
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count, "{all:?}");
     }
 
     #[test]
@@ -267,7 +310,7 @@ mod tests {
     /// Vegas' object with every `old` in it replaced.
     fn altered(old: &[u8], new: &[u8]) -> Vec<u8> {
         assert_eq!(old.len(), new.len());
-        let mut bytes = object::bytes(Algorithm::Vegas).to_vec();
+        let mut bytes = VEGAS.object.to_vec();
         let places: Vec<usize> =
             (0..bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
         assert!(!places.is_empty(), "the object has changed");
@@ -277,11 +320,12 @@ mod tests {
         bytes
     }
 
-    fn attach_altered(bytes: &[u8], name: &str) -> LoadError {
+    fn attach_altered(bytes: Vec<u8>, name: &str) -> LoadError {
         let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
         let mut messages = Messages::listen();
-        let prepared = object::prepare_bytes(bytes, Algorithm::Vegas, name, &settings);
-        attach(prepared.expect("an object"), Algorithm::Vegas, &mut messages).expect_err("refused")
+        let altered = Program { object: bytes.leak(), ..VEGAS };
+        let prepared = object::prepare(&altered, name, &settings);
+        attach(prepared.expect("an object"), altered.title, &mut messages).expect_err("refused")
     }
 
     #[test]
@@ -291,7 +335,7 @@ mod tests {
             return;
         }
         let bytes = altered(b"tcp_reno_ssthresh\0", b"tcp_reno_nonsense\0");
-        match attach_altered(&bytes, "mhvega_test0001") {
+        match attach_altered(bytes, "mhvega_test0001") {
             LoadError::KernelLacks { log, .. } => assert!(log.contains("nonsense"), "{log}"),
             other => panic!("{other:?}"),
         }
@@ -305,7 +349,7 @@ mod tests {
         }
         // A field no kernel has: libbpf leaves the access unresolved, and the verifier reports that.
         let bytes = altered(b"\0snd_cwnd\0", b"\0snd_cwnx\0");
-        match attach_altered(&bytes, "mhvega_test0002") {
+        match attach_altered(bytes, "mhvega_test0002") {
             LoadError::Refused { log, .. } => assert!(log.contains("PROG LOAD LOG"), "{log}"),
             other => panic!("{other:?}"),
         }

@@ -1,6 +1,7 @@
 //! The prebuilt objects, and how one is prepared before the kernel loads it.
 
-use crate::{Algorithm, LoadError};
+use crate::load::LoadError;
+use crate::program::Program;
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject};
 use std::ffi::OsStr;
 
@@ -8,42 +9,25 @@ use std::ffi::OsStr;
 pub(crate) const NAME_BYTES: usize = 16;
 
 /// Every prebuilt object by its file name in `prebuilt/`.
-pub const OBJECTS: [(&str, &[u8]); 5] = [
+pub const OBJECTS: [(&str, &[u8]); 6] = [
     ("hybla.bpf.o", include_bytes!("../prebuilt/hybla.bpf.o")),
     ("hybla_linux.bpf.o", include_bytes!("../prebuilt/hybla_linux.bpf.o")),
     ("laws.bpf.o", include_bytes!("../prebuilt/laws.bpf.o")),
     ("vegas.bpf.o", include_bytes!("../prebuilt/vegas.bpf.o")),
     ("westwood.bpf.o", include_bytes!("../prebuilt/westwood.bpf.o")),
+    ("window.bpf.o", include_bytes!("../prebuilt/window.bpf.o")),
 ];
 
-pub(crate) fn bytes(algorithm: Algorithm) -> &'static [u8] {
-    match algorithm {
-        Algorithm::Hybla | Algorithm::HyblaPlus => OBJECTS[0].1,
-        Algorithm::HyblaLinux => OBJECTS[1].1,
-        Algorithm::Vegas => OBJECTS[3].1,
-        Algorithm::Westwood => OBJECTS[4].1,
-    }
-}
-
-/// Opens `algorithm` with its settings and its name filled in. The kernel is not involved yet.
+/// Opens `program` with its settings and its name filled in. The kernel is not involved yet.
 pub(crate) fn prepare(
-    algorithm: Algorithm,
+    program: &Program,
     name: &str,
     settings: &[u8],
 ) -> Result<OpenObject, LoadError> {
-    prepare_bytes(bytes(algorithm), algorithm, name, settings)
-}
-
-/// The same with an object that need not be the one in this release.
-pub(crate) fn prepare_bytes(
-    bytes: &[u8],
-    algorithm: Algorithm,
-    name: &str,
-    settings: &[u8],
-) -> Result<OpenObject, LoadError> {
-    let refused = |reason: String| LoadError::Object { algorithm, reason };
-    let mut object =
-        ObjectBuilder::default().open_memory(bytes).map_err(|error| refused(error.to_string()))?;
+    let refused = |reason: String| LoadError::Object { program: program.title, reason };
+    let mut object = ObjectBuilder::default()
+        .open_memory(program.object)
+        .map_err(|error| refused(error.to_string()))?;
     let mut named = false;
     let mut set = settings.is_empty();
     for mut map in object.maps_mut() {
@@ -51,14 +35,17 @@ pub(crate) fn prepare_bytes(
         let is_settings = map.name() == OsStr::new(".rodata.settings");
         let Some(value) = map.initial_value_mut() else { continue };
         if is_operations {
-            named = rename(value, algorithm.built_name(), name);
+            named = rename(value, program.built_name, name);
         } else if is_settings && value.len() == settings.len() {
             value.copy_from_slice(settings);
             set = true;
         }
     }
     if !named {
-        return Err(refused(format!("it holds no algorithm named {}", algorithm.built_name())));
+        return Err(refused(format!(
+            "it holds no congestion control named {}",
+            program.built_name
+        )));
     }
     if !set {
         return Err(refused(format!("its settings are not {} bytes", settings.len())));
@@ -88,7 +75,7 @@ pub(crate) fn padded(name: &str) -> [u8; NAME_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Parameters;
+    use crate::{Algorithm, Parameters};
 
     #[test]
     fn only_a_whole_name_is_replaced() {
@@ -105,8 +92,9 @@ mod tests {
         // One object serves both forms of Hybla that are not Linux's.
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::HyblaPlus) {
             let settings = Parameters::default().settings(algorithm).expect("defaults");
-            let mut object =
-                ObjectBuilder::default().open_memory(bytes(algorithm)).expect("an object");
+            let mut object = ObjectBuilder::default()
+                .open_memory(Program::of(algorithm).object)
+                .expect("an object");
             let built = object
                 .maps_mut()
                 .find(|map| map.name() == OsStr::new(".rodata.settings"))

@@ -44,6 +44,8 @@ pub struct TcpInfo {
     pub lost: u32,
     /// Unit: segments. How many of these were retransmitted and are not acknowledged.
     pub resent: u32,
+    /// Unit: milliseconds. Time since data was last sent.
+    pub data_sent_ms_ago: u32,
     /// Unit: bytes. The most that was read of it within a round trip.
     pub read_per_rtt: u32,
     /// Unit: segments. Retransmitted since the connection began.
@@ -109,6 +111,7 @@ impl TcpInfo {
             sacked: word(28)?,
             lost: word(32)?,
             resent: word(36)?,
+            data_sent_ms_ago: word(44)?,
             read_per_rtt: word(96)?,
             retransmissions: word(100)?,
             segments_sent: word(136)?,

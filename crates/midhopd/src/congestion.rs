@@ -5,10 +5,10 @@
 
 use crate::failure::Failure;
 use crate::leg;
-use midhop_bpf::{Active, HyblaBounds, Parameters, resolve_by as resolve};
+use midhop_bpf::{Active, Hold, HyblaBounds, Parameters, resolve_by as resolve};
 use midhop_config::suggest::nearest;
 use midhop_congestion::Algorithm;
-use midhop_pep::config::{Fallback, LegPlan, PeerPlan, Plan, Start};
+use midhop_pep::config::{Fallback, LegPlan, Moves, PeerPlan, Plan, Start};
 use midhop_units::{Duration, Rate};
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -24,6 +24,8 @@ pub struct Congestion {
     /// The congestion controls that were made selectable, by their configuration: later this process has no privilege
     /// to try them.
     known: Vec<(String, Parameters, String)>,
+    /// What gives connections that move here their windows, kept registered.
+    window: Option<(String, Hold)>,
 }
 
 /// Maps the kernel's names to the configured ones, for people to read.
@@ -60,7 +62,23 @@ impl Congestion {
                 );
             }
         }
+        plan.window_program = self.window_program(plan);
         Ok(())
+    }
+
+    /// The name of the program by which connections that move here get the congestion windows that they had.
+    fn window_program(&mut self, plan: &Plan) -> Option<String> {
+        if !plan.peers.iter().any(|peer| peer.moves == Moves::Accept) {
+            return None;
+        }
+        if self.window.is_none() {
+            self.window = midhop_bpf::ensure_window()
+                .inspect_err(|error| {
+                    tracing::info!(%error, "flows that move here begin with the congestion windows of new ones");
+                })
+                .ok();
+        }
+        self.window.as_ref().map(|(name, _)| name.clone())
     }
 
     /// The congestion control of a tunnel over TCP. Where the kernel does not have that of QUIC, it

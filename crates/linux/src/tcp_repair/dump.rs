@@ -21,6 +21,8 @@ pub(super) const SEND_LOCKED: i32 = 1;
 pub(super) const RECEIVE_LOCKED: i32 = 2;
 /// Unit: bytes. `struct tcp_repair_window`.
 const WINDOW_BYTES: usize = 20;
+/// Unit: segments. RFC 6928.
+const WINDOW_INITIAL: u32 = 10;
 /// Unit: bytes. `TCP_CA_NAME_MAX`.
 pub(super) const NAME_BYTES: usize = 16;
 /// Unit: bytes. A segment of which a part is acknowledged stays whole in the send queue until it is sent again
@@ -400,15 +402,47 @@ fn small(value: u32, most: u16) -> u16 {
     value.clamp(1, u32::from(most)) as u16
 }
 
+/// Unit: segments. The congestion window with which the next segment would be sent: the kernel halves it for each
+/// retransmission timeout in which nothing was sent, down to that of a new connection (`tcp_cwnd_restart`).
+fn window_after_idle(info: &TcpInfo) -> u32 {
+    let (mut window, mut idle) = (info.cwnd, u64::from(info.data_sent_ms_ago) * 1000);
+    let rto = u64::from(info.rto_us).max(1);
+    while info.unacknowledged == 0 && window > WINDOW_INITIAL && idle > rto {
+        window = (window / 2).max(WINDOW_INITIAL);
+        idle -= rto;
+    }
+    window
+}
+
 fn path(info: &TcpInfo) -> PathState {
     PathState {
         mss: info.mss,
-        cwnd: info.cwnd,
+        cwnd: window_after_idle(info),
         ssthresh: info.ssthresh,
         rtt_us: info.rtt_us,
         rtt_variation_us: info.rtt_variation_us,
         rtt_min_us: info.rtt_min_us,
         pacing_rate: info.pacing_rate,
         delivery_rate: info.delivery_rate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_that_was_not_used_lasts_for_a_timeout() {
+        let used = TcpInfo { cwnd: 100, rto_us: 200_000, ..TcpInfo::default() };
+        let after = |idle_ms, outstanding| {
+            let info =
+                TcpInfo { data_sent_ms_ago: idle_ms, unacknowledged: outstanding, ..used.clone() };
+            window_after_idle(&info)
+        };
+        assert_eq!([0, 200, 201, 401, 601].map(|idle| after(idle, 0)), [100, 100, 50, 25, 12]);
+        assert_eq!([801, 3_600_000].map(|idle| after(idle, 0)), [10, 10]);
+        assert_eq!(after(3_600_000, 1), 100, "it is in use");
+        let small = TcpInfo { cwnd: 3, data_sent_ms_ago: 1 << 30, ..used.clone() };
+        assert_eq!(window_after_idle(&small), 3);
     }
 }

@@ -130,6 +130,9 @@ pub enum Order {
     GoOn {
         /// Whether this end's FIN had been sent.
         end_is_sent: bool,
+        /// The congestion window that it gets before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<SeededWindow>,
     },
     /// Determines which packets of a flow are dropped.
     Still(Pair, Stillness),
@@ -178,6 +181,20 @@ pub struct PreparedSocket {
     pub receive: (u32, bool),
     /// The send buffer likewise.
     pub send: (u32, bool),
+}
+
+/// The congestion window of a restored connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeededWindow {
+    /// The kernel's name of the program that sets it.
+    pub program: String,
+    /// Unit: bytes.
+    pub bytes: u64,
+    /// Unit: bytes. The slow start threshold; none before the first loss.
+    pub threshold: Option<u64>,
+    /// Unit: bytes per second. The rate at which it sends at first; none: unpaced.
+    pub rate: Option<u64>,
 }
 
 /// Unit: bytes. The largest buffer of such a socket.

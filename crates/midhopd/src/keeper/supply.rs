@@ -263,8 +263,8 @@ impl Clerk {
                 }
                 privilege::prepare_here(&about.ok_or_else(short)?, prepared)?;
             }
-            Order::GoOn { end_is_sent } => {
-                tcp_repair::go_on(about.ok_or_else(short)?, *end_is_sent)?;
+            Order::GoOn { end_is_sent, window } => {
+                privilege::go_on_here(&about.ok_or_else(short)?, *end_is_sent, window.as_ref())?;
             }
             Order::Still(pair, stillness) => {
                 if let Stillness::Forwarded(neighbour) = stillness

@@ -6,7 +6,7 @@ use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::{carry, entered};
 use crate::hold::living::Life;
-use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Stillness};
+use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, SeededWindow, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::{self, BoundedWindow};
 use crate::relay::Stages;
@@ -15,7 +15,7 @@ use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
-use midhop_linux::tcp_repair::{Buffers, LocalEnd, TcpSnapshot, Unsent, restore};
+use midhop_linux::tcp_repair::{Buffers, LocalEnd, Seed, TcpSnapshot, Unsent, restore};
 use midhop_pep::config::{Action, LegPlan};
 use midhop_pep::policy::FlowKey;
 use midhop_tunnel::relocation::{AnnouncedFlow, Arrival, FLOW_BYTES_MAX, FlowOffer, Readiness};
@@ -49,6 +49,8 @@ pub struct ExpectedFlow {
 pub struct RestoredFlow {
     sockets: [OwnedFd; 2],
     unsent: [Unsent; 2],
+    /// The congestion windows that they get.
+    windows: [Option<SeededWindow>; 2],
     /// The sizes of their buffers at the old place.
     buffers: [Buffers; 2],
     /// Whether the old place had passed an end on, up and down.
@@ -83,7 +85,7 @@ impl StillFlow {
 /// An error that is the kernel's, or the keeper's.
 fn refused<E: fmt::Display>(ends: Ends, what: &'static str) -> impl Fn(E) -> Readiness {
     move |error| {
-        tracing::debug!(?ends, what, %error, "an offered flow could not be restored");
+        tracing::warn!(?ends, what, %error, "an offered flow could not be restored");
         Readiness::Kernel
     }
 }
@@ -118,7 +120,7 @@ impl ExpectedFlow {
         let ends = self.still.ends;
         let decode = |bytes: &[u8]| {
             TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
-                tracing::debug!(%error, "a peer offered a flow whose state is malformed");
+                tracing::warn!(%error, "a peer offered a flow whose state is malformed");
                 Readiness::Malformed
             })
         };
@@ -135,14 +137,21 @@ impl ExpectedFlow {
         let [client, server] = states;
         let passed_on = passed_on([client.local_end, server.local_end]);
         let buffers = [client.buffers, server.buffers];
-        let one = |state, at: usize| {
-            restore_one(state, marks[at], &self.legs[at]).map_err(refused(ends, "connection"))
+        let program = plan.window_program.as_deref();
+        let one = |mut state, at: usize| {
+            let leg = &self.legs[at];
+            let keeps = leg.congestion.as_deref().is_none_or(midhop_bpf::keeps_window);
+            let window = program.filter(|_| keeps).and_then(|it| seed_of(&mut state, it));
+            let (socket, unsent) =
+                restore_one(state, marks[at], leg).map_err(refused(ends, "connection"))?;
+            Ok((socket, unsent, window))
         };
-        let (client, client_unsent) = one(client, 0)?;
-        let (server, server_unsent) = one(server, 1)?;
+        let (client, client_unsent, client_window) = one(client, 0)?;
+        let (server, server_unsent, server_window) = one(server, 1)?;
         let restored = RestoredFlow {
             sockets: [client, server],
             unsent: [client_unsent, server_unsent],
+            windows: [client_window, server_window],
             buffers,
             passed_on,
             expected: self,
@@ -201,6 +210,16 @@ fn judge(worker: &Worker, ends: Ends, dscp: u8) -> Result<([LegPlan; 2], FlowOri
     Ok(([client, server], FlowOrigin { rule: decision.rule, interface, dscp }))
 }
 
+/// The window that a connection had, which it gets here as well. What was sent and not acknowledged is then sent again at
+/// once: whether the old place's packets have arrived is not known, and waiting for it takes longer than sending.
+fn seed_of(state: &mut TcpSnapshot, program: &str) -> Option<SeededWindow> {
+    let Seed { window, threshold, pacing_rate } = state.seed()?;
+    state.send_again();
+    let [threshold, rate] =
+        [threshold, pacing_rate].map(|it| Some(it).filter(|it| *it != u64::MAX));
+    Some(SeededWindow { program: program.to_owned(), bytes: window, threshold, rate })
+}
+
 /// Makes a socket of a state, with the settings of its leg here.
 fn restore_one(mut state: TcpSnapshot, mark: u32, leg: &LegPlan) -> io::Result<(OwnedFd, Unsent)> {
     let buffer = |bytes: u32, queued: usize| {
@@ -252,7 +271,14 @@ fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Re
 impl RestoredFlow {
     /// It goes on here, in a task of its own.
     pub fn go_on(self) -> Arrival {
-        let Self { sockets, unsent, buffers, passed_on, expected } = self;
+        let Self {
+            sockets,
+            unsent,
+            windows: [client_window, server_window],
+            buffers,
+            passed_on,
+            expected,
+        } = self;
         let ExpectedFlow { worker, legs, origin, ticket, life, still } = expected;
         let (ends, instance) = (still.ends, still.instance.clone());
         still.lift();
@@ -261,7 +287,7 @@ impl RestoredFlow {
             tracing::warn!(?ends, %error, "a restored flow could not be continued");
             arrival
         };
-        if let Err(error) = privilege::go_on(client, unsent[0].is_end_sent()) {
+        if let Err(error) = privilege::go_on(client, unsent[0].is_end_sent(), client_window) {
             // Closing it sends nothing if it is still in repair mode. What it received may be acknowledged since its packets
             // pass, and the old place does not have it.
             let is_untouched = |socket| {
@@ -276,7 +302,7 @@ impl RestoredFlow {
             };
             return lost(&error, arrival);
         }
-        if let Err(error) = privilege::go_on(server, unsent[1].is_end_sent()) {
+        if let Err(error) = privilege::go_on(server, unsent[1].is_end_sent(), server_window) {
             // So that it is reset, too.
             let _ = privilege::switch(server, crate::keeper::order::Repair::OffWithoutProbe);
             return lost(&error, Arrival::Lost);

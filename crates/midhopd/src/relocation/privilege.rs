@@ -3,8 +3,8 @@
 use crate::ends::Ends;
 use crate::intercept::StillTables;
 use crate::keeper::line::line;
-use crate::keeper::order::{Order, PreparedSocket, Repair, Stillness, pair};
-use midhop_linux::tcp_repair::{self, Buffer, Buffers, Mode};
+use crate::keeper::order::{Order, PreparedSocket, Repair, SeededWindow, Stillness, pair};
+use midhop_linux::tcp_repair::{self, Buffer, Buffers, Mode, Seed};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -52,15 +52,38 @@ pub fn prepare_here(socket: &OwnedFd, prepared: &PreparedSocket) -> io::Result<(
     socket2::SockRef::from(socket).set_mark(prepared.mark)
 }
 
-/// Has a restored connection go on.
+/// Has a restored connection go on, with this congestion window if there is one.
 ///
 /// # Errors
 /// As [`switch`].
-pub fn go_on(socket: &(impl AsFd + AsRawFd), end_is_sent: bool) -> io::Result<()> {
+pub fn go_on(
+    socket: &(impl AsFd + AsRawFd),
+    end_is_sent: bool,
+    window: Option<SeededWindow>,
+) -> io::Result<()> {
     match line() {
-        Some(line) => line.order(&Order::GoOn { end_is_sent }, Some(socket)).map(drop),
-        None => tcp_repair::go_on(socket, end_is_sent),
+        Some(line) => line.order(&Order::GoOn { end_is_sent, window }, Some(socket)).map(drop),
+        None => go_on_here(socket, end_is_sent, window.as_ref()),
     }
+}
+
+/// Has a restored connection go on, by this process. One that gets no window is slower, and goes on.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn go_on_here(
+    socket: &impl AsFd,
+    end_is_sent: bool,
+    window: Option<&SeededWindow>,
+) -> io::Result<()> {
+    if let Some(SeededWindow { program, bytes, threshold, rate }) = window {
+        let [threshold, pacing_rate] = [*threshold, *rate].map(|it| it.unwrap_or(u64::MAX));
+        let seed = Seed { window: *bytes, threshold, pacing_rate };
+        if let Err(error) = tcp_repair::seed(socket, &seed, program) {
+            tracing::warn!(%error, "a connection that has moved here begins with the window of a new one");
+        }
+    }
+    tcp_repair::go_on(socket, end_is_sent)
 }
 
 /// Determines which packets of a flow of `instance` are dropped or forwarded.

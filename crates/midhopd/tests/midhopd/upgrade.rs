@@ -425,3 +425,27 @@ fn figures() {
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
 }
+
+/// The next program cannot hold what the present one has registered, and has to outlive it.
+#[test]
+fn new_flows_have_a_congestion_control_of_ours_after_an_upgrade() {
+    if let Some(missing) = midhop_bpf::missing_to_load() {
+        return midhop_testkit::skipped(missing);
+    }
+    let Some(stage) = Stage::set() else { return };
+    let leg = "congestion = \"hybla-plus\"\nrtt0 = \"26 ms\"\n";
+    let desk = Desk::new(&format!("{CONFIG}{leg}"));
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let mut flows = vec![relayed(&stage, &listener)];
+    for name in ["second", "third"] {
+        assert_done(&upgrade(&stage, &desk, &another(&desk, name)), &desk);
+        flows.push(relayed(&stage, &listener));
+        flows.iter_mut().for_each(|(client, server)| stage::pass(client, server));
+        // A flow whose leg cannot have its congestion control passes by.
+        assert_eq!(desk.flows().len(), flows.len(), "{}", log_of(&desk));
+    }
+    drop(flows);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+}

@@ -44,6 +44,10 @@ pub struct Plan {
     pub classes: Vec<ClassPlan>,
     /// What happens to which flow.
     pub policy: Policy,
+    /// The kernel's name of the program by which connections that move here get the congestion windows that they had;
+    /// none: they begin as new ones. Found at the start.
+    #[serde(skip)]
+    pub window_program: Option<String>,
 }
 
 /// One leg, resolved.

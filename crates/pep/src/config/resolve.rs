@@ -93,6 +93,7 @@ impl Config {
         let endpoints = peers.iter().filter_map(PeerPlan::tcp_endpoint);
         Ok(Plan {
             policy: Policy::new(rules, self.intercept.accept, endpoints),
+            window_program: None,
             intercept: self.intercept,
             assist: self.assist,
             explicit: self.explicit,

@@ -69,7 +69,7 @@ fn path() -> impl Strategy<Value = PathState> {
 }
 
 /// A snapshot that a connection can have.
-fn snapshot() -> impl Strategy<Value = TcpSnapshot> {
+pub fn snapshot() -> impl Strategy<Value = TcpSnapshot> {
     let queue = || prop::collection::vec(any::<u8>(), 0..QUEUE_MAX / 2);
     let windows = (0..=WINDOW_MAX, 0..=WINDOW_MAX, 0..=WINDOW_MAX, any::<[u16; 2]>());
     let buffers = [(0..=BUFFER_MAX, any::<bool>()), (0..=BUFFER_MAX, any::<bool>())];
