@@ -30,7 +30,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long moving goes on: no more flows begin to move after that.
 const TIME: Duration = Duration::from_secs(20);
@@ -55,11 +55,12 @@ pub async fn halt(worker: Rc<Worker>, mut requests: UnboundedReceiver<FlowReques
 
 /// Carries out an order.
 pub async fn carry_out(worker: Rc<Worker>, link: Link, order: MoveOrder) {
-    let MoveOrder { peer, wanted, workers, outcome } = order;
+    let MoveOrder { peer, wanted, still_at, workers, outcome } = order;
     let mover = Mover {
         worker: &worker,
         link: &link,
         peer: &peer,
+        still_at: still_at.into(),
         tally: RefCell::default(),
         candidates: RefCell::new(candidates(&wanted, &workers)),
         halting: Mutex::default(),
@@ -89,6 +90,8 @@ struct Mover<'a> {
     worker: &'a Worker,
     link: &'a Link,
     peer: &'a str,
+    /// Flows go on until then.
+    still_at: Instant,
     tally: RefCell<Tally>,
     /// The flows that are left.
     candidates: RefCell<Vec<Candidate>>,
@@ -105,7 +108,7 @@ impl Mover<'_> {
     async fn run(self) -> Result<MoveOutcome, ErrorAnswer> {
         let matching = self.candidates.borrow().len() as u64;
         tracing::info!(peer = self.peer, matching, "moving flows to a peer");
-        let until = Instant::now() + TIME;
+        let until = self.still_at.max(Instant::now()) + TIME;
         let lane = || self.move_some_after_others(until);
         let lanes: [_; STREAMS] = [lane(), lane(), lane(), lane()];
         let [one, two, three, four] = lanes;
@@ -155,6 +158,10 @@ impl Mover<'_> {
             }
             let mut put_off = Vec::new();
             let done = self.exchange(some, &mut put_off).await;
+            if done.is_ok() && !put_off.is_empty() {
+                // What the peer refused early, it may take then.
+                sleep_until(self.still_at).await;
+            }
             // Not before the peer has forgotten that they were announced.
             self.candidates.borrow_mut().append(&mut put_off);
             done?;
@@ -204,6 +211,7 @@ impl Mover<'_> {
                 return Ok(());
             }
         };
+        let is_early = Instant::now() < self.still_at;
         let mut commits = Vec::with_capacity(some.len());
         let mut still_since = None;
         let offered = async {
@@ -215,6 +223,12 @@ impl Mover<'_> {
                     return Err(why);
                 }
             };
+            sleep_until(self.still_at).await;
+            let is_put_off = |ready: &Readiness| is_early && *ready != Readiness::Ready;
+            let refused = some.iter().zip(&readiness).filter(|(_, ready)| is_put_off(ready));
+            put_off.extend(refused.map(|(candidate, _)| candidate.clone()));
+            let readiness =
+                readiness.into_iter().map(|ready| Some(ready).filter(|it| !is_put_off(it)));
             let offers = some.into_iter().zip(readiness).zip(copied).collect();
             let since = &mut still_since;
             self.offer(&mut exchange, offers, neighbour, put_off, (&mut commits, since)).await?;
@@ -305,7 +319,7 @@ impl Mover<'_> {
         Ok((exchange, readiness))
     }
 
-    /// Has flows stand still that the peer would take, and sends the state of each at once, without what was copied.
+    /// Has flows stand still that the peer would take (none: they are put off already), and sends the state of each at once, without what was copied.
     /// `commits` gets where each waits for the commit, none if it stays, and `since` when the first one stood still.
     ///
     /// # Errors
@@ -313,7 +327,7 @@ impl Mover<'_> {
     async fn offer(
         &self,
         exchange: &mut Exchange,
-        offers: Vec<((Candidate, Readiness), [Positions; 2])>,
+        offers: Vec<((Candidate, Option<Readiness>), [Positions; 2])>,
         neighbour: Option<IpAddr>,
         put_off: &mut Vec<Candidate>,
         (commits, since): (&mut Vec<Option<oneshot::Sender<LeaveOrder>>>, &mut Option<Instant>),
@@ -324,8 +338,10 @@ impl Mover<'_> {
         let room = OFFER_BYTES_MAX.saturating_sub(usize::try_from(ahead).unwrap_or(0));
         let (mut failed, mut offers) = (None, offers.into_iter());
         for ((candidate, ready), copied) in offers.by_ref() {
-            let halted = if ready != Readiness::Ready {
-                Err(Stay::There(ready))
+            let halted = if let Some(why) = ready.filter(|it| *it != Readiness::Ready) {
+                Err(Stay::There(why))
+            } else if ready.is_none() {
+                Ok(None)
             } else if bytes >= BATCH_BYTES || begun.elapsed() >= FLOW {
                 put_off.push(candidate);
                 Ok(None)

@@ -7,11 +7,15 @@ use midhop_pep::config::Match;
 use midhop_status::control::answer::{ErrorAnswer, MoveOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 /// How many streams move flows at the same time: while the flows of one wait for the peer, those of another are taken.
 pub const STREAMS: usize = 4;
+
+/// The longest time for which flows go on that are about to move: the peer waits for their states.
+pub const AHEAD_MAX: Duration = Duration::from_secs(5);
 
 /// What a flow is asked for.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub struct MoveOrder {
     pub peer: String,
     /// Which flows.
     pub wanted: Match,
+    /// They stand still no earlier.
+    pub still_at: Instant,
     /// Where flows are.
     pub workers: Vec<MovingWorker>,
     /// Where the outcome goes.

@@ -446,6 +446,10 @@ pub struct MoveQuery {
     pub matches: Match,
     /// The peer.
     pub to: String,
+    /// How long flows go on before they stand still; what they hold is copied meanwhile. Unit:
+    /// milliseconds. Range: up to 5,000; more counts as that.
+    #[serde(default)]
+    pub still_in_ms: u64,
 }
 
 /// What has happened to flows that were to move.

@@ -8,12 +8,14 @@ use midhop_tunnel::relocation::copies::Advance;
 use midhop_tunnel::relocation::{OFFER_BYTES_MAX, Readiness};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a stream waits for others to end their copies; after that it sends none.
 const TURN: Duration = Duration::from_secs(3);
-/// How long copies are sent: both together are less than the time for which the peer waits for a state.
+/// How long copies are sent: with the turns, less than the time for which the peer waits for a state.
 const TIME: Duration = Duration::from_secs(6);
+/// How often what has come is copied while flows are to go on.
+const STEP: Duration = Duration::from_millis(200);
 /// Unit: bytes. The most of all copies of a stream. What is left of its limit is for the states.
 const COPIES_MAX: usize = OFFER_BYTES_MAX / 3 * 2;
 /// Unit: bytes. Of one copy.
@@ -54,10 +56,12 @@ impl Mover<'_> {
         readiness: &[Readiness],
     ) -> Result<Vec<[Positions; 2]>, Option<ExchangeError>> {
         let mut copied = vec![[0..0, 0..0]; some.len()];
-        let mut turn = None;
         let mut pace = None;
-        // The second time, what has come meanwhile: less than half of the first copy, or it would never end.
-        for again in [false, true] {
+        let mut again = false;
+        loop {
+            let mut turn = None;
+            // The last time, what has come meanwhile: less than half of what came before, or it would never end.
+            let is_last = again && Instant::now() >= self.still_at;
             for (flow, (candidate, ready)) in some.iter().zip(readiness).enumerate() {
                 let before = &mut copied[flow];
                 let least = before.each_ref().map(|it| worth(it, again));
@@ -66,7 +70,7 @@ impl Mover<'_> {
                 }
                 let copies = copies_of(candidate, before.clone(), least).await;
                 for (direction, copy) in copies.into_iter().enumerate() {
-                    let Some(copy) = copy.filter(|it| is_less(it, &before[direction], again))
+                    let Some(copy) = copy.filter(|it| is_less(it, &before[direction], is_last))
                     else {
                         continue;
                     };
@@ -96,8 +100,13 @@ impl Mover<'_> {
             if let Some(pace) = pace.as_mut().filter(|pace| pace.unconfirmed > 0) {
                 confirm(exchange, pace).await?;
             }
+            drop(turn);
+            if is_last || (again && Instant::now() >= self.still_at) {
+                return self.states_follow(exchange, copied).await;
+            }
+            sleep_until(self.still_at.min(Instant::now() + STEP)).await;
+            again = true;
         }
-        self.states_follow(exchange, copied).await
     }
 
     async fn states_follow(
@@ -142,9 +151,9 @@ fn worth(before: &Positions, again: bool) -> usize {
     if again && before.is_empty() { usize::MAX } else { LEAST }
 }
 
-/// Whether the second copy is smaller than half of the first, so that copying comes to an end.
-fn is_less(copy: &StreamCopy, before: &Positions, again: bool) -> bool {
-    !again || (copy.bytes.len() as i64) < (before.end - before.start) / 2
+/// Whether the last copy is smaller than half of those before, so that copying comes to an end.
+fn is_less(copy: &StreamCopy, before: &Positions, is_last: bool) -> bool {
+    !is_last || (copy.bytes.len() as i64) < (before.end - before.start) / 2
 }
 
 async fn copies_of(
