@@ -1,18 +1,19 @@
 //! What flows hold travels before they stand still.
 
 use crate::flows::EndedFlow;
-use crate::program::{Desk, log_of};
-use crate::relocation::{ACCEPT, Place, begin_to_move, outcome_of, stands_still};
-use crate::stage::{Family, noise, receive_all, send_all, until};
+use crate::program::{Desk, log_of, midhopd};
+use crate::relocation::{ACCEPT, Place, begin_to_move, ip, outcome_of, stands_still};
+use crate::stage::{Family, noise, pass, receive_all, send_all, until};
 use crate::survival::{kill_data_plane, relayed};
 use midhop_linux::tcp_info::TcpInfo;
 use nix::sys::signal::Signal;
 use std::io::Read;
 use std::net::TcpStream;
+use std::process::{Child, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{scope, sleep};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Unit: bytes. What each end sends.
 const SENT: usize = 8 << 20;
@@ -68,11 +69,25 @@ impl Drop for Fast<'_> {
     }
 }
 
+/// Starts `midhopd move --at` for all flows, in so many seconds and less than one.
+fn begin_to_move_in(desk: &Desk, seconds: u64) -> (Child, SystemTime) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time");
+    let at = now.as_secs() + 1 + seconds;
+    let text = time::OffsetDateTime::from_unix_timestamp(at.cast_signed()).expect("a time");
+    let (hour, minute, second) = text.to_hms();
+    let text = format!("{}T{hour:02}:{minute:02}:{second:02}Z", text.date());
+    let mut command = midhopd();
+    command.args(["move", "--json", "--to", "new", "--flows", "all", "--at", &text, "--socket"]);
+    command.arg(desk.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("midhopd starts");
+    (child, SystemTime::UNIX_EPOCH + Duration::from_secs(at))
+}
+
 /// Moves this many flows, and returns the bytes of their states: all, and those sent while they stood still.
-fn move_with_states(old: &Desk, new: &Desk, flows: u64) -> [u64; 2] {
+fn move_with_states(old: &Desk, new: &Desk, flows: u64, begin: impl Fn() -> Child) -> [u64; 2] {
     let (mut moved, mut bytes) = (0, [0; 2]);
     until("all have moved", || {
-        let outcome = outcome_of(&begin_to_move(old, "all").wait_with_output().expect("an end"));
+        let outcome = outcome_of(&begin().wait_with_output().expect("an end"));
         // On a busy host it may not be stopped in time.
         let others: Vec<_> = outcome.stayed.keys().filter(|why| **why != "busy").collect();
         let logs = || format!("{}\n{}", log_of(old), log_of(new));
@@ -85,7 +100,7 @@ fn move_with_states(old: &Desk, new: &Desk, flows: u64) -> [u64; 2] {
     bytes
 }
 
-fn what_flows_hold_travels_ahead(family: Family) {
+fn what_flows_hold_travels_ahead(family: Family, in_seconds: Option<u64>) {
     let Some(place) = place("5 ms") else { return };
     let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
     let _running = place.start(&old, &new);
@@ -109,7 +124,10 @@ fn what_flows_hold_travels_ahead(family: Family) {
             ends().all(|end| acknowledged(end) > HELD + (SENT / 4) as u64)
                 && acknowledged(&ended.1) >= (SENT / 4) as u64
         });
-        let [all, frozen] = move_with_states(&old, &new, 3);
+        let [all, frozen] = move_with_states(&old, &new, 3, || match in_seconds {
+            None => begin_to_move(&old, "all"),
+            Some(seconds) => begin_to_move_in(&old, seconds).0,
+        });
         place.change_routes();
         eprintln!("{all} bytes, {frozen} of them while the flows stood still");
         assert!(all > 4 * HELD && frozen < all / 3, "{frozen} of {all}");
@@ -127,12 +145,46 @@ fn what_flows_hold_travels_ahead(family: Family) {
 
 #[test]
 fn what_flows_hold_travels_ahead_ipv4() {
-    what_flows_hold_travels_ahead(Family::V4);
+    what_flows_hold_travels_ahead(Family::V4, None);
 }
 
 #[test]
 fn what_flows_hold_travels_ahead_ipv6() {
-    what_flows_hold_travels_ahead(Family::V6);
+    what_flows_hold_travels_ahead(Family::V6, None);
+}
+
+#[test]
+fn what_flows_hold_travels_until_the_moment_of_a_move() {
+    what_flows_hold_travels_ahead(Family::V4, Some(2));
+}
+
+/// Also flows that the new place does not take yet: its routes may come late.
+#[test]
+fn flows_go_on_until_the_moment_of_a_move() {
+    let Some(place) = place("5 ms") else { return };
+    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let _running = place.start(&old, &new);
+    let listener = place.stage.listen(Family::V4);
+    let mut flows: Vec<_> = (0..3).map(|_| relayed(&place.stage, &listener)).collect();
+    let client = Family::V4.client();
+    ip(&place.second, Family::V4, &format!("route del {client} dev lan0"));
+    let (mut moving, at) = begin_to_move_in(&old, 3);
+    let is_early = || at.duration_since(SystemTime::now()).is_ok_and(|left| left.as_millis() > 800);
+    while is_early() {
+        for (client, server) in &mut flows {
+            pass(client, server);
+        }
+        assert!(!stands_still(&place.stage.gateway, Family::V4) || !is_early());
+        assert!(moving.try_wait().expect("waiting").is_none() || !is_early());
+    }
+    ip(&place.second, Family::V4, &format!("route add {client} dev lan0"));
+    let outcome = outcome_of(&moving.wait_with_output().expect("an end"));
+    assert!(SystemTime::now() >= at, "it did not wait");
+    assert_eq!((outcome.moved, outcome.lost), (3, 0), "{outcome:?}\n{}", log_of(&new));
+    place.change_routes();
+    for (client, server) in &mut flows {
+        pass(client, server);
+    }
 }
 
 /// A death while copies are sent costs nothing.

@@ -38,7 +38,7 @@ use std::time;
 const LATE: Duration = Duration::from_ms(100);
 
 /// The longest time for which what flows hold is copied before: `midhopd move --at` takes no longer.
-const AHEAD: Duration = Duration::from_secs(3);
+const AHEAD: Duration = Duration::from_s(3);
 
 /// What is done at a time.
 #[derive(Debug)]

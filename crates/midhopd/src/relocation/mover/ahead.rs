@@ -22,7 +22,7 @@ const COPIES_MAX: usize = OFFER_BYTES_MAX / 3 * 2;
 const PIECE: usize = 64 << 10;
 /// Unit: bytes. What the peer confirms at once: the first time, at least, and at most. More is confirmed at once as long
 /// as that is quick, so that little is on its way when flows stand still.
-const WINDOWS: [usize; 3] = [256 << 10, 64 << 10, 4 << 20];
+const WINDOWS: [usize; 3] = [512 << 10, 256 << 10, 4 << 20];
 /// A confirmation that takes longer has fewer bytes confirmed at once.
 const QUICK: Duration = Duration::from_millis(500);
 
@@ -34,7 +34,8 @@ struct Pace {
     /// Unit: bytes. Sent, and not confirmed.
     unconfirmed: usize,
     window: usize,
-    confirmed: Instant,
+    /// When the first of these was sent.
+    begun: Instant,
 }
 
 impl Pace {
@@ -81,11 +82,11 @@ impl Mover<'_> {
                         turn = Some(mine);
                     }
                     let pace = pace.get_or_insert_with(|| Pace {
-                        until: Instant::now() + TIME,
+                        until: self.until(),
                         left: COPIES_MAX,
                         unconfirmed: 0,
                         window: WINDOWS[0],
-                        confirmed: Instant::now(),
+                        begun: Instant::now(),
                     });
                     let sent = self.send_copy(exchange, (flow, direction), &copy, pace).await?;
                     let before = &mut before[direction];
@@ -107,6 +108,12 @@ impl Mover<'_> {
             sleep_until(self.still_at.min(Instant::now() + STEP)).await;
             again = true;
         }
+    }
+
+    /// When copies end: at the moment at which flows are to stand still, if it is to come.
+    fn until(&self) -> Instant {
+        let now = Instant::now();
+        if self.still_at > now { self.still_at } else { now + TIME }
     }
 
     async fn states_follow(
@@ -133,6 +140,9 @@ impl Mover<'_> {
                 break;
             }
             let length = bytes.len();
+            if pace.unconfirmed == 0 {
+                pace.begun = Instant::now();
+            }
             send(exchange, &Advance::Copy { flow, direction, bytes }).await?;
             self.tally.borrow_mut().state_bytes += length as u64;
             pace.left -= length;
@@ -179,8 +189,7 @@ async fn confirm(exchange: &mut Exchange, pace: &mut Pace) -> Result<(), Option<
     let confirmed = timeout(PEER, exchange.values::<Readiness>(1)).await;
     confirmed.map_err(|_| None)?.map_err(Some)?;
     let [_, least, most] = WINDOWS;
-    let window = if pace.confirmed.elapsed() < QUICK { pace.window * 2 } else { pace.window / 2 };
+    let window = if pace.begun.elapsed() < QUICK { pace.window * 2 } else { pace.window / 2 };
     (pace.window, pace.unconfirmed) = (window.clamp(least, most), 0);
-    pace.confirmed = Instant::now();
     Ok(())
 }
