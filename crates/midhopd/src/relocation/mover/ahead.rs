@@ -65,7 +65,7 @@ impl Mover<'_> {
             let is_last = again && Instant::now() >= self.still_at;
             for (flow, (candidate, ready)) in some.iter().zip(readiness).enumerate() {
                 let before = &mut copied[flow];
-                let least = before.each_ref().map(|it| worth(it, again));
+                let least = before.each_ref().map(|it| worth(it, is_last));
                 if *ready != Readiness::Ready || least == [usize::MAX; 2] {
                     continue;
                 }
@@ -157,8 +157,8 @@ impl Mover<'_> {
 }
 
 /// Unit: bytes. What a further copy of a direction must have at least. `usize::MAX`: none is wanted.
-fn worth(before: &Positions, again: bool) -> usize {
-    if again && before.is_empty() { usize::MAX } else { LEAST }
+fn worth(before: &Positions, is_last: bool) -> usize {
+    if is_last && before.is_empty() { usize::MAX } else { LEAST }
 }
 
 /// Whether the last copy is smaller than half of those before, so that copying comes to an end.
