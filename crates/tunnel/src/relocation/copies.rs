@@ -148,7 +148,10 @@ pub fn put_back(
         let bytes = from.checked_add(length).and_then(|end| copy.get(from..end));
         let bytes = bytes.filter(|_| from >= used && at <= queue.len());
         let bytes = bytes.ok_or(RelocationError::Malformed)?;
-        queue.splice(at..at, bytes.iter().copied());
+        let behind = queue.split_off(at);
+        queue.reserve(length + behind.len());
+        queue.extend_from_slice(bytes);
+        queue.extend_from_slice(&behind);
         used = from + length;
     }
     Ok(())
