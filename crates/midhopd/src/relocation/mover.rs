@@ -84,6 +84,11 @@ impl Tally {
     fn stays(&mut self, why: Stay) {
         *self.stayed.entry(why.name()).or_default() += 1;
     }
+
+    fn sends_frozen(&mut self, bytes: u64) {
+        self.state_bytes += bytes;
+        self.state_frozen_bytes += bytes;
+    }
 }
 
 struct Mover<'a> {
@@ -103,6 +108,8 @@ struct Mover<'a> {
 
 /// A flow that may move, and its thread.
 type Candidate = (Arc<FlowBook>, UnboundedSender<FlowRequests>);
+/// A flow, whether the peer would take it (none: it is put off already), and what the peer has a copy of.
+type Offered = ((Candidate, Option<Readiness>), [Positions; 2]);
 
 impl Mover<'_> {
     async fn run(self) -> Result<MoveOutcome, ErrorAnswer> {
@@ -327,7 +334,7 @@ impl Mover<'_> {
     async fn offer(
         &self,
         exchange: &mut Exchange,
-        offers: Vec<((Candidate, Option<Readiness>), [Positions; 2])>,
+        offers: Vec<Offered>,
         neighbour: Option<IpAddr>,
         put_off: &mut Vec<Candidate>,
         (commits, since): (&mut Vec<Option<oneshot::Sender<LeaveOrder>>>, &mut Option<Instant>),
@@ -364,10 +371,7 @@ impl Mover<'_> {
             let (offer, commit) = flow.map(|flow| (flow.offer, flow.commit)).unzip();
             let length = offer.as_ref().map_or(0, FlowOffer::bytes);
             bytes += length;
-            let mut tally = self.tally.borrow_mut();
-            tally.state_bytes += length as u64;
-            tally.state_frozen_bytes += length as u64;
-            drop(tally);
+            self.tally.borrow_mut().sends_frozen(length as u64);
             commits.push(commit);
             let sent = timeout(PEER, exchange.send(encode_offer(offer.as_ref()))).await;
             match sent {
