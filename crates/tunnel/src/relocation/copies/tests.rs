@@ -1,3 +1,5 @@
+//! Copies and what they leave out, held to what they promise.
+
 use super::*;
 use proptest::prelude::*;
 
