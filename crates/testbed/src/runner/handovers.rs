@@ -2,8 +2,7 @@
 //! moved, reset, or stay there.
 //!
 //! ```text
-//! moved     when it is announced: new routes at the node that takes over → `midhopd move --at` →
-//!           once flows have moved, new routes everywhere
+//! moved     new routes at the node that takes over → `midhopd move` → new routes everywhere
 //! reset     new routes everywhere → once the host has a link again, its flows are reset
 //! drained   `midhopd reload` with a rule that lets new flows bypass → new routes, except for live
 //!           flows → what is left after the drain is reset
@@ -26,7 +25,7 @@ use diversion::divert;
 use midhop_experiment::handovers::{Freezes, HandoverPlan, HandoversResult, LiveFlows, Moment};
 use midhop_experiment::plan::{Plan, Route};
 use midhop_units::{Bytes, Duration, Instant};
-use proxy::{Ends, Moving, Proxied};
+use proxy::{Ends, Proxied};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
@@ -37,16 +36,11 @@ use std::time;
 /// The least lateness of a handover that is a fault.
 const LATE: Duration = Duration::from_ms(100);
 
-/// The longest time for which what flows hold is copied before: `midhopd move --at` takes no longer.
-const AHEAD: Duration = Duration::from_s(3);
-
 /// What is done at a time.
 #[derive(Debug)]
 enum Step {
     /// New flows bypass the proxy that will be left.
     Drain(usize),
-    /// What flows hold is copied to the proxy that takes over.
-    Announce(usize),
     /// A handover takes place.
     HandOver(usize),
     /// Flows of the proxy on a node are reset.
@@ -122,8 +116,6 @@ struct Conductor {
     /// A handover that begins later is a fault.
     late: Duration,
     freezes: Vec<Duration>,
-    /// Moves that have begun, by their moments.
-    moving: BTreeMap<usize, Moving>,
     outcome: Outcome,
 }
 
@@ -153,17 +145,12 @@ impl Conductor {
             diverted: BTreeMap::new(),
             late: LATE,
             freezes: Vec::new(),
-            moving: BTreeMap::new(),
             outcome: Outcome::default(),
         };
         for number in 0..own.moments.len() {
             let (at, handover) = (own.moments[number].at, own.handover(number));
             if handover.flows == LiveFlows::Drained {
                 own.plan_step(at.saturating_sub(handover.announced), Step::Drain(number));
-            }
-            if handover.flows == LiveFlows::Moved {
-                let ahead = handover.announced.min(AHEAD);
-                own.plan_step(at.saturating_sub(ahead), Step::Announce(number));
             }
             own.plan_step(at, Step::HandOver(number));
         }
@@ -197,7 +184,6 @@ impl Conductor {
                     let from = self.handover(moment).from;
                     self.proxies.get_mut(&from).map_or(Ok(()), |it| it.drain(true))?;
                 }
-                Step::Announce(moment) => self.announce(moment)?,
                 Step::HandOver(moment) => self.hand_over(moment)?,
                 Step::Reset(node, flows) => self.reset(&node, &flows)?,
             }
@@ -225,7 +211,7 @@ impl Conductor {
             _ if !self.proxies.contains_key(from) => self.find_ways(moment, |_| true)?,
             LiveFlows::Moved if self.proxies.contains_key(to) => {
                 self.find_ways(moment, |node| node == to)?;
-                self.move_flows(moment, from, to)?;
+                self.move_flows(from, to)?;
                 self.find_ways(moment, |_| true)?;
                 // What could not move has no proxy on its path any more.
                 self.reset_later(from, back_at)?;
@@ -269,33 +255,12 @@ impl Conductor {
         self.proxies.get(node).map_or_else(|| Ok(BTreeSet::new()), Proxied::flows)
     }
 
-    /// Begins a move whose time is to come: the proxy that takes over has to have the routes for it.
-    fn announce(&mut self, moment: usize) -> Result<(), RunError> {
-        let HandoverPlan { from, to, .. } = self.handover(moment);
-        if self.proxies.contains_key(&from) && self.proxies.contains_key(&to) {
-            self.find_ways(moment, |node| *node == to)?;
-            self.begin_to_move(moment, &from, &to)?;
-        }
-        Ok(())
-    }
-
-    fn begin_to_move(&mut self, moment: usize, from: &str, to: &str) -> Result<(), RunError> {
+    fn move_flows(&mut self, from: &str, to: &str) -> Result<(), RunError> {
         let tunnels = self.plan.node(from).and_then(|node| node.tunnels.as_ref());
         let peer = tunnels.and_then(|all| all.peers.iter().find(|peer| peer.node == to));
         let (Some(peer), Some(proxy)) = (peer, self.proxies.get(from)) else { return Ok(()) };
-        let left = self.moments[moment].at.saturating_sub(self.now());
-        let moving = proxy.begin_to_move(&peer.name, time::SystemTime::now() + left.into())?;
-        self.moving.insert(moment, moving);
-        Ok(())
-    }
-
-    fn move_flows(&mut self, moment: usize, from: &str, to: &str) -> Result<(), RunError> {
-        if !self.moving.contains_key(&moment) {
-            self.begin_to_move(moment, from, to)?;
-        }
         let begun = time::Instant::now();
-        let Some(moving) = self.moving.remove(&moment) else { return Ok(()) };
-        let outcome = match moving.outcome() {
+        let outcome = match proxy.move_flows(&peer.name) {
             Ok(outcome) => outcome,
             // They stay, as if none could move.
             Err(error) => {
