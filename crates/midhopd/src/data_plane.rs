@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 use crate::leg;
 use crate::prefixes::Prefixes;
 use crate::relay::Pools;
-use crate::relocation::order::{HaltRequests, MovingWorker};
+use crate::relocation::order::{FlowRequests, MovingWorker};
 use crate::survival::holder::Succession;
 use crate::survival::left::LeftDoors;
 use crate::tunnel;
@@ -107,7 +107,7 @@ pub struct DataPlane {
     pools: Arc<Pools>,
     ledgers: Vec<Arc<Ledger>>,
     /// Where flows are asked to stand still, by worker.
-    halts: Vec<mpsc::UnboundedSender<HaltRequests>>,
+    halts: Vec<mpsc::UnboundedSender<FlowRequests>>,
     prefixes: Arc<Prefixes>,
     handover: Handover,
     tunnels: Arc<Tunnels>,

@@ -139,8 +139,10 @@ impl Explain for Explainer {
 
     fn relocate(&self, query: MoveQuery) -> MoveAnswer {
         let (outcome, answer) = oneshot::channel();
-        let MoveQuery { matches: wanted, to: peer } = query;
-        let asked = MoveOrder { peer, wanted, workers: self.workers.clone(), outcome };
+        let MoveQuery { matches: wanted, to: peer, still_in_ms } = query;
+        let still_at = Instant::now() + Duration::from_millis(still_in_ms).min(order::AHEAD_MAX);
+        let workers = self.workers.clone();
+        let asked = MoveOrder { peer, wanted, still_at, workers, outcome };
         if let Err(refused) = self.tunnels.relocate(Box::new(asked)) {
             let MoveOrder { peer, outcome, .. } = *refused;
             let known = self.plan().peers.iter().any(|it| it.name == peer);

@@ -9,6 +9,7 @@
 //! whatever happens; after that, only if the new place has answered that it has discarded it.
 
 pub mod arrive;
+pub mod copy;
 pub mod exchange;
 pub mod halt;
 pub mod host;

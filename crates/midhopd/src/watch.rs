@@ -9,10 +9,11 @@
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};
 use crate::leg::{self, BoundedWindow};
-use crate::relocation::halt::{Halt, HaltRequest};
+use crate::relocation::halt::Halt;
+use crate::relocation::order::{FlowRequest, FlowRequests};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
@@ -103,14 +104,18 @@ impl Watch {
         Watched { sides, _seat: Seat { watch: self, key } }
     }
 
-    /// Asks flows to stand still. Those that are not here any more are dropped, with what was asked of them.
-    pub fn halt(&self, asked: HashMap<usize, HaltRequest>) {
+    /// Asks flows to stand still, or copies what they hold. Requests to flows that are not here any more are dropped.
+    pub fn ask(&self, asked: FlowRequests) {
         let flows = self.flows.borrow();
         for (book, request) in asked {
             // They are asked one at a time, mostly: looking for one of many is comparing addresses.
             let found = flows.iter().find(|(_, (other, _))| Arc::as_ptr(other).addr() == book);
-            if let Some(halt) = found.and_then(|(_, (_, sides))| sides.halt()) {
-                halt.ask(request);
+            let Some((_, (_, sides))) = found else { continue };
+            match (request, sides.halt()) {
+                (FlowRequest::Halt(request), Some(halt)) => halt.ask(request),
+                (FlowRequest::Copy(request), Some(_)) => request.serve(&**sides),
+                // It cannot move.
+                (_, None) => {}
             }
         }
     }

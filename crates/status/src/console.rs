@@ -143,7 +143,8 @@ pub struct MoveArguments {
     /// The peer: this host opens the tunnel to it, and it accepts moves
     #[arg(long, value_name = "PEER")]
     to: String,
-    /// Begin at this moment, and not before: 2026-11-29T12:00:00Z, with any offset from UTC
+    /// Flows go on until this moment: 2026-11-29T12:00:00Z, with any offset from UTC. What they hold
+    /// is copied in the three seconds before
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<SystemTime>,
 }
@@ -291,12 +292,13 @@ async fn relocate(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
         [all] if all == "all" => Match::default(),
         conditions => matching(conditions)?,
     };
-    let query = MoveQuery { matches, to: to.clone() };
+    let mut query = MoveQuery { matches, to: to.clone(), still_in_ms: 0 };
     let daemon = Daemon::find(&asking.which)?;
     if let Some(at) = at {
         // A daemon that does not run is better noticed now.
         let _: DaemonStatus = daemon.get("/status").await?;
-        wait_until(*at).await?;
+        let left = wait_until(*at, AHEAD).await?;
+        query.still_in_ms = left.as_millis() as u64;
     }
     let outcome: MoveOutcome = daemon.post_long("/move", &query).await?;
     print(&outcome, asking.json, || tables::moved(to, &outcome))?;
@@ -304,17 +306,23 @@ async fn relocate(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
 }
 
-/// Waits until this moment. The clock may be set meanwhile.
-async fn wait_until(at: SystemTime) -> Result<(), Failure> {
+/// How long before the moment of a move the daemon is asked for it.
+const AHEAD: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Waits until some time before this moment, and returns what is left. The clock may be set meanwhile.
+async fn wait_until(
+    at: SystemTime,
+    ahead: std::time::Duration,
+) -> Result<std::time::Duration, Failure> {
     const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
     let mut left = at.duration_since(SystemTime::now()).map_err(|_| {
         Failure::usage("--at is past").hint("without --at flows begin to move at once")
     })?;
-    while !left.is_zero() {
-        tokio::time::sleep(left.min(LOOK)).await;
+    while left > ahead {
+        tokio::time::sleep((left - ahead).min(LOOK)).await;
         left = at.duration_since(SystemTime::now()).unwrap_or_default();
     }
-    Ok(())
+    Ok(left)
 }
 
 /// Parses conditions in the form of a rule's match.

@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | 1 | old place | [`AnnouncedFlow`]s, which run as before | the new place judges them, and drops their packets |
 //! | 2 | new place | [`Readiness`] for each | the old place has those that are ready stand still |
-//! | 3 | old place | a [`FlowOffer`] of each: its state; none if it stays | the new place restores what it can |
+//! | 3 | old place | copies of what queues hold ([`copies`]), while the flows go on; then a [`FlowOffer`] of each: its state; none if it stays | the new place restores what it can |
 //! | 4 | new place | [`Readiness`] for each | the old place forgets those that are ready |
 //! | 5 | old place | [`Commit`] for each | the new place has them go on |
 //! | 6 | new place | [`Arrival`] for each | the old place closes its sockets, or takes flows back |
@@ -16,7 +16,10 @@
 //! Invariant: nothing is allocated by a number that was received. What is held is what has arrived, up to
 //! [`OFFER_BYTES_MAX`].
 
+pub mod copies;
+
 use crate::http3::Field;
+use copies::{ALL_LEFT_OUT_BYTES, AllLeftOut, decode_left_out, encode_left_out};
 use std::net::{IpAddr, SocketAddr};
 
 /// The value of `:protocol` by which a stream is opened for this.
@@ -25,7 +28,7 @@ pub const PROTOCOL: &str = "midhop-relocate-1";
 pub const FLOWS_MAX: usize = 128;
 /// Unit: bytes. The most that the state of one flow may take.
 pub const FLOW_BYTES_MAX: usize = (64 << 20) + (4 << 10);
-/// Unit: bytes. The most that all flows of a stream may take.
+/// Unit: bytes. The most that all flows of a stream may take, copies included.
 pub const OFFER_BYTES_MAX: usize = 72 << 20;
 /// Unit: bytes. What a flow of IPv6 takes in message 1.
 const ANNOUNCED_V6: usize = 38;
@@ -64,6 +67,8 @@ pub struct AnnouncedFlow {
 pub struct FlowOffer {
     /// The state of its connection with the client, and of that with the server, for the kernels.
     pub connections: [Vec<u8>; 2],
+    /// What their queues lack, of what comes from the client, and from the server; none: nothing.
+    pub left_out: Option<[AllLeftOut; 2]>,
 }
 
 /// Whether the new place could have a flow go on.
@@ -176,13 +181,19 @@ pub fn encode_offer(flow: Option<&FlowOffer>) -> Vec<u8> {
         out.extend((connection.len() as u32).to_be_bytes());
         out.extend(connection);
     }
+    out.extend(flow.left_out.iter().flat_map(encode_left_out));
     out
 }
 
 impl FlowOffer {
     /// Unit: bytes. What follows its length in a message.
     fn length(&self) -> usize {
-        self.bytes() + 8
+        self.bytes() + 8 + self.left_out.map_or(0, |_| ALL_LEFT_OUT_BYTES)
+    }
+
+    /// Whether it takes no more than this in a message.
+    pub fn is_within(&self, bytes_max: usize) -> bool {
+        self.length() <= bytes_max
     }
 
     /// Unit: bytes. The states of both connections.
@@ -193,10 +204,8 @@ impl FlowOffer {
     fn decode(bytes: &[u8]) -> Result<Self, RelocationError> {
         let (client, rest) = connection(bytes)?;
         let (server, rest) = connection(rest)?;
-        if !rest.is_empty() {
-            return Err(RelocationError::Malformed);
-        }
-        Ok(Self { connections: [client.to_vec(), server.to_vec()] })
+        let left_out = decode_left_out(rest)?;
+        Ok(Self { connections: [client.to_vec(), server.to_vec()], left_out })
     }
 }
 
@@ -314,7 +323,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn offer(client: usize, server: usize) -> FlowOffer {
-        FlowOffer { connections: [vec![1; client], vec![2; server]] }
+        let one = copies::LeftOut { at: 1, from: client as u32, length: server as u32 };
+        let left_out = (client % 2 == 1).then_some([[one; 3]; 2]);
+        FlowOffer { connections: [vec![1; client], vec![2; server]], left_out }
     }
 
     #[test]

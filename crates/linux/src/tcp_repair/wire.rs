@@ -127,11 +127,6 @@ impl TcpSnapshot {
         if !from.rest.is_empty() {
             return Err(DecodeError::Trailing(from.rest.len()));
         }
-        // As `dump` limits them: the two are one queue.
-        let bytes = sent.len() + unsent.len();
-        if bytes > queue_bytes_max {
-            return Err(DecodeError::TooLong { bytes, bytes_max: queue_bytes_max });
-        }
         let snapshot = Self {
             local,
             remote,
@@ -145,13 +140,21 @@ impl TcpSnapshot {
             options,
             path,
         };
-        snapshot.is_possible()?;
+        snapshot.check(queue_bytes_max)?;
         Ok(snapshot)
     }
 
-    /// What holds between fields.
-    fn is_possible(&self) -> Result<(), DecodeError> {
+    /// Checks what [`decode`](Self::decode) does of the queues, where something was put into them since.
+    ///
+    /// # Errors
+    /// When no connection has such queues, or one has more than `queue_bytes_max` bytes.
+    pub fn check(&self, queue_bytes_max: usize) -> Result<(), DecodeError> {
         let (sent, unsent) = (&self.send.sent, &self.send.unsent);
+        // As `dump` limits them: the two are one queue.
+        let bytes = (sent.len() + unsent.len()).max(self.receive.unread.len());
+        if bytes > queue_bytes_max {
+            return Err(DecodeError::TooLong { bytes, bytes_max: queue_bytes_max });
+        }
         let ends = match self.local_end {
             LocalEnd::Open | LocalEnd::Unsent => true,
             LocalEnd::Sent => unsent.is_empty(),

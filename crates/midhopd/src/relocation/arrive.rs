@@ -1,6 +1,7 @@
 //! The new place of a flow that moves: judges and restores it, and has it go on.
 
 use super::halt::Halt;
+use super::leave::queues_between;
 use super::privilege;
 use crate::admission::Ticket;
 use crate::ends::Ends;
@@ -18,6 +19,7 @@ use midhop_linux::tcp_info::TcpInfo;
 use midhop_linux::tcp_repair::{Buffers, LocalEnd, Seed, TcpSnapshot, Unsent, restore};
 use midhop_pep::config::{Action, LegPlan};
 use midhop_pep::policy::FlowKey;
+use midhop_tunnel::relocation::copies::put_back;
 use midhop_tunnel::relocation::{AnnouncedFlow, Arrival, FLOW_BYTES_MAX, FlowOffer, Readiness};
 use nix::libc;
 use socket2::{SockRef, Socket};
@@ -111,12 +113,16 @@ impl ExpectedFlow {
         self.still.lift();
     }
 
-    /// Restores its connections. From then on they receive what arrives, and say nothing: the old place may still go on
-    /// with them.
+    /// Restores its connections, with what was copied of each direction before. From then on they receive what arrives,
+    /// and say nothing: the old place may still go on with them.
     ///
     /// # Errors
     /// Why it cannot go on here. Then there is nothing left of it.
-    pub fn restore(self, offer: &FlowOffer) -> Result<RestoredFlow, Readiness> {
+    pub fn restore(
+        self,
+        offer: &FlowOffer,
+        copies: &[Vec<u8>; 2],
+    ) -> Result<RestoredFlow, Readiness> {
         let ends = self.still.ends;
         let decode = |bytes: &[u8]| {
             TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
@@ -125,7 +131,8 @@ impl ExpectedFlow {
             })
         };
         let [client, server] = &offer.connections;
-        let states = [decode(client)?, decode(server)?];
+        let mut states = [decode(client)?, decode(server)?];
+        complete(&mut states, offer, copies)?;
         if ends_of(&states) != Some(ends) {
             return Err(Readiness::Malformed);
         }
@@ -166,6 +173,22 @@ impl ExpectedFlow {
 /// and ends as well closes its connection at any moment.
 fn passed_on([to_client, to_server]: [LocalEnd; 2]) -> [bool; 2] {
     [to_server, to_client].map(|end| end != LocalEnd::Open)
+}
+
+/// Puts back what was left out of states.
+fn complete(
+    [client, server]: &mut [TcpSnapshot; 2],
+    offer: &FlowOffer,
+    copies: &[Vec<u8>; 2],
+) -> Result<(), Readiness> {
+    let Some([up, down]) = &offer.left_out else { return Ok(()) };
+    put_back(queues_between(client, server), up, &copies[0])
+        .and_then(|()| put_back(queues_between(server, client), down, &copies[1]))
+        .map_err(|_| Readiness::Malformed)?;
+    for state in [client, server] {
+        state.check(FLOW_BYTES_MAX).map_err(|_| Readiness::Malformed)?;
+    }
+    Ok(())
 }
 
 /// The ends of a flow whose connections are these. None: they are not those of one flow that can be at another place.

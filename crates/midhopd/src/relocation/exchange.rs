@@ -3,6 +3,7 @@
 use crate::tunnel::stream::{Stream, StreamError};
 use bytes::Bytes;
 use midhop_tunnel::http3::Code;
+use midhop_tunnel::relocation::copies::Advance;
 use midhop_tunnel::relocation::{AnnouncedFlow, FlowOffer, MessageReader, Octet, RelocationError};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -73,6 +74,26 @@ impl Exchange {
                 return Ok(flows);
             }
             self.more().await?;
+        }
+    }
+
+    /// Waits for what comes before the states of `flows` flows. `hold` is as for [`offer`](Self::offer).
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub async fn advance(
+        &mut self,
+        flows: usize,
+        hold: &mut impl FnMut(usize) -> bool,
+    ) -> Result<Advance, ExchangeError> {
+        loop {
+            if let Some(advance) = self.reader.advance(flows)? {
+                return Ok(advance);
+            }
+            self.more().await?;
+            if !hold(self.reader.held()) {
+                return Err(ExchangeError::Full);
+            }
         }
     }
 

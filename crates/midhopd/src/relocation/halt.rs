@@ -1,5 +1,6 @@
 //! Asks the task of a flow to stand still, from outside of it, and what the two exchange then.
 
+use super::copy::Positions;
 use midhop_tunnel::relocation::{Arrival, FlowOffer, Readiness};
 use std::cell::Cell;
 use std::fmt;
@@ -28,6 +29,10 @@ pub struct HaltRequest {
     pub answer: oneshot::Sender<Result<LeavingFlow, Stay>>,
     /// The neighbour to which what arrives of it is forwarded from then on; none: it is dropped.
     pub neighbour: Option<IpAddr>,
+    /// What the new place has a copy of, of what comes from the client, and from the server.
+    pub copied: [Positions; 2],
+    /// Unit: bytes. The most that the state may take in the message.
+    pub bytes_max: usize,
 }
 
 impl fmt::Debug for Halt {
@@ -152,7 +157,7 @@ mod tests {
         assert!(!halt.poll_asked(&cx) && !halt.poll_asked(&cx));
         assert!(halt.take().is_none());
         let (answer, _answered) = oneshot::channel();
-        halt.ask(HaltRequest { answer, neighbour: None });
+        halt.ask(HaltRequest { answer, neighbour: None, copied: [0..0, 0..0], bytes_max: 0 });
         assert_eq!(count.0.load(Relaxed), 1);
         assert!(halt.poll_asked(&cx) && halt.poll_asked(&cx), "until it is taken");
         assert!(halt.take().is_some() && !halt.poll_asked(&cx));

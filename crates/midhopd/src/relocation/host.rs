@@ -9,6 +9,7 @@ use midhop_pep::config::{Moves, PeerPlan};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::payload::Payload;
+use midhop_tunnel::relocation::copies::Advance;
 use midhop_tunnel::relocation::{Arrival, Commit, Readiness, encode_values};
 use std::rc::Rc;
 use std::time::Duration;
@@ -85,12 +86,13 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
     }
     let readiness = encode_values(&readiness_of(&expected));
     timeout(COMMIT, exchange.send(readiness)).await.map_err(late)??;
+    let copies = copies(exchange, expected.len(), &mut hold).await?;
     let mut restored = Vec::with_capacity(expected.len());
-    for flow in expected {
+    for (flow, copies) in expected.into_iter().zip(copies) {
         let offer = timeout(OFFERS, exchange.offer(&mut hold)).await.map_err(late)??;
         // At once: packets that arrive for it meanwhile are dropped.
         restored.push(match (flow, offer) {
-            (Ok(flow), Some(offer)) => flow.restore(&offer),
+            (Ok(flow), Some(offer)) => flow.restore(&offer, &copies),
             (Err(why), _) => Err(why),
             (Ok(flow), None) => {
                 flow.forget();
@@ -109,6 +111,28 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
     drop(held);
     timeout(ANSWER, exchange.send(encode_values(&arrivals))).await.map_err(late)??;
     Ok(arrivals.iter().filter(|it| **it == Arrival::GoesOn).count())
+}
+
+/// Receives what comes before the states: what was copied of each direction of each flow.
+async fn copies(
+    exchange: &mut Exchange,
+    flows: usize,
+    hold: &mut impl FnMut(usize) -> bool,
+) -> Result<Vec<[Vec<u8>; 2]>, ExchangeError> {
+    let late = |_| ExchangeError::Ended;
+    let mut copies: Vec<[Vec<u8>; 2]> = Vec::new();
+    copies.resize_with(flows, Default::default);
+    loop {
+        match timeout(OFFERS, exchange.advance(flows, hold)).await.map_err(late)?? {
+            Advance::States => return Ok(copies),
+            // The reader has checked both numbers.
+            Advance::Copy { flow, direction, bytes } => copies[flow][direction].extend(bytes),
+            Advance::Confirm => {
+                let confirmed = exchange.send(encode_values(&[Readiness::Ready]));
+                timeout(COMMIT, confirmed).await.map_err(late)??;
+            }
+        }
+    }
 }
 
 fn readiness_of<T>(flows: &[Result<T, Readiness>]) -> Vec<Readiness> {

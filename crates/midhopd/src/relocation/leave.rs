@@ -1,5 +1,6 @@
 //! The old place of a flow that moves: its own task freezes it, offers its state, and closes its sockets or goes on.
 
+use super::copy::{Positions, read_position};
 use super::halt::{LeaveOrder, LeavingFlow, Stay};
 use super::privilege;
 use crate::ends::{Broken, Ends, RelayOutcome, Side};
@@ -10,6 +11,7 @@ use crate::survival::register::FlowEntry;
 use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_linux::tcp_repair::{DumpError, LocalEnd, TcpSnapshot, dump};
+use midhop_tunnel::relocation::copies::leave_out;
 use midhop_tunnel::relocation::{Arrival, FLOW_BYTES_MAX, FlowOffer};
 use nix::fcntl::{SpliceFFlags, tee};
 use std::io::{self, Read};
@@ -28,6 +30,8 @@ const OUTCOME: Duration = Duration::from_secs(30);
 const ATTEMPTS: u32 = 3;
 /// Unit: bytes. The most in each queue of a socket.
 const QUEUE_BYTES_MAX: usize = FLOW_BYTES_MAX / 2;
+/// Unit: bytes. More than the state of a flow takes beside its queues.
+const HEADS: usize = 1 << 10;
 
 /// Where a flow is after that.
 #[derive(Debug)]
@@ -65,7 +69,7 @@ pub async fn leave(
     // From here on, the next process lifts this if this one dies.
     let note_still = |is_still| entry.iter().for_each(|entry| entry.note_still(is_still));
     note_still(true);
-    let offer = match frozen.offer(&halted.left) {
+    let offer = match frozen.offer(&halted.left, &request.copied, request.bytes_max) {
         Ok(offer) => offer,
         Err(why) => {
             note_still(!frozen.thaw());
@@ -120,8 +124,13 @@ struct Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// Freezes it, and takes its state.
-    fn offer(&self, left: &[StartDirection; 2]) -> Result<FlowOffer, Stay> {
+    /// Freezes it, and takes its state, without what was copied before.
+    fn offer(
+        &self,
+        left: &[StartDirection; 2],
+        copied: &[Positions; 2],
+        bytes_max: usize,
+    ) -> Result<FlowOffer, Stay> {
         let BothLegs { client, server, .. } = self.legs;
         match self.is_mirrored() {
             Ok(true) => {}
@@ -135,6 +144,13 @@ impl Frozen<'_> {
                 Stay::Kernel
             }
         };
+        // It does not change any more: nobody reads. In repair mode the kernel does not count it.
+        let mut read = [0; 2];
+        for ((read, socket), copied) in read.iter_mut().zip([client, server]).zip(copied) {
+            if !copied.is_empty() {
+                *read = read_position(socket).map_err(refused("its position"))?;
+            }
+        }
         let still = |stillness| {
             privilege::still(self.instance, self.ends, stillness).map_err(refused("its packets"))
         };
@@ -154,9 +170,18 @@ impl Frozen<'_> {
             // They would be written next.
             state.send.unsent.extend(copy_of(pipe, *bytes).map_err(refused("its pipe"))?);
         }
+        let queued: usize = states.iter().map(TcpSnapshot::queued_bytes).sum();
+        let left_out = copied.iter().any(|copied| !copied.is_empty()).then(|| {
+            let [client, server] = &mut states;
+            [
+                leave_out(queues_between(client, server), read[0], &copied[0]),
+                leave_out(queues_between(server, client), read[1], &copied[1]),
+            ]
+        });
         let connections = states.map(|state| state.encode());
-        let offer = FlowOffer { connections };
-        if offer.bytes() > FLOW_BYTES_MAX - 8 { Err(Stay::Queues) } else { Ok(offer) }
+        let offer = FlowOffer { connections, left_out };
+        let fits = queued <= FLOW_BYTES_MAX - HEADS && offer.is_within(bytes_max);
+        if fits { Ok(offer) } else { Err(Stay::Queues) }
     }
 
     /// Whether each socket has the address of the far end of the other, so that nobody notices where they are.
@@ -192,6 +217,14 @@ impl Frozen<'_> {
         }
         passes
     }
+}
+
+/// The queues of a direction, in the order of its bytes.
+pub fn queues_between<'a>(
+    from: &'a mut TcpSnapshot,
+    to: &'a mut TcpSnapshot,
+) -> [&'a mut Vec<u8>; 3] {
+    [&mut to.send.sent, &mut to.send.unsent, &mut from.receive.unread]
 }
 
 fn state_of(socket: &TcpStream) -> Result<TcpSnapshot, Stay> {

@@ -1,8 +1,11 @@
 //! The old place: moves flows to a peer, some at a time, on the thread that owns its tunnel.
 
+mod ahead;
+
+use super::copy::Positions;
 use super::exchange::{Exchange, ExchangeError};
 use super::halt::{HaltRequest, LeaveOrder, LeavingFlow, Stay};
-use super::order::{HaltRequests, MoveOrder, MovingWorker, STREAMS, refusal};
+use super::order::{FlowRequest, FlowRequests, MoveOrder, MovingWorker, STREAMS, refusal};
 use crate::ends::Ends;
 use crate::intercept::forward;
 use crate::ledger::FlowBook;
@@ -14,8 +17,8 @@ use midhop_pep::config::Match;
 use midhop_status::control::answer::{ErrorAnswer, MoveOutcome, VERSION};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::relocation::{
-    AnnouncedFlow, Arrival, Commit, FLOWS_MAX, FlowOffer, Readiness, encode_announced,
-    encode_offer, encode_values,
+    AnnouncedFlow, Arrival, Commit, FLOW_BYTES_MAX, FLOWS_MAX, FlowOffer, OFFER_BYTES_MAX,
+    Readiness, encode_announced, encode_offer, encode_values,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,7 +30,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long moving goes on: no more flows begin to move after that.
 const TIME: Duration = Duration::from_secs(20);
@@ -43,23 +46,25 @@ const _: () = assert!(BATCH <= FLOWS_MAX);
 /// Unit: bytes. After so many no more flows are added to a message: the first ones stand still all the while.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Asks the flows of a thread to stand still, as requests come.
-pub async fn halt(worker: Rc<Worker>, mut requests: UnboundedReceiver<HaltRequests>) {
+/// Asks the flows of a thread to stand still, and copies what they hold, as requests come.
+pub async fn halt(worker: Rc<Worker>, mut requests: UnboundedReceiver<FlowRequests>) {
     while let Some(asked) = requests.recv().await {
-        worker.watch.halt(asked);
+        worker.watch.ask(asked);
     }
 }
 
 /// Carries out an order.
 pub async fn carry_out(worker: Rc<Worker>, link: Link, order: MoveOrder) {
-    let MoveOrder { peer, wanted, workers, outcome } = order;
+    let MoveOrder { peer, wanted, still_at, workers, outcome } = order;
     let mover = Mover {
         worker: &worker,
         link: &link,
         peer: &peer,
+        still_at: still_at.into(),
         tally: RefCell::default(),
         candidates: RefCell::new(candidates(&wanted, &workers)),
         halting: Mutex::default(),
+        copying: Mutex::default(),
     };
     let _ = outcome.send(mover.run().await);
 }
@@ -69,6 +74,9 @@ struct Tally {
     moved: u64,
     lost: u64,
     state_bytes: u64,
+    state_frozen_bytes: u64,
+    /// The longest time that flows of a stream stood still, until the peer had answered.
+    still: Duration,
     stayed: BTreeMap<&'static str, u64>,
 }
 
@@ -76,27 +84,38 @@ impl Tally {
     fn stays(&mut self, why: Stay) {
         *self.stayed.entry(why.name()).or_default() += 1;
     }
+
+    fn sends_frozen(&mut self, bytes: u64) {
+        self.state_bytes += bytes;
+        self.state_frozen_bytes += bytes;
+    }
 }
 
 struct Mover<'a> {
     worker: &'a Worker,
     link: &'a Link,
     peer: &'a str,
+    /// Flows go on until then.
+    still_at: Instant,
     tally: RefCell<Tally>,
     /// The flows that are left.
     candidates: RefCell<Vec<Candidate>>,
     /// Held while flows stand still for a message: those of several streams would wait for each other.
     halting: Mutex<()>,
+    /// Held while copies are sent: those of several streams would share the link.
+    copying: Mutex<()>,
 }
 
 /// A flow that may move, and its thread.
-type Candidate = (Arc<FlowBook>, UnboundedSender<HaltRequests>);
+type Candidate = (Arc<FlowBook>, UnboundedSender<FlowRequests>);
+/// A flow, whether the peer would take it (none: it is put off already), and what the peer has a copy of.
+type Offered = ((Candidate, Option<Readiness>), [Positions; 2]);
 
 impl Mover<'_> {
     async fn run(self) -> Result<MoveOutcome, ErrorAnswer> {
         let matching = self.candidates.borrow().len() as u64;
         tracing::info!(peer = self.peer, matching, "moving flows to a peer");
-        let until = Instant::now() + TIME;
+        let until = self.still_at.max(Instant::now()) + TIME;
         let lane = || self.move_some_after_others(until);
         let lanes: [_; STREAMS] = [lane(), lane(), lane(), lane()];
         let [one, two, three, four] = lanes;
@@ -107,11 +126,30 @@ impl Mover<'_> {
         }
         let left = self.candidates.take();
         left.iter().for_each(|_| self.stays(Stay::Time));
-        let Tally { moved, lost, state_bytes, stayed } = self.tally.take();
+        let Tally { moved, lost, state_bytes, state_frozen_bytes, still, stayed } =
+            self.tally.take();
         let stayed = stayed.into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
         let peer = self.peer;
-        tracing::info!(peer, matching, moved, lost, ?stayed, "flows were moved to a peer");
-        Ok(MoveOutcome { format: VERSION, matching, moved, lost, state_bytes, stayed })
+        tracing::info!(
+            peer,
+            matching,
+            moved,
+            lost,
+            ?stayed,
+            state_bytes,
+            state_frozen_bytes,
+            ?still,
+            "flows were moved to a peer"
+        );
+        Ok(MoveOutcome {
+            format: VERSION,
+            matching,
+            moved,
+            lost,
+            state_bytes,
+            state_frozen_bytes,
+            stayed,
+        })
     }
 
     /// Moves some flows by a stream, then others by the next, until none is left or the time is over.
@@ -127,6 +165,10 @@ impl Mover<'_> {
             }
             let mut put_off = Vec::new();
             let done = self.exchange(some, &mut put_off).await;
+            if done.is_ok() && !put_off.is_empty() {
+                // What the peer refused early, it may take then.
+                sleep_until(self.still_at).await;
+            }
             // Not before the peer has forgotten that they were announced.
             self.candidates.borrow_mut().append(&mut put_off);
             done?;
@@ -176,9 +218,27 @@ impl Mover<'_> {
                 return Ok(());
             }
         };
+        let is_early = Instant::now() < self.still_at;
         let mut commits = Vec::with_capacity(some.len());
+        let mut still_since = None;
         let offered = async {
-            self.offer(&mut exchange, some, readiness, neighbour, put_off, &mut commits).await?;
+            let copied = self.copy_ahead(&mut exchange, &some, &readiness).await;
+            let copied = match copied {
+                Ok(copied) => copied,
+                Err(why) => {
+                    some.iter().for_each(|_| self.stays(Stay::Peer));
+                    return Err(why);
+                }
+            };
+            sleep_until(self.still_at).await;
+            let is_put_off = |ready: &Readiness| is_early && *ready != Readiness::Ready;
+            let refused = some.iter().zip(&readiness).filter(|(_, ready)| is_put_off(ready));
+            put_off.extend(refused.map(|(candidate, _)| candidate.clone()));
+            let readiness =
+                readiness.into_iter().map(|ready| Some(ready).filter(|it| !is_put_off(it)));
+            let offers = some.into_iter().zip(readiness).zip(copied).collect();
+            let since = &mut still_since;
+            self.offer(&mut exchange, offers, neighbour, put_off, (&mut commits, since)).await?;
             let count = commits.len();
             let readiness = timeout(PEER, exchange.values::<Readiness>(count)).await;
             readiness.map_err(|_| None)?.map_err(Some)
@@ -235,6 +295,10 @@ impl Mover<'_> {
                 let _ = arrival.send(come);
             }
         }
+        if let Some(since) = still_since {
+            let mut tally = self.tally.borrow_mut();
+            tally.still = tally.still.max(since.elapsed());
+        }
         // The peer need not be waited for.
         spawn_local(async move { drop(timeout(PEER, exchange.finish()).await) });
         Ok(())
@@ -262,31 +326,43 @@ impl Mover<'_> {
         Ok((exchange, readiness))
     }
 
-    /// Has flows stand still that the peer would take, and sends the state of each at once. `commits` gets where each waits
-    /// for the commit; none: it stays.
+    /// Has flows stand still that the peer would take (none: they are put off already), and sends the state of each at once, without what was copied.
+    /// `commits` gets where each waits for the commit, none if it stays, and `since` when the first one stood still.
     ///
     /// # Errors
     /// When the peer receives no more of them; none: it was silent.
     async fn offer(
         &self,
         exchange: &mut Exchange,
-        some: Vec<Candidate>,
-        readiness: Vec<Readiness>,
+        offers: Vec<Offered>,
         neighbour: Option<IpAddr>,
         put_off: &mut Vec<Candidate>,
-        commits: &mut Vec<Option<oneshot::Sender<LeaveOrder>>>,
+        (commits, since): (&mut Vec<Option<oneshot::Sender<LeaveOrder>>>, &mut Option<Instant>),
     ) -> Result<(), Option<ExchangeError>> {
         let _halting = self.halting.lock().await;
         let (begun, mut bytes) = (Instant::now(), 0);
-        let (mut failed, mut offers) = (None, some.into_iter().zip(readiness));
-        for (candidate, ready) in offers.by_ref() {
-            let halted = if ready != Readiness::Ready {
-                Err(Stay::There(ready))
+        let ahead: i64 = offers.iter().flat_map(|(_, all)| all).map(|it| it.end - it.start).sum();
+        let room = OFFER_BYTES_MAX.saturating_sub(usize::try_from(ahead).unwrap_or(0));
+        let (mut failed, mut offers) = (None, offers.into_iter());
+        for ((candidate, ready), copied) in offers.by_ref() {
+            let halted = if let Some(why) = ready.filter(|it| *it != Readiness::Ready) {
+                Err(Stay::There(why))
+            } else if ready.is_none() {
+                Ok(None)
             } else if bytes >= BATCH_BYTES || begun.elapsed() >= FLOW {
                 put_off.push(candidate);
                 Ok(None)
             } else {
-                self.halt(candidate, neighbour).await.map(Some)
+                since.get_or_insert_with(Instant::now);
+                let bytes_max = room.saturating_sub(bytes).min(FLOW_BYTES_MAX);
+                match self.halt(candidate.clone(), neighbour, copied, bytes_max).await {
+                    // The next message has room for it.
+                    Err(Stay::Queues) if bytes_max < FLOW_BYTES_MAX => {
+                        put_off.push(candidate);
+                        Ok(None)
+                    }
+                    halted => halted.map(Some),
+                }
             };
             let flow = halted.unwrap_or_else(|why| {
                 self.stays(why);
@@ -295,7 +371,7 @@ impl Mover<'_> {
             let (offer, commit) = flow.map(|flow| (flow.offer, flow.commit)).unzip();
             let length = offer.as_ref().map_or(0, FlowOffer::bytes);
             bytes += length;
-            self.tally.borrow_mut().state_bytes += length as u64;
+            self.tally.borrow_mut().sends_frozen(length as u64);
             commits.push(commit);
             let sent = timeout(PEER, exchange.send(encode_offer(offer.as_ref()))).await;
             match sent {
@@ -315,13 +391,14 @@ impl Mover<'_> {
     /// Has a flow stand still.
     async fn halt(
         &self,
-        (book, halts): Candidate,
+        candidate: Candidate,
         neighbour: Option<IpAddr>,
+        copied: [Positions; 2],
+        bytes_max: usize,
     ) -> Result<LeavingFlow, Stay> {
         let (answer, answered) = oneshot::channel();
-        let request = HaltRequest { answer, neighbour };
-        // If the thread has ended, the answer is gone.
-        let _ = halts.send(HaltRequests::from([(Arc::as_ptr(&book).addr(), request)]));
+        let request = HaltRequest { answer, neighbour, copied, bytes_max };
+        ask(&candidate, FlowRequest::Halt(request));
         match timeout(FLOW, answered).await {
             Ok(Ok(halted)) => halted,
             Ok(Err(_)) => Err(Stay::Ended),
@@ -352,6 +429,11 @@ impl Mover<'_> {
             ),
         }
     }
+}
+
+/// Asks a flow. If it or its thread has ended, the answer's sender is gone.
+fn ask((book, halts): &Candidate, request: FlowRequest) {
+    let _ = halts.send(FlowRequests::from([(Arc::as_ptr(book).addr(), request)]));
 }
 
 /// Has a flow leave. Returns where it waits for what has become of it; none: it goes on here.

@@ -7,7 +7,7 @@ use crate::handover::{self, HandedFlow};
 use crate::hold::hold;
 use crate::intercept::Queue;
 use crate::relocation::mover;
-use crate::relocation::order::HaltRequests;
+use crate::relocation::order::FlowRequests;
 use crate::survival::adopt::{adopt_all, serve_accepted};
 use crate::survival::holder::Succession;
 use crate::survival::register::Region;
@@ -99,7 +99,7 @@ pub struct Doors {
     /// Receives flows that clients requested.
     pub handed: Option<UnboundedReceiver<HandedFlow>>,
     /// Where flows are asked to stand still, to move.
-    pub halts: Option<UnboundedReceiver<HaltRequests>>,
+    pub halts: Option<UnboundedReceiver<FlowRequests>>,
     /// What a killed data plane has left, and the register for flows.
     pub succession: Option<Succession>,
     /// Turns true when new flows can be delivered.

@@ -70,6 +70,7 @@ mod prometheus;
 mod reference;
 mod rejects;
 mod relocation;
+mod relocation_ahead;
 mod relocation_deaths;
 mod relocation_ends;
 mod relocation_faults;

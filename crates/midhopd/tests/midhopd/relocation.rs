@@ -46,7 +46,7 @@ fn at(family: Family, net: u8, host: u8) -> IpAddr {
     }
 }
 
-fn ip(host: &Namespace, family: Family, words: &str) {
+pub fn ip(host: &Namespace, family: Family, words: &str) {
     let mut command = host.command("ip");
     command.arg(if family == Family::V4 { "-4" } else { "-6" });
     command.args(words.split_whitespace()).stdin(Stdio::null());

@@ -8,6 +8,7 @@ use midhop_linux::tcp_repair::{
     SocketOptions, TcpSnapshot, Window,
 };
 use midhop_tunnel::http3::{Frame, frame};
+use midhop_tunnel::relocation::copies::{Advance, LeftOut};
 use midhop_tunnel::relocation::{
     AnnouncedFlow, FLOWS_MAX, FlowOffer, encode_announced, encode_offer, request,
 };
@@ -129,11 +130,13 @@ fn state(local: &str, remote: &str) -> TcpSnapshot {
 
 fn offer(client: &str, server: &str) -> FlowOffer {
     let connections = [state(server, client), state(client, server)];
-    FlowOffer { connections: connections.map(|state| state.encode()) }
+    FlowOffer { connections: connections.map(|state| state.encode()), left_out: None }
 }
 
+/// Without copies in front.
 fn encode_offers(offers: &[Option<FlowOffer>]) -> Vec<u8> {
-    offers.iter().flat_map(|offer| encode_offer(offer.as_ref())).collect()
+    let states = offers.iter().flat_map(|offer| encode_offer(offer.as_ref()));
+    Advance::States.encode().into_iter().chain(states).collect()
 }
 
 fn announced(client: &str, server: &str) -> AnnouncedFlow {
@@ -150,16 +153,18 @@ fn what_is_no_flow_does_not_move() {
         assert!(door.is_broken_off(&mut flow));
     }
     let sound = offer(CLIENT, SERVER);
-    let garbage = FlowOffer { connections: [b"garbage".to_vec(), Vec::new()] };
+    let garbage = FlowOffer { connections: [b"garbage".to_vec(), Vec::new()], left_out: None };
     let [client, server] = sound.connections.clone();
-    let turned = FlowOffer { connections: [server.clone(), client.clone()] };
-    let twice = FlowOffer { connections: [client.clone(), client] };
+    let turned = FlowOffer { connections: [server.clone(), client.clone()], left_out: None };
+    let twice = FlowOffer { connections: [client.clone(), client], left_out: None };
     let large = TcpSnapshot {
         send: SendQueue { unacknowledged: 7, sent: vec![7; 9_000_000], unsent: Vec::new() },
         ..state("10.0.9.9:84", "10.0.1.2:5004")
     };
-    let large =
-        FlowOffer { connections: [large.encode(), state("10.0.1.2:5004", "10.0.9.9:84").encode()] };
+    let large = FlowOffer {
+        connections: [large.encode(), state("10.0.1.2:5004", "10.0.9.9:84").encode()],
+        left_out: None,
+    };
     let flows = [
         (CLIENT, SERVER, Some(sound.clone())),
         ("10.0.1.2:5001", "10.0.9.9:81", Some(garbage)),
@@ -210,6 +215,46 @@ fn what_is_no_flow_does_not_move() {
     door.send(&mut flow, &[0, 1]);
     assert_eq!(door.answer(&mut flow, 2), [1, 0]);
     until("one goes on", || door.far.admission().flows() == 1);
+}
+
+#[test]
+fn what_was_left_out_has_to_be_there() {
+    let Some(door) = Door::set("moves = \"accept\"\n") else { return };
+    let left_out = |from, length| LeftOut { at: 2, from, length };
+    let flows = [
+        // Of the copy, all or a part, or more; or behind the queue.
+        ([left_out(0, 900_000); 1], true),
+        ([left_out(400_000, 300_000); 1], true),
+        ([left_out(1, 900_000); 1], false),
+        ([LeftOut { at: 5, from: 0, length: 1 }; 1], false),
+    ];
+    for (number, ([sent], fits)) in flows.into_iter().enumerate() {
+        let mut flow = door.granted();
+        let (client, server) = (format!("10.0.1.2:{}", 7000 + number), SERVER);
+        door.send(&mut flow, &encode_announced(&[announced(&client, server)]));
+        assert_eq!(door.answer(&mut flow, 1), [0]);
+        for _ in 0..3 {
+            let copy = Advance::Copy { flow: 0, direction: 1, bytes: vec![7; 300_000] };
+            door.send(&mut flow, &copy.encode());
+        }
+        door.send(&mut flow, &Advance::Confirm.encode());
+        assert_eq!(door.answer(&mut flow, 1), [0]);
+        let none = LeftOut::default();
+        let left_out = Some([[none; 3], [sent, none, none]]);
+        let offer = FlowOffer { left_out, ..offer(&client, server) };
+        door.send(&mut flow, &encode_offers(&[Some(offer)]));
+        assert_eq!(door.answer(&mut flow, 1), [u8::from(!fits)], "{sent:?}");
+    }
+    // What is no copy ends it.
+    let copy = Advance::Copy { flow: 1, direction: 0, bytes: vec![7] };
+    for broken in [copy.encode(), vec![9]] {
+        let mut flow = door.granted();
+        door.send(&mut flow, &encode_announced(&[announced(CLIENT, SERVER)]));
+        assert_eq!(door.answer(&mut flow, 1), [0]);
+        door.send(&mut flow, &broken);
+        assert!(door.is_broken_off(&mut flow));
+    }
+    until("nothing is left of it", || door.is_clean());
 }
 
 #[test]

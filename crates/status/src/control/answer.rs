@@ -446,6 +446,10 @@ pub struct MoveQuery {
     pub matches: Match,
     /// The peer.
     pub to: String,
+    /// How long flows go on before they stand still; what they hold is copied meanwhile. Unit:
+    /// milliseconds. Range: up to 5,000; more counts as that.
+    #[serde(default)]
+    pub still_in_ms: u64,
 }
 
 /// What has happened to flows that were to move.
@@ -460,9 +464,12 @@ pub struct MoveOutcome {
     pub moved: u64,
     /// Those that were reset, because it was not known whether they had moved.
     pub lost: u64,
-    /// The state of flows that was sent to the peer. Unit: bytes.
+    /// The state of flows that was sent to the peer, copies included. Unit: bytes.
     #[serde(default)]
     pub state_bytes: u64,
+    /// The part of it that was sent while the flows stood still. The rest was copied before. Unit: bytes.
+    #[serde(default)]
+    pub state_frozen_bytes: u64,
     /// Those that continue here, by reason: `ended`, it has ended or is about to; `busy`, it could
     /// not be stopped in time; `addresses`, they are this host's or translated; `queues`, they hold
     /// too much; `kernel`; `time`, it was over; `peer-silent`; and the reasons of the peer:

@@ -282,10 +282,8 @@ impl Conductor {
         let result = &mut self.outcome.result;
         result.flows_moved += outcome.moved;
         result.flows_reset += outcome.lost;
-        // Nothing is copied in advance.
-        let state = Bytes::new(outcome.state_bytes);
-        result.state_bytes += state;
-        result.state_frozen_bytes += state;
+        result.state_bytes += Bytes::new(outcome.state_bytes);
+        result.state_frozen_bytes += Bytes::new(outcome.state_frozen_bytes);
         for (reason, count) in outcome.stayed {
             let fault = format!("{count} flows could not move from {from} to {to}: {reason}");
             self.outcome.faults.push(fault);

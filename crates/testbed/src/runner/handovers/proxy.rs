@@ -33,6 +33,7 @@ pub(super) struct Moved {
     pub(super) moved: u64,
     pub(super) lost: u64,
     pub(super) state_bytes: u64,
+    pub(super) state_frozen_bytes: u64,
     pub(super) stayed: BTreeMap<String, u64>,
 }
 
