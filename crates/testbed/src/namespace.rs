@@ -22,6 +22,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use strays::Strays;
 
 /// Why a namespace could not be made, entered or arranged.
 #[derive(Debug, thiserror::Error)]
@@ -229,7 +230,27 @@ impl Namespace {
         &self,
         ways: &[(&str, SocketAddr, SocketAddr)],
     ) -> Result<(), NamespaceError> {
-        strays::reset(self, ways)
+        Strays::Reset.add(self, ways)
+    }
+
+    /// Drops such segments instead, until [`forget_strays`](Self::forget_strays): a proxy on this node is about to have
+    /// their connections. It gets what belongs to a socket of its own, since that is not forwarded.
+    ///
+    /// # Errors
+    /// When the kernel refuses the rules.
+    pub fn drop_strays(
+        &self,
+        ways: &[(&str, SocketAddr, SocketAddr)],
+    ) -> Result<(), NamespaceError> {
+        Strays::Dropped.add(self, ways)
+    }
+
+    /// Ends [`drop_strays`](Self::drop_strays).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forget_strays(&self) -> Result<(), NamespaceError> {
+        Strays::Dropped.clear(self)
     }
 
     /// Sets the hardware address of a neighbour permanently, so that the device never asks for it.

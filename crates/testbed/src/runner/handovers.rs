@@ -2,7 +2,8 @@
 //! moved, reset, or stay there.
 //!
 //! ```text
-//! moved     new routes at the node that takes over → `midhopd move` → new routes everywhere
+//! moved     the node that takes over drops what it would forward of their segments → new routes
+//!           everywhere → `midhopd move`
 //! reset     the node that takes over answers their segments with resets → new routes everywhere → once
 //!           the host has a link again, its flows are reset
 //! drained   `midhopd reload` with a rule that lets new flows bypass → new routes, except for live
@@ -22,14 +23,14 @@ use super::RunError;
 use super::fault::io_error;
 use crate::emulator::scheduling;
 use crate::lab::{LabError, Network};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, NamespaceError};
 use diversion::divert;
 use midhop_experiment::handovers::{Freezes, HandoverPlan, HandoversResult, LiveFlows, Moment};
 use midhop_experiment::plan::{Plan, Route};
 use midhop_units::{Bytes, Duration, Instant};
 use proxy::{Ends, Proxied};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -212,9 +213,16 @@ impl Conductor {
         match flows {
             _ if !self.proxies.contains_key(from) => self.find_ways(moment, |_| true)?,
             LiveFlows::Moved if self.proxies.contains_key(to) => {
+                // The ends' segments take the new routes from now on, as those of a terminal do whose satellite has set. What
+                // comes to the new proxy before its flow does would go on to the other end, which has another connection.
+                let live = self.live_at(from)?;
                 self.find_ways(moment, |node| node == to)?;
-                self.move_flows(from, to)?;
+                self.strays(to, from, moment + 1, &live, Namespace::drop_strays)?;
                 self.find_ways(moment, |_| true)?;
+                self.move_flows(from, to)?;
+                if let Some(namespace) = self.nodes.get(to) {
+                    namespace.forget_strays().map_err(LabError::from)?;
+                }
                 // What could not move has no proxy on its path any more.
                 let live = self.live_at(from)?;
                 self.reset_strays(to, from, moment + 1, &live)?;
@@ -310,10 +318,22 @@ impl Conductor {
         state: usize,
         flows: &BTreeSet<Ends>,
     ) -> Result<(), RunError> {
+        self.strays(node, home, state, flows, Namespace::reset_strays)
+    }
+
+    /// Has `node` do `treat` with such segments.
+    fn strays(
+        &self,
+        node: &str,
+        home: &str,
+        state: usize,
+        flows: &BTreeSet<Ends>,
+        treat: impl Fn(&Namespace, &[(&str, SocketAddr, SocketAddr)]) -> Result<(), NamespaceError>,
+    ) -> Result<(), RunError> {
         let known = self.plan.nodes.iter().position(|planned| planned.name == node);
         let (Some(number), Some(namespace)) = (known, self.nodes.get(node)) else { return Ok(()) };
         let ways = strays::ways(&self.plan, number, &self.routes[state][number], home, flows);
-        Ok(namespace.reset_strays(&ways).map_err(LabError::from)?)
+        Ok(treat(namespace, &ways).map_err(LabError::from)?)
     }
 
     fn reset(&mut self, node: &str, flows: &BTreeSet<Ends>) -> Result<(), RunError> {
