@@ -96,10 +96,8 @@ fn a_socket_begins_without_pacing_whatever_the_host_prefers() {
     assert_eq!(default.trim(), "reno");
 }
 
-/// The router between `client` and `server` loses data that the server sends, and later what the client sends: routes have
-/// changed. So the reset of the server's connection is not next in sequence, and the client's challenge leads nowhere.
-#[test]
-fn a_router_that_resets_strays_answers_the_challenge_of_a_reset() {
+/// A client, a router and a server.
+fn routed() -> [Namespace; 3] {
     let [client, router, server] =
         ["client", "router", "server"].map(|name| Namespace::create(name).expect("made"));
     let wires = [(&client, "left", 1), (&server, "right", 2)];
@@ -117,6 +115,14 @@ fn a_router_that_resets_strays_answers_the_challenge_of_a_reset() {
             end.add_route(ip(route), length, router_ip).expect("added");
         }
     }
+    [client, router, server]
+}
+
+/// The router between `client` and `server` loses data that the server sends, and later what the client sends: routes have
+/// changed. So the reset of the server's connection is not next in sequence, and the client's challenge leads nowhere.
+#[test]
+fn a_router_that_resets_strays_answers_the_challenge_of_a_reset() {
+    let [client, router, server] = routed();
     let rule = |text: &str| router.run(|| nft::run(text)).expect("entered").expect("nft");
     for address in ["10.1.2.2", "fd00:1:2::2"] {
         let listen = || TcpListener::bind(SocketAddr::new(ip(address), 0));
@@ -154,6 +160,34 @@ fn a_router_that_resets_strays_answers_the_challenge_of_a_reset() {
         let mut word = [0; 5];
         other_accepted.read_exact(&mut word).expect("read");
         assert_eq!(&word, b"hello");
+    }
+}
+
+#[test]
+fn a_router_that_drops_strays_forwards_all_others() {
+    let [client, router, server] = routed();
+    for address in ["10.1.2.2", "fd00:1:2::2"] {
+        let listen = || TcpListener::bind(SocketAddr::new(ip(address), 0));
+        let listener = server.run(listen).expect("entered").expect("listens");
+        let target = listener.local_addr().expect("a port");
+        let connected = || {
+            let stream = client.run(|| TcpStream::connect(target)).expect("entered");
+            (stream.expect("connected"), listener.accept().expect("a connection"))
+        };
+        let (mut stray, (mut stray_accepted, from)) = connected();
+        let (mut other, (mut other_accepted, _)) = connected();
+        router.drop_strays(&[("left", from, target)]).expect("the rule is there");
+        let mut word = [0; 5];
+        stray.write_all(b"stray").expect("written");
+        other.write_all(b"other").expect("written");
+        other_accepted.read_exact(&mut word).expect("read");
+        assert_eq!(&word, b"other");
+        assert_eq!(midhop_linux::sockopt::unread(&stray_accepted).expect("a count"), 0);
+        for _ in 0..2 {
+            router.forget_strays().expect("there are none any more");
+        }
+        stray_accepted.read_exact(&mut word).expect("read");
+        assert_eq!(&word, b"stray");
     }
 }
 
