@@ -288,7 +288,6 @@ mod tests {
     fn other_names_fit_and_differ() {
         let names = Algorithm::ALL.map(Algorithm::kernel_name);
         let mut all: Vec<_> = (1..=OTHER_NAMES)
-            .into_iter()
             .flat_map(|number| names.map(|name| other_name(name, number)))
             .chain(names.map(str::to_owned))
             .collect();

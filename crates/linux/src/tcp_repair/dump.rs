@@ -435,14 +435,13 @@ mod tests {
     fn a_window_that_was_not_used_lasts_for_a_timeout() {
         let used = TcpInfo { cwnd: 100, rto_us: 200_000, ..TcpInfo::default() };
         let after = |idle_ms, outstanding| {
-            let info =
-                TcpInfo { data_sent_ms_ago: idle_ms, unacknowledged: outstanding, ..used.clone() };
+            let info = TcpInfo { data_sent_ms_ago: idle_ms, unacknowledged: outstanding, ..used };
             window_after_idle(&info)
         };
         assert_eq!([0, 200, 201, 401, 601].map(|idle| after(idle, 0)), [100, 100, 50, 25, 12]);
         assert_eq!([801, 3_600_000].map(|idle| after(idle, 0)), [10, 10]);
         assert_eq!(after(3_600_000, 1), 100, "it is in use");
-        let small = TcpInfo { cwnd: 3, data_sent_ms_ago: 1 << 30, ..used.clone() };
+        let small = TcpInfo { cwnd: 3, data_sent_ms_ago: 1 << 30, ..used };
         assert_eq!(window_after_idle(&small), 3);
     }
 }
