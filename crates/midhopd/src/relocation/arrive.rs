@@ -144,14 +144,9 @@ impl ExpectedFlow {
         let [client, server] = states;
         let passed_on = passed_on([client.local_end, server.local_end]);
         let buffers = [client.buffers, server.buffers];
-        let program = plan.window_program.as_deref();
-        let one = |mut state, at: usize| {
-            let leg = &self.legs[at];
-            let keeps = leg.congestion.as_deref().is_none_or(midhop_bpf::keeps_window);
-            let window = program.filter(|_| keeps).and_then(|it| seed_of(&mut state, it));
-            let (socket, unsent) =
-                restore_one(state, marks[at], leg).map_err(refused(ends, "connection"))?;
-            Ok((socket, unsent, window))
+        let one = |state, at: usize| {
+            restore_one(state, marks[at], &self.legs[at], plan.window_program.as_deref())
+                .map_err(refused(ends, "connection"))
         };
         let (client, client_unsent, client_window) = one(client, 0)?;
         let (server, server_unsent, server_window) = one(server, 1)?;
@@ -243,8 +238,13 @@ fn seed_of(state: &mut TcpSnapshot, program: &str) -> Option<SeededWindow> {
     Some(SeededWindow { program: program.to_owned(), bytes: window, threshold, rate })
 }
 
-/// Makes a socket of a state, with the settings of its leg here.
-fn restore_one(mut state: TcpSnapshot, mark: u32, leg: &LegPlan) -> io::Result<(OwnedFd, Unsent)> {
+/// Makes a socket of a state, with the settings of its leg here. `program` gives connections their windows.
+fn restore_one(
+    mut state: TcpSnapshot,
+    mark: u32,
+    leg: &LegPlan,
+    program: Option<&str>,
+) -> io::Result<(OwnedFd, Unsent, Option<SeededWindow>)> {
     let buffer = |bytes: u32, queued: usize| {
         let queued = u32::try_from(queued).unwrap_or(u32::MAX);
         let needed = queued.saturating_mul(PER_BYTE).saturating_add(BUFFER_LEAST);
@@ -266,17 +266,26 @@ fn restore_one(mut state: TcpSnapshot, mark: u32, leg: &LegPlan) -> io::Result<(
     let socket = Socket::from(privilege::prepare(&prepared)?);
     leg::settle(&socket, leg)?;
     follow_leg(&mut state, &socket, leg)?;
+    // It gets that of the state, or keeps its own if that is not to be had.
+    let congestion = [&state.options.congestion_control, &congestion_of(&socket)?];
+    let keeps = congestion.into_iter().all(|name| midhop_bpf::keeps_window(name));
+    let window = program.filter(|_| keeps).and_then(|program| seed_of(&mut state, program));
     let unsent = restore(&socket, &state).map_err(io::Error::other)?;
-    Ok((socket.into(), unsent))
+    Ok((socket.into(), unsent, window))
+}
+
+/// The name of a socket's congestion control.
+fn congestion_of(socket: &Socket) -> io::Result<String> {
+    let name = SockRef::from(socket).tcp_congestion()?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 /// What is policy is this place's.
 fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     let options = &mut state.options;
     if leg.congestion.is_some() {
-        let name = SockRef::from(socket).tcp_congestion()?;
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        options.congestion_control = String::from_utf8_lossy(name).into_owned();
+        options.congestion_control = congestion_of(socket)?;
     }
     let number = |name| {
         let value = sockopt::read_int(socket, libc::IPPROTO_TCP, name)?;

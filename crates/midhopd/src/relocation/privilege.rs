@@ -67,10 +67,11 @@ pub fn go_on(
     }
 }
 
-/// Has a restored connection go on, by this process. One that gets no window is slower, and goes on.
+/// Has a restored connection go on, by this process.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// When the kernel refuses, or does not have the program for the window any more: without one, what is to be sent again might
+/// not leave. The connection is in repair mode still.
 pub fn go_on_here(
     socket: &impl AsFd,
     end_is_sent: bool,
@@ -79,9 +80,7 @@ pub fn go_on_here(
     if let Some(SeededWindow { program, bytes, threshold, rate }) = window {
         let [threshold, pacing_rate] = [*threshold, *rate].map(|it| it.unwrap_or(u64::MAX));
         let seed = Seed { window: *bytes, threshold, pacing_rate };
-        if let Err(error) = tcp_repair::seed(socket, &seed, program) {
-            tracing::warn!(%error, "a connection that has moved here begins with the window of a new one");
-        }
+        tcp_repair::seed(socket, &seed, program)?;
     }
     tcp_repair::go_on(socket, end_is_sent)
 }
