@@ -180,6 +180,7 @@ pub fn restore(socket: impl AsFd, snapshot: &TcpSnapshot) -> Result<Unsent, Rest
     on("queues", select(socket, Queue::None))?;
     Ok(Unsent {
         bytes: snapshot.send.unsent.clone(),
+        again: 0,
         written: 0,
         end: snapshot.local_end,
         low_water: snapshot.options.unsent_low_water,
@@ -392,6 +393,8 @@ pub fn go_on(socket: impl AsFd, end_is_sent: bool) -> io::Result<()> {
 #[must_use = "these bytes are missing from the stream until they are sent"]
 pub struct Unsent {
     bytes: Vec<u8>,
+    /// Unit: bytes. How many of them had been sent before.
+    again: usize,
     written: usize,
     end: LocalEnd,
     low_water: u32,
@@ -401,6 +404,11 @@ impl Unsent {
     /// Whether this end's FIN had been sent, and is not known to be acknowledged: what [`go_on`] has to know.
     pub fn is_end_sent(&self) -> bool {
         self.end == LocalEnd::Sent
+    }
+
+    /// The first bytes had been sent before, as many as [`TcpSnapshot::send_again`] has returned.
+    pub fn sent_before(self, bytes: usize) -> Self {
+        Self { again: bytes, ..self }
     }
 
     /// Unit: bytes. What is still to be written.
@@ -427,8 +435,15 @@ impl Unsent {
             ));
         }
         while self.remaining_bytes() > 0 {
-            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            match send(socket.as_raw_fd(), &self.bytes[self.written..], flags) {
+            let mut flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            let mut until = self.bytes.len();
+            if self.written < self.again {
+                // The last of what was sent before ends a segment. The kernel would keep one back that is about to become
+                // longer, until an acknowledgement arrives (`tcp_tso_should_defer`).
+                until = self.again;
+                flags |= MsgFlags::MSG_EOR;
+            }
+            match send(socket.as_raw_fd(), &self.bytes[self.written..until], flags) {
                 Ok(count) => self.written += count,
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => {}

@@ -11,6 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Unit: segments. `TCP_INFINITE_SSTHRESH`.
 const THRESHOLD_NONE: u32 = i32::MAX as u32;
 
+/// Unit: segments. What a window takes more than is outstanding.
+const SPARE: u32 = 4;
+
 /// What a restored connection begins with, instead of the window of a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
@@ -34,7 +37,9 @@ impl TcpSnapshot {
             return None;
         }
         let bytes = |segments| u64::from(segments) * u64::from(mss);
-        let window = bytes(cwnd).max(self.send.sent.len() as u64);
+        // With room for the octet of the probe, and so much that no segment fills it (`tcp_tso_should_defer`).
+        let outstanding = self.send.sent.len() as u64 + bytes(SPARE);
+        let window = bytes(cwnd).max(outstanding);
         let threshold = if ssthresh >= THRESHOLD_NONE { u64::MAX } else { bytes(ssthresh) };
         let pacing_rate = match rtt_us {
             0 => u64::MAX,
@@ -51,17 +56,19 @@ impl TcpSnapshot {
     /// segment behind it, or because of Nagle's algorithm: the kernel discards an acknowledgement of what it has not
     /// sent, so that it would wait for one for ever. Therefore, too, only a connection that is given a window ([`seed`])
     /// may do this. Where this end's FIN has been sent, all stays as it is.
-    pub fn send_again(&mut self) -> bool {
+    #[must_use = "`Unsent::sent_before` has to know it"]
+    pub fn send_again(&mut self) -> usize {
         let is_open = matches!(self.local_end, LocalEnd::Open | LocalEnd::Unsent);
         let fits = self.send.sent.len() + usize::from(self.negotiated.mss);
         let is_sent_at_once = self.options.no_delay && !self.options.cork;
         if !is_open || !is_sent_at_once || (self.window.send as usize) < fits {
-            return false;
+            return 0;
         }
         let mut bytes = std::mem::take(&mut self.send.sent);
+        let again = bytes.len();
         bytes.append(&mut self.send.unsent);
         self.send.unsent = bytes;
-        true
+        again
     }
 }
 
@@ -153,10 +160,11 @@ mod tests {
         #[test]
         fn what_is_sent_again_is_the_same_stream(before in snapshot()) {
             let mut again = before.clone();
-            let is_moved = again.send_again();
+            let count = again.send_again();
             let stream = |it: &TcpSnapshot| [&it.send.sent[..], &it.send.unsent].concat();
             prop_assert_eq!(stream(&again), stream(&before));
-            prop_assert!(!is_moved || again.send.sent.is_empty());
+            prop_assert_eq!(again.send.sent.len() + count, before.send.sent.len());
+            prop_assert!(count == 0 || again.send.sent.is_empty());
             let rest = |it: TcpSnapshot| TcpSnapshot { send: before.send.clone(), ..it };
             prop_assert_eq!(rest(again), before.clone());
         }
@@ -168,19 +176,19 @@ mod tests {
             state.options.no_delay = true;
             state.options.cork = false;
             state.window.send = (sent + mss) as u32;
-            prop_assert!(state.clone().send_again());
+            prop_assert_eq!(state.clone().send_again(), sent);
             state.window.send -= 1;
-            prop_assert!(!state.clone().send_again(), "the last segment may not fit");
+            prop_assert_eq!(state.clone().send_again(), 0, "the last segment may not fit");
             state.window.send += 1;
             for local_end in [LocalEnd::Sent, LocalEnd::Acknowledged] {
-                let is_moved = TcpSnapshot { local_end, ..state.clone() }.send_again();
-                prop_assert!(!is_moved, "{:?}", local_end);
+                let count = TcpSnapshot { local_end, ..state.clone() }.send_again();
+                prop_assert_eq!(count, 0, "{:?}", local_end);
             }
             state.options.cork = true;
-            prop_assert!(!state.clone().send_again());
+            prop_assert_eq!(state.clone().send_again(), 0);
             state.options.cork = false;
             state.options.no_delay = false;
-            prop_assert!(!state.send_again());
+            prop_assert_eq!(state.send_again(), 0);
         }
 
         #[test]
@@ -188,7 +196,7 @@ mod tests {
             state.path = path(mss, cwnd, 100_000);
             let seed = state.seed().expect("it had a window");
             let sent = state.send.sent.len() as u64;
-            prop_assert_eq!(seed.window, sent.max(u64::from(cwnd * mss)));
+            prop_assert_eq!(seed.window, (sent + u64::from(4 * mss)).max(u64::from(cwnd * mss)));
             prop_assert_eq!(seed.threshold, u64::from(70 * mss));
             // In a tenth of a second, 1.2 windows.
             prop_assert_eq!(seed.pacing_rate, seed.window * 12);

@@ -228,11 +228,9 @@ fn judge(worker: &Worker, ends: Ends, dscp: u8) -> Result<([LegPlan; 2], FlowOri
     Ok(([client, server], FlowOrigin { rule: decision.rule, interface, dscp }))
 }
 
-/// The window that a connection had, which it gets here as well. What was sent and not acknowledged is then sent again at
-/// once: whether the old place's packets have arrived is not known, and waiting for it takes longer than sending.
-fn seed_of(state: &mut TcpSnapshot, program: &str) -> Option<SeededWindow> {
+/// The window that a connection had, which it gets here as well.
+fn seed_of(state: &TcpSnapshot, program: &str) -> Option<SeededWindow> {
     let Seed { window, threshold, pacing_rate } = state.seed()?;
-    state.send_again();
     let [threshold, rate] =
         [threshold, pacing_rate].map(|it| Some(it).filter(|it| *it != u64::MAX));
     Some(SeededWindow { program: program.to_owned(), bytes: window, threshold, rate })
@@ -269,8 +267,10 @@ fn restore_one(
     // It gets that of the state, or keeps its own if that is not to be had.
     let congestion = [&state.options.congestion_control, &congestion_of(&socket)?];
     let keeps = congestion.into_iter().all(|name| midhop_bpf::keeps_window(name));
-    let window = program.filter(|_| keeps).and_then(|program| seed_of(&mut state, program));
-    let unsent = restore(&socket, &state).map_err(io::Error::other)?;
+    let window = program.filter(|_| keeps).and_then(|program| seed_of(&state, program));
+    // Whether the old place's packets have arrived is not known, and waiting for it takes longer than sending them again.
+    let again = if window.is_some() { state.send_again() } else { 0 };
+    let unsent = restore(&socket, &state).map_err(io::Error::other)?.sent_before(again);
     Ok((socket.into(), unsent, window))
 }
 
