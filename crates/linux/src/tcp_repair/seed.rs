@@ -55,13 +55,15 @@ impl TcpSnapshot {
     /// It stays as it is where a part of it might not be sent at once, because the far end's window ends less than a
     /// segment behind it, or because of Nagle's algorithm: the kernel discards an acknowledgement of what it has not
     /// sent, so that it would wait for one for ever. Therefore, too, only a connection that is given a window ([`seed`])
-    /// may do this. Where this end's FIN has been sent, all stays as it is.
+    /// may do this, and only if all leaves within a second at `rate` bytes per second: the retransmission timer would
+    /// reduce the window. Where this end's FIN has been sent, all stays as it is.
     #[must_use = "`Unsent::sent_before` has to know it"]
-    pub fn send_again(&mut self) -> usize {
+    pub fn send_again(&mut self, rate: u64) -> usize {
         let is_open = matches!(self.local_end, LocalEnd::Open | LocalEnd::Unsent);
         let fits = self.send.sent.len() + usize::from(self.negotiated.mss);
         let is_sent_at_once = self.options.no_delay && !self.options.cork;
-        if !is_open || !is_sent_at_once || (self.window.send as usize) < fits {
+        let is_quick = self.send.sent.len() as u64 <= rate;
+        if !is_open || !is_sent_at_once || !is_quick || (self.window.send as usize) < fits {
             return 0;
         }
         let mut bytes = std::mem::take(&mut self.send.sent);
@@ -160,7 +162,7 @@ mod tests {
         #[test]
         fn what_is_sent_again_is_the_same_stream(before in snapshot()) {
             let mut again = before.clone();
-            let count = again.send_again();
+            let count = again.send_again(u64::MAX);
             let stream = |it: &TcpSnapshot| [&it.send.sent[..], &it.send.unsent].concat();
             prop_assert_eq!(stream(&again), stream(&before));
             prop_assert_eq!(again.send.sent.len() + count, before.send.sent.len());
@@ -176,19 +178,22 @@ mod tests {
             state.options.no_delay = true;
             state.options.cork = false;
             state.window.send = (sent + mss) as u32;
-            prop_assert_eq!(state.clone().send_again(), sent);
+            prop_assert_eq!(state.clone().send_again(sent as u64), sent);
+            if let Some(slower) = (sent as u64).checked_sub(1) {
+                prop_assert_eq!(state.clone().send_again(slower), 0, "it takes too long");
+            }
             state.window.send -= 1;
-            prop_assert_eq!(state.clone().send_again(), 0, "the last segment may not fit");
+            prop_assert_eq!(state.clone().send_again(sent as u64), 0, "the last segment may not fit");
             state.window.send += 1;
             for local_end in [LocalEnd::Sent, LocalEnd::Acknowledged] {
-                let count = TcpSnapshot { local_end, ..state.clone() }.send_again();
+                let count = TcpSnapshot { local_end, ..state.clone() }.send_again(u64::MAX);
                 prop_assert_eq!(count, 0, "{:?}", local_end);
             }
             state.options.cork = true;
-            prop_assert_eq!(state.clone().send_again(), 0);
+            prop_assert_eq!(state.clone().send_again(sent as u64), 0);
             state.options.cork = false;
             state.options.no_delay = false;
-            prop_assert_eq!(state.send_again(), 0);
+            prop_assert_eq!(state.send_again(u64::MAX), 0);
         }
 
         #[test]

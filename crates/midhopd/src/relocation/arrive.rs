@@ -268,8 +268,10 @@ fn restore_one(
     let congestion = [&state.options.congestion_control, &congestion_of(&socket)?];
     let keeps = congestion.into_iter().all(|name| midhop_bpf::keeps_window(name));
     let window = program.filter(|_| keeps).and_then(|program| seed_of(&state, program));
+    let pacing = state.options.pacing_rate_max;
     // Whether the old place's packets have arrived is not known, and waiting for it takes longer than sending them again.
-    let again = if window.is_some() { state.send_again() } else { 0 };
+    let rate = |window: &SeededWindow| window.rate.map_or(pacing, |rate| rate.min(pacing));
+    let again = window.as_ref().map_or(0, |window| state.send_again(rate(window)));
     let unsent = restore(&socket, &state).map_err(io::Error::other)?.sent_before(again);
     Ok((socket.into(), unsent, window))
 }
