@@ -30,7 +30,7 @@ impl TcpSnapshot {
     ///
     /// The window takes all that was sent and not acknowledged, so that it can be sent again at once
     /// ([`send_again`](Self::send_again)). It leaves within five sixths of a round-trip time, as the kernel paces what is
-    /// not in slow start.
+    /// not in slow start, and within a second.
     pub fn seed(&self) -> Option<Seed> {
         let PathState { mss, cwnd, ssthresh, rtt_us, .. } = self.path;
         if mss == 0 || cwnd == 0 {
@@ -43,14 +43,15 @@ impl TcpSnapshot {
         let threshold = if ssthresh >= THRESHOLD_NONE { u64::MAX } else { bytes(ssthresh) };
         let pacing_rate = match rtt_us {
             0 => u64::MAX,
-            rtt_us => window.saturating_mul(1_200_000) / u64::from(rtt_us),
+            rtt_us => (window.saturating_mul(1_200_000) / u64::from(rtt_us)).max(window),
         };
         Some(Seed { window, threshold, pacing_rate })
     }
 
     /// Has what was sent, and is not acknowledged, count as unsent: it is sent again once the connection goes on. So what
     /// was lost with the old place, or meanwhile, costs no retransmission timeout. What did arrive is sent in vain, at
-    /// a time at which nothing else could be sent. Returns whether it is so.
+    /// a time at which nothing else could be sent. Returns how many bytes these are, for
+    /// [`Unsent::sent_before`](super::Unsent::sent_before).
     ///
     /// It stays as it is where a part of it might not be sent at once, because the far end's window ends less than a
     /// segment behind it, or because of Nagle's algorithm: the kernel discards an acknowledgement of what it has not
@@ -205,8 +206,10 @@ mod tests {
             prop_assert_eq!(seed.threshold, u64::from(70 * mss));
             // In a tenth of a second, 1.2 windows.
             prop_assert_eq!(seed.pacing_rate, seed.window * 12);
-            state.path.rtt_us = 0;
-            prop_assert_eq!(state.seed().map(|seed| seed.pacing_rate), Some(u64::MAX));
+            for (rtt_us, rate) in [(0, u64::MAX), (u32::MAX, seed.window)] {
+                state.path.rtt_us = rtt_us;
+                prop_assert_eq!(state.seed().map(|seed| seed.pacing_rate), Some(rate));
+            }
             state.path.ssthresh = THRESHOLD_NONE;
             prop_assert_eq!(state.seed().map(|seed| seed.threshold), Some(u64::MAX));
             for path in [path(0, cwnd, 1), path(mss, 0, 1)] {
