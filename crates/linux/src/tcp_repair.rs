@@ -9,7 +9,7 @@
 //! | 3 | old | | [`dump()`] takes a [`TcpSnapshot`], which travels as [`TcpSnapshot::encode`] writes it. |
 //! | 4 | new | `CAP_NET_ADMIN` | [`prepare`] creates a socket in repair mode, with the address and the buffers of the snapshot. |
 //! | 5 | new | | [`restore()`] makes it the connection. |
-//! | 6 | new | `CAP_NET_ADMIN` | It may get its congestion window ([`seed`]). The rule goes and the route changes; [`go_on`]. |
+//! | 6 | new | `CAP_NET_ADMIN` | It may get its congestion window ([`seed()`]). The rule goes and the route changes; [`go_on`]. |
 //! | 7 | new | | [`Unsent::send`] writes what had not been sent, and the FIN behind it. |
 //! | 8 | old | | The socket is closed. In repair mode that sends nothing, neither FIN nor RST. |
 //!
@@ -56,7 +56,7 @@
 //!
 //! # What the kernel cannot restore
 //! - Congestion window, threshold, round-trip times and pacing rate: [`PathState`] carries them. The restored connection
-//!   starts with a window of 10 segments, as a new one does, unless it is given its own ([`seed`]).
+//!   starts with a window of 10 segments, as a new one does, unless it is given its own ([`seed()`]).
 //! - Segments received out of order. The far end transmits them again, as RFC 2018 §8 lets a receiver demand.
 //! - ECN: no `TCP_REPAIR_OPTIONS` turns it on. The restored end sends packets that are not ECN-capable, and does not
 //!   echo marks; [`Negotiated::ecn`] reports a connection that loses it.

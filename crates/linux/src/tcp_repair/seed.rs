@@ -55,7 +55,7 @@ impl TcpSnapshot {
     ///
     /// It stays as it is where a part of it might not be sent at once, because the far end's window ends less than a
     /// segment behind it, or because of Nagle's algorithm: the kernel discards an acknowledgement of what it has not
-    /// sent, so that it would wait for one for ever. Therefore, too, only a connection that is given a window ([`seed`])
+    /// sent, so that it would wait for one for ever. Therefore, too, only a connection that is given a window ([`seed()`])
     /// may do this, and only if all leaves within a second at `rate` bytes per second: the retransmission timer would
     /// reduce the window. Where this end's FIN has been sent, all stays as it is.
     #[must_use = "`Unsent::sent_before` has to know it"]
