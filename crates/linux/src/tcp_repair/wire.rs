@@ -164,16 +164,7 @@ impl TcpSnapshot {
         if !ends {
             return Err(DecodeError::Invalid("end"));
         }
-        // `tcp_repair_set_window` requires these.
-        let (window, next) = (&self.window, self.receive.next);
-        let right_edge = next.wrapping_add(window.receive);
-        if window.send > window.send_max
-            || is_after(window.send_updated_at, right_edge)
-            || is_after(window.receive_updated_at, next)
-        {
-            return Err(DecodeError::Invalid("window"));
-        }
-        Ok(())
+        self.window.check(self.receive.next)
     }
 }
 
@@ -227,6 +218,20 @@ impl Negotiated {
 }
 
 impl Window {
+    /// Checks what `tcp_repair_set_window` requires of a window whose connection expects `next`.
+    fn check(&self, next: u32) -> Result<(), DecodeError> {
+        if self.send > self.send_max {
+            return Err(DecodeError::Invalid("window: it is larger than its maximum"));
+        }
+        if is_after(self.send_updated_at, next.wrapping_add(self.receive)) {
+            return Err(DecodeError::Invalid("window: what has changed it is outside the far end's"));
+        }
+        if is_after(self.receive_updated_at, next) {
+            return Err(DecodeError::Invalid("window: it was announced before its time"));
+        }
+        Ok(())
+    }
+
     fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut word = || from.word("window");
         let window = Self {
@@ -237,7 +242,7 @@ impl Window {
             receive_updated_at: word()?,
         };
         if window.send_max.max(window.receive) > WINDOW_MAX {
-            return Err(DecodeError::Invalid("window"));
+            return Err(DecodeError::Invalid("window: no window is so large"));
         }
         Ok(window)
     }

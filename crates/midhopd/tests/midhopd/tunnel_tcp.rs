@@ -178,6 +178,28 @@ fn a_path_that_comes_up_late_is_not_taken_for_one_without_udp() {
     exchange(&client, &server, 1_000_000);
 }
 
+/// The peer comes up between QUIC's second attempt and TCP's first: TCP opens at once then, and QUIC's packets are lost.
+#[test]
+fn a_peer_that_comes_up_with_tcp_s_turn_is_not_taken_for_one_without_udp() {
+    let Some(stage) = Stage::set() else { return };
+    // A set of what has come over TCP; no packet has a mark.
+    for rule in [
+        "add table inet early",
+        "add set inet early up { type mark; flags dynamic; timeout 1h; }",
+        "add chain inet early input { type filter hook input priority 0; }",
+        &format!("add rule inet early input tcp dport {PORT} add @up {{ meta mark }}"),
+        &format!("add rule inet early input udp dport {PORT} meta mark != @up counter drop"),
+    ] {
+        nft(&stage.server, rule);
+    }
+    let pair = Pair::new("", "", REJECT);
+    let _daemons = pair.start(&stage);
+    until("a tunnel is open", || pair.far_seen().opened_total > 0);
+    assert!(dropped(&stage) > 0, "UDP has passed from the start");
+    assert_eq!(pair.far_seen().carrier.as_deref(), Some("quic"), "{}", log_of(&pair.near));
+    assert_eq!(pair.far_seen().tcp_opened_total, 0);
+}
+
 /// Either end may turn TCP off.
 #[test]
 fn an_end_that_wants_no_tcp_has_none() {

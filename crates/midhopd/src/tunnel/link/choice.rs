@@ -1,12 +1,13 @@
 //! Selects QUIC or TCP for a tunnel.
 //!
 //! QUIC is tried first. If there is no response within a head start, QUIC is tried anew, then TCP
-//! beside it, and the first to open is used. If TCP's first packets got no response either, QUIC is
-//! tried once more then, as its silence proves nothing. While the tunnel is on TCP, QUIC is tried again at
+//! beside it. If TCP is the first to open, QUIC is tried once more, for as long as TCP has shown that
+//! the path and both hosts need: what was lost before the peer was up proves nothing, and neither
+//! does the silence of a host that is busy. While the tunnel is on TCP, QUIC is tried again at
 //! growing intervals. Once QUIC is open, new flows use it, and the flows on TCP continue there to
 //! their ends. The reverse also holds: if the peer of an open QUIC tunnel sends nothing though a
 //! response is due, the tunnel is doubted. It is left for TCP if TCP can be opened, and is used
-//! again as soon as its peer sends something.
+//! again as soon as its peer sends something. There, too, QUIC has as much time as TCP took.
 //!
 //! The same applies if UDP passes but carries little. This is [weighed](weigh), because it cannot
 //! be observed.
@@ -50,6 +51,9 @@ const HEAD_START_TRIPS: u32 = 2;
 const HEAD_START_LEAST: Duration = Duration::from_millis(250);
 /// QUIC's head start over TCP when it is tried anew. Unit: parts of the first head start.
 const ANEW_PART: u32 = 4;
+/// QUIC's time to respond once TCP has opened. Unit: times that TCP took to open, which is more round
+/// trips than QUIC needs, and the same work of both hosts. Its minimum is that of the head start.
+const GRACE_TIMES: u32 = 2;
 /// Interval between two attempts to leave TCP again: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_secs(10);
 const RETURN_MOST: Duration = Duration::from_secs(300);
@@ -84,6 +88,12 @@ struct Greeted {
     steering: Arc<Steering>,
     identity: Arc<Identity>,
     handshake: Arc<TlsHandshake>,
+}
+
+/// A peer over TCP that has accepted this end, and how long that took.
+struct OpenedTcp {
+    session: Rc<fallback::TcpSession>,
+    took: Duration,
 }
 
 /// Turns true when a session is gone.
@@ -147,9 +157,9 @@ impl<'a> Choice<'a> {
     /// lost, and are retransmitted only after a timeout longer than the head start.
     pub async fn open(&self) -> io::Result<OpenTunnel> {
         if self.keeper.peer.fallback == Fallback::Only {
-            let session = self.open_tcp().await?;
+            let tcp = self.open_tcp().await?;
             self.report("a tunnel is open over TCP, as configured");
-            return Ok(self.on_tcp(session, Carrier::TcpOnly));
+            return Ok(self.on_tcp(tcp.session, Carrier::TcpOnly));
         }
         let mut quic = pin!(self.greet_quic());
         let mut anew = pin!(async {
@@ -199,7 +209,7 @@ impl<'a> Choice<'a> {
                             return Ok(self.on_quic(session));
                         }
                         self.report("a tunnel is open over TCP: nothing was received over UDP");
-                        return Ok(self.on_tcp(tcp, Carrier::TcpBlocked));
+                        return Ok(self.on_tcp(tcp.session, Carrier::TcpBlocked));
                     }
                     Err(error) => {
                         tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over TCP could not be opened either");
@@ -213,27 +223,27 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Opens a tunnel over QUIC where `tcp` is open now but had to retransmit: the path carried nothing for a time, or the
-    /// peer was not up. What QUIC sent meanwhile is lost, and it retransmits at growing intervals, the kernel at first each
-    /// second. `tcp` is closed if there is one; none: nothing is received over UDP.
+    /// Opens a tunnel over QUIC where `tcp` is open now: what QUIC has sent may have been lost before the peer was up, and
+    /// QUIC retransmits at growing intervals. `tcp` is closed if there is one; none: nothing is received over UDP.
     ///
     /// # Errors
     /// When the peer refuses.
-    async fn greet_once_more(
-        &self,
-        tcp: &Rc<fallback::TcpSession>,
-    ) -> io::Result<Option<Rc<QuicSession>>> {
-        if tcp.sample().is_none_or(|sample| sample.retransmissions == 0) {
-            return Ok(None);
-        }
-        let patience = self.head_start().max(HEAD_START);
-        let opened = match time::timeout(patience, self.open_quic()).await {
+    async fn greet_once_more(&self, tcp: &OpenedTcp) -> io::Result<Option<Rc<QuicSession>>> {
+        let opened = match time::timeout(self.grace(tcp), self.open_quic()).await {
             Err(_) => return Ok(None),
             Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => return Ok(None),
             Ok(opened) => opened,
         };
-        tcp.close();
+        tcp.session.close();
         opened.map(Some)
+    }
+
+    /// QUIC's time to respond on a path on which TCP was opened just now.
+    fn grace(&self, tcp: &OpenedTcp) -> Duration {
+        let grace = (tcp.took * GRACE_TIMES).max(HEAD_START_LEAST);
+        // A packet of QUIC's may be lost as well.
+        let has_lost = tcp.session.sample().is_some_and(|sample| sample.retransmissions > 0);
+        if has_lost { grace.max(self.head_start()).max(HEAD_START) } else { grace }
     }
 
     /// Follows a tunnel until it is gone, accepts no more flows, or a better one exists, which is returned.
@@ -285,13 +295,19 @@ impl<'a> Choice<'a> {
             };
             match opened {
                 Ok(tcp) => {
+                    session.connection().ping();
+                    let grace = self.grace(&tcp) + LOOK;
+                    if time::timeout(grace, silence.ends(session)).await.is_ok() {
+                        tcp.session.close();
+                        continue;
+                    }
                     self.report(
                         "a tunnel is open over TCP beside QUIC, which does not respond any more",
                     );
                     let watched =
                         self.followed.borrow().as_ref().and_then(Followed::watched).cloned();
                     self.doubted.replace(watched);
-                    return self.on_tcp(tcp, Carrier::TcpSilent);
+                    return self.on_tcp(tcp.session, Carrier::TcpSilent);
                 }
                 // The whole path is broken, or the peer is gone.
                 Err(error) => {
@@ -455,7 +471,8 @@ impl<'a> Choice<'a> {
         })
     }
 
-    async fn open_tcp(&self) -> io::Result<Rc<fallback::TcpSession>> {
+    async fn open_tcp(&self) -> io::Result<OpenedTcp> {
+        let begin = Instant::now();
         let LinkKeeper { peer, address, identity, .. } = self.keeper;
         let identity = identity.borrow().clone();
         let (config, handshake) = identity.tcp_client().map_err(io::Error::other)?;
@@ -483,7 +500,7 @@ impl<'a> Choice<'a> {
         }
         let standing = self.standing(&chain);
         spawn_local(fallback::door::dismiss(session.clone(), standing));
-        Ok(session)
+        Ok(OpenedTcp { session, took: begin.elapsed() })
     }
 
     /// The conditions under which the peer may stay, given its certificates.

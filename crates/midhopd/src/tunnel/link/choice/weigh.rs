@@ -38,7 +38,7 @@ impl Choice<'_> {
                     Ok(tcp) => {
                         self.report("UDP may be throttled: a few new flows go over TCP to compare");
                         self.worker.ledger.tries_tcp(&self.keeper.peer.name);
-                        trial.begin(tcp);
+                        trial.begin(tcp.session);
                     }
                     Err(error) => {
                         tracing::debug!(peer = self.keeper.peer.name, %error, "a tunnel over TCP could not be opened");
