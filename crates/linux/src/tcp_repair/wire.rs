@@ -224,7 +224,9 @@ impl Window {
             return Err(DecodeError::Invalid("window: it is larger than its maximum"));
         }
         if is_after(self.send_updated_at, next.wrapping_add(self.receive)) {
-            return Err(DecodeError::Invalid("window: what has changed it is outside the far end's"));
+            return Err(DecodeError::Invalid(
+                "window: what has changed it is outside the far end's",
+            ));
         }
         if is_after(self.receive_updated_at, next) {
             return Err(DecodeError::Invalid("window: it was announced before its time"));

@@ -25,7 +25,7 @@ use nix::libc;
 use socket2::{SockRef, Socket};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
@@ -150,6 +150,10 @@ impl ExpectedFlow {
         };
         let (client, client_unsent, client_window) = one(client, 0)?;
         let (server, server_unsent, server_window) = one(server, 1)?;
+        // Before anything is sent: the kernel would offer a window as large as these buffers still are.
+        for (at, socket) in [&client, &server].into_iter().enumerate() {
+            settle_buffer(ends, socket, (&self.legs[at], &buffers[at]), false);
+        }
         let restored = RestoredFlow {
             sockets: [client, server],
             unsent: [client_unsent, server_unsent],
@@ -347,9 +351,6 @@ impl RestoredFlow {
             (Err(error), _) | (_, Err(error)) => return lost(&error, Arrival::Lost),
         };
         worker.ledger.moved_here.add(1);
-        for (at, socket) in [&client, &server].into_iter().enumerate() {
-            settle_buffer(ends, socket, (&legs[at], &buffers[at]), false);
-        }
         let windows = [(&client, &legs[0]), (&server, &legs[1])]
             .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
         let both = BothLegs { client, server, windows, halt: Halt::default() };
@@ -360,7 +361,7 @@ impl RestoredFlow {
 }
 
 /// See [`leg::settle_buffer`]. A flow whose buffers stay large goes on.
-fn settle_buffer(ends: Ends, socket: &TcpStream, (leg, before): (&LegPlan, &Buffers), sends: bool) {
+fn settle_buffer(ends: Ends, socket: impl AsFd, (leg, before): (&LegPlan, &Buffers), sends: bool) {
     if let Err(error) = leg::settle_buffer(socket, leg, before, sends) {
         tracing::debug!(?ends, %error, "a buffer of a flow that moved here stays as large as it was needed");
     }

@@ -12,7 +12,7 @@ use crate::ends::Authority;
 use crate::flows::{EndedFlow, exchange, fill, reset};
 use crate::program::{Desk, Running, log_of, midhopd, traces};
 use crate::stage::{
-    Family, PATIENCE, ReadOnce, Stage, nft, noise, pass, receive_all, send_all, until,
+    Family, PATIENCE, ReadOnce, Stage, nft, noise, pass, receive_all, send_all, until, until_within,
 };
 use crate::survival::{kill_data_plane, relayed};
 use midhop_path::DirectionSpec;
@@ -201,18 +201,21 @@ pub fn move_flows(desk: &Desk, flows: &str) -> (Option<i32>, MoveOutcome) {
     (output.status.code(), outcome_of(&output))
 }
 
+/// Why flows stay on a host that is too busy: each is in order, and another command moves them.
+const TOO_BUSY: [&str; 3] = ["busy", "peer-silent", "time"];
+
 /// Moves this many flows, which are all, to a peer. On a busy host one command may not come to all of them.
 pub fn move_all(from: &Desk, peer: &str, flows: u64) {
     let mut moved = 0;
-    until("all have moved", || {
+    until_within(6 * PATIENCE, "all have moved", || {
         let output = begin_to_move_to(peer, from, "all").wait_with_output().expect("an end");
         // Without a tunnel it is refused: the end that starts first finds nobody, and opens its own a while later.
         let Ok(outcome) = serde_json::from_slice::<MoveOutcome>(&output.stdout) else {
             return false;
         };
         moved += outcome.moved;
-        let others: Vec<_> = outcome.stayed.keys().filter(|why| **why != "busy").collect();
-        assert!(outcome.lost == 0 && others.is_empty(), "{outcome:?}\n{}", log_of(from));
+        let others = outcome.stayed.keys().filter(|why| !TOO_BUSY.contains(&&***why)).count();
+        assert!(outcome.lost == 0 && others == 0, "{outcome:?}\n{}", log_of(from));
         moved == flows
     });
 }

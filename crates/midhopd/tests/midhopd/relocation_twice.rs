@@ -7,6 +7,8 @@ use crate::relocation::{
 };
 use crate::stage::{Family, noise, pass, queued, receive_all, send_all, until};
 use crate::survival::relayed;
+use midhop_linux::tcp_info::TcpInfo;
+use std::net::TcpStream;
 use std::sync::atomic::AtomicBool;
 use std::thread::scope;
 
@@ -97,6 +99,8 @@ fn the_state_of_a_flow_that_is_full_does_not_grow_with_its_moves() {
         states.push(moved_state(from, peer));
         if peer == "new" { place.change_routes() } else { place.change_routes_back() }
     }
+    // Had the gateway offered more than its buffers take, this would wait to be sent again, for longer each time.
+    until("the gateway has all that was sent", || unacknowledged(&server) == 0);
     let (first, last) = (states[0], states[7]);
     assert!(first > 1 << 20 && last < 2 * first, "{states:?}");
     server.shutdown(std::net::Shutdown::Write).expect("an end");
@@ -104,6 +108,11 @@ fn the_state_of_a_flow_that_is_full_does_not_grow_with_its_moves() {
     drop((client, server));
     old.assert_no_errors();
     new.assert_no_errors();
+}
+
+/// Unit: segments. What was sent and not acknowledged.
+fn unacknowledged(socket: &TcpStream) -> u32 {
+    TcpInfo::of(socket).expect("a TCP connection").unacknowledged
 }
 
 /// Moves the one flow there is, and returns the size of its state.

@@ -20,10 +20,11 @@ const STEP: Duration = Duration::from_millis(200);
 const COPIES_MAX: usize = OFFER_BYTES_MAX / 3 * 2;
 /// Unit: bytes. Of one copy.
 const PIECE: usize = 64 << 10;
-/// Unit: bytes. What the peer confirms at once: the first time, at least, and at most. More is confirmed at once as long
-/// as that is quick, so that little is on its way when flows stand still.
-const WINDOWS: [usize; 3] = [512 << 10, 256 << 10, 4 << 20];
-/// A confirmation that takes longer has fewer bytes confirmed at once.
+/// Unit: bytes. What the peer confirms at once: the first time and at least, and at most. More is confirmed at once as
+/// long as that is quick, so that little is on its way when flows stand still. A link of 105 kbit/s carries the least
+/// before the peer counts as silent.
+const WINDOWS: [usize; 2] = [128 << 10, 4 << 20];
+/// A confirmation that takes longer, beside two round trips, has fewer bytes confirmed at once.
 const QUICK: Duration = Duration::from_millis(500);
 
 /// How copies are sent.
@@ -36,6 +37,8 @@ struct Pace {
     window: usize,
     /// When the first of these was sent.
     begun: Instant,
+    /// More is confirmed at once if a confirmation takes less.
+    quick: Duration,
 }
 
 impl Pace {
@@ -46,7 +49,7 @@ impl Pace {
 
 impl Mover<'_> {
     /// Copies to the peer what flows hold that it would take. Returns what it has of each direction of each flow, whether it
-    /// has confirmed that or not.
+    /// has confirmed that or not. `rtt` is the round-trip time to it.
     ///
     /// # Errors
     /// When the peer receives no more of it; none: it was silent.
@@ -55,6 +58,7 @@ impl Mover<'_> {
         exchange: &mut Exchange,
         some: &[Candidate],
         readiness: &[Readiness],
+        rtt: Duration,
     ) -> Result<Vec<[Positions; 2]>, Option<ExchangeError>> {
         let mut copied = vec![[0..0, 0..0]; some.len()];
         let mut pace = None;
@@ -87,6 +91,7 @@ impl Mover<'_> {
                         unconfirmed: 0,
                         window: WINDOWS[0],
                         begun: Instant::now(),
+                        quick: QUICK + 2 * rtt,
                     });
                     let sent = self.send_copy(exchange, (flow, direction), &copy, pace).await?;
                     let before = &mut before[direction];
@@ -188,8 +193,8 @@ async fn confirm(exchange: &mut Exchange, pace: &mut Pace) -> Result<(), Option<
     send(exchange, &Advance::Confirm).await?;
     let confirmed = timeout(PEER, exchange.values::<Readiness>(1)).await;
     confirmed.map_err(|_| None)?.map_err(Some)?;
-    let [_, least, most] = WINDOWS;
-    let window = if pace.begun.elapsed() < QUICK { pace.window * 2 } else { pace.window / 2 };
+    let [least, most] = WINDOWS;
+    let window = if pace.begun.elapsed() < pace.quick { pace.window * 2 } else { pace.window / 2 };
     (pace.window, pace.unconfirmed) = (window.clamp(least, most), 0);
     Ok(())
 }

@@ -52,8 +52,10 @@ const HEAD_START_LEAST: Duration = Duration::from_millis(250);
 /// QUIC's head start over TCP when it is tried anew. Unit: parts of the first head start.
 const ANEW_PART: u32 = 4;
 /// QUIC's time to respond once TCP has opened. Unit: times that TCP took to open, which is more round
-/// trips than QUIC needs, and the same work of both hosts. Its minimum is that of the head start.
+/// trips than QUIC needs, and the same work of both hosts. Then its minimum: a packet may be lost, or a
+/// host be busy just then.
 const GRACE_TIMES: u32 = 2;
+const GRACE_LEAST: Duration = Duration::from_secs(1);
 /// Interval between two attempts to leave TCP again: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_secs(10);
 const RETURN_MOST: Duration = Duration::from_secs(300);
@@ -240,10 +242,7 @@ impl<'a> Choice<'a> {
 
     /// QUIC's time to respond on a path on which TCP was opened just now.
     fn grace(&self, tcp: &OpenedTcp) -> Duration {
-        let grace = (tcp.took * GRACE_TIMES).max(HEAD_START_LEAST);
-        // A packet of QUIC's may be lost as well.
-        let has_lost = tcp.session.sample().is_some_and(|sample| sample.retransmissions > 0);
-        if has_lost { grace.max(self.head_start()).max(HEAD_START) } else { grace }
+        (tcp.took * GRACE_TIMES).max(self.head_start()).max(GRACE_LEAST)
     }
 
     /// Follows a tunnel until it is gone, accepts no more flows, or a better one exists, which is returned.
