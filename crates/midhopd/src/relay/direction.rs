@@ -13,7 +13,7 @@ use super::count::{Counted, HeldBytes};
 use super::pipe::Pipe;
 use super::share::RateShare;
 use super::start::{StartDirection, discard};
-use super::{Desk, Stage};
+use super::{Desk, Stage, yield_turn};
 use crate::ends::{Broken, Side};
 use crate::ledger::{DirectionBook, Wait};
 use crate::leg::BoundedWindow;
@@ -31,9 +31,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// After this many bytes in one turn a flow yields to the others of its worker. A worker polls for
-/// events once in some sixty turns: where a hundred flows fill two processors, a short message
-/// waits that long.
+/// After this many bytes in one turn a direction yields to the others of its worker. Where a hundred flows fill two
+/// processors, a short message waits for a turn of each.
 const TURN_BYTES: u64 = 512 << 10;
 /// A bulk flow that had less to splice than this goes back to copying.
 const BULK_BYTES: usize = 16 << 10;
@@ -226,10 +225,7 @@ impl<'a> Direction<'a> {
                     self.state.finish();
                 }
                 Step::Cut => self.state.finish(),
-                Step::Yield => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+                Step::Yield => return yield_turn(cx),
                 Step::Wait { begins } => {
                     desk.ledger.memory_waits.add(begins.into());
                     return Poll::Pending;

@@ -11,7 +11,7 @@
 //! limit are given up.
 
 use super::direction::Direction;
-use super::{Desk, broken};
+use super::{Desk, broken, yield_turn};
 use crate::ledger::DirectionBook;
 use midhop_linux::sockopt;
 use nix::errno::Errno;
@@ -165,7 +165,7 @@ impl Unwanted {
             }
         }
         // Others of this worker go first.
-        cx.waker().wake_by_ref();
+        let _pending: Poll<()> = yield_turn(cx);
         Ok(())
     }
 }

@@ -12,14 +12,14 @@
 
 use super::carry::Permits;
 use super::error_mapping::NoFlow;
-use super::relay::{IDLE_PIECES, TURN_BYTES, pass_end, yield_turn};
+use super::relay::{IDLE_PIECES, TURN_BYTES, pass_end};
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::begun;
 use crate::ends::RelayOutcome;
 use crate::ends::{Broken, Side};
 use crate::ledger::{Books, FlowBook, Wait};
 use crate::relay::late::{DrainLooks, Left};
-use crate::relay::{Desk, count};
+use crate::relay::{Desk, count, yield_turn};
 use crate::worker::Worker;
 use bytes::Bytes;
 use midhop_pep::relay::{self, Step, Turn};

@@ -16,7 +16,7 @@ use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{Books, FlowBook, Wait};
 use crate::leg::BoundedWindow;
 use crate::relay::late::{self, DrainLooks, Left, Unwanted};
-use crate::relay::{Desk, broken, count};
+use crate::relay::{Desk, broken, count, yield_turn};
 use crate::watch::One;
 use crate::worker::Worker;
 use bytes::{Buf, Bytes};
@@ -33,7 +33,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::task::yield_now;
 
 /// After this many bytes in one turn a flow yields to the others of its worker.
 pub(super) const TURN_BYTES: u64 = 256 << 10;
@@ -616,13 +615,6 @@ pub(super) fn pass_end(state: &mut Direction, output: &mut Output) {
         output.end()
     }
     state.finish();
-}
-
-/// Yields to other tasks until the worker has polled its sockets: what has arrived for the tunnel
-/// goes first.
-pub(super) fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
-    let _yielded = pin!(yield_now()).poll(cx);
-    Poll::Pending
 }
 
 /// Whether the same call may succeed later, or even at once.
