@@ -204,7 +204,6 @@ impl Mover<'_> {
         put_off: &mut Vec<Candidate>,
     ) -> Result<(), ErrorAnswer> {
         let session = self.session().await?;
-        let rtt = session.connection().rtt();
         let address = session.connection().remote_address().ip();
         let neighbour = forward::is_neighbour(address).then_some(address);
         let announced = timeout(PEER, self.announce(&session, &some)).await;
@@ -223,7 +222,7 @@ impl Mover<'_> {
         let mut commits = Vec::with_capacity(some.len());
         let mut still_since = None;
         let offered = async {
-            let copied = self.copy_ahead(&mut exchange, &some, &readiness, rtt).await;
+            let copied = self.copy_ahead(&mut exchange, &some, &readiness, &session).await;
             let copied = match copied {
                 Ok(copied) => copied,
                 Err(why) => {

@@ -4,8 +4,10 @@ use super::{Candidate, FLOW, Mover, PEER, ask};
 use crate::relocation::copy::{CopyRequest, LEAST, Positions, StreamCopy};
 use crate::relocation::exchange::{Exchange, ExchangeError};
 use crate::relocation::order::FlowRequest;
+use crate::tunnel::session::QuicSession;
 use midhop_tunnel::relocation::copies::Advance;
 use midhop_tunnel::relocation::{OFFER_BYTES_MAX, Readiness};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -21,9 +23,10 @@ const COPIES_MAX: usize = OFFER_BYTES_MAX / 3 * 2;
 /// Unit: bytes. Of one copy.
 const PIECE: usize = 64 << 10;
 /// Unit: bytes. What the peer confirms at once: the first time and at least, and at most. More is confirmed at once as
-/// long as that is quick, so that little is on its way when flows stand still. A link of 105 kbit/s carries the least
-/// before the peer counts as silent.
+/// long as that is quick, so that little is on its way when flows stand still.
 const WINDOWS: [usize; 2] = [128 << 10, 4 << 20];
+/// A peer that sends datagrams and takes no step counts as silent after so many times as one that sends nothing.
+const SILENCES_MAX: usize = 3;
 /// A confirmation that takes longer, beside two round trips, has fewer bytes confirmed at once.
 const QUICK: Duration = Duration::from_millis(500);
 
@@ -49,7 +52,7 @@ impl Pace {
 
 impl Mover<'_> {
     /// Copies to the peer what flows hold that it would take. Returns what it has of each direction of each flow, whether it
-    /// has confirmed that or not. `rtt` is the round-trip time to it.
+    /// has confirmed that or not. `session` is the tunnel to it.
     ///
     /// # Errors
     /// When the peer receives no more of it; none: it was silent.
@@ -58,7 +61,7 @@ impl Mover<'_> {
         exchange: &mut Exchange,
         some: &[Candidate],
         readiness: &[Readiness],
-        rtt: Duration,
+        session: &QuicSession,
     ) -> Result<Vec<[Positions; 2]>, Option<ExchangeError>> {
         let mut copied = vec![[0..0, 0..0]; some.len()];
         let mut pace = None;
@@ -81,7 +84,7 @@ impl Mover<'_> {
                     };
                     if turn.is_none() {
                         let Ok(mine) = timeout(TURN, self.copying.lock()).await else {
-                            return self.states_follow(exchange, copied).await;
+                            return self.states_follow(exchange, session, copied).await;
                         };
                         turn = Some(mine);
                     }
@@ -91,9 +94,10 @@ impl Mover<'_> {
                         unconfirmed: 0,
                         window: WINDOWS[0],
                         begun: Instant::now(),
-                        quick: QUICK + 2 * rtt,
+                        quick: QUICK + 2 * session.connection().rtt(),
                     });
-                    let sent = self.send_copy(exchange, (flow, direction), &copy, pace).await?;
+                    let sent =
+                        self.send_copy(exchange, (flow, direction), &copy, (session, pace)).await?;
                     let before = &mut before[direction];
                     let begin = if before.is_empty() { copy.begin } else { before.start };
                     *before = begin..copy.begin + sent as i64;
@@ -104,11 +108,11 @@ impl Mover<'_> {
             }
             // All that was sent is there before the next look at it, or before flows stand still.
             if let Some(pace) = pace.as_mut().filter(|pace| pace.unconfirmed > 0) {
-                confirm(exchange, pace).await?;
+                confirm(exchange, session, pace).await?;
             }
             drop(turn);
             if is_last || (again && Instant::now() >= self.still_at) {
-                return self.states_follow(exchange, copied).await;
+                return self.states_follow(exchange, session, copied).await;
             }
             sleep_until(self.still_at.min(Instant::now() + STEP)).await;
             again = true;
@@ -124,9 +128,10 @@ impl Mover<'_> {
     async fn states_follow(
         &self,
         exchange: &mut Exchange,
+        session: &QuicSession,
         copied: Vec<[Positions; 2]>,
     ) -> Result<Vec<[Positions; 2]>, Option<ExchangeError>> {
-        send(exchange, &Advance::States).await?;
+        send(exchange, session, &Advance::States).await?;
         Ok(copied)
     }
 
@@ -136,7 +141,7 @@ impl Mover<'_> {
         exchange: &mut Exchange,
         (flow, direction): (usize, usize),
         copy: &StreamCopy,
-        pace: &mut Pace,
+        (session, pace): (&QuicSession, &mut Pace),
     ) -> Result<usize, Option<ExchangeError>> {
         let mut sent = 0;
         for piece in copy.bytes.chunks(PIECE) {
@@ -148,13 +153,13 @@ impl Mover<'_> {
             if pace.unconfirmed == 0 {
                 pace.begun = Instant::now();
             }
-            send(exchange, &Advance::Copy { flow, direction, bytes }).await?;
+            send(exchange, session, &Advance::Copy { flow, direction, bytes }).await?;
             self.tally.borrow_mut().state_bytes += length as u64;
             pace.left -= length;
             pace.unconfirmed += length;
             sent += length;
             if pace.unconfirmed >= pace.window {
-                confirm(exchange, pace).await?;
+                confirm(exchange, session, pace).await?;
             }
         }
         Ok(sent)
@@ -181,20 +186,44 @@ async fn copies_of(
     timeout(FLOW, answered).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-async fn send(exchange: &mut Exchange, advance: &Advance) -> Result<(), Option<ExchangeError>> {
-    match timeout(PEER, exchange.send(advance.encode())).await {
-        Ok(sent) => sent.map_err(|error| Some(error.into())),
-        Err(_) => Err(None),
-    }
+async fn send(
+    exchange: &mut Exchange,
+    session: &QuicSession,
+    advance: &Advance,
+) -> Result<(), Option<ExchangeError>> {
+    let sent = unless_silent(session, exchange.send(advance.encode())).await.ok_or(None)?;
+    sent.map_err(|error| Some(error.into()))
 }
 
 /// Waits until the peer has all copies.
-async fn confirm(exchange: &mut Exchange, pace: &mut Pace) -> Result<(), Option<ExchangeError>> {
-    send(exchange, &Advance::Confirm).await?;
-    let confirmed = timeout(PEER, exchange.values::<Readiness>(1)).await;
-    confirmed.map_err(|_| None)?.map_err(Some)?;
+async fn confirm(
+    exchange: &mut Exchange,
+    session: &QuicSession,
+    pace: &mut Pace,
+) -> Result<(), Option<ExchangeError>> {
+    send(exchange, session, &Advance::Confirm).await?;
+    let confirmed = unless_silent(session, exchange.values::<Readiness>(1)).await.ok_or(None)?;
+    confirmed.map_err(Some)?;
     let [least, most] = WINDOWS;
     let window = if pace.begun.elapsed() < pace.quick { pace.window * 2 } else { pace.window / 2 };
     (pace.window, pace.unconfirmed) = (window.clamp(least, most), 0);
     Ok(())
+}
+
+/// Waits for a step of the peer. None: it was silent. On a slow link or a busy host a step takes long, and datagrams come
+/// all the while: flows go on meanwhile, so that nobody waits for it.
+async fn unless_silent<T>(session: &QuicSession, step: impl Future<Output = T>) -> Option<T> {
+    let received = || session.connection().stats().udp_rx.datagrams;
+    let (mut step, mut before) = (pin!(step), received());
+    for _ in 0..SILENCES_MAX {
+        if let Ok(done) = timeout(PEER, &mut step).await {
+            return Some(done);
+        }
+        let now = received();
+        if now == before {
+            return None;
+        }
+        before = now;
+    }
+    None
 }
