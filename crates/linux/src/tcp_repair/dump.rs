@@ -132,7 +132,7 @@ pub fn dump(socket: impl AsFd, queue_bytes_max: usize) -> Result<TcpSnapshot, Du
         send,
         receive,
         negotiated: negotiated_by(socket, &info)?,
-        window: before.window,
+        window: before.window.acceptable(before.received),
         buffers: buffers(socket)?,
         options: options(socket, local.is_ipv4())?,
         path: path(&info),

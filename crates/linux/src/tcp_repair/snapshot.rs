@@ -113,6 +113,24 @@ pub struct Window {
     pub receive_updated_at: u32,
 }
 
+impl Window {
+    /// The same windows as `tcp_repair_set_window` accepts them for a connection that expects `next`.
+    ///
+    /// A kernel whose receive buffer is full breaks these rules itself: it drops a segment, but it has taken the segment for
+    /// one that updates the far end's window, and then offers none, so that the segment lies beyond what is offered.
+    pub(super) fn acceptable(mut self, next: u32) -> Self {
+        self.send_max = self.send_max.max(self.send);
+        let right_edge = next.wrapping_add(self.receive);
+        if is_after(self.send_updated_at, right_edge) {
+            self.send_updated_at = right_edge;
+        }
+        if is_after(self.receive_updated_at, next) {
+            self.receive_updated_at = next;
+        }
+        self
+    }
+}
+
 /// The sizes of the kernel's buffers, overhead of segments included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {

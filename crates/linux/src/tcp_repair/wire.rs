@@ -221,15 +221,13 @@ impl Window {
     /// Checks what `tcp_repair_set_window` requires of a window whose connection expects `next`.
     fn check(&self, next: u32) -> Result<(), DecodeError> {
         if self.send > self.send_max {
-            return Err(DecodeError::Invalid("window: it is larger than its maximum"));
+            return Err(DecodeError::Invalid("largest window"));
         }
         if is_after(self.send_updated_at, next.wrapping_add(self.receive)) {
-            return Err(DecodeError::Invalid(
-                "window: what has changed it is outside the far end's",
-            ));
+            return Err(DecodeError::Invalid("window update"));
         }
         if is_after(self.receive_updated_at, next) {
-            return Err(DecodeError::Invalid("window: it was announced before its time"));
+            return Err(DecodeError::Invalid("window announcement"));
         }
         Ok(())
     }
@@ -244,7 +242,7 @@ impl Window {
             receive_updated_at: word()?,
         };
         if window.send_max.max(window.receive) > WINDOW_MAX {
-            return Err(DecodeError::Invalid("window: no window is so large"));
+            return Err(DecodeError::Invalid("window"));
         }
         Ok(window)
     }

@@ -123,6 +123,30 @@ pub fn snapshot() -> impl Strategy<Value = TcpSnapshot> {
 
 proptest! {
     #[test]
+    fn any_window_of_a_kernel_becomes_one_that_is_accepted(
+        words in any::<[u32; 5]>(),
+        next in any::<u32>(),
+        near in any::<bool>(),
+    ) {
+        let mut state = plain();
+        let [one, send, send_max, receive, other] = words;
+        let at = |number: u32| if near { next.wrapping_add(number % 9).wrapping_sub(4) } else { number };
+        state.receive.next = next;
+        state.window = Window {
+            send_updated_at: at(one),
+            send: send % (1 << 30),
+            send_max: send_max % (1 << 30),
+            receive: if near { receive % 3 } else { receive % (1 << 30) },
+            receive_updated_at: at(other),
+        };
+        let before = state.window;
+        let was_accepted = state.check(usize::MAX).is_ok();
+        state.window = state.window.acceptable(next);
+        prop_assert!(!was_accepted || state.window == before);
+        prop_assert_eq!(TcpSnapshot::decode(&state.encode(), usize::MAX), Ok(state));
+    }
+
+    #[test]
     fn what_is_written_is_read(snapshot in snapshot()) {
         let bytes = snapshot.encode();
         prop_assert!(bytes.len() <= HEAD_MAX + snapshot.queued_bytes());
@@ -241,10 +265,10 @@ fn impossible_values_are_refused() {
         it.negotiated.window_scales = Some(WindowScales { send: 15, receive: 0 });
     };
     assert_eq!(refusal(scaled), "window scale");
-    assert_eq!(refusal(|it| it.window.send = 201), "window");
+    assert_eq!(refusal(|it| it.window.send = 201), "largest window");
     assert_eq!(refusal(|it| it.window.send_max = u32::MAX), "window");
-    assert_eq!(refusal(|it| it.window.send_updated_at = 310), "window");
-    assert_eq!(refusal(|it| it.window.receive_updated_at = 10), "window");
+    assert_eq!(refusal(|it| it.window.send_updated_at = 310), "window update");
+    assert_eq!(refusal(|it| it.window.receive_updated_at = 10), "window announcement");
     assert_eq!(refusal(|it| it.buffers.send.bytes = u32::MAX), "buffers");
     assert_eq!(refusal(|it| it.options.keepalive.probes = 128), "keepalive");
     assert_eq!(refusal(|it| it.options.keepalive.idle_s = 0), "keepalive");
