@@ -213,3 +213,38 @@ pub async fn broken(stream: &TcpStream) -> io::Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use tokio::net::UdpSocket;
+    use tokio::task::{LocalSet, spawn_local};
+
+    /// As on a worker: its tasks are one of the runtime's.
+    #[test]
+    fn what_has_arrived_comes_before_the_next_turn() -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        LocalSet::new().block_on(&runtime, async {
+            let near = UdpSocket::bind("127.0.0.1:0").await?;
+            let (address, turns) = (near.local_addr()?, Rc::new(Cell::new(0)));
+            let seen = turns.clone();
+            let reader = spawn_local(async move {
+                near.recv(&mut [0]).await?;
+                Ok::<_, io::Error>(seen.get())
+            });
+            // It waits by then.
+            yield_now().await;
+            std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(&[0], address)?;
+            let busy = poll_fn(move |cx| {
+                turns.set(turns.get() + 1);
+                if turns.get() == 1000 { Poll::Ready(()) } else { yield_turn(cx) }
+            });
+            spawn_local(busy).await?;
+            let turns = reader.await??;
+            assert!(turns <= 2, "{turns} turns before what had arrived");
+            Ok(())
+        })
+    }
+}
