@@ -15,6 +15,8 @@ use std::{
 const TYPE_INFORMATION: &str = "/sys/kernel/btf/vmlinux";
 /// How many processes that may not hold each other's registrations can have the same algorithm at a time, beside the first.
 const OTHER_NAMES: u32 = 15;
+/// How often all names are tried: one that was taken may be free a moment later, with nobody left to hold it.
+const TRIES: usize = 3;
 /// How much of the verifier's log an error contains.
 const LOG_BYTES_MAX: usize = 4096;
 
@@ -100,6 +102,12 @@ pub enum LoadError {
         /// What the verifier printed.
         log: String,
     },
+    /// Another program has the name in the kernel.
+    #[error("{program}: another program is registered by its name")]
+    Taken {
+        /// The algorithm's name, or the program's.
+        program: &'static str,
+    },
     /// The embedded object is not what this release expects.
     #[error("{program}: the embedded object is unusable: {reason}; rebuild midhop")]
     Object {
@@ -129,27 +137,28 @@ pub(crate) fn ensure_program(
     name: &str,
     settings: &[u8],
 ) -> Result<(String, Hold), LoadError> {
+    let shared = || registered::open_link(name).map(|link| (name.to_owned(), Hold::Shared(link)));
+    let numbered = (1..=OTHER_NAMES).map(|number| other_name(name, number));
+    let names: Vec<_> = std::iter::once(name.to_owned()).chain(numbered).collect();
     let mut messages = Messages::listen();
-    if let Some(link) = registered::open_link(name) {
-        return Ok((name.to_owned(), Hold::Shared(link)));
+    let mut refused = LoadError::Taken { program: program.title };
+    if let Some(shared) = shared() {
+        return Ok(shared);
     }
-    let mut refused = match register(program, name, settings, &mut messages) {
-        Ok(link) => return Ok((name.to_owned(), Hold::Own(Registration { _link: link }))),
-        Err(error) => error,
-    };
-    // It may have been registered a moment ago.
-    if let Some(link) = registered::open_link(name) {
-        return Ok((name.to_owned(), Hold::Shared(link)));
-    }
-    let others = (1..=OTHER_NAMES).map(|number| other_name(name, number));
-    for other in others.take_while(|_| available(name)) {
-        match register(program, &other, settings, &mut messages) {
-            Ok(link) => return Ok((other, Hold::Own(Registration { _link: link }))),
-            Err(LoadError::Refused { .. }) if available(&other) => {}
+    for other in std::iter::repeat_n(&names, TRIES).flatten() {
+        match register(program, other, settings, &mut messages) {
+            Ok(link) => return Ok((other.clone(), Hold::Own(Registration { _link: link }))),
+            Err(error @ LoadError::Taken { .. }) => refused = error,
             Err(error) => {
                 refused = error;
                 break;
             }
+        }
+        // It may have been registered a moment ago.
+        if other == name
+            && let Some(shared) = shared()
+        {
+            return Ok(shared);
         }
     }
     if available(name) { Ok((name.to_owned(), Hold::Borrowed)) } else { Err(refused) }
@@ -224,7 +233,10 @@ fn attach(
         object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(|| {
             LoadError::Object { program, reason: "it holds no struct_ops map".to_owned() }
         })?;
-    operations.attach_struct_ops().map_err(|error| refused(error, messages.take()))
+    operations.attach_struct_ops().map_err(|error| match error.kind() {
+        libbpf_rs::ErrorKind::AlreadyExists => LoadError::Taken { program },
+        _ => refused(error, messages.take()),
+    })
 }
 
 /// What libbpf prints while a program is loaded. Its printing is one hook for the whole process, so one
@@ -270,20 +282,6 @@ mod tests {
 
     const VEGAS: Program = Program::of(Algorithm::Vegas);
 
-    /// The kernel's answer to registering Vegas under `name`; `None` if that takes more privilege.
-    fn refusal(name: &str) -> Option<(String, String)> {
-        if let Some(missing) = missing_to_load() {
-            midhop_testkit::skipped(missing);
-            return None;
-        }
-        let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
-        let mut messages = Messages::listen();
-        match register(&VEGAS, name, &settings, &mut messages).expect_err("refused") {
-            LoadError::Refused { reason, log, .. } => Some((reason, log)),
-            other => panic!("{other:?}"),
-        }
-    }
-
     #[test]
     fn other_names_fit_and_differ() {
         let names = Algorithm::ALL.map(Algorithm::kernel_name);
@@ -299,11 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_refused() {
-        let Some((reason, log)) = refusal("cubic") else {
-            return;
-        };
-        assert!(reason.contains("File exists"), "{reason}; {log}");
+    fn a_name_that_is_taken_gets_a_number() {
+        if let Some(missing) = missing_to_load() {
+            return midhop_testkit::skipped(missing);
+        }
+        let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
+        let refused = register(&VEGAS, "cubic", &settings, &mut Messages::listen());
+        assert!(matches!(refused, Err(LoadError::Taken { .. })), "{refused:?}");
+        // Each holds its own, as long as it lives.
+        let [one, other] = [(); 2].map(|()| ensure_program(&VEGAS, "cubic", &settings));
+        let [(one, held), (other, _other)] = [one, other].map(|it| it.expect("registered"));
+        assert!(one.starts_with("cubic_") && other.starts_with("cubic_") && one != other);
+        drop(held);
+        assert!(available(&other));
     }
 
     /// Vegas' object with every `old` in it replaced.
