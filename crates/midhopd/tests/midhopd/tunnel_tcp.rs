@@ -59,7 +59,7 @@ fn dropped(stage: &Stage) -> u64 {
 /// So many SYNs of a connection are lost, the last one four seconds after the tunnel was wanted.
 const SYNS_LOST: u64 = 4;
 /// A tunnel that is given up soon.
-const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
+const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"8 s\"\n";
 
 /// A new flow through the tunnel that has carried bytes in both directions.
 fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {

@@ -34,7 +34,15 @@ use midhop_status::snapshot::Carrier;
 use midhop_tunnel::control::Steering;
 use midhop_tunnel::quic::{ConnectionError, Opening};
 use rustls::pki_types::{CertificateDer, ServerName};
-use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    future::pending,
+    io,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     task::spawn_local,
@@ -52,10 +60,10 @@ const HEAD_START_LEAST: Duration = Duration::from_millis(250);
 /// QUIC's head start over TCP when it is tried anew. Unit: parts of the first head start.
 const ANEW_PART: u32 = 4;
 /// QUIC's time to respond once TCP has opened. Unit: times that TCP took to open, which is more round
-/// trips than QUIC needs, and the same work of both hosts. Then its minimum: a packet may be lost, or a
-/// host be busy just then.
+/// trips than QUIC needs, and the same work of both hosts. Then its minimum where UDP was not blocked
+/// before: a packet may be lost, or a host be busy just then. Otherwise it is that of the head start.
 const GRACE_TIMES: u32 = 2;
-const GRACE_LEAST: Duration = Duration::from_secs(1);
+const GRACE_LEAST: Duration = Duration::from_millis(500);
 /// Interval between two attempts to leave TCP again: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_secs(10);
 const RETURN_MOST: Duration = Duration::from_secs(300);
@@ -78,6 +86,8 @@ pub struct Choice<'a> {
     kept: RefCell<Option<Watched>>,
     /// The tunnel that is followed.
     followed: RefCell<Option<Followed>>,
+    /// Whether nothing was received over UDP when the last tunnel was opened.
+    was_blocked: Cell<bool>,
     /// Judges whether UDP is throttled.
     judge: RefCell<Judge>,
     /// The carrier that some flows are sent over to measure its throughput.
@@ -147,6 +157,7 @@ impl<'a> Choice<'a> {
             doubted: RefCell::default(),
             kept: RefCell::default(),
             followed: RefCell::default(),
+            was_blocked: Cell::default(),
             // If others share the link, only the committed rate can be expected.
             judge: Judge::new([peer.committed.or(peer.rate), peer.rate_in], peer.rtt).into(),
             aside,
@@ -211,6 +222,7 @@ impl<'a> Choice<'a> {
                             return Ok(self.on_quic(session));
                         }
                         self.report("a tunnel is open over TCP: nothing was received over UDP");
+                        self.was_blocked.set(true);
                         return Ok(self.on_tcp(tcp.session, Carrier::TcpBlocked));
                     }
                     Err(error) => {
@@ -242,7 +254,8 @@ impl<'a> Choice<'a> {
 
     /// QUIC's time to respond on a path on which TCP was opened just now.
     fn grace(&self, tcp: &OpenedTcp) -> Duration {
-        (tcp.took * GRACE_TIMES).max(self.head_start()).max(GRACE_LEAST)
+        let least = if self.was_blocked.get() { HEAD_START_LEAST } else { GRACE_LEAST };
+        (tcp.took * GRACE_TIMES).max(least)
     }
 
     /// Follows a tunnel until it is gone, accepts no more flows, or a better one exists, which is returned.
@@ -367,6 +380,7 @@ impl<'a> Choice<'a> {
     }
 
     fn on_quic(&self, session: Rc<QuicSession>) -> OpenTunnel {
+        self.was_blocked.set(false);
         self.follow_quic(self.watch_quic(session))
     }
 
