@@ -103,7 +103,10 @@ pub enum LoadError {
         log: String,
     },
     /// Another program has the name in the kernel.
-    #[error("{program}: another program is registered by its name")]
+    #[error(
+        "{program}: other programs are registered by its name and by those with a number; end one of them, or choose an \
+         algorithm that the kernel has"
+    )]
     Taken {
         /// The algorithm's name, or the program's.
         program: &'static str,

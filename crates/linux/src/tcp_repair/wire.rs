@@ -8,7 +8,7 @@
 use super::dump::{NAME_BYTES, is_link_local};
 use super::snapshot::{
     Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
-    SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales, is_after,
+    SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -220,16 +220,16 @@ impl Negotiated {
 impl Window {
     /// Checks what `tcp_repair_set_window` requires of a window whose connection expects `next`.
     fn check(&self, next: u32) -> Result<(), DecodeError> {
-        if self.send > self.send_max {
-            return Err(DecodeError::Invalid("largest window"));
+        let nearest = self.acceptable(next);
+        let fields = [
+            (self.send_max, nearest.send_max, "largest window"),
+            (self.send_updated_at, nearest.send_updated_at, "window update"),
+            (self.receive_updated_at, nearest.receive_updated_at, "window announcement"),
+        ];
+        match fields.into_iter().find(|(has, wanted, _)| has != wanted) {
+            Some((_, _, field)) => Err(DecodeError::Invalid(field)),
+            None => Ok(()),
         }
-        if is_after(self.send_updated_at, next.wrapping_add(self.receive)) {
-            return Err(DecodeError::Invalid("window update"));
-        }
-        if is_after(self.receive_updated_at, next) {
-            return Err(DecodeError::Invalid("window announcement"));
-        }
-        Ok(())
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
