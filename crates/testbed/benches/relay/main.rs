@@ -48,7 +48,8 @@ usage: relay [--seconds S] [--rounds N] [--flows N] [--tunnel-flows N] [--idle N
   --short: everything once, for moments; its figures say nothing but that the bench works
   relays: direct, floor, held-floor, haproxy, envoy, midhopd, before (an older midhopd,
   $MIDHOPD_BEFORE), after-connect (midhopd as it comes), quic-go-pair, midhopd-pair,
-  before-pair (those not installed are skipped, and it says so)
+  plain-pair (whose flows end with their tunnel), before-pair (those not installed are
+  skipped, and it says so)
   midhopd is taken from $MIDHOPD, else from PATH; Envoy from $ENVOY, else from PATH; quic-go's relay
   is built with the Go that is installed";
 

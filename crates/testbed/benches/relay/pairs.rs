@@ -26,12 +26,13 @@ pub fn start_midhopd(build: Relay, path: &Path, processes: &mut Processes) -> Re
              authority = \"{at}/ca.pem\"\n"
         )
     };
+    let resume = if build == Relay::PlainPair { "resume = \"0 s\"\n" } else { "" };
     let (near, far) = (folder.join("near.toml"), folder.join("far.toml"));
     fs::write(
         &near,
         format!(
             "[intercept]\ninterfaces = \"{TERMINAL_INSIDE}\"\n{}[peers.{FAR}]\n\
-             address = \"{GATEWAY}:{PORT}\"\nflows = 20000\n[[rules]]\ntunnel = \"{FAR}\"\n\
+             address = \"{GATEWAY}:{PORT}\"\nflows = 20000\n{resume}[[rules]]\ntunnel = \"{FAR}\"\n\
              accept = \"early\"\notherwise = \"reject\"\n",
             own(NEAR)
         ),
@@ -40,7 +41,7 @@ pub fn start_midhopd(build: Relay, path: &Path, processes: &mut Processes) -> Re
         &far,
         format!(
             "{}listen = \"{GATEWAY}:{PORT}\"\ntargets = \"{SERVER}/32\"\n\
-             [peers.{NEAR}]\nflows = 20000\n",
+             [peers.{NEAR}]\nflows = 20000\n{resume}",
             own(FAR)
         ),
     )?;

