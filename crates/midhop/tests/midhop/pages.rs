@@ -7,7 +7,7 @@
 #[path = "../../../report/tests/report/chromium/mod.rs"]
 mod chromium;
 
-use chromium::{append, browser, folder, open, png_size};
+use chromium::{append, browser, folder, open, open_and_keep};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -135,8 +135,5 @@ fn pages_of_every_study_are_drawn_on_a_desk_and_on_a_telephone() {
         let most = answers.iter().filter_map(|page| page["most"].as_u64()).max();
         assert!(most >= Some(8), "{answers:?}");
     }
-    let picture = folder().join("shipped.png");
-    let shot = format!("--screenshot={}", picture.display());
-    open(browser, &folder().join("far-proxy.html"), 1200, 4000, &[&shot]);
-    assert_eq!(png_size(&picture), (1200, 4000));
+    open_and_keep(browser, &folder().join("far-proxy.html"), (1200, 4000), "shipped.png", &[]);
 }

@@ -5,7 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
-use crate::chromium::{append, browser, folder, open, png_size};
+use crate::chromium::{append, browser, folder, open, open_and_keep};
 use crate::synthetic;
 use midhop_report::{Options, html};
 use std::path::PathBuf;
@@ -30,10 +30,9 @@ fn write_page(name: &str, seeds: u64) -> PathBuf {
 
 fn draws_everything(name: &str, seeds: u64, dark: bool) {
     let Some(browser) = browser() else { return };
-    let (width, height) = (1200, 6400);
     let page = write_page(&format!("{name}.html"), seeds);
     let scheme: &[&str] = if dark { &["--blink-settings=preferredColorScheme=0"] } else { &[] };
-    let seen = open(browser, &page, width, height, &[scheme, &["--dump-dom"]].concat());
+    let seen = open_and_keep(browser, &page, (1200, 6400), &format!("{name}.png"), scheme);
     assert_eq!(seen.console, Vec::<String>::new());
     assert!(seen.dom.contains(&format!("data-drawn=\"{PICTURES}\"")), "some were not drawn");
     let plots: Vec<&str> = seen.dom.split("<figure ").skip(1).collect();
@@ -44,10 +43,6 @@ fn draws_everything(name: &str, seeds: u64, dark: bool) {
         assert!(plot.matches("<path").count() >= 8, "an empty picture: {:?}", plot.get(..80));
         assert!(!plot.contains("NaN"), "a picture with coordinates that are no numbers");
     }
-    let picture = folder().join(format!("{name}.png"));
-    let shot = format!("--screenshot={}", picture.display());
-    open(browser, &page, width, height, &[scheme, &[shot.as_str()]].concat());
-    assert_eq!(png_size(&picture), (width, height));
 }
 
 #[test]
@@ -83,14 +78,11 @@ fn a_telephone_shows_everything_without_scrolling_sideways() {
         ),
     )
     .expect("writable build directory");
-    let seen = open(browser, &frame, 500, 9000, &["--dump-dom"]);
+    let seen = open_and_keep(browser, &frame, (500, 9000), "telephone.png", &[]);
     assert_eq!(seen.console, Vec::<String>::new());
     let expected = format!("data-seen=\"{PICTURES} 390 390\"");
     let found = seen.dom.split("data-seen=").nth(1).and_then(|rest| rest.get(..20));
     assert!(seen.dom.contains(&expected), "pictures, width, width of content: {found:?}");
-    let picture = folder().join("telephone.png");
-    open(browser, &frame, 500, 9000, &[&format!("--screenshot={}", picture.display())]);
-    assert_eq!(png_size(&picture), (500, 9000));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
-use crate::chromium::{append, browser, folder, open, png_size};
+use crate::chromium::{append, browser, folder, open_and_keep};
 use crate::many::Many;
 use crate::sample::{Ran, STUDY};
 use midhop_experiment::record::Record;
@@ -70,7 +70,8 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
                   <iframe src=\"along.html\" width=\"400\" height=\"7000\" style=\"border:0\"></iframe>";
     std::fs::write(&frame, framed).expect("writable build directory");
     for (page, width, height) in [(&page, 1200, 4000), (&frame, 500, 7000)] {
-        let found = open(browser, page, width, height, &["--dump-dom"]);
+        let picture = format!("along-{width}.png");
+        let found = open_and_keep(browser, page, (width, height), &picture, &[]);
         assert_eq!(found.console, Vec::<String>::new());
         // The first attribute is taken: that of the page itself, or of the page around the frame.
         let answer = found.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
@@ -91,10 +92,6 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
         assert_eq!(answer["commands"], 4, "{answer}");
         let title = answer["title"].as_str().expect("a title");
         assert!(title.ends_with("each configuration, seed 1"), "{title}");
-        let picture = folder().join(format!("along-{width}.png"));
-        let shot = format!("--screenshot={}", picture.display());
-        open(browser, page, width, height, &[&shot]);
-        assert_eq!(png_size(&picture), (width, height));
     }
 }
 

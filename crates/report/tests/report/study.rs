@@ -5,7 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
-use crate::chromium::{append, browser, folder, open, png_size};
+use crate::chromium::{append, browser, folder, open, open_and_keep};
 use crate::drawn::drawn;
 use crate::sample::{Ran, STUDY};
 use crate::synthetic;
@@ -360,7 +360,8 @@ fn looked_at(name: &str, page: &str, pictures: usize, tips: usize) {
     let plain = written(&format!("{name}-plain.html"), page);
     let page = append(&plain, &format!("{name}.html"), LOOK);
     let expected = format!("{pictures} {pictures} {pictures} {tips} whole fits");
-    let desktop = open(browser, &page, 1200, 4000, &["--dump-dom"]);
+    let picture = format!("{name}-1200.png");
+    let desktop = open_and_keep(browser, &page, (1200, 4000), &picture, &[]);
     assert_eq!(desktop.console, Vec::<String>::new());
     assert_eq!(seen(&desktop.dom), Some(expected.as_str()), "on a desk");
     // Headless windows are never narrower than 500 pixels, so the page is in a frame.
@@ -370,15 +371,10 @@ fn looked_at(name: &str, page: &str, pictures: usize, tips: usize) {
          <iframe src=\"{name}.html\" width=\"400\" height=\"6000\" style=\"border:0\"></iframe>"
     );
     let frame = written(&format!("{name}-telephone.html"), &frame);
-    let telephone = open(browser, &frame, 500, 6000, &["--dump-dom"]);
+    let picture = format!("{name}-500.png");
+    let telephone = open_and_keep(browser, &frame, (500, 6000), &picture, &[]);
     assert_eq!(telephone.console, Vec::<String>::new());
     assert_eq!(seen(&telephone.dom), Some(expected.as_str()), "on a telephone");
-    for (page, width, height) in [(&plain, 1200, 4000), (&frame, 500, 6000)] {
-        let picture = folder().join(format!("{name}-{width}.png"));
-        let shot = format!("--screenshot={}", picture.display());
-        open(browser, page, width, height, &[&shot]);
-        assert_eq!(png_size(&picture), (width, height));
-    }
 }
 
 #[test]

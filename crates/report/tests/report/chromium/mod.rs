@@ -51,8 +51,24 @@ pub fn open(browser: &str, page: &Path, width: u32, height: u32, more: &[&str]) 
     }
 }
 
+/// Opens `page` as [`open`] does, and keeps a picture of this name of the whole window.
+pub fn open_and_keep(
+    browser: &str,
+    page: &Path,
+    (width, height): (u32, u32),
+    picture: &str,
+    more: &[&str],
+) -> Seen {
+    let picture = folder().join(picture);
+    let shot = format!("--screenshot={}", picture.display());
+    // One start of the browser does both.
+    let seen = open(browser, page, width, height, &[&["--dump-dom", &shot], more].concat());
+    assert_eq!(png_size(&picture), (width, height));
+    seen
+}
+
 /// Width and height of a PNG file, after its signature was checked.
-pub fn png_size(path: &Path) -> (u32, u32) {
+fn png_size(path: &Path) -> (u32, u32) {
     let bytes = std::fs::read(path).expect("a screenshot");
     assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
     let number =
