@@ -7,6 +7,7 @@ mod committed;
 mod driven;
 mod dvegas;
 mod known_rate;
+mod late_hosts;
 mod path;
 mod pulse;
 mod sharing;

@@ -35,6 +35,8 @@ pub struct Link {
     full_again: Instant,
     /// The receiver's host has no processor for the second time at the beginning of every first one.
     pub stalls: Option<(Duration, Duration)>,
+    /// The sender's host has none in the same way. It makes up for [`LATE_MAX`] each time.
+    pub late: Option<(Duration, Duration)>,
     random: u64,
     busy_until: Instant,
     pub queue_max: Bytes,
@@ -55,6 +57,7 @@ impl Link {
             policer: None,
             full_again: Instant::START,
             stalls: None,
+            late: None,
             random: 0x2545_f491_4f6c_dd1d,
             busy_until: Instant::START,
             queue_max: Bytes::ZERO,
@@ -104,6 +107,15 @@ impl Link {
         });
         Some((arrives + stalled, marked))
     }
+}
+
+/// How much unused time a tunnel's sender makes up for (`midhop_tunnel::departures::LATE_MAX`).
+pub const LATE_MAX: Duration = Duration::from_ms(25);
+
+/// The first moment from `at` on at which a host runs that has no processor for the second time at the beginning of
+/// every first one.
+fn after_stall(at: Instant, (every, of): (Duration, Duration)) -> Instant {
+    at + of.saturating_sub(Duration::from_ns(at.as_ns() % every.as_ns()))
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,11 +195,12 @@ impl<C: Driven> Flow<C> {
             && self.backlog.is_none_or(|backlog| backlog >= MSS)
     }
 
-    fn next_event(&self) -> Instant {
+    fn next_event(&self, now: Instant, late: Option<(Duration, Duration)>) -> Instant {
         let ack = self.acks.front().and_then(|&number| self.segment(number).arrives);
         let mut event = ack.map_or(Instant::NEVER, |(at, _)| at);
         if self.may_send() {
-            event = event.min(self.next_send);
+            event = event
+                .min(late.map_or(self.next_send, |it| after_stall(self.next_send.max(now), it)));
         }
         if self.in_flight > 0 {
             event = event.min(self.timeout());
@@ -213,7 +226,11 @@ impl<C: Driven> Flow<C> {
         if self.in_flight > 0 && self.timeout() <= now {
             self.time_out(now);
         }
-        while self.may_send() && self.next_send <= now {
+        let runs = link.late.is_none_or(|late| after_stall(now, late) == now);
+        while runs && self.may_send() && self.next_send <= now {
+            if link.late.is_some() && now.saturating_since(self.next_send) > LATE_MAX {
+                self.next_send = now - LATE_MAX;
+            }
             self.send(now, link);
         }
         if self.backlog.is_some_and(|backlog| backlog < MSS)
@@ -256,7 +273,8 @@ impl<C: Driven> Flow<C> {
             assert!(rate > Rate::ZERO, "a rate of nothing never sends");
             rate.time_for(Bytes::new(MSS))
         });
-        self.next_send = self.next_send.max(now) + gap;
+        let due = if link.late.is_some() { self.next_send } else { self.next_send.max(now) };
+        self.next_send = due + gap;
     }
 
     fn acknowledge(&mut self, now: Instant, number: u64) {
@@ -402,7 +420,12 @@ impl<C: Driven> Path<C> {
     pub fn watch(&mut self, span: Duration, mut look: impl FnMut(&Self)) {
         let end = self.now + span;
         loop {
-            let next = self.flows.iter().map(Flow::next_event).min().unwrap_or(Instant::NEVER);
+            let next = self
+                .flows
+                .iter()
+                .map(|flow| flow.next_event(self.now, self.link.late))
+                .min()
+                .unwrap_or(Instant::NEVER);
             if next > end {
                 break;
             }
