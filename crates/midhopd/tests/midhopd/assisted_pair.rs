@@ -185,7 +185,7 @@ fn nothing_is_waited_for_that_nobody_repairs() {
     });
     near.signal(Signal::SIGKILL);
     near.end();
-    until("nothing is held any more", || {
+    until_within(REPAIRED_WITHIN, "nothing is held any more", || {
         let booked = || counted_at_once(&far, ["gaps", "segments-held"]);
         let before = booked();
         scene.exchange(Family::V4, 1 << 19);
