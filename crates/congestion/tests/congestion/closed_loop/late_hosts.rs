@@ -1,8 +1,8 @@
 //! Senders whose host has no processor again and again.
 //!
 //! A tunnel's sender makes up for [`LATE_MAX`] of what it missed. The rest is lost, and a controller that measures the
-//! path by what it sends measures less than the path has. BBR version 1 loses more each time, down to a tenth of the
-//! rate, at 40 of 60 ms and a round trip of 40 ms, or at 100 of 200 ms and 600 ms.
+//! path by what it sends measures less than the path has. BBR version 1 loses more each time, down to an eighth of the
+//! rate at 40 of 60 ms and a round trip of 40 ms, and to a sixth at 100 of 200 ms and 600 ms.
 
 use super::driven::Driven;
 use super::path::{LATE_MAX, Link, MSS, Path};
