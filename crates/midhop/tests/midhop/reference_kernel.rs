@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The exit code on a host that cannot run such machines.
 const UNABLE: i32 = 77;
-/// One that the kernel's losses drive, one with a model of the path, and one of a module. `make reference` has all.
+/// One that losses drive, one with a model of the path, and one of a module. `make reference` has all.
 const CONTROLS: [&str; 3] = ["cubic", "bbr", "hybla-linux"];
 
 /// A queue that is too short for all algorithms that fill it: the algorithm decides how much passes,

@@ -1,6 +1,7 @@
 //! Connections of which one end has closed its direction, or both have.
 
 use super::stage::*;
+use crate::netns::NetNamespace;
 use crate::sockopt;
 use crate::tcp_repair::{LocalEnd, Mode, dump, is_over, prepare, restore, switch};
 use std::net::Shutdown;
@@ -35,7 +36,8 @@ impl Case<'_> {
         // And once more, where the kernel has another name for the state, unless both ends are acknowledged
         // by now: what is over does not move.
         stage.freeze(1);
-        if is_over(&pair.near).expect("a state") {
+        let place = usize::from(is_over(&pair.near).expect("a state"));
+        if place == 1 {
             stage.thaw(1);
         } else {
             let mut moved = stage.relocate(pair.near, [1, 0], true);
@@ -62,23 +64,23 @@ impl Case<'_> {
             assert!(sockopt::take_error(end).expect("a query").is_none(), "{what}");
         }
         // The near end's close sends nothing that the far end would take for an abort.
-        count_resets(&stage);
+        count_resets(&stage.places[place]);
         drop(pair);
-        assert_eq!(resets(&stage), 0, "{what}");
+        assert_eq!(resets(&stage.places[place]), 0, "{what}");
     }
 }
 
-/// Counts what the first place sends with a RST.
-fn count_resets(stage: &Stage) {
+/// Counts what a place sends with a RST.
+fn count_resets(place: &NetNamespace) {
     in_nft(
-        &stage.places[0],
+        place,
         "table inet resets { chain out { type filter hook output priority 0; tcp flags & (fin | rst) != 0 counter\n }\n}",
     );
 }
 
-fn resets(stage: &Stage) -> u64 {
+fn resets(place: &NetNamespace) -> u64 {
     let list = || crate::nft::ask(&["list", "table", "inet", "resets"]);
-    let listed = stage.places[0].run(list).expect("entered").expect("a table");
+    let listed = place.run(list).expect("entered").expect("a table");
     let count = listed.split("packets ").nth(1).and_then(|it| it.split(' ').next());
     count.and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("no counter in {listed}"))
 }
@@ -232,17 +234,17 @@ fn closing_in_repair_mode_sends_nothing() {
             wait_for_unread(&pair.near, 1_000);
         }
         out.write(&pair.near, 1_000);
-        count_resets(&stage);
+        count_resets(&stage.places[0]);
         switch(&pair.near, Mode::On).expect("repair mode");
         let state = dump(&pair.near, QUEUE_MAX).expect("a state");
         drop(pair.near);
-        assert_eq!(resets(&stage), 0);
+        assert_eq!(resets(&stage.places[0]), 0);
         // Neither does the one that was to replace it.
         let prepared = stage.places[0].run(|| prepare(state.local, &state.buffers));
         let socket = prepared.expect("entered").expect("a socket");
         let unsent = restore(&socket, &state).expect("restored");
         drop((socket, unsent));
-        assert_eq!(resets(&stage), 0);
+        assert_eq!(resets(&stage.places[0]), 0);
         assert!(!info(&pair.far).is_closed());
     }
 }
