@@ -148,7 +148,7 @@ ns3: build ## Cells of two studies in ns-3 (from PyPI) and in the simulator, sid
 
 python: build ## The Python package: wheel, sdist, types, tests, notebooks, a Ray cluster (from PyPI)
 	@scripts/prepare python
-	@CARGO=$(CARGO) MIDHOP=$(abspath $(PROGRAMS)/midhop) scripts/python $(SHORT_FLAG)
+	@MIDHOP=$(abspath $(PROGRAMS)/midhop) scripts/python $(SHORT_FLAG)
 
 book: prepare ## Build the book into target/book
 	@scripts/prepare book

@@ -119,7 +119,10 @@ fn an_emulated_satellite_link_is_found() {
     assert!(report.down.packets_lost > 0 && report.down.packets_sent > 3_000, "{all}");
     assert!(report.down.loss_burst_mean_packets.is_some_and(|burst| burst > 1.2), "{all}");
     for way in [&report.down, &report.up] {
-        assert_eq!(way.rate_at_least_because, None, "{all}");
+        // A sender that others load may be too slow for the link in each long train; the report
+        // names it then.
+        let why = way.rate_at_least_because.as_deref();
+        assert!(why.is_none_or(|why| why.contains("the sending host")), "{all}");
         assert_eq!((way.reordered_ratio, way.duplicate_ratio), (0.0, 0.0), "{all}");
         assert!(way.tcp_goodput_bit_per_s.is_some_and(|goodput| goodput < 8e6), "{all}");
         assert!(way.tcp_congestion.is_some(), "{all}");

@@ -30,8 +30,10 @@ const SHORT_PART: f64 = 0.9;
 const LONG_PART: f64 = 0.95;
 /// A train is stretched when it takes this much longer to arrive than to be sent.
 const STRETCHED: f64 = 1.1;
-/// A sender that reaches less than this part of a train's rate is itself the limit.
+/// A sender that reaches less than this part of a train's rate may itself be the limit.
 const SENDER_PART: f64 = 0.9;
+/// It is not while it sends so much faster than ever before: it lacked a processor for a part of the time.
+const SENDER_STEP: f64 = 1.25;
 /// Most long trains.
 const LONG_TRAINS: u32 = 3;
 /// Most trains.
@@ -74,6 +76,8 @@ pub(super) struct Search {
     doubted: Option<f64>,
     /// The part that arrives of a train for which the link is fast enough.
     delivered: Option<f64>,
+    /// The fastest that the sender has sent. Unit: bits per second.
+    sent_max: f64,
     /// The last train that could be evaluated.
     last: Option<Tail>,
     /// How many packets of it arrived.
@@ -94,6 +98,7 @@ impl Search {
             is_long: false,
             doubted: None,
             delivered: None,
+            sent_max: 0.0,
             last: None,
             packets: 0,
             trains: 1,
@@ -130,8 +135,10 @@ impl Search {
             let delivered = self.delivered.unwrap_or(0.0).max(tail.delivered);
             self.delivered = Some(delivered);
         }
-        let slow_sender = tail.sent_bit_per_s < SENDER_PART * self.asked.bits_per_s() as f64;
+        let (asked, sent) = (self.asked.bits_per_s() as f64, tail.sent_bit_per_s);
+        let slow_sender = sent < SENDER_PART * asked && sent < SENDER_STEP * self.sent_max;
         let rate = tail.rate_bit_per_s;
+        self.sent_max = self.sent_max.max(sent);
         self.last = Some(tail.clone());
         self.packets = arrived.packets;
         if saturated {
@@ -141,11 +148,15 @@ impl Search {
                 (false, None) => self.again(rate),
             };
         }
+        if self.is_long && slow_sender && self.may_be_long() && self.sent_max > asked {
+            // It has sent faster before. The next train makes up for the time without a processor.
+            return self.long(asked * asked / sent / ABOVE);
+        }
         let limit = if slow_sender {
             Some("the sending host could not send faster")
         } else if self.asked >= self.rate_max {
             Some("it is the fastest that is tried")
-        } else if self.trains >= TRAINS || (self.is_long && self.long_trains >= LONG_TRAINS) {
+        } else if self.trains >= TRAINS || (self.is_long && !self.may_be_long()) {
             Some("the link was never full for long")
         } else {
             None
@@ -155,6 +166,11 @@ impl Search {
             Some(_) => self.long(tail.sent_bit_per_s),
             None => self.short(self.asked.bits_per_s().saturating_mul(STEP)),
         }
+    }
+
+    /// Whether one more long train may follow.
+    fn may_be_long(&self) -> bool {
+        self.long_trains < LONG_TRAINS && self.trains < TRAINS
     }
 
     fn saturated(&self, tail: &Tail) -> bool {
@@ -251,6 +267,18 @@ mod tests {
             found(&mut Synthetic { sender_max: 10e6, ..Synthetic::new(|_| 50e6) });
         assert!((rate / 10e6 - 1.0).abs() < 0.05, "{rate}");
         assert_eq!(at_least, Some("the sending host could not send faster"));
+    }
+
+    /// A host that others load sends the long train too slowly for the link, not for good.
+    #[test]
+    fn a_sender_without_a_processor_for_a_part_of_the_time_does_not_hide_the_rate() {
+        for (part, trains) in [(1.0, 5), (0.86, 6), (0.7, 6)] {
+            let mut link = Synthetic { sender_part: part, ..Synthetic::new(|_| 8e6) };
+            let (next, asked) = search(&mut link);
+            let Next::Found(found) = next else { panic!("{next:?} after {asked:?}") };
+            assert_eq!((found.at_least, asked.len()), (None, trains), "{asked:?}");
+            assert!((found.tail.rate_bit_per_s / 8e6 - 1.0).abs() < 0.01, "{found:?}");
+        }
     }
 
     #[test]

@@ -17,13 +17,16 @@ pub(super) struct Synthetic {
     pub(super) loss: (f64, f64),
     /// The fastest that the sender can send. Unit: bits per second.
     pub(super) sender_max: f64,
+    /// The part of the time for which the sender has a processor.
+    pub(super) sender_part: f64,
     pub(super) seed: u64,
 }
 
 impl Synthetic {
     pub(super) fn new(rate: fn(f64) -> f64) -> Self {
-        let (bucket, queue, loss, sender_max) = (0.0, 5e6, (0.0, 1.0), f64::INFINITY);
-        Self { rate, bucket, queue, loss, sender_max, seed: 1 }
+        let (bucket, queue, loss) = (0.0, 5e6, (0.0, 1.0));
+        let (sender_max, sender_part) = (f64::INFINITY, 1.0);
+        Self { rate, bucket, queue, loss, sender_max, sender_part, seed: 1 }
     }
 
     fn uniform(&mut self) -> f64 {
@@ -39,7 +42,7 @@ impl Synthetic {
     pub(super) fn carry(&mut self, rate: Rate, time: Duration) -> (Train, Vec<TrainArrival>) {
         let train = Train::lasting(1, rate, time);
         let bits = PACKET as f64 * 8.0;
-        let sending = (train.rate_bit_per_s as f64).min(self.sender_max);
+        let sending = (train.rate_bit_per_s as f64 * self.sender_part).min(self.sender_max);
         let (mut tokens, mut free_at, mut clock) = (self.bucket, 0.0f64, 0.0);
         let mut losing = false;
         let mut arrivals = Vec::new();
