@@ -18,8 +18,10 @@ const CONFIG: u16 = SUBSYSTEM << 8 | 2;
 const VERDICTS: u16 = SUBSYSTEM << 8 | 3;
 /// An ID higher than that of any packet: IDs are counted from 1.
 const LAST: u32 = i32::MAX.cast_unsigned();
-/// The kernel copies the whole packet, whatever IPv6 extension headers it has.
-const COPIED_BYTES: u32 = 0xffff;
+/// Unit: bytes. The whole packet, whatever IPv6 extension headers it has.
+const WHOLE: u32 = 0xffff;
+/// Unit: bytes. The headers of a packet, with some options.
+const HEADERS: u32 = 256;
 /// When the queue is full, packets pass instead of being dropped.
 const FAIL_OPEN: u32 = 1;
 /// The packet comes with its conntrack attributes.
@@ -27,7 +29,7 @@ const CONNTRACK: u32 = 2;
 /// Unit: bytes. Holds one packet of the largest size, or many small ones.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A bound queue. Packets for which it has no room bypass it.
+/// A bound queue.
 #[derive(Debug)]
 pub struct NfQueue {
     verdicts: Verdicts,
@@ -52,15 +54,36 @@ pub struct Packet {
 }
 
 impl NfQueue {
-    /// Binds a queue of at most `packets`; `socket_bytes` is the buffer of packets that are ready to be read.
+    /// Binds a queue of at most `packets`. Those for which it has no room pass. `socket_bytes` is the buffer of packets that are ready to be read.
     ///
     /// # Errors
     /// When the kernel refuses: this requires `CAP_NET_ADMIN` and a kernel with `NETFILTER_NETLINK_QUEUE`.
     pub fn bind(number: u16, packets: u32, socket_bytes: i32) -> io::Result<Self> {
+        Self::bind_copying(
+            WHOLE,
+            &[FAIL_OPEN | CONNTRACK, FAIL_OPEN],
+            (number, packets, socket_bytes),
+        )
+    }
+
+    /// The same, but packets for which it has no room are dropped, and only their headers are to be had.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_shut(number: u16, packets: u32, socket_bytes: i32) -> io::Result<Self> {
+        Self::bind_copying(HEADERS, &[0], (number, packets, socket_bytes))
+    }
+
+    /// `flags` are tried in turn.
+    fn bind_copying(
+        copied: u32,
+        flags: &[u32],
+        (number, packets, socket_bytes): (u16, u32, i32),
+    ) -> io::Result<Self> {
         let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
         let config = || Message::netfilter(CONFIG, libc::NLM_F_ACK, 0, number);
         let bind = config().with(1, &[1, 0, 0, 0]);
-        let [a, b, c, d] = COPIED_BYTES.to_be_bytes();
+        let [a, b, c, d] = copied.to_be_bytes();
         let options = |flags: u32| {
             config()
                 .with(2, &[a, b, c, d, 2])
@@ -71,8 +94,10 @@ impl NfQueue {
         };
         channel.request(&bind.finish())?;
         // Not every kernel has connection tracking, or the module that links it to queues.
-        if channel.request(&options(FAIL_OPEN | CONNTRACK)).is_err() {
-            channel.request(&options(FAIL_OPEN))?;
+        let mut accepted = flags.iter().map(|flags| channel.request(&options(*flags)));
+        let refused = accepted.by_ref().next().and_then(Result::err);
+        if let Some(error) = refused {
+            accepted.next().unwrap_or(Err(error))?;
         }
         // A burst that exceeds the socket's buffer is not fatal: what did not fit has bypassed the queue.
         sockopt::set_int(&channel, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;

@@ -20,6 +20,8 @@ const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
 const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
 const GET_ELEMENT: u16 = SUBSYSTEM << 8 | 13;
 const DELETE_ELEMENT: u16 = SUBSYSTEM << 8 | 14;
+/// Announces that a transaction is complete.
+const NEW_GENERATION: u16 = SUBSYSTEM << 8 | 15;
 const NEW_OBJECT: u16 = SUBSYSTEM << 8 | 18;
 const GET_OBJECT: u16 = SUBSYSTEM << 8 | 19;
 /// The family `inet`, of IPv4 and IPv6.
@@ -49,6 +51,11 @@ const CT_MARK: u32 = 3;
 
 /// Changes of tables, as the bit of a multicast group of [`SockProtocol::NetlinkNetFilter`].
 pub const CHANGES: u32 = 1 << (7 - 1);
+
+/// Whether an announcement of this kind tells of elements of sets and maps only: no table, chain or rule has changed.
+pub const fn is_about_elements(kind: u16) -> bool {
+    matches!(kind, NEW_ELEMENT | DELETE_ELEMENT | NEW_GENERATION)
+}
 
 /// Why a transaction failed.
 #[derive(Debug, thiserror::Error)]
@@ -230,6 +237,15 @@ impl TableFamily {
     }
 }
 
+/// What happens to a packet for a queue that no program has bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unbound {
+    /// It passes.
+    Passes,
+    /// It is dropped.
+    Drops,
+}
+
 /// A change of the elements of a set or a map.
 #[derive(Debug, Clone, Copy)]
 pub enum ElementChange<'a> {
@@ -259,21 +275,22 @@ impl Table {
         Ok(Self { channel, name: name.into(), family, next: AtomicU32::new(1) })
     }
 
-    /// Appends a rule that sends packets to a queue; if no program has bound the queue, they pass.
+    /// Appends a rule that sends packets to a queue. If no program has bound the queue, they pass, or are dropped.
     ///
     /// On a kernel without nftables' own expression it uses the older one of iptables, which does the same.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn add_queue(&self, chain: &str, queue: u16) -> io::Result<()> {
+    pub fn add_queue(&self, chain: &str, queue: u16, unbound: Unbound) -> io::Result<()> {
+        let bypass = u16::from(unbound == Unbound::Passes);
         let own = |data: Message| {
             data.with(1, &queue.to_be_bytes())
                 .with(2, &1u16.to_be_bytes())
-                .with(3, &1u16.to_be_bytes())
+                .with(3, &bypass.to_be_bytes())
         };
         let older = |data: Message| {
             let mut info = Vec::with_capacity(8);
-            for field in [queue, 1, 1, 0] {
+            for field in [queue, 1, bypass, 0] {
                 info.extend_from_slice(&field.to_ne_bytes());
             }
             data.with_name(1, "NFQUEUE").with(2, &3u32.to_be_bytes()).with(3, &info)
@@ -331,14 +348,22 @@ impl Table {
     /// # Errors
     /// When the kernel refuses one of them.
     pub fn change_elements(&self, changes: &[ElementChange<'_>]) -> io::Result<()> {
+        let changes: Vec<_> = changes.iter().map(|change| (self, *change)).collect();
+        self.change_tables(&changes)
+    }
+
+    /// The same for elements of several tables of this one's network namespace.
+    ///
+    /// # Errors
+    /// As [`Self::change_elements`].
+    pub fn change_tables(&self, changes: &[(&Self, ElementChange<'_>)]) -> io::Result<()> {
         let number = self.next.fetch_add(1, Relaxed);
-        let message = |kind, flags| Message::netfilter(kind, flags, self.family.number(), 0);
         let timed = |element: Message, timeout: Duration| {
             let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             element.with(ELEMENT_TIMEOUT, &timeout_ms.to_be_bytes())
         };
         let mut batch = Message::netfilter(BATCH_BEGIN, 0, 0, SUBSYSTEM).numbered(number).finish();
-        for (at, change) in changes.iter().enumerate() {
+        for (at, (table, change)) in changes.iter().enumerate() {
             // One acknowledgement is enough: a refusal always comes.
             let ack = if at + 1 == changes.len() { libc::NLM_F_ACK } else { 0 };
             let (kind, set, key) = match *change {
@@ -348,8 +373,8 @@ impl Table {
                 ElementChange::Delete(set, key) => (DELETE_ELEMENT, set, key),
             };
             let create = if kind == NEW_ELEMENT { libc::NLM_F_CREATE } else { 0 };
-            let message = message(kind, ack | create).numbered(number);
-            let message = message.with_name(1, &self.name).with_name(2, set);
+            let message = Message::netfilter(kind, ack | create, table.family.number(), 0);
+            let message = message.numbered(number).with_name(1, &table.name).with_name(2, set);
             let message = message.with_nested(3, |list| {
                 list.with_nested(LIST_ELEMENT, |element| {
                     let element = element.with_nested(1, |data| data.with(1, key));
@@ -545,128 +570,4 @@ fn counter(body: &[u8], table: &str) -> Option<(String, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::netns::NetNamespace;
-    use proptest::prelude::*;
-
-    fn object(table: &str, packets: &[u8]) -> Vec<u8> {
-        Message::netfilter(NEW_OBJECT, 0, INET, 0)
-            .with_name(OBJECT_TABLE, table)
-            .with_name(OBJECT_NAME, "passed_rule")
-            .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes())
-            .with_nested(OBJECT_DATA, |data| {
-                data.with(1, &600u64.to_be_bytes()).with(COUNTER_PACKETS, packets)
-            })
-            .finish()
-    }
-
-    fn read(bytes: &[u8]) -> Option<(String, u64)> {
-        counter(messages(bytes).next()?.body, "midhop_main")
-    }
-
-    #[test]
-    fn a_counter_is_read_and_others_are_not() {
-        let ours = object("midhop_main", &10u64.to_be_bytes());
-        assert_eq!(read(&ours), Some(("passed_rule".to_owned(), 10)));
-        assert_eq!(read(&object("midhop_other", &10u64.to_be_bytes())), None);
-        assert_eq!(read(&object("midhop_main", &[0, 1])), None, "no number of 64 bits");
-    }
-
-    #[test]
-    fn a_table_is_changed_and_read() {
-        let place = match NetNamespace::new() {
-            Ok(place) => place,
-            Err(error) => {
-                return midhop_testkit::skipped(format!("this takes CAP_SYS_ADMIN: {error}"));
-            }
-        };
-        let text = "table inet one { counter seen { packets 3 bytes 7 }; \
-                    set gate { type inet_proto; }; \
-                    map names { type inet_service : mark; elements = { 80 : 5 }; }; \
-                    set far { type ipv4_addr; flags dynamic; }; \
-                    set still { type ipv4_addr . inet_service; flags timeout; }; chain waiting { }; }\n\
-                    table inet other { counter theirs { }; }";
-        let refused = place.run(|| run("table inet { }")).expect("entered");
-        match refused {
-            Err(NftError::Start(error)) => {
-                return midhop_testkit::skipped(format!("there is no nft: {error}"));
-            }
-            Err(refused @ NftError::Refused(_)) => assert!(!refused.first_line().is_empty()),
-            other => panic!("{other:?}"),
-        }
-        place.run(|| run(text)).expect("entered").expect("carried out");
-        let table = place.run(|| Table::open("one")).expect("entered").expect("a channel");
-        assert_eq!(table.counters().expect("counters"), [("seen".to_owned(), 3)].into());
-        let code = |outcome: io::Result<()>| outcome.expect_err("refused").raw_os_error();
-        assert_eq!(code(table.delete_element("gate", &[6])), Some(libc::ENOENT));
-        table.add_element("gate", &[6]).expect("entered");
-        assert!(table.has_element("gate", &[6]).expect("an answer"));
-        for _ in 0..2 {
-            table.delete_element_if_there("gate", &[6]).expect("it is not there");
-            assert!(!table.has_element("gate", &[6]).expect("an answer"));
-        }
-        assert!(!table.has_element("no_such_set", &[6]).expect("an answer"));
-        let value = table.element("names", &80u16.to_be_bytes()).expect("it is there");
-        assert_eq!(value, 5u32.to_ne_bytes());
-        let nothing = table.element("names", &81u16.to_be_bytes()).expect_err("it is not");
-        assert_eq!(nothing.raw_os_error(), Some(libc::ENOENT));
-        let key = [10, 0, 0, 1, 0, 80, 0, 0];
-        let other = [10, 0, 0, 2, 0, 80, 0, 0];
-        let minute = Duration::from_secs(60);
-        // An element of a set has no value, which is another error.
-        let is_there = |key: &[u8]| {
-            let asked = table.element("still", key).expect_err("a set has no values");
-            asked.raw_os_error() != Some(libc::ENOENT)
-        };
-        let [add, delete] =
-            [ElementChange::Add("still", &key, minute), ElementChange::Delete("still", &key)];
-        for _ in 0..2 {
-            let both = [add, ElementChange::Add("still", &other, minute)];
-            table.change_elements(&both).expect("entered");
-        }
-        table.change_elements(&[delete]).expect("deleted");
-        // All or nothing, and what was refused confuses no later change.
-        let neither = [ElementChange::Delete("still", &other), delete];
-        assert_eq!(code(table.change_elements(&neither)), Some(libc::ENOENT));
-        assert!(is_there(&other));
-        // What may be there or not is deleted so.
-        for _ in 0..2 {
-            table.change_elements(&[add, delete]).expect("deleted");
-            assert!(!is_there(&key));
-        }
-        table.change_elements(&[add]).expect("entered");
-        table.change_elements(&[add, delete]).expect("deleted");
-        assert!(!is_there(&key));
-        let soon = ElementChange::Add("still", &key, Duration::from_millis(1));
-        table.change_elements(&[soon]).expect("entered");
-        let begun = std::time::Instant::now();
-        while is_there(&key) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it has a time");
-        }
-        let (v4, text) = (
-            TableFamily::V4,
-            "table ip one { map ways { type ipv4_addr : ipv4_addr; flags timeout; }; }",
-        );
-        place.run(|| run(text)).expect("entered").expect("carried out");
-        let ways = place.run(|| Table::open_in(v4, "one")).expect("entered").expect("a channel");
-        let way = ElementChange::AddValue("ways", &[10, 0, 0, 1], &[10, 0, 7, 2], minute);
-        ways.change_elements(&[way]).expect("entered");
-        assert_eq!(ways.element("ways", &[10, 0, 0, 1]).expect("it is there"), [10, 0, 7, 2]);
-        table.add_update("waiting", "far", &[Load::Network(12, 4)], &[]).expect("a rule");
-        table.add_queue("waiting", 9).expect("a rule");
-        assert_eq!(code(table.add_queue("nowhere", 9)), Some(libc::ENOENT));
-        assert!(!table.has_chain("mark").expect("an answer"));
-        table.add_chain("mark").expect("a chain");
-        assert!(table.has_chain("mark").expect("an answer"));
-        let other = place.run(|| Table::open("no_table")).expect("entered").expect("a channel");
-        assert!(!other.has_chain("mark").expect("an answer"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = (counter(&bytes, "midhop_main"), value(&bytes));
-        }
-    }
-}
+mod tests;

@@ -7,13 +7,14 @@ use crate::failure::Failure;
 use crate::firewall::{self, Firewall, Passed};
 use crate::handover::Handover;
 use crate::hold::Hold;
-use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate};
+use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate, still_queue};
 use crate::keeper::{Keeper, line::STOCK_MAX};
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::prefixes::Prefixes;
 use crate::relay::Pools;
 use crate::relocation::order::{FlowRequests, MovingWorker};
+use crate::relocation::waiting;
 use crate::survival::holder::Succession;
 use crate::survival::left::LeftDoors;
 use crate::tunnel;
@@ -202,6 +203,10 @@ impl DataPlane {
             .collect::<Result<Vec<_>, _>>()?;
         let listeners = all_doors.iter().flat_map(|doors| &doors.listeners);
         this.listeners = listeners.map(|(_, listener)| listener.as_raw_fd()).collect();
+        if let Some(first) = all_doors.first_mut().filter(|_| intercepts) {
+            let queue = Queue::bind_shut(still_queue(&plan, workers), waiting::QUEUED);
+            first.moving = Some(queue.map_err(|source| InterceptError::Queue { source })?);
+        }
         if let Some(first) = all_doors.first_mut().filter(|_| intercepts && plan.assist.is_on()) {
             let queue = Queue::bind(assist_queue(&plan, workers), ASSIST_QUEUED);
             let queue = queue.map_err(|source| InterceptError::Queue { source })?;

@@ -402,6 +402,11 @@ pub fn assist_queue(plan: &Plan, queues: u16) -> u16 {
     plan.intercept.queue.saturating_add(queues)
 }
 
+/// The number of the queue for packets of flows that move here. It follows that one.
+pub fn still_queue(plan: &Plan, queues: u16) -> u16 {
+    assist_queue(plan, queues).saturating_add(1)
+}
+
 fn setting(plan: &Plan) -> TableSetting {
     let Intercept { conntrack, instance, .. } = &plan.intercept;
     TableSetting { conntrack: detect::wants_conntrack(*conntrack, instance) }

@@ -271,10 +271,12 @@ mod tests {
         let steering = leg.steering(known()).expect("a leg");
         let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
         assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
-        // The product plus what waits on purpose: 120 % + 110 ms of 600.
+        // The product plus what waits on purpose.
         let product = 10_500_000.0 * 1200.0 / 1228.0;
         let window = steering.pace().window().get() as f64 / product;
-        assert!((1.2..1.39).contains(&window), "{window}");
+        let waits = geo().ack_delay() + crate::departures::LATE_MAX;
+        let expected = 1.2 + waits.as_s_f64() / geo().rtt().as_s_f64();
+        assert!((window / expected - 1.0).abs() < 0.01, "{window} is not {expected}");
     }
 
     /// The rate of [`geo`] for a law.

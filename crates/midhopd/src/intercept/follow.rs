@@ -1,9 +1,10 @@
 //! Follows changes that others make to the host's firewall and routing policy while the daemon serves.
 
 use super::Interception;
-use midhop_linux::netlink::Channel;
+use midhop_linux::netlink::{Channel, messages};
 use midhop_linux::{nft, route};
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::SockProtocol;
 use std::io::{self, Read};
@@ -108,11 +109,27 @@ fn follow(
         if matches!(poll(&mut stop, PAUSE_MS), Ok(1..)) {
             return Ok(());
         }
-        for channel in channels {
-            // The content of the messages does not matter, nor whether some were lost (ENOBUFS):
-            // the state is read anew.
-            while channel.receive(&mut buffer, false).is_ok() {}
+        // All are read, whatever the first ones say.
+        let changed: Vec<bool> =
+            channels.iter().map(|channel| has_changed(channel, &mut buffer)).collect();
+        if changed.contains(&true) {
+            interception.refresh();
         }
-        interception.refresh();
+    }
+}
+
+/// Reads all announcements. Whether tables, rules or routing rules may have changed: then the state is read anew. Elements of
+/// sets change often, ours with each flow that moves, and reading the state runs `nft`.
+fn has_changed(channel: &Channel, buffer: &mut [u8]) -> bool {
+    let mut has_changed = false;
+    loop {
+        match channel.receive(buffer, false) {
+            Ok(received) => {
+                has_changed |= messages(received).any(|it| !nft::is_about_elements(it.kind));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return has_changed,
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => has_changed = true,
+            Err(_) => return true,
+        }
     }
 }

@@ -74,29 +74,37 @@ impl Forward {
         Ok(Self([open(TableFamily::V4)?, open(TableFamily::V6)?]))
     }
 
-    /// Has what arrives between these ends, in either direction, forwarded to a neighbour for some time.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or the neighbour's address is of the other family.
-    pub fn begin(&self, keys: &[Vec<u8>; 2], neighbour: IpAddr) -> io::Result<()> {
-        let (table, value) = match neighbour {
-            IpAddr::V4(address) => (&self.0[0], address.octets().to_vec()),
-            IpAddr::V6(address) => (&self.0[1], address.octets().to_vec()),
-        };
-        let add = |key| ElementChange::AddValue(MAP, key, &value, STILL_TIME);
-        let [up, down] = keys;
-        table.change_elements(&[add(up), add(down)])
+    /// The changes by which what arrives under these keys of a family (0 or 1) is forwarded to a neighbour for some time.
+    /// `address` is the neighbour's as the kernel has it ([`octets`]). None for a neighbour of the other family.
+    pub fn begin<'a>(
+        &'a self,
+        keys: &'a [Vec<u8>; 2],
+        family: usize,
+        address: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Table, ElementChange<'a>)> {
+        let keys = keys.iter().filter(move |_| address.len() == [4, 16][family]);
+        keys.map(move |key| {
+            (&self.0[family], ElementChange::AddValue(MAP, key, address, STILL_TIME))
+        })
     }
 
-    /// Ends that, for ends of a family: 0 or 1.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn end(&self, keys: &[Vec<u8>; 2], family: usize) -> io::Result<()> {
+    /// The changes that end this.
+    pub fn end<'a>(
+        &'a self,
+        keys: &'a [Vec<u8>; 2],
+        family: usize,
+    ) -> impl Iterator<Item = (&'a Table, ElementChange<'a>)> {
         let table = &self.0[family];
         // Deleting what is not there would take the kernel 10 ms.
         let there = keys.iter().filter(|key| table.element(MAP, key).is_ok());
-        let changes: Vec<_> = there.map(|key| ElementChange::Delete(MAP, key)).collect();
-        if changes.is_empty() { Ok(()) } else { table.change_elements(&changes) }
+        there.map(move |key| (table, ElementChange::Delete(MAP, key)))
+    }
+}
+
+/// The octets of an address.
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
     }
 }

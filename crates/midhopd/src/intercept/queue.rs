@@ -3,7 +3,7 @@
 mod watch;
 
 use crate::keeper::line::line;
-use crate::keeper::order::{Order, Verdict};
+use crate::keeper::order::{LeftPackets, Order, Verdict};
 use midhop_linux::nfqueue::{NfQueue, Packet, Verdicts};
 use std::cell::RefCell;
 use std::io;
@@ -27,6 +27,12 @@ impl Queue {
     /// Binds a queue that holds at most `limit` packets; more pass by.
     pub fn bind(number: u16, limit: u32) -> io::Result<Self> {
         let queue = NfQueue::bind(number, limit, SOCKET_BYTES)?;
+        Ok(Self { queue, given: RefCell::default() })
+    }
+
+    /// Binds a queue that holds at most `limit` packets; more are dropped. Only their headers are to be had.
+    pub fn bind_shut(number: u16, limit: u32) -> io::Result<Self> {
+        let queue = NfQueue::bind_shut(number, limit, SOCKET_BYTES)?;
         Ok(Self { queue, given: RefCell::default() })
     }
 
@@ -55,8 +61,20 @@ impl Queue {
     /// # Errors
     /// When it does not take the queue.
     pub fn hand_over(&self) -> io::Result<()> {
+        self.hand_over_with(LeftPackets::Passes)
+    }
+
+    /// The same; the packets that are in it when this process ends are dropped.
+    ///
+    /// # Errors
+    /// As [`Queue::hand_over`].
+    pub fn hand_over_shut(&self) -> io::Result<()> {
+        self.hand_over_with(LeftPackets::Drops)
+    }
+
+    fn hand_over_with(&self, left: LeftPackets) -> io::Result<()> {
         let Some(line) = line() else { return Ok(()) };
-        line.order(&Order::Queue(self.number()), Some(&self.queue)).map(drop)
+        line.order(&Order::Queue(self.number(), left), Some(&self.queue)).map(drop)
     }
 
     fn verdict(&self, packet: u32, passes: bool, mark: Option<u32>) -> io::Result<()> {
@@ -102,12 +120,17 @@ impl Queue {
 
 /// Gives the verdicts on the packets of a queue that another process reads.
 #[derive(Debug)]
-pub struct QueueJudge(Verdicts);
+pub struct QueueJudge(Verdicts, LeftPackets);
 
 impl QueueJudge {
     /// Creates it for a queue.
-    pub fn of(channel: OwnedFd, number: u16) -> Self {
-        Self(Verdicts::of(channel, number))
+    pub fn of(channel: OwnedFd, number: u16, left: LeftPackets) -> Self {
+        Self(Verdicts::of(channel, number), left)
+    }
+
+    /// Whether the packets in it go on when it is dropped.
+    pub fn passes(&self) -> bool {
+        self.1 == LeftPackets::Passes
     }
 
     /// Gives a verdict.
@@ -126,8 +149,10 @@ impl QueueJudge {
 impl Drop for QueueJudge {
     fn drop(&mut self) {
         // The reader of the queue is gone. The packets in it go on, as they would have without a
-        // queue. The table stops those that may not pass.
-        let _ = self.0.pass_all();
+        // queue. The table stops those that may not pass. Others are dropped by the kernel.
+        if self.passes() {
+            let _ = self.0.pass_all();
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Changes to the running table that are too slow with `nft`, or that `nft` cannot write: the gate
 //! that lets new flows pass by, and the rule that sends SYNs to the daemon.
 
-use super::assist_queue;
 use super::table::{self, TableSetting};
-use midhop_linux::nft::{Load, Original, Table};
+use super::{assist_queue, still, still_queue};
+use midhop_linux::nft::{Load, Original, Table, Unbound};
 use midhop_pep::config::Plan;
 use nix::libc;
 use std::io;
@@ -23,7 +23,9 @@ impl Ruleset {
     /// Adds a rule.
     pub fn add(&self, rule: &NetlinkRule) -> io::Result<()> {
         match rule {
-            NetlinkRule::Queue { chain, queue } => self.table.add_queue(chain, *queue),
+            NetlinkRule::Queue { chain, queue, unbound } => {
+                self.table.add_queue(chain, *queue, *unbound)
+            }
             NetlinkRule::Update { chain, set, key, value } => {
                 self.table.add_update(chain, set, key, value)
             }
@@ -54,12 +56,14 @@ impl Ruleset {
 /// A rule that `nft` cannot write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetlinkRule {
-    /// Sends packets to a queue. They pass if no daemon listens.
+    /// Sends packets to a queue.
     Queue {
         /// The chain of these packets.
         chain: String,
         /// The number of the queue.
         queue: u16,
+        /// What happens to them if no daemon listens.
+        unbound: Unbound,
     },
     /// Enters what a packet has in a set or map.
     Update {
@@ -86,17 +90,22 @@ pub fn netlink_rules(
     let first = plan.intercept.queue;
     let numbered = |chain: String, number: u16| {
         let queue = first.checked_add(number).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(NetlinkRule::Queue { chain, queue })
+        Ok(NetlinkRule::Queue { chain, queue, unbound: Unbound::Passes })
     };
     let mut rules = if setting.conntrack { notes() } else { Vec::new() };
     let waiting = (0..queues).map(|number| numbered(table::waiting(number), number));
     rules.extend(waiting.collect::<io::Result<Vec<_>>>()?);
+    if !plan.intercept.interfaces.is_empty() {
+        let (chain, queue) = (still::WAITS.to_owned(), still_queue(plan, queues));
+        rules.push(NetlinkRule::Queue { chain, queue, unbound: Unbound::Drops });
+    }
     if plan.assist.is_on() {
         if setting.conntrack {
             rules.extend(answers());
         }
         let queue = assist_queue(plan, queues);
-        rules.push(NetlinkRule::Queue { chain: table::ASSISTING.to_owned(), queue });
+        let chain = table::ASSISTING.to_owned();
+        rules.push(NetlinkRule::Queue { chain, queue, unbound: Unbound::Passes });
     }
     Ok(rules)
 }

@@ -2,7 +2,7 @@
 //!
 //! The sets and chains are in the table from the start: a chain that is added would lose packets that wait in queues.
 
-use super::forward::Forward;
+use super::forward::{Forward, octets};
 use super::marks::Marks;
 use super::origin;
 use super::table::{self, base_chain};
@@ -25,6 +25,11 @@ const LEAVING: ([&str; 2], &str) = (["still_out4", "still_out6"], "output");
 /// The flows whose sockets here receive what arrives. Without a socket it is dropped: as a router, this host would send it
 /// on, to an end that has another connection.
 const RECEIVING: [&str; 2] = ["still_receiving4", "still_receiving6"];
+/// The flows for which what arrives waits in the queue of [`WAITS`].
+const WAITING: [&str; 2] = ["still_waiting4", "still_waiting6"];
+/// The chain whose rule sends packets to the queue of flows that move here. `nft` cannot write this rule: see
+/// [`super::Ruleset`].
+pub(super) const WAITS: &str = "still_waits";
 
 /// Adds the sets, and the chains that drop the packets of the flows in them; `raw` is the priority before connection
 /// tracking. Of what leaves, only packets of own sockets are dropped: others are copies that are forwarded.
@@ -32,7 +37,7 @@ pub(super) fn drop_packets(text: &mut String, raw: i32, marks: Marks) {
     let own = marks.client | marks.server;
     let families = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
     let key = |family: &str| format!("{family} saddr . tcp sport . {family} daddr . tcp dport");
-    for sets in [ARRIVING.0, LEAVING.0, RECEIVING] {
+    for sets in [ARRIVING.0, LEAVING.0, RECEIVING, WAITING] {
         for (set, (_, address)) in sets.into_iter().zip(families) {
             let _ = writeln!(
                 text,
@@ -41,12 +46,14 @@ pub(super) fn drop_packets(text: &mut String, raw: i32, marks: Marks) {
             );
         }
     }
+    table::chain(text, WAITS, &[]);
     let mut rules = Vec::new();
     for ((at, (family, _)), receiving) in families.into_iter().enumerate().zip(RECEIVING) {
         let (arriving, key) = (ARRIVING.0[at], key(family));
         let stopped = format!("still_{family}");
         let received = format!("{key} @{receiving} socket mark & {own:#x} != 0 accept");
-        table::chain(text, &stopped, &[received, "drop".to_owned()]);
+        let waits = format!("{key} @{} goto {WAITS}", WAITING[at]);
+        table::chain(text, &stopped, &[received, waits, "drop".to_owned()]);
         rules.push(format!("{key} @{arriving} goto {stopped}"));
     }
     base_chain(text, "still_prerouting", ARRIVING.1, raw - 3, &rules);
@@ -117,49 +124,66 @@ impl StillTables {
         Ok(Self { table: table::open_table(instance)?, forward: Forward::open(instance)? })
     }
 
-    /// Determines what happens to the packets of a flow.
+    /// Determines what happens to the packets of flows.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set(&self, ends: Ends, stillness: Stillness) -> io::Result<()> {
-        let family = match (ends.client, ends.server) {
-            (SocketAddr::V4(_), SocketAddr::V4(_)) => 0,
-            (SocketAddr::V6(_), SocketAddr::V6(_)) => 1,
-            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        };
-        let both = [ends, Ends { client: ends.server, server: ends.client }].map(origin::key);
-        let (arriving, leaving) = (ARRIVING.0[family], LEAVING.0[family]);
-        let receiving = RECEIVING[family];
-        let mut changes = Vec::with_capacity(12);
-        let mut put = |set: &'static str, is_in_it: bool| {
-            // To delete one that is not there takes the kernel 10 ms: it gives up a whole transaction.
-            changes.extend(both.iter().map(|key| ElementChange::Add(set, key, STILL_TIME)));
-            if !is_in_it {
-                changes.extend(both.iter().map(|key| ElementChange::Delete(set, key)));
-            }
-        };
-        put(arriving, stillness != Stillness::None);
-        if stillness != Stillness::Arriving {
-            put(leaving, stillness != Stillness::None);
-            put(receiving, stillness == Stillness::Receiving);
+    pub fn set(&self, flows: &[Ends], stillness: Stillness) -> io::Result<()> {
+        let mut keys = Vec::with_capacity(flows.len());
+        for ends in flows {
+            let both = [*ends, Ends { client: ends.server, server: ends.client }];
+            keys.push((both.map(origin::key), family(ends)?));
         }
-        let _changes = self::changes();
-        match stillness {
-            Stillness::Forwarded(neighbour) => {
-                self.table.change_elements(&changes)?;
-                if let Err(error) = self.forward.begin(&both, neighbour) {
-                    // The ends send again what is dropped.
-                    tracing::debug!(?ends, %error, "packets of a flow that moves are not forwarded");
+        let mut own = Vec::with_capacity(16 * flows.len());
+        for (both, family) in &keys {
+            let mut put = |set: &'static str, is_in_it: bool| {
+                // To delete one that is not there takes the kernel 10 ms: it gives up a whole transaction.
+                own.extend(both.iter().map(|key| ElementChange::Add(set, key, STILL_TIME)));
+                if !is_in_it {
+                    own.extend(both.iter().map(|key| ElementChange::Delete(set, key)));
                 }
-                Ok(())
+            };
+            put(ARRIVING.0[*family], stillness != Stillness::None);
+            if !matches!(stillness, Stillness::Arriving(_)) {
+                put(LEAVING.0[*family], stillness != Stillness::None);
+                put(RECEIVING[*family], stillness == Stillness::Receiving);
+                put(WAITING[*family], stillness == Stillness::Waiting);
             }
-            Stillness::Both | Stillness::None => {
-                // Before packets pass again, and before packets come that the peer forwards here.
-                let ended = self.forward.end(&both, family);
-                self.table.change_elements(&changes).and(ended)
-            }
-            Stillness::Arriving | Stillness::Receiving => self.table.change_elements(&changes),
         }
+        let address = stillness.neighbour().map(octets).unwrap_or_default();
+        let _changes = changes();
+        let each = keys.iter();
+        let forwarding: Vec<_> = match stillness {
+            Stillness::Arriving(_) | Stillness::Forwarded(_) => each
+                .flat_map(|(both, family)| self.forward.begin(both, *family, &address))
+                .collect(),
+            Stillness::Both | Stillness::Waiting | Stillness::None => {
+                each.flat_map(|(both, family)| self.forward.end(both, *family)).collect()
+            }
+            Stillness::Receiving => Vec::new(),
+        };
+        if forwarding.is_empty() {
+            return self.table.change_elements(&own);
+        }
+        let all: Vec<_> =
+            own.iter().map(|change| (&self.table, *change)).chain(forwarding).collect();
+        let Err(error) = self.table.change_tables(&all) else { return Ok(()) };
+        self.table.change_elements(&own)?;
+        if stillness.neighbour().is_none() {
+            return Err(error);
+        }
+        // The ends send again what is dropped.
+        tracing::debug!(?flows, %error, "packets of flows that move are not forwarded");
+        Ok(())
+    }
+}
+
+/// The family of a flow, as an index of sets and tables.
+fn family(ends: &Ends) -> io::Result<usize> {
+    match (ends.client, ends.server) {
+        (SocketAddr::V4(_), SocketAddr::V4(_)) => Ok(0),
+        (SocketAddr::V6(_), SocketAddr::V6(_)) => Ok(1),
+        _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     }
 }
 

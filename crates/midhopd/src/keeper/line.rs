@@ -21,7 +21,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{OnceLock, Weak};
 
@@ -137,6 +137,29 @@ impl Line {
         let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
         let outcome: Outcome = serde_json::from_slice(&buffer[..length])?;
         outcome.map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Orders several things, each with the socket that it concerns, which are done in turn until one fails. Waits until they
+    /// are done. Returns how many were.
+    ///
+    /// # Errors
+    /// When nothing is known: there is no keeper any more.
+    pub fn in_turn(
+        &self,
+        orders: &[(Order, Option<BorrowedFd<'_>>)],
+    ) -> io::Result<(usize, io::Result<()>)> {
+        self.entering.await_all(&self.orders);
+        let message: Vec<&Order> = orders.iter().map(|(order, _)| order).collect();
+        let sockets: Vec<_> =
+            orders.iter().filter_map(|(_, about)| about.map(|it| it.as_raw_fd())).collect();
+        descriptors::send(&self.orders, &serde_json::to_vec(&message)?, &sockets)?;
+        let mut buffer = [0; 4096];
+        let answer = descriptors::receive(&self.orders, &mut buffer, true)?;
+        let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
+        let outcomes: Vec<Outcome> = serde_json::from_slice(&buffer[..length])?;
+        let done = outcomes.iter().filter(|it| it.is_ok()).count();
+        let failed = outcomes.into_iter().find_map(Result::err);
+        Ok((done, failed.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))))
     }
 
     /// Enters legs into connection tracking, and waits for the outcomes. Returns the outcome for each.

@@ -1,4 +1,4 @@
-//! The orders of a data plane thread while it serves. Each order is one message. Orders that each
+//! The orders of a data plane thread while it serves. Each order is one message. OrderMessage that each
 //! packet needs have a fixed size, the others are JSON.
 
 use crate::ends::Ends;
@@ -111,7 +111,7 @@ pub enum Order {
     /// Binds a socket to an address whose port takes a privilege.
     Bind(SocketAddr),
     /// Takes over the verdicts of a queue of packets.
-    Queue(u16),
+    Queue(u16, LeftPackets),
     /// Removes a server's leg.
     ForgetServer(Pair),
     /// Requests the original of a translated flow that leaves between these ends.
@@ -134,8 +134,51 @@ pub enum Order {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<SeededWindow>,
     },
-    /// Determines which packets of a flow are dropped.
-    Still(Pair, Stillness),
+    /// Determines which packets of flows are dropped.
+    Still(Vec<Pair>, Stillness),
+}
+
+/// The most flows of one [`Order::Still`]: as many fit into a message.
+pub const STILL_MAX: usize = 64;
+
+impl Order {
+    /// Whether a socket is sent with it.
+    pub const fn is_about_socket(&self) -> bool {
+        match self {
+            Self::Set(_)
+            | Self::Bind(_)
+            | Self::Queue(..)
+            | Self::Repair(_)
+            | Self::Prepare(_)
+            | Self::GoOn { .. } => true,
+            Self::ForgetServer(_)
+            | Self::Origin(_)
+            | Self::Dismiss(_)
+            | Self::Settle
+            | Self::Handshakes
+            | Self::Still(..) => false,
+        }
+    }
+}
+
+/// A message of a thread: one order, or several that are executed in turn until one fails. The answer to several has an
+/// outcome for each that was tried.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OrderMessage {
+    /// Several. Their sockets are sent in the same sequence.
+    InTurn(Vec<Order>),
+    /// One.
+    One(Order),
+}
+
+/// What becomes of the packets in a queue when its reader has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeftPackets {
+    /// They go on.
+    Passes,
+    /// They are dropped.
+    Drops,
 }
 
 /// How repair mode is switched.
@@ -153,16 +196,29 @@ pub enum Repair {
 /// [`STILL_TIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stillness {
-    /// Those that arrive, from now on. What this host sends passes as before.
-    Arriving,
+    /// Those that arrive, from now on, or they are forwarded to this neighbour, a peer. What this host sends passes as before.
+    Arriving(Option<IpAddr>),
     /// Those that arrive, and those that this host's sockets send.
     Both,
     /// The same, but what arrives is forwarded to this neighbour, a peer.
     Forwarded(IpAddr),
+    /// The same, but what arrives waits in a queue.
+    Waiting,
     /// The same, but this host's sockets receive what arrives, if there are any.
     Receiving,
     /// None.
     None,
+}
+
+impl Stillness {
+    /// To whom what arrives is forwarded.
+    pub const fn neighbour(self) -> Option<IpAddr> {
+        match self {
+            Self::Arriving(neighbour) => neighbour,
+            Self::Forwarded(neighbour) => Some(neighbour),
+            Self::Both | Self::Waiting | Self::Receiving | Self::None => None,
+        }
+    }
 }
 
 /// How long the packets of a flow are dropped at most: while it moves, and after it has moved away, until its route has
@@ -332,8 +388,19 @@ mod tests {
         for order in [Order::Handshakes, Order::Origin(ends), Order::Set(Setting::Mark(1))] {
             let bytes = serde_json::to_vec(&order).expect("JSON");
             assert_ne!(bytes.first(), Some(&VERDICTS));
-            assert_eq!(serde_json::from_slice::<Order>(&bytes).expect("an order"), order);
+            let one = serde_json::from_slice::<OrderMessage>(&bytes).expect("an order");
+            assert!(matches!(one, OrderMessage::One(one) if one == order));
+            let bytes = serde_json::to_vec(&[&order, &order]).expect("JSON");
+            let several = serde_json::from_slice::<OrderMessage>(&bytes).expect("orders");
+            assert!(matches!(several, OrderMessage::InTurn(all) if all == [order.clone(), order]));
         }
+    }
+
+    #[test]
+    fn the_longest_order_fits_into_a_message() {
+        let end = "[fd00:1111:2222:3333:4444:5555:6666:7777]:65535".parse().expect("an address");
+        let order = Order::Still(vec![(end, end); STILL_MAX], Stillness::Forwarded(end.ip()));
+        assert!(serde_json::to_vec(&[order]).expect("JSON").len() <= ORDER_BYTES);
     }
 
     proptest! {
@@ -362,7 +429,7 @@ mod tests {
 
         #[test]
         fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = serde_json::from_slice::<Order>(&bytes);
+            let _ = serde_json::from_slice::<OrderMessage>(&bytes);
             let _ = serde_json::from_slice::<Batch>(&bytes);
         }
     }

@@ -3,7 +3,7 @@
 use super::descriptors;
 use super::order::{
     BATCH, Batch, ConntrackEntry, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, ORDER_BYTES, Order,
-    Outcome, Pair, Recipe, Setting, Stillness, VERDICT_BYTES, VERDICTS, Verdict,
+    OrderMessage, Outcome, Pair, Recipe, STILL_MAX, Setting, VERDICT_BYTES, VERDICTS, Verdict,
 };
 use crate::ends::Ends;
 use crate::intercept::conntrack::{TrackedConnection, Tracker};
@@ -156,13 +156,13 @@ impl Clerk {
     fn serve_to_the_end(mut self, orders: &OwnedFd) {
         self.serve(orders);
         let Self { judges, terms, .. } = self;
-        held(&terms.left).extend(judges.into_values());
+        held(&terms.left).extend(judges.into_values().filter(QueueJudge::passes));
     }
 
     fn serve(&mut self, orders: &OwnedFd) {
         let mut buffer = vec![0; ORDER_BYTES];
         while let Ok(Some((length, sockets))) = descriptors::receive(orders, &mut buffer, true) {
-            let outcome = match buffer[..length].split_first() {
+            let answer = match buffer[..length].split_first() {
                 Some((&ENTRIES, entries)) => {
                     if descriptors::send(orders, &self.enter(entries), &[]).is_err() {
                         return;
@@ -174,12 +174,17 @@ impl Clerk {
                     continue;
                 }
                 _ => match serde_json::from_slice(&buffer[..length]) {
-                    Ok(order) => self.outcome(&order, sockets.into_iter().next()),
+                    Ok(OrderMessage::One(order)) => {
+                        serde_json::to_vec(&self.outcome(&order, sockets.into_iter().next()))
+                    }
+                    Ok(OrderMessage::InTurn(orders)) => {
+                        serde_json::to_vec(&self.in_turn(&orders, sockets))
+                    }
                     // The sender of such a message is not the program that was started.
                     Err(_) => return,
                 },
             };
-            let Ok(answer) = serde_json::to_vec(&outcome) else { return };
+            let Ok(answer) = answer else { return };
             if descriptors::send(orders, &answer, &[]).is_err() {
                 return;
             }
@@ -219,6 +224,19 @@ impl Clerk {
         }
     }
 
+    /// Executes orders until one fails.
+    fn in_turn(&mut self, orders: &[Order], sockets: Vec<OwnedFd>) -> Vec<Outcome> {
+        let (mut outcomes, mut sockets) = (Vec::with_capacity(orders.len()), sockets.into_iter());
+        for order in orders {
+            let about = if order.is_about_socket() { sockets.next() } else { None };
+            outcomes.push(self.outcome(order, about));
+            if outcomes.last().is_some_and(Result::is_err) {
+                break;
+            }
+        }
+        outcomes
+    }
+
     fn outcome(&mut self, order: &Order, about: Option<OwnedFd>) -> Outcome {
         self.fulfil(order, about).map_err(|error| number(&error))
     }
@@ -235,8 +253,9 @@ impl Clerk {
             Order::Bind(address) => {
                 SockRef::from(&about.ok_or_else(short)?).bind(&(*address).into())?;
             }
-            Order::Queue(number) => {
-                self.judges.insert(*number, QueueJudge::of(about.ok_or_else(short)?, *number));
+            Order::Queue(number, left) => {
+                let judge = QueueJudge::of(about.ok_or_else(short)?, *number, *left);
+                self.judges.insert(*number, judge);
             }
             Order::ForgetServer(pair) => self.tracker()?.forget_server(ends(*pair)),
             Order::Origin(pair) => {
@@ -266,13 +285,17 @@ impl Clerk {
             Order::GoOn { end_is_sent, window } => {
                 privilege::go_on_here(&about.ok_or_else(short)?, *end_is_sent, window.as_ref())?;
             }
-            Order::Still(pair, stillness) => {
-                if let Stillness::Forwarded(neighbour) = stillness
-                    && !self.terms.neighbours().contains(neighbour)
+            Order::Still(flows, stillness) => {
+                if flows.len() > STILL_MAX {
+                    return Err(short());
+                }
+                if let Some(neighbour) = stillness.neighbour()
+                    && !self.terms.neighbours().contains(&neighbour)
                 {
                     return Err(io::Error::from_raw_os_error(libc::EPERM));
                 }
-                self.stills()?.set(ends(*pair), *stillness)?;
+                let flows: Vec<Ends> = flows.iter().copied().map(ends).collect();
+                self.stills()?.set(&flows, *stillness)?;
             }
         }
         Ok(Done::Yes)
@@ -330,6 +353,7 @@ fn number(error: &io::Error) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::order::LeftPackets;
     use super::*;
     use midhop_pep::config::Plan;
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -346,7 +370,7 @@ mod tests {
         let mut clerk = Clerk::new(terms.clone());
         // The other end shows whether the queue is open.
         let (queue, other) = pair()?;
-        clerk.judges.insert(7, QueueJudge::of(queue, 7));
+        clerk.judges.insert(7, QueueJudge::of(queue, 7, LeftPackets::Passes));
         let (orders, ended) = pair()?;
         drop(ended);
         clerk.serve_to_the_end(&orders);

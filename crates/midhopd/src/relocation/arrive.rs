@@ -2,12 +2,13 @@
 
 use super::halt::Halt;
 use super::leave::queues_between;
-use super::privilege;
+use super::privilege::{self, Stopped};
+use super::waiting::WaitingFlow;
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::{carry, entered};
 use crate::hold::living::Life;
-use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, SeededWindow, Stillness};
+use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Repair, SeededWindow, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::{self, BoundedWindow};
 use crate::relay::Stages;
@@ -28,14 +29,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use tokio::net::TcpStream;
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 
 /// Unit: bytes. What a buffer needs beside what is in its queue, which takes up to three times its length there: what had
 /// not been sent has to fit as well.
 const BUFFER_LEAST: u32 = 256 << 10;
 const PER_BYTE: u32 = 3;
 
-/// A flow that was announced, and whose state is to come. Its packets are dropped here.
+/// A flow that was announced, and whose state is to come. Its packets are dropped here. Dropping this leaves that to the
+/// time-out of the sets: the old place may forward packets here still, and this host would send them on as a router.
 #[derive(Debug)]
 pub struct ExpectedFlow {
     worker: Rc<Worker>,
@@ -43,7 +45,9 @@ pub struct ExpectedFlow {
     origin: FlowOrigin,
     ticket: Ticket,
     life: Life,
-    still: StillFlow,
+    ends: Ends,
+    /// None: what arrives is dropped.
+    waiting: Option<WaitingFlow>,
 }
 
 /// A flow that is restored, and does not run. Dropping it closes its sockets, which sends nothing.
@@ -61,29 +65,6 @@ pub struct RestoredFlow {
     expected: ExpectedFlow,
 }
 
-/// A flow whose packets are dropped. Dropping this leaves that to the time-out of the sets: the old place may forward
-/// packets here still, and this host would send them on as a router.
-#[derive(Debug)]
-struct StillFlow {
-    instance: String,
-    ends: Ends,
-}
-
-impl StillFlow {
-    fn begin(instance: &str, ends: Ends) -> io::Result<Self> {
-        let this = Self { instance: instance.to_owned(), ends };
-        privilege::still(instance, ends, Stillness::Both)?;
-        Ok(this)
-    }
-
-    /// Its packets pass.
-    fn lift(self) {
-        if let Err(error) = privilege::still(&self.instance, self.ends, Stillness::None) {
-            tracing::warn!(ends = ?self.ends, %error, "the rule that drops packets of a moving flow could not be removed");
-        }
-    }
-}
-
 /// An error that is the kernel's, or the keeper's.
 fn refused<E: fmt::Display>(ends: Ends, what: &'static str) -> impl Fn(E) -> Readiness {
     move |error| {
@@ -92,25 +73,54 @@ fn refused<E: fmt::Display>(ends: Ends, what: &'static str) -> impl Fn(E) -> Rea
     }
 }
 
-/// Judges a flow that is announced, and drops its packets from now on.
-///
-/// # Errors
-/// Why it cannot go on here. Then there is nothing left of it.
-pub fn expect(worker: &Rc<Worker>, flow: &AnnouncedFlow) -> Result<ExpectedFlow, Readiness> {
-    let ends = Ends { client: flow.client, server: flow.server };
-    let (legs, origin) = judge(worker, ends, flow.dscp)?;
-    let ticket = worker.admission.try_enter_from(ends.client.ip()).map_err(|_| Readiness::Full)?;
-    // Before anything is done to packets between these ends.
-    let life = worker.hold.entries.begin_elsewhere(ends).ok_or(Readiness::Kernel)?;
-    let instance = &worker.plan().intercept.instance;
-    let still = StillFlow::begin(instance, ends).map_err(refused(ends, "packets"))?;
-    Ok(ExpectedFlow { worker: worker.clone(), legs, origin, ticket, life, still })
+/// Judges the flows that are announced, and keeps the packets of those that can go on here from now on. For the others: why
+/// they cannot. Then there is nothing left of them.
+pub async fn expect(
+    worker: &Rc<Worker>,
+    announced: &[AnnouncedFlow],
+) -> Vec<Result<ExpectedFlow, Readiness>> {
+    let mut expected = Vec::with_capacity(announced.len());
+    for flow in announced {
+        expected.push(ExpectedFlow::judged(worker, flow));
+        yield_now().await;
+    }
+    let still: Vec<Ends> = expected.iter().flatten().map(|flow| flow.ends).collect();
+    let waits = expected.iter().flatten().all(|flow| flow.waiting.is_some());
+    let stillness = if waits { Stillness::Waiting } else { Stillness::Both };
+    let dropped = privilege::still(&worker.plan().intercept.instance, &still, stillness);
+    if let Err(error) = dropped {
+        tracing::warn!(%error, "the packets of flows that a peer announced could not be dropped");
+        for flow in &mut expected {
+            if flow.is_ok() {
+                *flow = Err(Readiness::Kernel);
+            }
+        }
+    }
+    expected
 }
 
 impl ExpectedFlow {
+    fn judged(worker: &Rc<Worker>, flow: &AnnouncedFlow) -> Result<Self, Readiness> {
+        let ends = Ends { client: flow.client, server: flow.server };
+        let (legs, origin) = judge(worker, ends, flow.dscp)?;
+        let entered = worker.admission.try_enter_from(ends.client.ip());
+        let ticket = entered.map_err(|_| Readiness::Full)?;
+        // Before anything is done to packets between these ends.
+        let life = worker.hold.entries.begin_elsewhere(ends).ok_or(Readiness::Kernel)?;
+        let waiting = worker.tunnels.waiting.wait(ends);
+        Ok(Self { worker: worker.clone(), legs, origin, ticket, life, ends, waiting })
+    }
+
     /// It stays at the old place, where it never stood still.
     pub fn forget(self) {
-        self.still.lift();
+        let ends = self.ends;
+        if let Err(error) = self.still(Stillness::None) {
+            tracing::warn!(?ends, %error, "the rule that drops packets of a moving flow could not be removed");
+        }
+    }
+
+    fn still(&self, stillness: Stillness) -> io::Result<()> {
+        privilege::still(&self.worker.plan().intercept.instance, &[self.ends], stillness)
     }
 
     /// Restores its connections, with what was copied of each direction before. From then on they receive what arrives,
@@ -123,7 +133,7 @@ impl ExpectedFlow {
         offer: &FlowOffer,
         copies: &[Vec<u8>; 2],
     ) -> Result<RestoredFlow, Readiness> {
-        let ends = self.still.ends;
+        let ends = self.ends;
         let decode = |bytes: &[u8]| {
             TcpSnapshot::decode(bytes, FLOW_BYTES_MAX).map_err(|error| {
                 tracing::warn!(%error, "a peer offered a flow whose state is malformed");
@@ -144,12 +154,15 @@ impl ExpectedFlow {
         let [client, server] = states;
         let passed_on = passed_on([client.local_end, server.local_end]);
         let buffers = [client.buffers, server.buffers];
-        let one = |state, at: usize| {
-            restore_one(state, marks[at], &self.legs[at], plan.window_program.as_deref())
+        let prepared = [prepared(&client, marks[0]), prepared(&server, marks[1])];
+        let [for_client, for_server] =
+            privilege::prepare(prepared).map_err(refused(ends, "sockets"))?;
+        let one = |socket: OwnedFd, state, at: usize| {
+            restore_one(socket.into(), state, &self.legs[at], plan.window_program.as_deref())
                 .map_err(refused(ends, "connection"))
         };
-        let (client, client_unsent, client_window) = one(client, 0)?;
-        let (server, server_unsent, server_window) = one(server, 1)?;
+        let (client, client_unsent, client_window) = one(for_client, client, 0)?;
+        let (server, server_unsent, server_window) = one(for_server, server, 1)?;
         // Before anything is sent: the kernel would offer a window as large as these buffers still are.
         for (at, socket) in [&client, &server].into_iter().enumerate() {
             settle_buffer(ends, socket, (&self.legs[at], &buffers[at]), false);
@@ -162,8 +175,10 @@ impl ExpectedFlow {
             passed_on,
             expected: self,
         };
-        privilege::still(&restored.expected.still.instance, ends, Stillness::Receiving)
-            .map_err(refused(ends, "packets"))?;
+        let received = restored.expected.still(Stillness::Receiving);
+        received.map_err(refused(ends, "packets"))?;
+        // Not before: one that its socket does not receive would be sent on.
+        restored.expected.waiting.iter().for_each(WaitingFlow::pass);
         Ok(restored)
     }
 }
@@ -240,20 +255,15 @@ fn seed_of(state: &TcpSnapshot, program: &str) -> Option<SeededWindow> {
     Some(SeededWindow { program: program.to_owned(), bytes: window, threshold, rate })
 }
 
-/// Makes a socket of a state, with the settings of its leg here. `program` gives connections their windows.
-fn restore_one(
-    mut state: TcpSnapshot,
-    mark: u32,
-    leg: &LegPlan,
-    program: Option<&str>,
-) -> io::Result<(OwnedFd, Unsent, Option<SeededWindow>)> {
+/// The socket for a state.
+fn prepared(state: &TcpSnapshot, mark: u32) -> PreparedSocket {
     let buffer = |bytes: u32, queued: usize| {
         let queued = u32::try_from(queued).unwrap_or(u32::MAX);
         let needed = queued.saturating_mul(PER_BYTE).saturating_add(BUFFER_LEAST);
         bytes.max(needed).min(PREPARED_BUFFER_MAX)
     };
     let (buffers, send) = (state.buffers, &state.send);
-    let prepared = PreparedSocket {
+    PreparedSocket {
         local: state.local,
         mark,
         receive: (
@@ -264,8 +274,16 @@ fn restore_one(
             buffer(buffers.send.bytes, send.sent.len() + send.unsent.len()),
             buffers.send.locked,
         ),
-    };
-    let socket = Socket::from(privilege::prepare(&prepared)?);
+    }
+}
+
+/// Gives a socket a state, and the settings of its leg here. `program` gives connections their windows.
+fn restore_one(
+    socket: Socket,
+    mut state: TcpSnapshot,
+    leg: &LegPlan,
+    program: Option<&str>,
+) -> io::Result<(OwnedFd, Unsent, Option<SeededWindow>)> {
     leg::settle(&socket, leg)?;
     follow_leg(&mut state, &socket, leg)?;
     // It gets that of the state, or keeps its own if that is not to be had.
@@ -306,50 +324,71 @@ fn follow_leg(state: &mut TcpSnapshot, socket: &Socket, leg: &LegPlan) -> io::Re
     Ok(())
 }
 
+/// Has flows pass that were restored: their packets are not dropped any more.
+///
+/// # Errors
+/// When the kernel refuses, or there is no keeper any more.
+pub fn lift(worker: &Worker, flows: &[&RestoredFlow]) -> io::Result<()> {
+    still(worker, flows, Stillness::None)
+}
+
+/// Has their packets dropped again.
+///
+/// # Errors
+/// As [`lift`].
+pub fn drop_packets(worker: &Worker, flows: &[&RestoredFlow]) -> io::Result<()> {
+    still(worker, flows, Stillness::Both)
+}
+
+fn still(worker: &Worker, flows: &[&RestoredFlow], stillness: Stillness) -> io::Result<()> {
+    let ends: Vec<Ends> = flows.iter().map(|flow| flow.expected.ends).collect();
+    privilege::still(&worker.plan().intercept.instance, &ends, stillness)
+}
+
 impl RestoredFlow {
-    /// It goes on here, in a task of its own.
+    /// It goes on here, in a task of its own. Its packets pass already.
     pub fn go_on(self) -> Arrival {
-        let Self {
-            sockets,
-            unsent,
-            windows: [client_window, server_window],
-            buffers,
-            passed_on,
-            expected,
-        } = self;
-        let ExpectedFlow { worker, legs, origin, ticket, life, still } = expected;
-        let (ends, instance) = (still.ends, still.instance.clone());
-        still.lift();
-        let [client, server] = &sockets;
+        let Self { sockets, unsent, windows, buffers, passed_on, expected } = self;
         let lost = |error: &io::Error, arrival| {
-            tracing::warn!(?ends, %error, "a restored flow could not be continued");
+            tracing::warn!(ends = ?expected.ends, %error, "a restored flow could not be continued");
             arrival
         };
-        if let Err(error) = privilege::go_on(client, unsent[0].is_end_sent(), client_window) {
-            // Closing it sends nothing if it is still in repair mode. What it received may be acknowledged since its packets
-            // pass, and the old place does not have it.
-            let is_untouched = |socket| {
-                let received = TcpInfo::of(socket).is_ok_and(|info| info.received_bytes == 0);
-                received && midhop_linux::tcp_repair::is_on(socket).is_ok_and(|is_on| is_on)
-            };
-            let arrival = if sockets.iter().all(is_untouched) {
-                let _ = privilege::still(&instance, ends, Stillness::Both);
-                Arrival::Discarded
-            } else {
-                Arrival::Lost
-            };
-            return lost(&error, arrival);
-        }
-        if let Err(error) = privilege::go_on(server, unsent[1].is_end_sent(), server_window) {
-            // So that it is reset, too.
-            let _ = privilege::switch(server, crate::keeper::order::Repair::OffWithoutProbe);
-            return lost(&error, Arrival::Lost);
+        let [client_window, server_window] = windows;
+        let going = |at: usize, window| privilege::Going {
+            socket: &sockets[at],
+            end_is_sent: unsent[at].is_end_sent(),
+            window,
+        };
+        match privilege::go_on([going(0, client_window), going(1, server_window)]) {
+            Ok(()) => {}
+            Err(Stopped { done: 0, error }) => {
+                // Closing it sends nothing if it is still in repair mode. What it received may be acknowledged since its packets
+                // pass, and the old place does not have it.
+                let is_untouched = |socket| {
+                    let received = TcpInfo::of(socket).is_ok_and(|info| info.received_bytes == 0);
+                    received && midhop_linux::tcp_repair::is_on(socket).is_ok_and(|is_on| is_on)
+                };
+                let arrival = if sockets.iter().all(is_untouched) {
+                    let _ = expected.still(Stillness::Both);
+                    Arrival::Discarded
+                } else {
+                    Arrival::Lost
+                };
+                return lost(&error, arrival);
+            }
+            Err(Stopped { error, .. }) => {
+                // So that it is reset, too.
+                let _ = privilege::switch(&sockets[1], Repair::OffWithoutProbe);
+                return lost(&error, Arrival::Lost);
+            }
         }
         let [client, server] = sockets.map(|socket| TcpStream::from_std(socket.into()));
         let (client, server) = match (client, server) {
             (Ok(client), Ok(server)) => (client, server),
             (Err(error), _) | (_, Err(error)) => return lost(&error, Arrival::Lost),
         };
+        let ExpectedFlow { worker, legs, origin, ticket, life, ends, waiting } = expected;
+        drop(waiting);
         worker.ledger.moved_here.add(1);
         let windows = [(&client, &legs[0]), (&server, &legs[1])]
             .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));

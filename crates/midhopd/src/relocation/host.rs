@@ -79,11 +79,7 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
         budget.held() <= budget.limit()
     };
     let announced = timeout(OFFERS, exchange.announced()).await.map_err(late)??;
-    let mut expected = Vec::with_capacity(announced.len());
-    for flow in &announced {
-        expected.push(arrive::expect(worker, flow));
-        yield_now().await;
-    }
+    let expected = arrive::expect(worker, &announced).await;
     let readiness = encode_values(&readiness_of(&expected));
     timeout(COMMIT, exchange.send(readiness)).await.map_err(late)??;
     let copies = copies(exchange, expected.len(), &mut hold).await?;
@@ -106,8 +102,7 @@ async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, 
     timeout(COMMIT, exchange.send(readiness)).await.map_err(late)??;
     let commits: Vec<Commit> =
         timeout(COMMIT, exchange.values(restored.len())).await.map_err(late)??;
-    let arrivals: Vec<Arrival> =
-        restored.into_iter().zip(commits).map(|(flow, commit)| conclude(flow, commit)).collect();
+    let arrivals = conclude(worker, restored.into_iter().zip(commits).collect());
     drop(held);
     timeout(ANSWER, exchange.send(encode_values(&arrivals))).await.map_err(late)??;
     Ok(arrivals.iter().filter(|it| **it == Arrival::GoesOn).count())
@@ -139,10 +134,20 @@ fn readiness_of<T>(flows: &[Result<T, Readiness>]) -> Vec<Readiness> {
     flows.iter().map(|flow| flow.as_ref().err().copied().unwrap_or(Readiness::Ready)).collect()
 }
 
-fn conclude(flow: Result<RestoredFlow, Readiness>, commit: Commit) -> Arrival {
-    match (flow, commit) {
-        (Ok(flow), Commit::Go) => flow.go_on(),
-        // Dropping it sends nothing.
-        (Ok(_) | Err(_), _) => Arrival::Discarded,
+/// Has those go on that are committed. Dropping the others sends nothing.
+fn conclude(
+    worker: &Worker,
+    flows: Vec<(Result<RestoredFlow, Readiness>, Commit)>,
+) -> Vec<Arrival> {
+    let flows: Vec<Option<RestoredFlow>> = flows
+        .into_iter()
+        .map(|(flow, commit)| flow.ok().filter(|_| commit == Commit::Go))
+        .collect();
+    let going: Vec<&RestoredFlow> = flows.iter().flatten().collect();
+    if let Err(error) = arrive::lift(worker, &going) {
+        tracing::warn!(%error, "restored flows could not be continued");
+        let _ = arrive::drop_packets(worker, &going);
+        return vec![Arrival::Discarded; flows.len()];
     }
+    flows.into_iter().map(|flow| flow.map_or(Arrival::Discarded, RestoredFlow::go_on)).collect()
 }

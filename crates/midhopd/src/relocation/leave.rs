@@ -151,15 +151,13 @@ impl Frozen<'_> {
                 *read = read_position(socket).map_err(refused("its position"))?;
             }
         }
-        let still = |stillness| {
-            privilege::still(self.instance, self.ends, stillness).map_err(refused("its packets"))
-        };
-        // What arrives first, so that the last acknowledgements still leave.
-        still(Stillness::Arriving)?;
-        for socket in [client, server] {
-            privilege::switch(socket, Repair::On).map_err(refused("repair mode"))?;
-        }
-        still(self.neighbour.map_or(Stillness::Both, Stillness::Forwarded))?;
+        privilege::freeze(self.instance, self.ends, [client, server], self.neighbour).map_err(
+            |stopped| {
+                let what =
+                    if matches!(stopped.done, 1 | 2) { "repair mode" } else { "its packets" };
+                refused(what)(stopped.error)
+            },
+        )?;
         let mut states = [state_of(client)?, state_of(server)?];
         for (direction, to) in left.iter().zip([Side::Server, Side::Client]) {
             let Some((pipe, bytes)) = &direction.piped else { continue };
@@ -205,7 +203,7 @@ impl Frozen<'_> {
 
     fn switch_off(&self, repair: Repair) -> bool {
         let BothLegs { client, server, .. } = self.legs;
-        let lifted = privilege::still(self.instance, self.ends, Stillness::None);
+        let lifted = privilege::still(self.instance, &[self.ends], Stillness::None);
         let passes = lifted.is_ok();
         let switched =
             [client, server].map(|socket| match midhop_linux::tcp_repair::is_on(socket) {

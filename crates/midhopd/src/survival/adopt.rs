@@ -44,7 +44,7 @@ fn thaw(
     }
     if is_still {
         let instance = &worker.plan().intercept.instance;
-        privilege::still(instance, record.ends, Stillness::None)?;
+        privilege::still(instance, &[record.ends], Stillness::None)?;
         entry.note_still(false);
     }
     Ok(())

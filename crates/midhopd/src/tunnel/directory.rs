@@ -8,6 +8,7 @@ use crate::ends::Ends;
 use crate::flow::packed::Packed;
 use crate::ledger::Party;
 use crate::relocation::order::{MoveOrder, STREAMS};
+use crate::relocation::waiting::WaitingPackets;
 use bytes::Bytes;
 use midhop_lookup::PendingLookups;
 use midhop_pep::config::PeerPlan;
@@ -48,6 +49,8 @@ pub struct Tunnels {
     pub opened: opened::Opened,
     /// Places for peers that move flows here.
     pub relocations: RelocationPlaces,
+    /// The packets of such flows that wait.
+    pub waiting: WaitingPackets,
 }
 
 /// The most streams at a time by which peers move flows here: twice as many as one of them uses.

@@ -6,8 +6,8 @@ use crate::assist::{AssistDoor, assist};
 use crate::handover::{self, HandedFlow};
 use crate::hold::hold;
 use crate::intercept::Queue;
-use crate::relocation::mover;
 use crate::relocation::order::FlowRequests;
+use crate::relocation::{mover, waiting};
 use crate::survival::adopt::{adopt_all, serve_accepted};
 use crate::survival::holder::Succession;
 use crate::survival::register::Region;
@@ -60,6 +60,12 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
         if let Some(door) = doors.assist {
             health.keep("assisting flows", assist(worker.clone(), door));
         }
+        if let Some(queue) = doors.moving {
+            health.keep(
+                "keeping packets of flows that move here",
+                waiting::keep(worker.tunnels.waiting.clone(), queue),
+            );
+        }
         let watching = worker.clone();
         let looking = async move { watching.watch.look(&watching.ledger).await };
         health.keep("looking at live flows", looking);
@@ -94,6 +100,8 @@ pub struct Doors {
     pub queue: Option<Queue>,
     /// The queue of packets of assisted flows.
     pub assist: Option<AssistDoor>,
+    /// The queue of packets of flows that move here.
+    pub moving: Option<Queue>,
     /// Dropped once the packets that wait in the queue go on even if this process ends.
     pub waiting: Option<Sender<Infallible>>,
     /// Receives flows that clients requested.

@@ -77,6 +77,7 @@ mod relocation_faults;
 mod relocation_figures;
 mod relocation_hostile;
 mod relocation_twice;
+mod relocation_waiting;
 mod relocation_windows;
 mod resets;
 mod routers;

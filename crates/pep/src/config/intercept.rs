@@ -42,7 +42,8 @@ pub struct Intercept {
     pub conntrack: Conntrack,
     /// Priorities of the table's chains in netfilter's hooks.
     pub hooks: Hooks,
-    /// The first NFQUEUE on which SYNs wait for the far side; each worker uses one of its own.
+    /// The first NFQUEUE on which SYNs wait for the far side; each worker uses one of its own, and the
+    /// two after these are for assisted flows and for flows that move here.
     pub queue: u16,
     /// Loopback port of the first leg's listener; the next legs use the ports above it. No packet
     /// on the wire ever carries them.

@@ -3,7 +3,7 @@
 use super::stage::*;
 use crate::netns::write_sysctl;
 use crate::nfqueue::NfQueue;
-use crate::nft::Table;
+use crate::nft::{Table, Unbound};
 use crate::sockopt;
 use crate::tcp_repair::{LocalEnd, Mode, dump, is_on, is_over, switch};
 use nix::libc;
@@ -308,7 +308,7 @@ fn what_is_held_at_the_new_place_arrives() {
         let chain = format!("chain in {{ type filter hook prerouting priority {priority}; }}");
         in_nft(there, &format!("table inet {name} {{\n {chain}\n}}"));
     }
-    let hold = || Table::open("held")?.add_queue("in", 7);
+    let hold = || Table::open("held")?.add_queue("in", 7, Unbound::Passes);
     there.run(hold).expect("entered").expect("a rule");
     stage.route_to(1);
     back.write(&pair.far, 10_000);

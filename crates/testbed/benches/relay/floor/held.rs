@@ -10,6 +10,7 @@ use crate::Result;
 use crate::path::GATEWAY_INSIDE;
 use crate::relays::{RELAY_PORT, lead_here};
 use midhop_linux::nfqueue::Packet;
+use midhop_linux::nft::Unbound;
 use midhop_testbed::namespace::Namespace;
 use midhopd::ends::Ends;
 use midhopd::intercept::{Injector, Marks, NetlinkRule, Queue, Ruleset, Segment, syn};
@@ -90,7 +91,11 @@ pub fn intercept(place: &Namespace) -> Result<()> {
     let queues = || {
         let ruleset = Ruleset::open(NAME)?;
         (0..THREADS).try_for_each(|queue| {
-            ruleset.add(&NetlinkRule::Queue { chain: format!("waiting{queue}"), queue })
+            ruleset.add(&NetlinkRule::Queue {
+                chain: format!("waiting{queue}"),
+                queue,
+                unbound: Unbound::Passes,
+            })
         })
     };
     Ok(place.run(queues)??)
