@@ -489,7 +489,7 @@ impl Table {
     }
 
     fn chain_of(&self, kind: u16, flags: i32, chain: &str) -> Message {
-        let message = Message::netfilter(kind, flags, INET, 0);
+        let message = Message::netfilter(kind, flags, self.family.number(), 0);
         message.with_name(CHAIN_TABLE, &self.name).with_name(CHAIN_NAME, chain)
     }
 

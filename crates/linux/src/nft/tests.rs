@@ -104,6 +104,9 @@ fn a_table_is_changed_and_read() {
     );
     place.run(|| run(text)).expect("entered").expect("carried out");
     let ways = place.run(|| Table::open_in(v4, "one")).expect("entered").expect("a channel");
+    assert!(!ways.has_chain("mark").expect("an answer"));
+    ways.add_chain("mark").expect("a chain");
+    assert!(ways.has_chain("mark").expect("an answer"));
     let way = ElementChange::AddValue("ways", &[10, 0, 0, 1], &[10, 0, 7, 2], minute);
     ways.change_elements(&[way]).expect("entered");
     assert_eq!(ways.element("ways", &[10, 0, 0, 1]).expect("it is there"), [10, 0, 7, 2]);

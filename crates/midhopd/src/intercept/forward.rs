@@ -88,6 +88,11 @@ impl Forward {
         })
     }
 
+    /// Whether the kernel can forward packets of a family: a transaction that fails takes 10 ms.
+    pub fn can(&self, family: usize) -> bool {
+        self.0[family].has_chain(MAP).unwrap_or(false)
+    }
+
     /// The changes that end this.
     pub fn end<'a>(
         &'a self,

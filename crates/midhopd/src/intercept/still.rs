@@ -155,6 +155,7 @@ impl StillTables {
         let each = keys.iter();
         let forwarding: Vec<_> = match stillness {
             Stillness::Arriving(_) | Stillness::Forwarded(_) => each
+                .filter(|(_, family)| !address.is_empty() && self.forward.can(*family))
                 .flat_map(|(both, family)| self.forward.begin(both, *family, &address))
                 .collect(),
             Stillness::Both | Stillness::Waiting | Stillness::None => {

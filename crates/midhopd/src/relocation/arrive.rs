@@ -44,10 +44,11 @@ pub struct ExpectedFlow {
     legs: [LegPlan; 2],
     origin: FlowOrigin,
     ticket: Ticket,
-    life: Life,
     ends: Ends,
     /// None: what arrives is dropped.
     waiting: Option<WaitingFlow>,
+    // Dropped last: these ends may be announced again then.
+    life: Life,
 }
 
 /// A flow that is restored, and does not run. Dropping it closes its sockets, which sends nothing.
