@@ -104,7 +104,8 @@ fn faults(relay: Relay, before: &Sample, after: &Sample, work: &Work) -> Vec<Str
     // Where the load ends its flows by resets, it counted them in the timed period.
     let forwarded = work.forwarded.unwrap_or(after.forwarded - before.forwarded);
     if relay == Relay::Direct {
-        if forwarded * FORWARDED_BYTES_MAX < work.bytes {
+        // Bytes and packets are counted one after the other, on a busy host a tenth of the time apart. A proxy forwards none.
+        if forwarded * FORWARDED_BYTES_MAX < work.bytes / 2 {
             let bytes = work.bytes;
             faults.push(format!("the gateway forwarded {forwarded} packets for {bytes} bytes"));
         }
