@@ -54,7 +54,8 @@ pub struct Packet {
 }
 
 impl NfQueue {
-    /// Binds a queue of at most `packets`. Those for which it has no room pass. `socket_bytes` is the buffer of packets that are ready to be read.
+    /// Binds a queue of at most `packets`. Those for which it has no room pass. `socket_bytes` is the buffer of packets
+    /// that are ready to be read.
     ///
     /// # Errors
     /// When the kernel refuses: this requires `CAP_NET_ADMIN` and a kernel with `NETFILTER_NETLINK_QUEUE`.
@@ -94,12 +95,15 @@ impl NfQueue {
         };
         channel.request(&bind.finish())?;
         // Not every kernel has connection tracking, or the module that links it to queues.
-        let mut accepted = flags.iter().map(|flags| channel.request(&options(*flags)));
-        let refused = accepted.by_ref().next().and_then(Result::err);
-        if let Some(error) = refused {
-            accepted.next().unwrap_or(Err(error))?;
+        let mut outcome = Ok(());
+        for flags in flags {
+            outcome = channel.request(&options(*flags));
+            if outcome.is_ok() {
+                break;
+            }
         }
-        // A burst that exceeds the socket's buffer is not fatal: what did not fit has bypassed the queue.
+        outcome?;
+        // A burst that exceeds the socket's buffer is not fatal: what did not fit has passed, or was dropped.
         sockopt::set_int(&channel, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
         let room = |name| sockopt::set_int(&channel, libc::SOL_SOCKET, name, socket_bytes);
         // To exceed net.core.rmem_max requires a privilege that root of a user namespace lacks.

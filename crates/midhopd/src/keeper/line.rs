@@ -16,12 +16,13 @@ use nix::errno::Errno;
 use nix::libc::{EACCES, EMFILE, EPERM};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use serde::{Serialize, de::DeserializeOwned};
 use socket2::Socket;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::{OnceLock, Weak};
 
@@ -129,14 +130,23 @@ impl Line {
     /// # Errors
     /// The kernel's error to the keeper, or that there is no keeper any more.
     pub fn order(&self, order: &Order, about: Option<&dyn AsRawFd>) -> io::Result<Done> {
-        self.entering.await_all(&self.orders);
         let fd = about.map(AsRawFd::as_raw_fd);
-        descriptors::send(&self.orders, &serde_json::to_vec(order)?, fd.as_slice())?;
-        let mut buffer = [0; 512];
+        let outcome: Outcome = self.answered(order, fd.as_slice())?;
+        outcome.map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Sends a message with the sockets that it concerns, and waits for its answer.
+    fn answered<A: DeserializeOwned>(
+        &self,
+        message: &impl Serialize,
+        sockets: &[RawFd],
+    ) -> io::Result<A> {
+        self.entering.await_all(&self.orders);
+        descriptors::send(&self.orders, &serde_json::to_vec(message)?, sockets)?;
+        let mut buffer = [0; 4096];
         let answer = descriptors::receive(&self.orders, &mut buffer, true)?;
         let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
-        let outcome: Outcome = serde_json::from_slice(&buffer[..length])?;
-        outcome.map_err(io::Error::from_raw_os_error)
+        Ok(serde_json::from_slice(&buffer[..length])?)
     }
 
     /// Orders several things, each with the socket that it concerns, which are done in turn until one fails. Waits until they
@@ -148,15 +158,10 @@ impl Line {
         &self,
         orders: &[(Order, Option<BorrowedFd<'_>>)],
     ) -> io::Result<(usize, io::Result<()>)> {
-        self.entering.await_all(&self.orders);
         let message: Vec<&Order> = orders.iter().map(|(order, _)| order).collect();
         let sockets: Vec<_> =
             orders.iter().filter_map(|(_, about)| about.map(|it| it.as_raw_fd())).collect();
-        descriptors::send(&self.orders, &serde_json::to_vec(&message)?, &sockets)?;
-        let mut buffer = [0; 4096];
-        let answer = descriptors::receive(&self.orders, &mut buffer, true)?;
-        let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
-        let outcomes: Vec<Outcome> = serde_json::from_slice(&buffer[..length])?;
+        let outcomes: Vec<Outcome> = self.answered(&message, &sockets)?;
         let done = outcomes.iter().filter(|it| it.is_ok()).count();
         let failed = outcomes.into_iter().find_map(Result::err);
         Ok((done, failed.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))))

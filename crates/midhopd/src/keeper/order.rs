@@ -1,4 +1,4 @@
-//! The orders of a data plane thread while it serves. Each order is one message. OrderMessage that each
+//! The orders of a data plane thread while it serves. A message has one order, or several. Orders that each
 //! packet needs have a fixed size, the others are JSON.
 
 use crate::ends::Ends;
@@ -266,6 +266,11 @@ impl PreparedSocket {
 
 /// Client and server of a flow.
 pub type Pair = (SocketAddr, SocketAddr);
+
+/// Decodes a flow's ends from an order.
+pub fn ends((client, server): Pair) -> Ends {
+    Ends { client, server }
+}
 
 /// Encodes a flow's ends for an order.
 pub fn pair(ends: Ends) -> Pair {

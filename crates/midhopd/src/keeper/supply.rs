@@ -3,7 +3,7 @@
 use super::descriptors;
 use super::order::{
     BATCH, Batch, ConntrackEntry, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, ORDER_BYTES, Order,
-    OrderMessage, Outcome, Pair, Recipe, STILL_MAX, Setting, VERDICT_BYTES, VERDICTS, Verdict,
+    OrderMessage, Outcome, Recipe, STILL_MAX, Setting, VERDICT_BYTES, VERDICTS, Verdict, ends,
 };
 use crate::ends::Ends;
 use crate::intercept::conntrack::{TrackedConnection, Tracker};
@@ -324,10 +324,6 @@ impl Clerk {
         };
         Ok(self.tracker.insert(tracker))
     }
-}
-
-fn ends((client, server): Pair) -> Ends {
-    Ends { client, server }
 }
 
 fn apply(setting: &Setting, socket: &OwnedFd) -> io::Result<()> {

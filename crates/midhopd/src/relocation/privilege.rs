@@ -6,7 +6,7 @@ use crate::ends::Ends;
 use crate::intercept::StillTables;
 use crate::keeper::line::line;
 use crate::keeper::order::{
-    Order, PreparedSocket, Repair, STILL_MAX, SeededWindow, Stillness, pair,
+    self, Order, PreparedSocket, Repair, STILL_MAX, SeededWindow, Stillness, pair,
 };
 use midhop_linux::tcp_repair::{self, Buffer, Buffers, Mode, Seed};
 use std::io;
@@ -55,18 +55,15 @@ fn take(instance: &str, steps: &[Step<'_>]) -> Result<(), Stopped> {
 }
 
 /// Takes a step in this process.
-fn take_here(instance: &str, order: &Order, about: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    match (order, about) {
+fn take_here(instance: &str, step: &Order, about: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    match (step, about) {
         (Order::Repair(repair), Some(socket)) => tcp_repair::switch(socket, mode(*repair)),
         (Order::Prepare(prepared), Some(socket)) => prepare_here(socket, prepared),
         (Order::GoOn { end_is_sent, window }, Some(socket)) => {
             go_on_here(socket, *end_is_sent, window.as_ref())
         }
         (Order::Still(flows, stillness), _) => {
-            let flows: Vec<Ends> = flows
-                .iter()
-                .map(|(client, server)| Ends { client: *client, server: *server })
-                .collect();
+            let flows: Vec<Ends> = flows.iter().copied().map(order::ends).collect();
             StillTables::open(instance)?.set(&flows, *stillness)
         }
         _ => Err(io::ErrorKind::InvalidInput.into()),

@@ -171,7 +171,7 @@ fn flood(
 }
 
 /// Stops the threads that check a flag, however this ends.
-struct Stops<'a>(&'a AtomicBool);
+pub struct Stops<'a>(pub &'a AtomicBool);
 
 impl Drop for Stops<'_> {
     fn drop(&mut self) {

@@ -1,8 +1,9 @@
 //! Packets that come for a flow while it moves.
 
+use crate::floods::Stops;
 use crate::program::log_of;
 use crate::relocation::{ACCEPT, Place, ip, move_flows};
-use crate::stage::Family;
+use crate::stage::{Family, until};
 use crate::survival::relayed;
 use midhop_linux::tcp_info::TcpInfo;
 use midhop_testbed::namespace::Namespace;
@@ -65,6 +66,8 @@ fn no_packet_is_lost_while_a_flow_moves() {
     let (stop, words) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut moved = 0;
     scope(|scope| {
+        // If this fails, the words end as well.
+        let _stops = Stops(&stop);
         for (one, other) in &mut flows {
             let (stop, words) = (&stop, &words);
             scope.spawn(move || {
@@ -81,16 +84,14 @@ fn no_packet_is_lost_while_a_flow_moves() {
             });
         }
         // On a busy host one command may not come to all of them.
-        while moved < FLOWS as u64 {
+        until("all have moved", || {
             let (_, outcome) = move_flows(&old, "all");
             assert_eq!(outcome.lost, 0, "{outcome:?}");
             moved += outcome.moved;
-        }
-        let at_that_time = words.load(Relaxed);
-        crate::stage::until("words pass after it", || {
-            words.load(Relaxed) > at_that_time + 4 * FLOWS as u64
+            moved == FLOWS as u64
         });
-        stop.store(true, Relaxed);
+        let at_that_time = words.load(Relaxed);
+        until("words pass after it", || words.load(Relaxed) > at_that_time + 4 * FLOWS as u64);
     });
     let [all, dropped] = waited(&place.second);
     let what = format!(
