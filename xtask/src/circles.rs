@@ -2,7 +2,8 @@
 //!
 //! A file depends on another where it names an item of it by `crate::`, `super::` or `self::`. A
 //! crate's root, which declares all modules, is not counted, nor are tests. A circle has to be read
-//! as one file, so none may be large.
+//! as one file, so none may be large. A file that names its own modules by their bare names counts as
+//! above them, and not as in a circle with them.
 
 use crate::names::{Source, shipped};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,21 +15,27 @@ type Module = Vec<String>;
 
 /// One sentence for each circle that is too large.
 pub fn faults(sources: &[Source<'_>]) -> Vec<String> {
+    let crates = of_crates(sources).into_iter();
+    let all = crates.flat_map(|(krate, circles)| circles.into_iter().map(move |it| (krate, it)));
+    let large = all.filter(|(_, circle)| circle.len() > FILES_MAX);
+    large
+        .map(|(krate, circle)| {
+            let names: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+            let (count, names) = (names.len(), names.join(", "));
+            format!("{krate} has a circle of {count} files, {FILES_MAX} may be: {names}")
+        })
+        .collect()
+}
+
+/// The circles of each crate, with the files of each.
+pub fn of_crates<'a>(sources: &[Source<'a>]) -> BTreeMap<&'a str, Vec<BTreeSet<Vec<String>>>> {
     let mut crates: BTreeMap<&str, BTreeMap<Module, &str>> = BTreeMap::new();
     for source in sources {
         if let Some(module) = module(source.path) {
             crates.entry(source.krate).or_default().insert(module, source.text);
         }
     }
-    let large = crates.into_iter().flat_map(|(krate, files)| {
-        let circles = circles(&files).into_iter().filter(|circle| circle.len() > FILES_MAX);
-        circles.map(move |circle| {
-            let names: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
-            let (count, names) = (names.len(), names.join(", "));
-            format!("{krate} has a circle of {count} files, {FILES_MAX} may be: {names}")
-        })
-    });
-    large.collect()
+    crates.into_iter().map(|(krate, files)| (krate, circles(&files))).collect()
 }
 
 /// The module of a file; none for a root and for tests.

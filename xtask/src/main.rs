@@ -1,6 +1,7 @@
 //! Tasks of the repository.
 
 mod bill;
+mod census;
 mod circles;
 mod hardening;
 mod layers;
@@ -17,6 +18,7 @@ mod vetted;
 use anyhow::Context;
 use clap::Parser;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Chores of the repository.
@@ -27,6 +29,14 @@ enum Chore {
     Tidy,
     /// Check that every dependency is in the record of what we trust.
     Vet,
+    /// Print the size of each crate: files, lines, public items and circles of files, without tests.
+    Census {
+        /// Another checkout, such as a worktree of an older commit
+        root: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what a program is linked with, for a target: its bill of materials (CycloneDX), or the licences of others.
     Linked {
         /// The program's package
@@ -43,6 +53,11 @@ fn main() -> anyhow::Result<ExitCode> {
     match Chore::parse() {
         Chore::Tidy => tidy::run(),
         Chore::Vet => vetted::run(&tidy::root()?),
+        Chore::Census { root, json } => {
+            let root = root.map_or_else(tidy::root, Ok)?;
+            std::io::stdout().write_all(census::text(&root, json)?.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Chore::Linked { program, triple, licences } => {
             let root = tidy::root()?;
             let linked = linked::Linked::ask(&root, &program, &triple)?;

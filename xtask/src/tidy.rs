@@ -70,7 +70,7 @@ fn output(command: &mut Command) -> anyhow::Result<String> {
 }
 
 /// Files under version control, as paths below the root.
-fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let list = output(Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]))?;
     Ok(list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect())
 }
@@ -95,26 +95,48 @@ fn layer_faults(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(faults)
 }
 
+/// The code of the crates.
+pub struct Code(Vec<(String, String, String, bool)>);
+
+impl Code {
+    /// Reads it from the tracked files of a checkout.
+    pub fn read(root: &Path, files: &[PathBuf]) -> Self {
+        let mut texts = Vec::new();
+        for file in files.iter().filter(|file| has_extension(file, &["rs"])) {
+            let path = file.to_string_lossy().into_owned();
+            let parts: Vec<&str> = path.split('/').collect();
+            let ["crates", krate, "src", ..] = parts[..] else { continue };
+            let is_test = path.ends_with("/tests.rs") || parts.contains(&"tests");
+            // A file that is missing is being deleted.
+            if let Ok(text) = fs::read_to_string(root.join(file)) {
+                texts.push((krate.to_owned(), path, text, is_test));
+            }
+        }
+        Self(texts)
+    }
+
+    /// Its files.
+    pub fn all(&self) -> Vec<Source<'_>> {
+        self.sources(true)
+    }
+
+    /// Its files, without those of tests.
+    pub fn shipped(&self) -> Vec<Source<'_>> {
+        self.sources(false)
+    }
+
+    fn sources(&self, tests_too: bool) -> Vec<Source<'_>> {
+        let chosen = self.0.iter().filter(|(.., is_test)| tests_too || !is_test);
+        chosen.map(|(krate, path, text, _)| Source { krate, path, text }).collect()
+    }
+}
+
 /// Faults in the names of types, in the map of the code, and of words in identifiers.
 fn name_faults(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let mut crates: BTreeSet<String> = ["xtask".to_owned()].into();
-    let mut texts = Vec::new();
-    for file in files.iter().filter(|file| has_extension(file, &["rs"])) {
-        let path = file.to_string_lossy().into_owned();
-        let parts: Vec<&str> = path.split('/').collect();
-        let ["crates", krate, "src", ..] = parts[..] else { continue };
-        crates.insert(krate.to_owned());
-        let is_test = path.ends_with("/tests.rs") || parts.contains(&"tests");
-        // A file that is missing is being deleted.
-        if let Ok(text) = fs::read_to_string(root.join(file)) {
-            texts.push((krate.to_owned(), path, text, is_test));
-        }
-    }
-    let sources = |tests_too: bool| -> Vec<Source<'_>> {
-        let chosen = texts.iter().filter(|(.., is_test)| tests_too || !is_test);
-        chosen.map(|(krate, path, text, _)| Source { krate, path, text }).collect()
-    };
-    let (all, shipped) = (sources(true), sources(false));
+    let code = Code::read(root, files);
+    let (all, shipped) = (code.all(), code.shipped());
+    let mut crates: BTreeSet<String> = all.iter().map(|source| source.krate.to_owned()).collect();
+    crates.insert("xtask".to_owned());
     let rule = fs::read_to_string(root.join("xtask/words.toml")).context("xtask/words.toml")?;
     let rule: Words = toml::from_str(&rule).context("xtask/words.toml")?;
     let mut faults = names::twice(&shipped);
