@@ -3,6 +3,7 @@
 mod bill;
 mod census;
 mod circles;
+mod decisions;
 mod hardening;
 mod layers;
 mod linked;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 enum Chore {
-    /// Check what the compiler cannot: layers, names, file sizes, links, paths of one machine, recipes.
+    /// Check what the compiler cannot: layers, names, file sizes, links, decisions, paths of one machine, recipes.
     Tidy,
     /// Check that every dependency is in the record of what we trust.
     Vet,

@@ -1,6 +1,8 @@
 //! Names: each type name is unique in its crate, and no file uses another name for it; the map of
 //! the code contains all crates; and few identifiers contain words that mean neither send nor
 //! receive.
+//!
+//! Decision 0037.
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
-//! What the compiler cannot check: layers, names, file sizes, headers, links in the documents, recipes, and the
-//! record of dependencies.
+//! What the compiler cannot check: layers, names, file sizes, headers, links in the documents, decisions, recipes, and
+//! the record of dependencies.
 
+use crate::decisions::Decisions;
 use crate::layers::{Graph, Layers};
 use crate::logs::Logs;
 use crate::names::{self, Source, Words};
@@ -40,6 +41,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
     faults.extend(name_faults(&root, &files)?);
     let logs: Logs = toml::from_str(&read("xtask/logs.toml")?).context("xtask/logs.toml")?;
     faults.extend(logs.missing(exists));
+    let decisions: Decisions =
+        toml::from_str(&read("xtask/decisions.toml")?).context("xtask/decisions.toml")?;
+    faults.extend(decisions.faults(&names, |file| read(file).ok()));
     for file in &files {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         faults.extend(code_faults(file, &text));

@@ -24,6 +24,8 @@
 //! - The last segments before a pause leave no gap behind them; the source repairs their losses too.
 //!
 //! Invariants: segments are neither changed nor dropped, only held, and retransmitted unchanged.
+//!
+//! Decision 0036.
 
 mod peer;
 mod shelf;

@@ -1,5 +1,7 @@
 //! Whether a segment that was lost behind an agent was dropped by a queue there. The agent does not see the queue. It
 //! goes by the transit times of segments, and by what is lost while nothing waits.
+//!
+//! Decision 0035.
 
 mod queue;
 mod radio;

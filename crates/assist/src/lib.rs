@@ -9,6 +9,8 @@
 //! not acknowledged; a segment's payload is forwarded unchanged.
 //!
 //! Source: RFC 3135 §3 for agents of this kind, and those that each module names.
+//!
+//! Decision 0034.
 
 mod acks;
 mod agent;

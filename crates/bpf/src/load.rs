@@ -1,4 +1,6 @@
 //! Registers an algorithm, or holds an existing registration.
+//!
+//! Decision 0006.
 
 use crate::program::Program;
 use crate::{

@@ -1,4 +1,6 @@
 //! The congestion window of a connection that was restored.
+//!
+//! Decision 0069.
 
 use crate::Algorithm;
 use crate::load::{Hold, LoadError, ensure_program};

@@ -1,5 +1,8 @@
 //! The laws as the BPF programs compute them, inside the kernel's BPF machine, give the outputs of the vectors,
 //! and those of the Rust laws for random inputs.
+//!
+//! A program of its own: libbpf's printing is one hook for the whole process. These tests load an object without the
+//! loader's turn for that hook, so what is printed would be in errors of other tests.
 
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput, ProgramMut};
 use midhop_bpf::{OBJECTS, missing_to_load};

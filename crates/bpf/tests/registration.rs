@@ -1,4 +1,7 @@
 //! Registering with the real kernel. Without the privilege to, each test prints that it is skipped.
+//!
+//! A program of its own: these tests check that a registration is gone, and whoever registers an algorithm holds those of
+//! others for a moment while it looks. Here the tests wait for one another; cargo runs programs of tests one by one.
 
 use midhop_bpf::{Algorithm, Hold, Parameters, available, ensure, missing_to_load};
 use std::{

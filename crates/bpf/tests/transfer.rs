@@ -1,4 +1,7 @@
 //! Each algorithm carries real bytes between sockets in a network namespace of the test's own.
+//!
+//! A program of its own: these tests register algorithms, and so hold registrations for a moment that tests of `registration.rs`
+//! check to be gone. cargo runs programs of tests one by one.
 
 use midhop_bpf::{Active, Algorithm, HyblaBounds, Parameters, Resolution, missing_to_load, select};
 use midhop_linux::tcp_info::TcpInfo;

@@ -1,4 +1,7 @@
 //! A restored connection gets a congestion window. Without the privilege to, each test prints that it is skipped.
+//!
+//! A program of its own: these tests register programs, and so hold registrations for a moment that tests of `registration.rs`
+//! check to be gone. cargo runs programs of tests one by one.
 
 use midhop_bpf::{Algorithm, Parameters, ensure, ensure_window, missing_to_load};
 use midhop_linux::tcp_info::TcpInfo;

@@ -17,6 +17,8 @@
 //! requested.
 //! Invariant: the crate depends on no simulator and no laboratory, and prints nothing: an
 //! [`Observer`] receives events.
+//!
+//! Decision 0040.
 
 mod attempt;
 mod execution;

@@ -17,6 +17,8 @@
 //!
 //! Invariant: nothing here opens a file; the caller provides the text, and a name for messages.
 //! Invariant: no text makes this crate panic.
+//!
+//! Decision 0001.
 
 pub mod address;
 mod document;

@@ -1,4 +1,6 @@
 //! A document as a tree with the position of every key and value.
+//!
+//! Decision 0005.
 
 use std::fmt;
 

@@ -2,6 +2,8 @@
 //!
 //! Each module of an algorithm has its [`Description`] and makes its law; only the list below
 //! knows all of them. To add an algorithm, write its module and its line here.
+//!
+//! Decision 0039.
 
 use crate::common::Common;
 use crate::description::{Description, InKernel, Pacing, Parameters};

@@ -14,6 +14,8 @@
 //!
 //! A standing queue at the time when the window is raised shows other flows: slow start then ends at the
 //! committed rate. Over an idle path it continues from there.
+//!
+//! Decision 0020.
 
 use crate::{
     Ack, Established, Handover, LostSegment,

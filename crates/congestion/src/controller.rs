@@ -7,6 +7,8 @@
 //!
 //! Transports hold a [`Controller`] and no [`CongestionControl`]: a new event of the trait cannot be sent
 //! before this file passes it on to the law.
+//!
+//! Decision 0039.
 
 mod windowed;
 

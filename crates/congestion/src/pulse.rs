@@ -1,4 +1,4 @@
-//! A controller for a link of unknown and changing rate: it measures the rate by pulses.
+//! A controller for a link of unknown and changing rate: it measures the rate by pulses (decision 0051).
 //!
 //! Once per round trip it sends at twice the estimated capacity of the link, for an eighth of the round trip. The
 //! acknowledgements of such a pulse show what the link carries. If it carries all of the pulse's rate, the next pulse

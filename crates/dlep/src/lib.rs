@@ -5,6 +5,8 @@
 //! part of a changing rate that may be relied upon.
 //!
 //! Source: RFC 8175. Left out: discovery (§7.1: the router is given the modem's address), TLS, and all extensions.
+//!
+//! Decision 0062.
 
 mod items;
 mod mac;

@@ -8,6 +8,8 @@
 //! Payload is modelled as a fluid. At each hop it leaves as fast as the hop carries it, and waits
 //! before the next hop where that is slower. Between hops it takes the shortest propagation delay.
 //! No packets can be faster.
+//!
+//! Decision 0048.
 
 use crate::limit::{Demand, Opener};
 use crate::plan::{Direction, Plan, PlannedLink, TransferPlan};

@@ -19,6 +19,8 @@
 //! one that it leaves not after it. Routes are the shortest ones over links in use.
 //!
 //! Invariant: at every moment of a run, all transfers and cross traffic have a path.
+//!
+//! Decision 0055.
 
 mod check;
 mod result;

@@ -3,6 +3,8 @@
 //!
 //! A modem is at each end of a link, and knows the rate at which that end sends. It does not know
 //! the link's losses. It does not report outages: its last report stays valid.
+//!
+//! Decision 0063.
 
 use crate::plan::Plan;
 use midhop_path::{Drawn, Stretch};

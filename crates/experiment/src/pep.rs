@@ -13,6 +13,8 @@
 //!
 //! A table is read for each cell in which its proxy runs: a case of an axis may complete what the
 //! file leaves open.
+//!
+//! Decision 0043.
 
 use crate::congestion::CongestionSpec;
 use midhop_config::tree::{Node, Table, Value};

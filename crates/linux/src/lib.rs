@@ -3,6 +3,8 @@
 //! Each file has one interface. The caller chooses the names, numbers and limits, and decides what is logged and
 //! counted. Data from the kernel is parsed as if it came from a stranger: no input can make parsing read beyond its
 //! end, and data of an unknown form is skipped.
+//!
+//! Decision 0042.
 
 pub mod conntrack;
 pub mod link;

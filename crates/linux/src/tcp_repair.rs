@@ -65,6 +65,8 @@
 //!   queues.
 //! - What is policy of the new place: marks, priorities, bound devices, reuse of ports, lifetimes of packets. Its owner sets
 //!   them.
+//!
+//! Decision 0064.
 
 mod dump;
 mod restore;

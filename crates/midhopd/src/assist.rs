@@ -9,6 +9,8 @@
 //! Invariants: every packet taken from the queue gets exactly one verdict. Payload is forwarded unchanged. No end
 //! receives an acknowledgement for what has not arrived. `[assist]` bounds what the agents keep, for any sender. On
 //! any failure here packets pass: the flow is not assisted, but it works.
+//!
+//! Decision 0036.
 
 mod met;
 mod peer;

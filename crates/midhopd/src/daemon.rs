@@ -2,6 +2,8 @@
 //!
 //! Invariant: if the start fails, nothing is left. Sockets are opened before anything is installed in the system, and
 //! what was installed is removed with the value that stands for it.
+//!
+//! Decision 0009.
 
 use crate::tunnel::modem;
 use crate::{

@@ -7,6 +7,8 @@
 //!
 //! Invariant: every packet taken from the queue gets exactly one verdict. On any failure of this host the SYN passes
 //! by: the flow is not split, but it works.
+//!
+//! Decision 0026.
 
 mod attempt;
 mod cookies;

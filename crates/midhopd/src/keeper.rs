@@ -17,6 +17,8 @@
 //!
 //! Invariants: a request contains nothing that a stranger sent, except numbers of fixed size. A request is answered
 //! or refused, and nothing in it can make the keeper fail.
+//!
+//! Decision 0028.
 
 pub mod descriptors;
 pub mod entering;

@@ -3,6 +3,8 @@
 //! The address that is dialled is checked, after names were resolved. So a name that resolves to
 //! another address the second time gains nothing. Flows that this host intercepted itself are not
 //! requests, and are not checked here.
+//!
+//! Decision 0025.
 
 use crate::leg::Egress;
 use ipnet::IpNet;

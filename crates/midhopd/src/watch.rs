@@ -5,6 +5,8 @@
 //! Invariant: one round queries the kernel for at most `LOOKS` flows, however many there are, and
 //! for the flows that have just reached that age. Of either kind, it handles at most `BATCH` flows
 //! before the flows of this thread go on.
+//!
+//! Decision 0013.
 
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};

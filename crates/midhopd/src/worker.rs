@@ -1,4 +1,6 @@
 //! State that the flows of one thread share; they never leave it. How the thread serves: [`serve`].
+//!
+//! Decision 0004.
 
 pub mod serve;
 

@@ -11,6 +11,8 @@
 //!
 //! What a direction sets takes precedence over what the link sets for both, and that over the
 //! preset. A key replaces the whole value of the layer below; tables are not merged.
+//!
+//! Decision 0002.
 
 use crate::acm::AcmSpec;
 use crate::aqm::AqmSpec;

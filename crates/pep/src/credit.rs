@@ -5,6 +5,8 @@
 //! receive queue for one direction and, for the other, its stage and send queue together.
 //!
 //! Invariant: [`Shares::of`] never hands out more than the buffer it divides.
+//!
+//! Decision 0010.
 
 use midhop_units::{Bytes, Duration, Rate};
 

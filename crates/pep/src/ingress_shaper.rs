@@ -4,6 +4,8 @@
 //! round trip; once it is filled, megabytes may be written at once. Without shaping, each sender's window would
 //! open by as much in one step, and it would send a burst at the rate of its own link. So what enters the tunnel is
 //! shaped: somewhat faster than it leaves, so that the tunnel never runs empty.
+//!
+//! Decision 0022.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 

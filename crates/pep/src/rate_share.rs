@@ -10,6 +10,8 @@
 //!
 //! Invariant: the shares of greedy flows and the demands of limited ones together never exceed what the leg
 //! carries, except for the [`floor`]. The same holds for the shares of flows that are all limited.
+//!
+//! Decision 0011.
 
 mod member;
 mod pool;

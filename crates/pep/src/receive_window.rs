@@ -13,6 +13,8 @@
 //! α = 1.
 //!
 //! Invariant: what is held and promised beyond the least of each window is at most the limit, once each window was judged.
+//!
+//! Decision 0052.
 
 use crate::budget::Budget;
 use midhop_units::Bytes;

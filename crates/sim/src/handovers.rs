@@ -10,6 +10,8 @@
 //! retransmits them. Packets that arrive at the old node later are forwarded to the new one.
 //!
 //! Invariant: a flow that moves is in one place: at a proxy, or in transit.
+//!
+//! Decision 0055.
 
 mod copying;
 

@@ -15,6 +15,8 @@
 //!
 //! Invariant: only root, the daemon's user and the configured group can connect. A client holds at most one of
 //! `CONNECTIONS_MAX` places, for at most `CONNECTION_TIME`, and `REQUEST_BYTES_MAX` bytes.
+//!
+//! Decision 0045.
 
 pub mod answer;
 pub mod idle;

@@ -13,6 +13,8 @@
 //! Invariant: the emulator never guesses about its own quality. Each packet's departure is compared
 //! with the moment its link promised, and packets that the kernel dropped before the emulator saw
 //! them are counted; both are in every record.
+//!
+//! Decision 0008.
 
 mod carrier;
 mod filter;

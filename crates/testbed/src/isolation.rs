@@ -10,6 +10,8 @@
 //!
 //! As root the program stays in the user namespace it was in, so that it may go on choosing
 //! congestion control by BPF. Anyone else gets a user namespace of their own, where they are root.
+//!
+//! Decision 0003.
 #![expect(unsafe_code, reason = "a program that goes on in its child needs fork")]
 
 use crate::state::{StateDir, StateError};

@@ -12,6 +12,8 @@
 //!
 //! `scripts/reference-machine` makes the files from which such a machine starts; its `init` runs
 //! `midhop reference inside`.
+//!
+//! Decision 0032.
 
 use crate::bystander::Bystander;
 use midhop_units::Seed;

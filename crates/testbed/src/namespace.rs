@@ -6,6 +6,8 @@
 //!
 //! Invariant: the calling thread never changes its own namespace. Work inside happens on threads
 //! made for it ([`Namespace::run`]) and in child processes ([`Namespace::command`]).
+//!
+//! Decision 0003.
 
 mod link;
 mod offload;

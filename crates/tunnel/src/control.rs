@@ -14,6 +14,8 @@
 //!
 //! Two signals are missing, because quinn does not report them: which losses were spurious, and how many packets ECN
 //! marked (a mark counts as a loss of no bytes, as the contract has it).
+//!
+//! Decision 0015.
 
 mod core;
 mod flights;

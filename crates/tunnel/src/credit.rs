@@ -5,6 +5,8 @@
 //! has too many gaps (quinn-proto 0.11.19: 1024; a third of what a geostationary leg has in flight at 40 %
 //! loss). With a credit of its own, a stream can be read as it arrives, and what may arrive stays bounded.
 //! `SPEC.md` §5.5.
+//!
+//! Decision 0021.
 
 mod book;
 

@@ -9,6 +9,8 @@
 //! until there is none, and sets a timer for [`wake`](Departures::wake). A late timer costs
 //! nothing while datagrams wait, here or in a QUIC that was [refused](Departures::refuse): up to
 //! [`LATE_MAX`] of what was missed leaves at once.
+//!
+//! Decision 0015.
 
 use crate::control::Pace;
 use midhop_units::{Bytes, Duration, Instant, Rate};

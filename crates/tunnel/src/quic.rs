@@ -8,6 +8,8 @@
 //! ```text
 //! flows ─► session ─► quinn-proto ─► shim ─► datagrams
 //! ```
+//!
+//! Decision 0038.
 
 mod batch;
 mod carrier;

@@ -7,6 +7,8 @@
 //! some round trips.
 //!
 //! A controller that searches for its window gets the largest pool: it would find less if it ran out of data meanwhile.
+//!
+//! Decision 0053.
 
 use midhop_units::{Bytes, Duration, Instant};
 

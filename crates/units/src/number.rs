@@ -3,6 +3,8 @@
 //! The serde form of a quantity is text, for files that people write. Files that programs write for
 //! programs have numbers in the base unit, by an attribute of the field: `#[serde(rename =
 //! "took_s", with = "Number::<Duration>")]`.
+//!
+//! Decision 0047.
 
 use crate::{Bytes, Duration, Rate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

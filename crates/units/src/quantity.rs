@@ -1,4 +1,6 @@
 //! Reading and writing "number, space, unit".
+//!
+//! Decision 0001.
 
 use std::fmt;
 

@@ -11,6 +11,8 @@
 //! configured rate for long enough, that is believed again; the second time takes twice as long.
 //!
 //! Source: ours.
+//!
+//! Decision 0061.
 
 use super::{KnownRate, KnownRateSettings, part};
 use crate::arrivals::{Arrival, Arrivals, Span};

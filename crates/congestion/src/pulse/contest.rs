@@ -4,6 +4,8 @@
 //! delivers a faster stream no faster. Beside other flows it delivers the stream faster, at their cost, in proportion
 //! to what they hold of the link. On a path of capacity C that carries R of our data, a sending rate that is larger by
 //! ΔS makes the delay grow faster by ΔS / C. Our share R / C follows from that.
+//!
+//! Decision 0057.
 
 use super::drains::Drains;
 use crate::arrivals::Span;

@@ -1,4 +1,6 @@
 //! The congestion window of a restored connection.
+//!
+//! Decision 0069.
 
 use super::dump::NAME_BYTES;
 use super::snapshot::{LocalEnd, PathState, TcpSnapshot};

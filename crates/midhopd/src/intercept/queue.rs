@@ -1,4 +1,6 @@
 //! A netfilter queue of the daemon. The keeper gives its verdicts where there is one.
+//!
+//! Decision 0007.
 
 mod watch;
 

@@ -4,6 +4,8 @@
 //! more. What is dropped meanwhile is sent again by its far end, after a fifth of a second at the earliest.
 //!
 //! One task reads the queue of all such packets, and keeps their numbers by flow. The packets themselves stay in the kernel.
+//!
+//! Decision 0072.
 
 use crate::ends::Ends;
 use crate::intercept::{Queue, Segment};

@@ -1,4 +1,6 @@
 //! Listeners that a data plane has left to the next one, with the connections that wait in them.
+//!
+//! Decision 0058.
 
 use super::inherited::Inherited;
 use super::register::Register;

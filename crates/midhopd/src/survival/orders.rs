@@ -4,6 +4,8 @@
 //! memory that the data plane reads before it reads the configuration. When it has applied the
 //! configuration, it reports the count that it has read. If a request is not reported, the next
 //! data plane gets it again.
+//!
+//! Decision 0058.
 
 use midhop_linux::shared_words::SharedWords;
 use midhop_process::notify::Notice;

@@ -9,6 +9,8 @@
 //! wait here nothing more is read, so the first tunnel's credit closes by itself. No byte is sent
 //! to two servers: if bytes of a flow were sent on, the flow is requested elsewhere only if the
 //! next proxy has reported that it reached no server.
+//!
+//! Decision 0019.
 
 use super::carry::Permits;
 use super::error_mapping::NoFlow;

@@ -3,6 +3,8 @@
 //! The same two ends with the same certificates request the same flows in the same form. Only the carrier is TCP,
 //! where a loss delays all flows alike. So it is used only while QUIC cannot be opened: see [`link`](super::link).
 //! [`socket`] makes its connections, [`session`] runs HTTP/2 on one, [`door`] admits peers.
+//!
+//! Decision 0018.
 
 pub mod door;
 pub mod session;

@@ -4,6 +4,8 @@
 //! selects the right socket until a peer's address changes. So a connection ID identifies the worker that made it, to
 //! those who know the key, and a worker hands over a datagram that it receives for another one. Repair packets have
 //! no connection ID: they go to the worker that got the last datagram from their address.
+//!
+//! Decision 0030.
 
 use super::quic::{EndpointShared, QuicEndpoint};
 use midhop_tunnel::fec::Packet;

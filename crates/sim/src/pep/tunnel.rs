@@ -4,6 +4,8 @@
 //! [`rehearse`] over a path that loses nothing. Its datagrams travel as packets with contents.
 //!
 //! Differs from the daemon: a lost tunnel is not opened again, and TCP does not replace it.
+//!
+//! Decision 0038.
 
 use super::modem::Modem;
 use crate::agent::Actions;

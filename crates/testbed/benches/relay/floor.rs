@@ -4,6 +4,8 @@
 //! where the other side takes no more (backpressure), and passes on each side's FIN. It has no
 //! settings, no counters and no handling of resets. Where a socket takes everything at once, as
 //! with short connections, it makes only the system calls that two connections need.
+//!
+//! Decision 0013.
 
 pub mod held;
 

@@ -14,6 +14,8 @@
 //!
 //! Invariant: handovers begin at their times, in their order. One that is late is a fault of the
 //! run.
+//!
+//! Decision 0066.
 
 mod diversion;
 mod proxy;

@@ -8,6 +8,8 @@
 //! by its credit, for all of them together by the session's share. A peer that is known to have
 //! received this credit and exceeds it is refused ([`StreamCredit::may_come`]). The more credit streams with stalled
 //! readers hold, the less the other streams get, so that readers who stop one after another leave room.
+//!
+//! Decision 0024.
 
 use super::Grant;
 use std::collections::BTreeMap;

@@ -1,4 +1,6 @@
 //! The shim of one path: both halves, their timers and their cost.
+//!
+//! Decision 0016.
 
 use super::decoder::Decoder;
 use super::encoder::Encoder;

@@ -1,6 +1,8 @@
 //! The settings that each end of a connection announces first.
 //!
 //! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, `SPEC-fec.md`.
+//!
+//! Decision 0017.
 
 use super::{Code, field::SECTION_BYTES_MAX, frame};
 use crate::{connect::TRIAL, credit, fec, resumption, varint};

@@ -1,5 +1,7 @@
 //! Plans in ns-3: which plans it can express, their description for the program that is built
 //! against it (`crates/midhop/ns3/path.cc`), and its output as a record.
+//!
+//! Decision 0033.
 
 use super::batch::ReferenceBatch;
 use crate::commands::origin::own_build;

@@ -13,6 +13,8 @@
 //! be observed.
 //!
 //! Invariant: a refusal by QUIC's peer never causes a fallback to TCP, because it is a response.
+//!
+//! Decision 0070.
 
 mod judge;
 mod weigh;

@@ -1,4 +1,6 @@
 //! Drives an endpoint: reads its socket, advances its timers, and sends.
+//!
+//! Decision 0041.
 
 use super::socket::{QuicSocket, is_destroyed};
 use super::state::{EndpointShared, EndpointState};

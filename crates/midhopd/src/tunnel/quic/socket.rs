@@ -3,6 +3,8 @@
 //! The kernel reports each datagram that has left as room for another one, whether or not a task
 //! waits for room. This would be a wake-up per datagram. So room is watched only while there is
 //! none.
+//!
+//! Decision 0060.
 
 use crate::watched::watch;
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};

@@ -4,6 +4,8 @@
 //! the listener. midhopd intercepts flows in the same way, with this queue and these raw sockets.
 //! The rest of midhopd is left out: no inspection of the flow, no repeats, no connection tracking,
 //! no limit, no second process that holds the privileges.
+//!
+//! Decision 0031.
 
 use super::THREADS;
 use crate::Result;

@@ -10,6 +10,8 @@
 //! not count.
 //!
 //! Invariant: without a configured rate, or a rate that this path has carried before, nothing is suspected.
+//!
+//! Decision 0023.
 
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::VecDeque;
