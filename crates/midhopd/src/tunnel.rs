@@ -19,6 +19,7 @@
 //! the one that it arrived by, and uses the endpoint of another worker under its lock ([`quic`]).
 
 pub mod carrier;
+pub mod carrier_rates;
 pub mod carry;
 pub mod chain;
 pub mod crowd;
@@ -33,7 +34,6 @@ pub mod link;
 pub mod modem;
 mod number;
 pub mod opened;
-pub mod paces;
 pub mod quic;
 mod refusal;
 pub mod relay;

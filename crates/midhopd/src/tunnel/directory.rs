@@ -2,7 +2,9 @@
 
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
-use super::{earlier, guests, lasting, opened, paces, reorder, reported, warnings, windows};
+use super::{
+    carrier_rates, earlier, guests, lasting, opened, reorder, reported, warnings, windows,
+};
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
@@ -40,7 +42,7 @@ pub struct Tunnels {
     /// The QUIC windows of connected peers.
     pub windows: Arc<windows::Windows>,
     /// How the carriers of a tunnel divide its rate.
-    pub paces: Arc<paces::Paces>,
+    pub carrier_rates: Arc<carrier_rates::CarrierRates>,
     /// What modems report of the links to peers.
     pub reported: reported::ReportedRates,
     /// Flows that outlive their carriers.

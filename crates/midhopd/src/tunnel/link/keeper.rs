@@ -11,7 +11,7 @@ use super::link_rate::LinkRate;
 use super::refused;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
-use crate::tunnel::paces::PacePart;
+use crate::tunnel::carrier_rates::CarrierRate;
 use crate::tunnel::quic::QuicEndpoint;
 use crate::tunnel::reopen::{self, FailedSocket};
 use crate::tunnel::session::QuicSession;
@@ -296,10 +296,10 @@ fn configured(worker: &Worker, peer: &str) -> Option<Rate> {
     worker.plan().peers.iter().find(|it| it.name == peer)?.rate
 }
 
-/// A carrier's part in the pace of its tunnel, if the rate is known.
-fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<PacePart> {
+/// A carrier's part in the rate of its tunnel, if the rate is known.
+fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<CarrierRate> {
     let rate = configured(worker, peer)?;
-    Some(worker.tunnels.paces.join(peer, remote.ip(), rate))
+    Some(worker.tunnels.carrier_rates.join(peer, remote.ip(), rate))
 }
 
 fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {
