@@ -6,10 +6,11 @@
 use super::{
     carry::{self, Permits},
     chain::{self, NoNext},
-    crowd::{Crowd, Place},
     earlier,
     error_mapping::{self, NoFlow},
-    guests, lasting, link,
+    guests,
+    handshake_limiter::{HandshakeLimiter, HandshakeSlot},
+    lasting, link,
     opened::Leaving,
     quic::Incoming,
     refusal, resume,
@@ -66,7 +67,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn listen(
     worker: Rc<Worker>,
     (socket, shard): (UdpSocket, Shard),
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let now = identity.borrow().clone();
@@ -78,9 +79,9 @@ pub async fn listen(
             incoming.refuse();
             continue;
         }
-        let Some((incoming, place)) = crowd.admit(incoming, &worker.ledger) else { continue };
+        let Some((incoming, slot)) = limiter.admit(incoming, &worker.ledger) else { continue };
         let identity = (identity.borrow().clone(), identity.clone());
-        spawn_local(welcome(worker.clone(), incoming, identity, place));
+        spawn_local(welcome(worker.clone(), incoming, identity, slot));
     }
     Ok(())
 }
@@ -90,7 +91,7 @@ async fn welcome(
     worker: Rc<Worker>,
     incoming: Incoming,
     (identity, identities): (Arc<Identity>, watch::Receiver<Arc<Identity>>),
-    place: Place,
+    slot: HandshakeSlot,
 ) {
     let from = incoming.remote_address();
     let plan = worker.plan();
@@ -119,7 +120,7 @@ async fn welcome(
         Ok(Err(error)) => return refusal::report(&worker, &identity, &handshake, from, &error),
         Err(_late) => return tracing::debug!(%from, "a handshake was not completed in time"),
     }
-    drop(place);
+    drop(slot);
     let plan = worker.plan();
     let chain = connection.peer_certificates();
     let Some(peer) = chain.first().and_then(|shown| peer_of(shown, &plan.peers)) else {

@@ -3,7 +3,11 @@
 use super::{TcpSession, socket};
 use crate::{
     tunnel::{
-        crowd::Crowd, crowd::Place, earlier, guests::Seat, link, refusal, serve, standing::Standing,
+        earlier,
+        guests::Seat,
+        handshake_limiter::{HandshakeLimiter, HandshakeSlot},
+        link, refusal, serve,
+        standing::Standing,
     },
     worker::Worker,
 };
@@ -34,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn listen(
     worker: Rc<Worker>,
     listener: std::net::TcpListener,
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
@@ -51,14 +55,14 @@ pub async fn listen(
         };
         // A peer that is not admitted is reset: its address is known already, and it gets no other response.
         let leaves = worker.tunnels.are_left();
-        let place = if leaves { None } else { crowd.enter(from.ip()) };
-        let Some(place) = place else {
+        let slot = if leaves { None } else { limiter.enter(from.ip()) };
+        let Some(slot) = slot else {
             worker.ledger.dropped_handshakes.add(u64::from(!leaves));
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             continue;
         };
         let identity = identity.clone();
-        spawn_local(welcome(worker.clone(), stream, from, identity, place));
+        spawn_local(welcome(worker.clone(), stream, from, identity, slot));
     }
 }
 
@@ -68,7 +72,7 @@ async fn welcome(
     stream: TcpStream,
     from: SocketAddr,
     identity: watch::Receiver<Arc<Identity>>,
-    place: Place,
+    slot: HandshakeSlot,
 ) {
     let now = identity.borrow().clone();
     let (config, handshake) = match now.tcp_server() {
@@ -115,7 +119,7 @@ async fn welcome(
         }
         Err(_late) => return tracing::info!(%from, "an HTTP/2 session was not opened in time"),
     };
-    drop(place);
+    drop(slot);
     tracing::info!(peer = peer.name, %from, "a peer has connected over TCP");
     worker.tunnels.earlier.follow(&peer.name, earlier::PeerTransport::Tcp(session.doubt()));
     spawn_local(dismiss(session.clone(), standing));
