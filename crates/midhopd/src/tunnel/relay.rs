@@ -8,7 +8,7 @@
 //! tunnel's own window.
 
 use super::carry::Moved;
-use super::gathering::Gathering;
+use super::coalescing::Coalescing;
 use super::resume::{GoesOn, LastingFlow, Stop, go_on};
 use super::stream::kept::{confirm, poll_confirmation_arrived};
 use super::stream::{Input, Output, Stream, StreamError, judge};
@@ -67,7 +67,7 @@ pub async fn relay(
     let mut inwards = Inwards {
         state: Direction::default(),
         waiting: VecDeque::new(),
-        gathering: Gathering::default(),
+        coalescing: Coalescing::default(),
         reading: false,
         count: count::HeldBytes::default(),
         books: inwards,
@@ -431,7 +431,7 @@ struct Inwards<'a> {
     /// Pieces that have arrived and that the TCP connection has not taken yet.
     waiting: VecDeque<Bytes>,
     /// Whether it looks for more before these are written.
-    gathering: Gathering,
+    coalescing: Coalescing,
     /// Whether it waits for the tunnel, so that a reset is noticed here.
     reading: bool,
     count: count::HeldBytes,
@@ -451,7 +451,7 @@ impl Inwards<'_> {
         let mut turn = Turn::new(TURN_BYTES);
         let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
         loop {
-            let staged = !self.waiting.is_empty() && !self.gathering.looks();
+            let staged = !self.waiting.is_empty() && !self.coalescing.looks();
             let must_wait = || desk.budget.must_wait(on_their_way);
             match self.state.step(staged, turn, must_wait) {
                 Step::Write => turn.spend(ready!(self.poll_write(cx, tcp))?),
@@ -470,8 +470,8 @@ impl Inwards<'_> {
                 Step::Yield => return yield_turn(cx),
                 Step::Wait { begins } => {
                     desk.ledger.memory_waits.add(begins.into());
-                    // What was gathered is written first.
-                    if !self.gathering.stop() {
+                    // What was coalesced is written first.
+                    if !self.coalescing.stop() {
                         return Poll::Pending;
                     }
                 }
@@ -522,11 +522,11 @@ impl Inwards<'_> {
     fn looks_for_more(&mut self, input: &Input) -> bool {
         let may_come =
             !(self.state.is_exhausted() || input.is_broken()) && self.waiting.len() < PIECES;
-        self.gathering.look(self.staged());
+        self.coalescing.look(self.staged());
         if !may_come {
-            self.gathering.stop();
+            self.coalescing.stop();
         }
-        self.gathering.looks()
+        self.coalescing.looks()
     }
 
     /// Unit: bytes. Arrived, and not yet taken by the TCP connection.
