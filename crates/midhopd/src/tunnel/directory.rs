@@ -3,7 +3,7 @@
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
 use super::{
-    carrier_rates, earlier, guests, lasting, opened, reorder, reported, warnings, windows,
+    carrier_rates, guests, lasting, opened, reorder, reported, stale_connections, warnings, windows,
 };
 use crate::admission::Ticket;
 use crate::ends::Ends;
@@ -36,7 +36,7 @@ pub struct Tunnels {
     /// Warnings that were logged lately.
     pub(super) warnings: warnings::Warnings,
     /// The connections by which peers have connected.
-    pub earlier: earlier::Earlier,
+    pub stale_connections: stale_connections::StaleConnections,
     /// Bytes of their streams that wait for earlier ones.
     pub rooms: reorder::Rooms,
     /// The QUIC windows of connected peers.

@@ -6,7 +6,6 @@
 use super::{
     carry::{self, Permits},
     chain::{self, NoNext},
-    earlier,
     error_mapping::{self, NoFlow},
     guests,
     handshake_limiter::{HandshakeLimiter, HandshakeSlot},
@@ -16,7 +15,7 @@ use super::{
     refusal, resume,
     session::QuicSession,
     shards::Shard,
-    silence,
+    silence, stale_connections,
     standing::Standing,
     stream::{Stream, judge, kept::Offer},
     transport::{self, Welcome},
@@ -136,7 +135,7 @@ async fn welcome(
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has died.
-        worker.tunnels.earlier.doubt(&peer.name);
+        worker.tunnels.stale_connections.doubt(&peer.name);
         tracing::warn!(peer = peer.name, %from, "a peer has too many connections: one more is refused");
         return connection.close(Code::EXCESSIVE_LOAD);
     };
@@ -153,8 +152,8 @@ async fn welcome(
     tracing::info!(peer = peer.name, %from, "a peer has connected");
     worker
         .tunnels
-        .earlier
-        .follow(&peer.name, earlier::PeerTransport::Quic(session.connection().clone()));
+        .stale_connections
+        .follow(&peer.name, stale_connections::PeerTransport::Quic(session.connection().clone()));
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {

@@ -3,10 +3,9 @@
 use super::{TcpSession, socket};
 use crate::{
     tunnel::{
-        earlier,
         guests::Seat,
         handshake_limiter::{HandshakeLimiter, HandshakeSlot},
-        link, refusal, serve,
+        link, refusal, serve, stale_connections,
         standing::Standing,
     },
     worker::Worker,
@@ -104,7 +103,7 @@ async fn welcome(
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has ended.
-        worker.tunnels.earlier.doubt(&peer.name);
+        worker.tunnels.stale_connections.doubt(&peer.name);
         return tracing::warn!(
             peer = peer.name, %from, "a peer has too many connections: one more is refused"
         );
@@ -121,7 +120,10 @@ async fn welcome(
     };
     drop(slot);
     tracing::info!(peer = peer.name, %from, "a peer has connected over TCP");
-    worker.tunnels.earlier.follow(&peer.name, earlier::PeerTransport::Tcp(session.doubt()));
+    worker
+        .tunnels
+        .stale_connections
+        .follow(&peer.name, stale_connections::PeerTransport::Tcp(session.doubt()));
     spawn_local(dismiss(session.clone(), standing));
     serve_session(worker, peer.clone(), session, seat).await;
 }

@@ -14,10 +14,10 @@ use crate::{
             Connection, Receiver, Sender,
             http2::{self, Http2Room, Piece},
         },
-        earlier, lasting,
+        lasting,
         number::next_number,
         scheduling::{ScheduledFlow, SharedScheduler},
-        silence,
+        silence, stale_connections,
         stream::{Stream, StreamError, kept::Offer, resumable::SessionSeat},
     },
 };
@@ -247,7 +247,7 @@ impl TcpSession {
         let sample = self.sample();
         let rtt = sample.as_ref().map_or(0, |sample| sample.rtt_us);
         let received = sample.map(|sample| [sample.received, sample.sent]);
-        (earlier::patience(Duration::from_micros(rtt.into())), received)
+        (stale_connections::patience(Duration::from_micros(rtt.into())), received)
     }
 
     /// Waits until one of the ends has announced that there will be no more requests.
