@@ -19,8 +19,8 @@ mod weigh;
 
 use self::judge::Judge;
 use super::OpenTunnel;
-use super::aside::Aside;
 use super::keeper::{LinkKeeper, follow, follow_tcp};
+use super::probe_carrier::ProbeCarrier;
 use super::refused::{self, OpeningAttempt};
 use crate::tunnel::{
     fallback, fallback::socket, quic::QuicConnection, quic::QuicEndpoint, serve,
@@ -91,7 +91,7 @@ pub struct Choice<'a> {
     /// Judges whether UDP is throttled.
     judge: RefCell<Judge>,
     /// The carrier that some flows are sent over to measure its throughput.
-    aside: Rc<Aside>,
+    probe_carrier: Rc<ProbeCarrier>,
 }
 
 /// A peer over QUIC, once the handshake is complete at this end.
@@ -147,7 +147,7 @@ impl<'a> Choice<'a> {
         keeper: &'a LinkKeeper,
         worker: &'a Rc<Worker>,
         endpoint: QuicEndpoint,
-        aside: Rc<Aside>,
+        probe_carrier: Rc<ProbeCarrier>,
     ) -> Self {
         let peer = &keeper.peer;
         Self {
@@ -160,7 +160,7 @@ impl<'a> Choice<'a> {
             was_blocked: Cell::default(),
             // If others share the link, only the committed rate can be expected.
             judge: Judge::new([peer.committed.or(peer.rate), peer.rate_in], peer.rtt).into(),
-            aside,
+            probe_carrier,
         }
     }
 

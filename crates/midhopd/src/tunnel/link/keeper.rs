@@ -4,10 +4,10 @@
 //! Invariant: a tunnel is open whenever it can be. Attempts follow at growing intervals, the first
 //! at once. `choice` selects QUIC or TCP.
 
-use super::aside::Aside;
 use super::backlog::Backlog;
 use super::choice::Choice;
 use super::link_rate::LinkRate;
+use super::probe_carrier::ProbeCarrier;
 use super::refused;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
@@ -69,9 +69,9 @@ impl LinkKeeper {
     ) -> (Link, impl Future<Output = ()>) {
         let (sender, state) = watch::channel(State::Gone(Instant::now()));
         let patience = Duration::from_nanos(self.peer.patience.as_ns());
-        let aside = Rc::<Aside>::default();
-        let link = Link { state, aside: aside.clone(), patience };
-        (link, self.keep_until(end, worker, sender, aside))
+        let probe_carrier = Rc::<ProbeCarrier>::default();
+        let link = Link { state, probe_carrier: probe_carrier.clone(), patience };
+        (link, self.keep_until(end, worker, sender, probe_carrier))
     }
 
     async fn keep_until(
@@ -79,12 +79,12 @@ impl LinkKeeper {
         end: impl Future<Output = ()>,
         worker: Rc<Worker>,
         link: watch::Sender<State>,
-        aside: Rc<Aside>,
+        probe_carrier: Rc<ProbeCarrier>,
     ) {
         let socket = self.socket.take();
         let current = RefCell::default();
         tokio::select! {
-            never = self.keep(&worker, socket, &link, &aside, &current) => match never {},
+            never = self.keep(&worker, socket, &link, &probe_carrier, &current) => match never {},
             () = end => {}
         }
         link.send_replace(State::Gone(Instant::now()));
@@ -101,7 +101,7 @@ impl LinkKeeper {
         worker: &Rc<Worker>,
         socket: Option<UdpSocket>,
         link: &watch::Sender<State>,
-        aside: &Rc<Aside>,
+        probe_carrier: &Rc<ProbeCarrier>,
         current: &RefCell<Option<QuicEndpoint>>,
     ) -> Infallible {
         let mut failed = FailedSocket::not(format!("the socket towards {} (UDP)", self.peer.name));
@@ -111,7 +111,7 @@ impl LinkKeeper {
                 Ok(endpoint) => {
                     failed.is_back();
                     *current.borrow_mut() = Some(endpoint.clone());
-                    let choice = Choice::new(self, worker, endpoint.clone(), aside.clone());
+                    let choice = Choice::new(self, worker, endpoint.clone(), probe_carrier.clone());
                     let keep = self.keep_by(worker, &choice, &endpoint, link);
                     tokio::pin!(keep);
                     tokio::select! {
