@@ -4,13 +4,13 @@ pub mod serve;
 
 use crate::admission::Admission;
 use crate::ends::Ends;
-use crate::hold::state::Hold;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::looks::Looks;
 use crate::relay::{Desk, Pools};
 use crate::survival::register::Region;
 use crate::survival::store::Store;
+use crate::syn_hold::state::Hold;
 use crate::tunnel::directory::Tunnels;
 use crate::tunnel::{fallback, link::Link};
 use crate::watch::Watch;

@@ -12,12 +12,12 @@ use crate::admission::Ticket;
 use crate::begun;
 use crate::close;
 use crate::ends::Side;
-use crate::hold::living::Life;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{self, BoundedWindow, Sample};
 use crate::survival::register::{
     FlowEntry, NO_SOCKET, Record, StreamRecord, cookie_of, name_of, now_ns,
 };
+use crate::syn_hold::living::Life;
 use crate::worker::Worker;
 use midhop_linux::stream_position::{OpenedBy, StreamPosition};
 use midhop_pep::config::Plan;
