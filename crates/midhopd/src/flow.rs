@@ -6,6 +6,7 @@ use self::packed::Packed;
 use crate::admission::Ticket;
 use crate::begun;
 use crate::ends::{Ends, RelayOutcome, Side};
+use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{Bound, BoundedWindow, Failure};
 use crate::relay::start::Start;
@@ -17,7 +18,6 @@ use crate::survival::register::{FlowEntry, cookie_of};
 use crate::syn_hold::known::{Far, FarSide, Known};
 use crate::syn_hold::living::Life;
 use crate::tunnel::carry::{self, Permits};
-use crate::watch::BothLegs;
 use crate::worker::Worker;
 use crate::{close, leg, relay};
 use midhop_pep::config::{Action, LegPlan, Plan};
@@ -294,8 +294,8 @@ async fn carry_to_end(
     held: (Ticket, Option<Life>),
 ) {
     let mut entry = start.entry.clone();
-    let watched = worker.watch.add(&book, legs);
-    let legs = watched.sides();
+    let sampled = worker.sampler.add(&book, legs);
+    let legs = sampled.sides();
     let linger = worker.plan().limits.linger.into();
     let carried = match relay::relay(legs, stages, start, &book, &worker.desk, linger).await {
         Relayed::Ended(carried) => carried,
@@ -305,7 +305,7 @@ async fn carry_to_end(
                 Some(carried) => carried,
                 None => {
                     worker.ledger.leave(&book);
-                    return drop((watched, held));
+                    return drop((sampled, held));
                 }
             }
         }
@@ -318,8 +318,8 @@ async fn carry_to_end(
         // process would have to wait for the far ends as this one does.
         entry = None;
     }
-    // None only while the watch still holds them, which lasts no longer than one sample.
-    if let Some(BothLegs { client, server, .. }) = watched.release() {
+    // None only while the sampler still holds them, which lasts no longer than one sample.
+    if let Some(BothLegs { client, server, .. }) = sampled.release() {
         let departed = close::close(client, server, last, &carried, linger, &worker.looks).await;
         // A process that finds the entry continues the flow, so it goes before the sockets.
         drop(entry);

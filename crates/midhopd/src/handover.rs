@@ -4,12 +4,12 @@
 use crate::admission::{Admission, Ticket};
 use crate::ends::Ends;
 use crate::flow::{carry, entered};
+use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::BoundedWindow;
 use crate::relay::Stages;
 use crate::relay::start::{Start, ahead};
 use crate::relocation::halt::Halt;
-use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
 use std::io;

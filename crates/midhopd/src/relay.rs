@@ -8,10 +8,10 @@ mod share;
 pub mod start;
 
 use crate::ends::{Broken, RelayOutcome, Side};
+use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, Ledger};
 use crate::leg::BoundedWindow;
 use crate::survival::store::Scratch;
-use crate::watch::BothLegs;
 use direction::Direction;
 use midhop_linux::sockopt;
 use midhop_pep::budget::Budget;

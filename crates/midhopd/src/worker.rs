@@ -4,6 +4,7 @@ pub mod serve;
 
 use crate::admission::Admission;
 use crate::ends::Ends;
+use crate::flow_sampler::FlowSampler;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::looks::Looks;
@@ -13,7 +14,6 @@ use crate::survival::store::Store;
 use crate::syn_hold::state::Hold;
 use crate::tunnel::directory::Tunnels;
 use crate::tunnel::{fallback, link::Link};
-use crate::watch::Watch;
 use midhop_linux::schedstat::ThreadWaits;
 use midhop_lookup::Resolver;
 use midhop_pep::budget::Budget;
@@ -44,7 +44,7 @@ pub struct Worker {
     /// What flows share while they relay.
     pub desk: Desk,
     /// Samples live flows.
-    pub watch: Watch,
+    pub sampler: FlowSampler,
     /// The timer for checks of flows that end.
     pub looks: Looks,
     /// The tunnels of all workers.
@@ -86,7 +86,7 @@ impl Worker {
         tunnels: Arc<Tunnels>,
     ) -> io::Result<Self> {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
-        let (watch, looks) = (Watch::default(), Looks::default());
+        let (sampler, looks) = (FlowSampler::default(), Looks::default());
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
         let fallbacks = RefCell::default();
         let resolver = Resolver::new(tunnels.lookups.clone());
@@ -96,7 +96,7 @@ impl Worker {
             hold,
             ledger,
             desk,
-            watch,
+            sampler,
             looks,
             tunnels,
             links,

@@ -136,12 +136,12 @@ pub fn discard(from: impl AsFd, mut bytes: u64, room: &mut [u8]) -> io::Result<(
 mod tests {
     use super::*;
     use crate::ends::Ends;
+    use crate::flow_sampler::BothLegs;
     use crate::ledger::{FlowBook, Party};
     use crate::leg::{BoundedWindow, Sample};
     use crate::relay::{Relayed, Stage, Stages, relay};
     use crate::relocation::halt::Halt;
     use crate::survival::register::{Record, Region, Register, tests::record};
-    use crate::watch::BothLegs;
     use midhop_pep::budget::Budget;
     use std::net::SocketAddr;
     use std::sync::Arc;

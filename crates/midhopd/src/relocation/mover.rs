@@ -49,7 +49,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Asks the flows of a thread to stand still, and copies what they hold, as requests come.
 pub async fn halt(worker: Rc<Worker>, mut requests: UnboundedReceiver<FlowRequests>) {
     while let Some(asked) = requests.recv().await {
-        worker.watch.ask(asked);
+        worker.sampler.ask(asked);
     }
 }
 

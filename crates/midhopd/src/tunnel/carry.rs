@@ -211,8 +211,8 @@ async fn carry(
             None => BoundedWindow::new(leg),
         }
     };
-    let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp, window });
-    let tcp = &watched.sides().stream;
+    let sampled = worker.sampler.add(&book, crate::flow_sampler::One { side, stream: tcp, window });
+    let tcp = &sampled.sides().stream;
     welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
     let mut lasting = book
@@ -223,7 +223,7 @@ async fn carry(
         let offer = (&*book, lasting.offer());
         lasting.note(noted.or_else(|| note(&worker, (tcp, side), &mut stream, offer, before)));
     }
-    let one = (watched.sides(), lasting.as_ref());
+    let one = (sampled.sides(), lasting.as_ref());
     let carried = relay::relay(one, &mut stream, moved, &book, &worker, linger).await;
     if carried.outcome.is_ok()
         && let Some(lasting) = &lasting
@@ -239,7 +239,7 @@ async fn carry(
     // the entry stays, because the next process would have to wait as this one does.
     let noted = noted.filter(|_| carried.outcome.is_ok());
     drop(stream);
-    if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
+    if let Some(crate::flow_sampler::One { stream: tcp, .. }) = sampled.release() {
         close::close_one(tcp, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);

@@ -66,8 +66,8 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
                 waiting::keep(worker.tunnels.waiting.clone(), queue),
             );
         }
-        let watching = worker.clone();
-        let looking = async move { watching.watch.look(&watching.ledger).await };
+        let sampling = worker.clone();
+        let looking = async move { sampling.sampler.look(&sampling.ledger).await };
         health.keep("looking at live flows", looking);
         let ending = worker.clone();
         let looking = async move { ending.looks.go_on().await };
