@@ -213,7 +213,7 @@ impl Flow {
         let (client_leg, server_leg) = (self.client_leg(), self.server_leg());
         let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into())
             .with_origin(self.origin());
-        let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
+        let stages = Stages::of(client_leg, server_leg, &self.worker.relay_context);
         let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
         let Self { worker, client, known, .. } = self;
         let legs = BothLegs { client, server, windows, halt: Halt::default() };
@@ -297,7 +297,9 @@ async fn carry_to_end(
     let sampled = worker.sampler.add(&book, legs);
     let legs = sampled.sides();
     let linger = worker.plan().limits.linger.into();
-    let carried = match relay::relay(legs, stages, start, &book, &worker.desk, linger).await {
+    let carried = match relay::relay(legs, stages, start, &book, &worker.relay_context, linger)
+        .await
+    {
         Relayed::Ended(carried) => carried,
         // Few flows ever move: moving takes memory only then.
         Relayed::Halted(halted) => {
@@ -344,7 +346,7 @@ async fn stand_still(
             Whereabouts::Reset => return Some(leave::reset()),
         };
         let start = Start { entry: entry.clone(), broke: None, left: Some(left.into()) };
-        match relay::relay(legs, stages, start, book, &worker.desk, linger).await {
+        match relay::relay(legs, stages, start, book, &worker.relay_context, linger).await {
             Relayed::Ended(carried) => return Some(carried),
             Relayed::Halted(again) => halted = again,
         }

@@ -8,7 +8,7 @@ use crate::flow_sampler::FlowSampler;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::looks::Looks;
-use crate::relay::{Desk, Pools};
+use crate::relay::{Pools, RelayContext};
 use crate::survival::register::Region;
 use crate::survival::store::Store;
 use crate::syn_hold::state::Hold;
@@ -42,7 +42,7 @@ pub struct Worker {
     /// Where flows are booked.
     pub ledger: Arc<Ledger>,
     /// What flows share while they relay.
-    pub desk: Desk,
+    pub relay_context: RelayContext,
     /// Samples live flows.
     pub sampler: FlowSampler,
     /// The timer for checks of flows that end.
@@ -85,7 +85,7 @@ impl Worker {
         ledger: Arc<Ledger>,
         tunnels: Arc<Tunnels>,
     ) -> io::Result<Self> {
-        let desk = Desk::new(PIPES, budget, pools, ledger.clone());
+        let relay_context = RelayContext::new(PIPES, budget, pools, ledger.clone());
         let (sampler, looks) = (FlowSampler::default(), Looks::default());
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
         let fallbacks = RefCell::default();
@@ -95,7 +95,7 @@ impl Worker {
             admission,
             hold,
             ledger,
-            desk,
+            relay_context,
             sampler,
             looks,
             tunnels,
@@ -122,7 +122,7 @@ impl Worker {
     /// The same, with the register that flows are entered in, and the store of unconfirmed bytes.
     #[must_use]
     pub fn remember(self, region: Option<Rc<Region>>, store: Arc<Store>) -> Self {
-        self.desk.scratch.replace(store.scratch());
+        self.relay_context.scratch.replace(store.scratch());
         Self { region, store, ..self }
     }
 

@@ -392,7 +392,7 @@ impl RestoredFlow {
         drop(waiting);
         worker.ledger.moved_here.add(1);
         let windows = [(&client, &legs[0]), (&server, &legs[1])]
-            .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
+            .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.relay_context));
         let both = BothLegs { client, server, windows, halt: Halt::default() };
         let left = (unsent, buffers, passed_on);
         spawn_local(relay(worker, ends, both, left, legs, origin, (ticket, life)));
@@ -445,7 +445,7 @@ async fn relay(
         worker.ledger.lost_in_moving.add(1);
         return;
     };
-    let stages = Stages::of(&plans[0], &plans[1], &worker.desk);
+    let stages = Stages::of(&plans[0], &plans[1], &worker.relay_context);
     carry(&worker, legs, book, stages, start, (ticket, Some(life)));
 }
 

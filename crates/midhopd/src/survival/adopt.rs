@@ -155,18 +155,18 @@ fn adopt(
     let plan = worker.plan();
     let leg = |side: Side| leg_of(&plan, record.legs[side as usize]).ok_or(NotAdopted::NoLeg);
     let (client_leg, server_leg) = (leg(Side::Client)?, leg(Side::Server)?);
-    let start = after_death(&client, &server, pipes, record.ahead, &entry, &worker.desk)?;
+    let start = after_death(&client, &server, pipes, record.ahead, &entry, &worker.relay_context)?;
     let client = TcpStream::from_std(client.into())?;
     let server = TcpStream::from_std(server.into())?;
     let Record { ends, interface, rule, dscp, .. } = record;
     let origin = FlowOrigin { rule, interface, dscp };
     let book = FlowBook::new(ends, client_leg.into(), server_leg.into()).with_origin(origin);
-    let stages = Stages::of(client_leg, server_leg, &worker.desk);
+    let stages = Stages::of(client_leg, server_leg, &worker.relay_context);
     let ticket = worker.admission.enter_from(ends.client.ip());
     let life = worker.hold.entries.revive(ends);
     let start = crate::relay::start::Start { entry: Some(Rc::new(entry)), ..start };
     let windows = [(&client, client_leg), (&server, server_leg)]
-        .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
+        .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.relay_context));
     let legs = BothLegs { client, server, windows, halt: Halt::default() };
     carry(worker, legs, book, stages, start, (ticket, Some(life)));
     Ok(())
@@ -216,7 +216,7 @@ fn try_begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) -> Resul
     worker.ledger.flows.add(1);
     let origin = FlowOrigin { rule, interface, dscp };
     let book = FlowBook::new(ends, client_leg.into(), server_leg.into()).with_origin(origin);
-    let stages = Stages::of(client_leg, server_leg, &worker.desk);
+    let stages = Stages::of(client_leg, server_leg, &worker.relay_context);
     let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
     let ticket = worker.admission.enter_from(ends.client.ip());
     let legs = BothLegs { client, server, windows, halt: Halt::default() };

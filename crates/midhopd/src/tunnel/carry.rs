@@ -207,7 +207,7 @@ async fn carry(
         let plan = worker.plan();
         let leg = plan.legs.iter().find(|leg| *leg.name == *book.party(side).name);
         match leg.filter(|_| noted.is_some()) {
-            Some(leg) => BoundedWindow::adopted(leg, &tcp, &worker.desk),
+            Some(leg) => BoundedWindow::adopted(leg, &tcp, &worker.relay_context),
             None => BoundedWindow::new(leg),
         }
     };

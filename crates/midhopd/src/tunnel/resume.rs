@@ -113,7 +113,7 @@ impl LastingFlow {
         };
         drop(plan);
         let has_carrier = call.is_some();
-        let mut held = BudgetPart::new(worker.desk.budget.clone());
+        let mut held = BudgetPart::new(worker.relay_context.budget.clone());
         if !has_carrier {
             held.set(stream.kept());
             worker.ledger.waiting_flows.add(1);

@@ -145,7 +145,7 @@ async fn welcome(
         return tracing::warn!(peer = peer.name, %error, "a peer's settings could not be applied to its connection");
     }
     let portion = worker.tunnels.windows.join(peer, connection.clone());
-    connection.count_in(worker.tunnels.rooms.of(&peer.name, &worker.desk.budget));
+    connection.count_in(worker.tunnels.rooms.of(&peer.name, &worker.relay_context.budget));
     let opening = Opening { initial: widest.get(), wants_backlog: false, by_frames: true };
     connection.begin(peer, opening);
     let session = QuicSession::new(connection, peer, steering.pace());

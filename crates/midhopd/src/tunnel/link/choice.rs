@@ -453,7 +453,8 @@ impl<'a> Choice<'a> {
         let config = (config, steering.pace());
         let connection =
             self.endpoint.connect(peer, *address, config, opening).map_err(io::Error::other)?;
-        connection.count_in(self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget));
+        connection
+            .count_in(self.worker.tunnels.rooms.of(&peer.name, &self.worker.relay_context.budget));
         let greeted = Greeted { connection, steering, identity, handshake };
         self.within(&greeted, greeted.connection.connected()).await?;
         Ok(greeted)

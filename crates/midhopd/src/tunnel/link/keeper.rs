@@ -188,7 +188,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
     let number = connection.number();
-    let mut held = BudgetPart::new(worker.desk.budget.clone());
+    let mut held = BudgetPart::new(worker.relay_context.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);
     let pace = session.pace();
@@ -262,7 +262,7 @@ pub async fn follow_tcp(
     session: &Rc<fallback::TcpSession>,
 ) -> Arc<str> {
     worker.fallbacks.borrow_mut().push(session.clone());
-    let mut held = BudgetPart::new(worker.desk.budget.clone());
+    let mut held = BudgetPart::new(worker.relay_context.budget.clone());
     let mut ticks = time::interval(LOOK);
     let (number, mut gone) = (session.number(), std::pin::pin!(session.gone()));
     let mut portion = portion(worker, peer, session.remote_address());
