@@ -4,7 +4,7 @@ pub mod packed;
 
 use self::packed::Packed;
 use crate::admission::Ticket;
-use crate::begun;
+use crate::eager;
 use crate::ends::{Ends, RelayOutcome, Side};
 use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
@@ -282,7 +282,7 @@ pub fn carry(
     held: (Ticket, Option<Life>),
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry_to_end(worker.clone(), legs, book, stages, start, held));
+    eager::spawn(carry_to_end(worker.clone(), legs, book, stages, start, held));
 }
 
 async fn carry_to_end(
@@ -322,7 +322,8 @@ async fn carry_to_end(
     }
     // None only while the sampler still holds them, which lasts no longer than one sample.
     if let Some(BothLegs { client, server, .. }) = sampled.release() {
-        let departed = close::close(client, server, last, &carried, linger, &worker.looks).await;
+        let departed =
+            close::close(client, server, last, &carried, linger, &worker.coarse_timer).await;
         // A process that finds the entry continues the flow, so it goes before the sockets.
         drop(entry);
         drop(departed);

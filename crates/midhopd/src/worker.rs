@@ -3,11 +3,11 @@
 pub mod serve;
 
 use crate::admission::Admission;
+use crate::coarse_timer::CoarseTimer;
 use crate::ends::Ends;
 use crate::flow_sampler::FlowSampler;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
-use crate::looks::Looks;
 use crate::relay::{Pools, RelayContext};
 use crate::survival::register::Region;
 use crate::survival::store::Store;
@@ -46,7 +46,7 @@ pub struct Worker {
     /// Samples live flows.
     pub sampler: FlowSampler,
     /// The timer for checks of flows that end.
-    pub looks: Looks,
+    pub coarse_timer: CoarseTimer,
     /// The tunnels of all workers.
     pub tunnels: Arc<Tunnels>,
     /// The tunnels of this worker, by peer.
@@ -86,7 +86,7 @@ impl Worker {
         tunnels: Arc<Tunnels>,
     ) -> io::Result<Self> {
         let relay_context = RelayContext::new(PIPES, budget, pools, ledger.clone());
-        let (sampler, looks) = (FlowSampler::default(), Looks::default());
+        let (sampler, coarse_timer) = (FlowSampler::default(), CoarseTimer::default());
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
         let fallbacks = RefCell::default();
         let resolver = Resolver::new(tunnels.lookups.clone());
@@ -97,7 +97,7 @@ impl Worker {
             ledger,
             relay_context,
             sampler,
-            looks,
+            coarse_timer,
             tunnels,
             links,
             endpoints,

@@ -9,8 +9,8 @@ use super::relay;
 use super::resume::LastingFlow;
 use super::stream::{Stream, kept::Offer};
 use crate::admission::Ticket;
-use crate::begun;
 use crate::close;
+use crate::eager;
 use crate::ends::Side;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{self, BoundedWindow, Sample};
@@ -109,7 +109,7 @@ pub fn start_at(
     start: Option<Box<StreamStart>>,
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits, start));
+    eager::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits, start));
 }
 
 /// Where a flow starts. That of a new one is the default.
@@ -240,7 +240,7 @@ async fn carry(
     let noted = noted.filter(|_| carried.outcome.is_ok());
     drop(stream);
     if let Some(crate::flow_sampler::One { stream: tcp, .. }) = sampled.release() {
-        close::close_one(tcp, last, &carried, linger, &worker.looks).await;
+        close::close_one(tcp, last, &carried, linger, &worker.coarse_timer).await;
     }
     worker.ledger.close(&book, &carried);
     drop((permits, noted));

@@ -14,7 +14,7 @@ use super::carry::Permits;
 use super::error_mapping::NoFlow;
 use super::relay::{IDLE_PIECES, TURN_BYTES, pass_end};
 use super::stream::{Input, Output, Stream, StreamError, judge};
-use crate::begun;
+use crate::eager;
 use crate::ends::RelayOutcome;
 use crate::ends::{Broken, Side};
 use crate::ledger::{Books, FlowBook, Wait};
@@ -148,7 +148,7 @@ pub fn spawn(
     permits: Permits,
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry(worker.clone(), Box::new(client), next, book, permits));
+    eager::spawn(carry(worker.clone(), Box::new(client), next, book, permits));
 }
 
 async fn carry(

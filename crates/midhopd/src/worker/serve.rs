@@ -70,7 +70,7 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
         let looking = async move { sampling.sampler.look(&sampling.ledger).await };
         health.keep("looking at live flows", looking);
         let ending = worker.clone();
-        let looking = async move { ending.looks.go_on().await };
+        let looking = async move { ending.coarse_timer.go_on().await };
         health.keep("looking at flows that end", looking);
         doors.tunnels.serve(&worker);
         if worker.number() == 0 {
