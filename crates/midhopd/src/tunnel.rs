@@ -11,7 +11,7 @@
 //! Peers connect to all workers: each has sockets of its own at each address, for UDP ([`shards`]) and for TCP, and a
 //! connection stays with the worker that admitted it.
 //!
-//! [`guests`] counts the flows and connections of each peer, and [`standing`] closes the tunnels of peers that may
+//! [`peer_limits`] counts the flows and connections of each peer, and [`standing`] closes the tunnels of peers that may
 //! not stay.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker took is
@@ -26,13 +26,13 @@ mod coalescing;
 pub mod directory;
 pub mod error_mapping;
 pub mod fallback;
-pub mod guests;
 pub mod handshake_limiter;
 pub mod lasting;
 pub mod link;
 pub mod modem;
 mod number;
 pub mod opened;
+pub mod peer_limits;
 pub mod quic;
 mod refusal;
 pub mod relay;

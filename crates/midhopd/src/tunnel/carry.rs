@@ -2,9 +2,9 @@
 
 use super::directory::RequestedFlow;
 use super::error_mapping::NoFlow;
-use super::guests;
 use super::link::Link;
 use super::opened::Leaving;
+use super::peer_limits;
 use super::relay;
 use super::resume::LastingFlow;
 use super::stream::{Stream, kept::Offer};
@@ -82,7 +82,7 @@ pub struct Permits {
     /// The flow's entry among live flows: while it lasts, repeated SYNs belong to the flow.
     pub life: Option<Life>,
     /// Its place among the flows of the peer that requested it.
-    pub of_peer: Option<guests::Seat>,
+    pub of_peer: Option<peer_limits::PeerSlot>,
     /// Its entry among the flows that leave here for a server.
     pub leaving: Option<Leaving>,
 }

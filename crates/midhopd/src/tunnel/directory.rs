@@ -3,7 +3,8 @@
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
 use super::{
-    carrier_rates, guests, lasting, opened, reorder, reported, stale_connections, warnings, windows,
+    carrier_rates, lasting, opened, peer_limits, reorder, reported, stale_connections, warnings,
+    windows,
 };
 use crate::admission::Ticket;
 use crate::ends::Ends;
@@ -28,7 +29,7 @@ pub struct Tunnels {
     /// Sends each worker the tunnels that a reload adds. None where there is no identity for them.
     pub(super) openings: Vec<UnboundedSender<OpeningTunnel>>,
     /// The connections and flows that peers have open here.
-    pub guests: Arc<guests::Guests>,
+    pub peer_limits: Arc<peer_limits::PeerLimits>,
     /// The names that are being looked up.
     pub lookups: Arc<PendingLookups>,
     /// Whether peers should send no more requests.

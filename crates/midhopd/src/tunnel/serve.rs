@@ -7,10 +7,10 @@ use super::{
     carry::{self, Permits},
     chain::{self, NoNext},
     error_mapping::{self, NoFlow},
-    guests,
     handshake_limiter::{HandshakeLimiter, HandshakeSlot},
     lasting, link,
     opened::Leaving,
+    peer_limits,
     quic::Incoming,
     refusal, resume,
     session::QuicSession,
@@ -132,7 +132,7 @@ async fn welcome(
         return connection.close(Code(0));
     }
     worker.ledger.showed(&peer.name, standing.until());
-    let Some(seat) = worker.tunnels.guests.connect(peer) else {
+    let Some(peer_slot) = worker.tunnels.peer_limits.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has died.
         worker.tunnels.stale_connections.doubt(&peer.name);
@@ -159,7 +159,7 @@ async fn welcome(
         async move {
             let why = link::keeper::follow(&worker, &peer.name, &session).await;
             tracing::info!(peer = peer.name, %why, "a peer has disconnected");
-            drop((seat, portion));
+            drop((peer_slot, portion));
         }
     });
     spawn_local({
@@ -202,7 +202,7 @@ pub fn peer_of<'a>(
 
 /// Serves one stream.
 pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
-    let seat = worker.tunnels.guests.open(&peer);
+    let peer_slot = worker.tunnels.peer_limits.open(&peer);
     let requested = time::timeout(PATIENCE, stream.input.request()).await;
     let fields = match requested {
         Ok(Ok(fields)) => fields,
@@ -222,7 +222,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     let resumption = Resumption::decode(&fields);
     if let Ok(Some(Resumption::Requested { id, received })) = resumption {
         // A flow that is resumed is open already, and has its place.
-        drop(seat);
+        drop(peer_slot);
         stream.carry_in(Payload::Capsules);
         let lasting = &worker.tunnels.lasting;
         let is_whole = lasting.is_whole();
@@ -244,7 +244,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
         return;
     }
-    let Some(seat) = seat else {
+    let Some(peer_slot) = peer_slot else {
         worker.ledger.excessive.add(1);
         return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
     };
@@ -275,7 +275,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                         peer = peer.name, client = %ends.client, claims, %from, target = %request.target, ?payload,
                         "a flow is granted"
                     );
-                    return carry_on(&worker, &peer, stream, opened, (seat, offered)).await;
+                    return carry_on(&worker, &peer, stream, opened, (peer_slot, offered)).await;
                 }
                 Err(Denial { cause, next }) => {
                     let client = request.client.map(tracing::field::display);
@@ -587,7 +587,7 @@ async fn carry_on(
     peer: &PeerPlan,
     mut stream: Stream,
     opened: Opened,
-    (seat, offered): (guests::Seat, Option<FlowId>),
+    (peer_slot, offered): (peer_limits::PeerSlot, Option<FlowId>),
 ) {
     let Opened { server, ends, leg, rule, ticket, leaving, class, .. } = opened;
     let mut answer = Response::Granted.fields(stream.payload());
@@ -611,7 +611,7 @@ async fn carry_on(
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg)
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
-    let permits = Permits { ticket, life: None, of_peer: Some(seat), leaving };
+    let permits = Permits { ticket, life: None, of_peer: Some(peer_slot), leaving };
     match server {
         Server::Leg(server) => carry::spawn(worker, (server, Side::Server), stream, book, permits),
         Server::Tunnel(next) => chain::spawn(worker, stream, next, book, permits),

@@ -89,7 +89,7 @@ pub fn adopt(
         Side::Server => Permits {
             ticket: worker.admission.enter(),
             life: None,
-            of_peer: worker.tunnels.guests.open(peer),
+            of_peer: worker.tunnels.peer_limits.open(peer),
             leaving: socket
                 .local_addr()
                 .ok()

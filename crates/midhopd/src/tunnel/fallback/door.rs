@@ -3,9 +3,10 @@
 use super::{TcpSession, socket};
 use crate::{
     tunnel::{
-        guests::Seat,
         handshake_limiter::{HandshakeLimiter, HandshakeSlot},
-        link, refusal, serve, stale_connections,
+        link,
+        peer_limits::PeerSlot,
+        refusal, serve, stale_connections,
         standing::Standing,
     },
     worker::Worker,
@@ -100,7 +101,7 @@ async fn welcome(
         return tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
     }
     worker.ledger.showed(&peer.name, standing.until());
-    let Some(seat) = worker.tunnels.guests.connect(peer) else {
+    let Some(peer_slot) = worker.tunnels.peer_limits.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has ended.
         worker.tunnels.stale_connections.doubt(&peer.name);
@@ -125,7 +126,7 @@ async fn welcome(
         .stale_connections
         .follow(&peer.name, stale_connections::PeerTransport::Tcp(session.doubt()));
     spawn_local(dismiss(session.clone(), standing));
-    serve_session(worker, peer.clone(), session, seat).await;
+    serve_session(worker, peer.clone(), session, peer_slot).await;
 }
 
 /// Closes a connection behind its last alert. A reset, which unread bytes would cause, could overtake the alert.
@@ -148,13 +149,18 @@ pub async fn dismiss(session: Rc<TcpSession>, standing: Standing) {
     }
 }
 
-async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<TcpSession>, seat: Seat) {
+async fn serve_session(
+    worker: Rc<Worker>,
+    peer: PeerPlan,
+    session: Rc<TcpSession>,
+    peer_slot: PeerSlot,
+) {
     spawn_local({
         let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
         async move {
             let why = link::keeper::follow_tcp(&worker, &name, &session).await;
             tracing::info!(peer = name, %why, "a peer has disconnected");
-            drop(seat);
+            drop(peer_slot);
         }
     });
     spawn_local({
