@@ -248,7 +248,7 @@ impl DataPlane {
             self.intercept(plan, workers, keeper.as_ref())?;
         }
         if succession.is_some() {
-            self.tunnels.lasting.adopt(usize::from(workers));
+            self.tunnels.resumable_flows.adopt(usize::from(workers));
         }
         let mut handed = Vec::new();
         let (waiting, all_wait) = std::sync::mpsc::channel();

@@ -85,7 +85,7 @@ pub async fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inhe
             }
         }
     }
-    if worker.tunnels.lasting.adopted() {
+    if worker.tunnels.resumable_flows.adopted() {
         worker.store.forget();
     }
     worker.ledger.adopted.add(live);

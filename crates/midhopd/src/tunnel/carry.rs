@@ -6,7 +6,7 @@ use super::link::Link;
 use super::opened::Leaving;
 use super::peer_limits;
 use super::relay;
-use super::resume::LastingFlow;
+use super::resume::ResumableFlow;
 use super::stream::{Stream, kept::Offer};
 use crate::admission::Ticket;
 use crate::close;
@@ -215,22 +215,21 @@ async fn carry(
     let tcp = &sampled.sides().stream;
     welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
-    let mut lasting = book
-        .peer()
-        .zip(stream.offer.take())
-        .and_then(|(peer, offer)| LastingFlow::enter(offer, &worker.tunnels.lasting, peer));
-    if let Some(lasting) = &mut lasting {
-        let offer = (&*book, lasting.offer());
-        lasting.note(noted.or_else(|| note(&worker, (tcp, side), &mut stream, offer, before)));
+    let mut resumable = book.peer().zip(stream.offer.take()).and_then(|(peer, offer)| {
+        ResumableFlow::enter(offer, &worker.tunnels.resumable_flows, peer)
+    });
+    if let Some(resumable) = &mut resumable {
+        let offer = (&*book, resumable.offer());
+        resumable.note(noted.or_else(|| note(&worker, (tcp, side), &mut stream, offer, before)));
     }
-    let one = (sampled.sides(), lasting.as_ref());
+    let one = (sampled.sides(), resumable.as_ref());
     let carried = relay::relay(one, &mut stream, moved, &book, &worker, linger).await;
     if carried.outcome.is_ok()
-        && let Some(lasting) = &lasting
+        && let Some(resumable) = &resumable
     {
-        lasting.finish(&stream);
+        resumable.finish(&stream);
     }
-    let noted = lasting.and_then(LastingFlow::leave);
+    let noted = resumable.and_then(ResumableFlow::leave);
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow was aborted");

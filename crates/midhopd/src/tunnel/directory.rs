@@ -3,8 +3,8 @@
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
 use super::{
-    carrier_rates, lasting, opened, peer_limits, reorder, reported, stale_connections, warnings,
-    windows,
+    carrier_rates, opened, peer_limits, reorder, reported, resumable_flows, stale_connections,
+    warnings, windows,
 };
 use crate::admission::Ticket;
 use crate::ends::Ends;
@@ -47,7 +47,7 @@ pub struct Tunnels {
     /// What modems report of the links to peers.
     pub reported: reported::ReportedRates,
     /// Flows that outlive their carriers.
-    pub lasting: Arc<lasting::LastingFlows>,
+    pub resumable_flows: Arc<resumable_flows::ResumableFlows>,
     /// Flows that leave from here for peers.
     pub opened: opened::Opened,
     /// Places for peers that move flows here.

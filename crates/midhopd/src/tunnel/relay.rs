@@ -9,7 +9,7 @@
 
 use super::carry::Moved;
 use super::coalescing::Coalescing;
-use super::resume::{GoesOn, LastingFlow, Stop, go_on};
+use super::resume::{GoesOn, ResumableFlow, Stop, go_on};
 use super::stream::kept::{confirm, poll_confirmation_arrived};
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
@@ -43,10 +43,10 @@ const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks. What a broken side sent before has
 /// reached the other when this returns, unless that takes nothing for `linger`. If the stream
-/// breaks with its carrier, a `lasting` flow continues with another one. Another process may have
+/// breaks with its carrier, a `resumable` flow continues with another one. Another process may have
 /// `moved` some of the flow.
 pub async fn relay(
-    (One { side, stream: tcp, window }, lasting): (&One, Option<&LastingFlow>),
+    (One { side, stream: tcp, window }, resumable): (&One, Option<&ResumableFlow>),
     stream: &mut Stream,
     moved: Moved,
     book: &FlowBook,
@@ -91,8 +91,8 @@ pub async fn relay(
         };
         let Stream { output, input, .. } = &mut *stream;
         let stopped = poll_fn(|cx| {
-            if let Some(lasting) = lasting
-                && let Poll::Ready(call) = lasting.poll_call(cx)
+            if let Some(resumable) = resumable
+                && let Poll::Ready(call) = resumable.poll_call(cx)
             {
                 return Poll::Ready(Err(Stop::Called(call)));
             }
@@ -148,7 +148,7 @@ pub async fn relay(
             let over = out && inside && all_come;
             // A flow is over once its last byte has arrived, and not when the byte is sent.
             if over && all_taken && !output.has_to_end() {
-                if lasting.is_some_and(|lasting| !lasting.is_far())
+                if resumable.is_some_and(|resumable| !resumable.is_far())
                     && output.unconfirmed().is_some()
                 {
                     ready!(poll_confirmation_arrived(output, cx)).map_err(by_stream)?;
@@ -176,7 +176,7 @@ pub async fn relay(
         // Boxed, because it is seldom needed: a relay that waits holds no room for it.
         let both_ended =
             outwards.state.has_ended() && inwards.state.is_done() && stream.kept() == 0;
-        match Box::pin(go_on(stop, (side, both_ended), stream, lasting, worker)).await {
+        match Box::pin(go_on(stop, (side, both_ended), stream, resumable, worker)).await {
             Ok(GoesOn::Resumed) => (all_taken, all_come) = (false, false),
             Ok(GoesOn::Stayed) => {}
             Ok(GoesOn::Complete) => break Ok(side.other()),

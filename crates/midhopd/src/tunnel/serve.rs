@@ -8,11 +8,11 @@ use super::{
     chain::{self, NoNext},
     error_mapping::{self, NoFlow},
     handshake_limiter::{HandshakeLimiter, HandshakeSlot},
-    lasting, link,
+    link,
     opened::Leaving,
     peer_limits,
     quic::Incoming,
-    refusal, resume,
+    refusal, resumable_flows, resume,
     session::QuicSession,
     shards::Shard,
     silence, stale_connections,
@@ -224,14 +224,14 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         // A flow that is resumed is open already, and has its place.
         drop(peer_slot);
         stream.carry_in(Payload::Capsules);
-        let lasting = &worker.tunnels.lasting;
-        let is_whole = lasting.is_whole();
-        if let Err(stream) = lasting.go_on(&peer.name, id, stream, received) {
+        let resumable = &worker.tunnels.resumable_flows;
+        let is_whole = resumable.is_whole();
+        if let Err(stream) = resumable.go_on(&peer.name, id, stream, received) {
             if !is_whole {
                 // Another worker may be about to continue it.
                 return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
             }
-            let finished = lasting.finished(&peer.name, id);
+            let finished = resumable.finished(&peer.name, id);
             if let Some(flow) = finished.filter(|flow| flow.lacks_no_byte(received)) {
                 if let Err(why) = resume::conclude(*stream, flow, received).await {
                     tracing::debug!(peer = peer.name, flow = ?id, %why, "a completed flow could not be concluded");
@@ -260,7 +260,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                 _ => None,
             };
             let payload = match payload {
-                Payload::Raw if offered.is_some() && lasting::is_by_capsules(&fields) => {
+                Payload::Raw if offered.is_some() && resumable_flows::is_by_capsules(&fields) => {
                     Payload::Capsules
                 }
                 payload => payload,
@@ -594,7 +594,7 @@ async fn carry_on(
     match (offered, &server) {
         // Bytes in capsules have a place for confirmations.
         (Some(id), Server::Leg(_)) if stream.payload() == Payload::Capsules => {
-            let most = lasting::most_kept(peer.send_window.get());
+            let most = resumable_flows::most_kept(peer.send_window.get());
             stream.keep(Offer { id, request: None, class }, most);
             answer.push(resumption::granted(id));
         }

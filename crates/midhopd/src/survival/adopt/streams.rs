@@ -5,7 +5,7 @@ use crate::ends::{Ends, Side};
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::survival::register::{Record, StreamRecord, name_of};
 use crate::tunnel::carry::{Moved, Permits, StreamStart, start_at};
-use crate::tunnel::lasting::most_kept;
+use crate::tunnel::resumable_flows::most_kept;
 use crate::tunnel::stream::Stream;
 use crate::tunnel::stream::kept::Offer;
 use crate::tunnel::stream::resumable::LeftFlow;

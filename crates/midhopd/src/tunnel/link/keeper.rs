@@ -160,7 +160,7 @@ impl LinkKeeper {
                     let mut way = Some(way);
                     while let Some(now) = way {
                         link.send_replace(State::Open(now.clone()));
-                        worker.tunnels.lasting.move_all(&self.peer.name);
+                        worker.tunnels.resumable_flows.move_all(&self.peer.name);
                         way = choice.follow(&now).await;
                     }
                     link.send_replace(State::Gone(Instant::now()));
