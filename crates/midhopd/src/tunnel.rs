@@ -11,7 +11,7 @@
 //! Peers connect to all workers: each has sockets of its own at each address, for UDP ([`shards`]) and for TCP, and a
 //! connection stays with the worker that admitted it.
 //!
-//! [`peer_limits`] counts the flows and connections of each peer, and [`standing`] closes the tunnels of peers that may
+//! [`peer_limits`] counts the flows and connections of each peer, and [`peer_validity`] closes the tunnels of peers that may
 //! not stay.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker took is
@@ -32,6 +32,7 @@ pub mod modem;
 mod number;
 pub mod opened;
 pub mod peer_limits;
+pub mod peer_validity;
 pub mod quic;
 mod refusal;
 pub mod relay;
@@ -46,7 +47,6 @@ pub mod session;
 pub mod shards;
 pub mod silence;
 pub mod stale_connections;
-pub mod standing;
 pub mod stream;
 pub mod transport;
 mod warnings;

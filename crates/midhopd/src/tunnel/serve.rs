@@ -11,12 +11,12 @@ use super::{
     link,
     opened::Leaving,
     peer_limits,
+    peer_validity::PeerValidity,
     quic::Incoming,
     refusal, resumable_flows, resume,
     session::QuicSession,
     shards::Shard,
     silence, stale_connections,
-    standing::Standing,
     stream::{Stream, judge, kept::Offer},
     transport::{self, Welcome},
 };
@@ -126,12 +126,12 @@ async fn welcome(
         // The certificate's name was configured when it was verified, but is not any more.
         return connection.close(Code(0));
     };
-    let mut standing = Standing::new(peer, &chain, worker.plans(), identities);
-    if let Some(why) = standing.dismissal() {
+    let mut validity = PeerValidity::new(peer, &chain, worker.plans(), identities);
+    if let Some(why) = validity.dismissal() {
         tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
         return connection.close(Code(0));
     }
-    worker.ledger.showed(&peer.name, standing.until());
+    worker.ledger.showed(&peer.name, validity.until());
     let Some(peer_slot) = worker.tunnels.peer_limits.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has died.
@@ -171,7 +171,7 @@ async fn welcome(
             }
         }
     });
-    spawn_local(dismiss(session.clone(), standing));
+    spawn_local(dismiss(session.clone(), validity));
     spawn_local(silence::end(session.connection().clone(), peer.clone()));
     let peer = Rc::new(peer.clone());
     while let Ok(stream) = session.asked().await {
@@ -180,10 +180,10 @@ async fn welcome(
 }
 
 /// Closes a tunnel, and its flows with it, once its peer may not stay any more.
-pub async fn dismiss(session: Rc<QuicSession>, standing: Standing) {
-    let name = standing.peer_name().to_owned();
+pub async fn dismiss(session: Rc<QuicSession>, validity: PeerValidity) {
+    let name = validity.peer_name().to_owned();
     tokio::select! {
-        why = standing.ends() => {
+        why = validity.ends() => {
             tracing::warn!(peer = name, %why, "a tunnel is closed");
             session.close(Code::NO_ERROR);
         }

@@ -6,8 +6,8 @@ use crate::{
         handshake_limiter::{HandshakeLimiter, HandshakeSlot},
         link,
         peer_limits::PeerSlot,
+        peer_validity::PeerValidity,
         refusal, serve, stale_connections,
-        standing::Standing,
     },
     worker::Worker,
 };
@@ -96,11 +96,11 @@ async fn welcome(
     // The certificate's name was configured when it was verified, but perhaps is not any more.
     let peer = chain.first().and_then(|shown| serve::peer_of(shown, &plan.peers));
     let Some(peer) = peer.filter(|_| state.alpn_protocol() == Some(http2::ALPN)) else { return };
-    let mut standing = Standing::new(peer, chain, worker.plans(), identity);
-    if let Some(why) = standing.dismissal() {
+    let mut validity = PeerValidity::new(peer, chain, worker.plans(), identity);
+    if let Some(why) = validity.dismissal() {
         return tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
     }
-    worker.ledger.showed(&peer.name, standing.until());
+    worker.ledger.showed(&peer.name, validity.until());
     let Some(peer_slot) = worker.tunnels.peer_limits.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has ended.
@@ -125,7 +125,7 @@ async fn welcome(
         .tunnels
         .stale_connections
         .follow(&peer.name, stale_connections::PeerTransport::Tcp(session.doubt()));
-    spawn_local(dismiss(session.clone(), standing));
+    spawn_local(dismiss(session.clone(), validity));
     serve_session(worker, peer.clone(), session, peer_slot).await;
 }
 
@@ -138,10 +138,10 @@ async fn let_alert_arrive(mut stream: TcpStream) {
 }
 
 /// Closes a tunnel, and its flows with it, once its peer may not stay any more.
-pub async fn dismiss(session: Rc<TcpSession>, standing: Standing) {
-    let name = standing.peer_name().to_owned();
+pub async fn dismiss(session: Rc<TcpSession>, validity: PeerValidity) {
+    let name = validity.peer_name().to_owned();
     tokio::select! {
-        why = standing.ends() => {
+        why = validity.ends() => {
             tracing::warn!(peer = name, %why, "a tunnel over TCP is closed");
             session.close();
         }

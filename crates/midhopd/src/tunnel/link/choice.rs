@@ -23,8 +23,8 @@ use super::keeper::{LinkKeeper, follow, follow_tcp};
 use super::probe_carrier::ProbeCarrier;
 use super::refused::{self, OpeningAttempt};
 use crate::tunnel::{
-    fallback, fallback::socket, quic::QuicConnection, quic::QuicEndpoint, serve,
-    session::QuicSession, standing::Standing, transport,
+    fallback, fallback::socket, peer_validity::PeerValidity, quic::QuicConnection,
+    quic::QuicEndpoint, serve, session::QuicSession, transport,
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
@@ -466,9 +466,9 @@ impl<'a> Choice<'a> {
         let greeted = greeted?;
         self.within(&greeted, greeted.connection.confirmed()).await?;
         let Greeted { connection, steering, .. } = greeted;
-        let standing = self.standing(&connection.peer_certificates());
+        let validity = self.validity(&connection.peer_certificates());
         let session = QuicSession::new(connection, &self.keeper.peer, steering.pace());
-        spawn_local(serve::dismiss(session.clone(), standing));
+        spawn_local(serve::dismiss(session.clone(), validity));
         Ok(session)
     }
 
@@ -512,17 +512,17 @@ impl<'a> Choice<'a> {
             session.close();
             return Err(attempt.explain(error, alert));
         }
-        let standing = self.standing(&chain);
-        spawn_local(fallback::door::dismiss(session.clone(), standing));
+        let validity = self.validity(&chain);
+        spawn_local(fallback::door::dismiss(session.clone(), validity));
         Ok(OpenedTcp { session, took: begin.elapsed() })
     }
 
     /// The conditions under which the peer may stay, given its certificates.
-    fn standing(&self, chain: &[CertificateDer<'_>]) -> Standing {
+    fn validity(&self, chain: &[CertificateDer<'_>]) -> PeerValidity {
         let LinkKeeper { peer, identity, .. } = self.keeper;
-        let standing = Standing::new(peer, chain, self.worker.plans(), identity.clone());
-        self.worker.ledger.showed(&peer.name, standing.until());
-        standing
+        let validity = PeerValidity::new(peer, chain, self.worker.plans(), identity.clone());
+        self.worker.ledger.showed(&peer.name, validity.until());
+        validity
     }
 
     fn head_start(&self) -> Duration {
