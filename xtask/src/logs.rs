@@ -47,12 +47,12 @@ mod tests {
     fn a_test_that_reads_a_log_is_listed_with_a_reason() {
         let logs = "files = { \"crates/x/tests/x/a.rs\" = \"it tests the words\" }";
         let logs: Logs = toml::from_str(logs).expect("a list");
-        let reads = "    assert!(wording_of(&desk).contains(\"done\"));\n";
+        let reads = "    assert!(wording_of(&setup).contains(\"done\"));\n";
         assert_eq!(logs.faults("crates/x/tests/x/a.rs", reads), None);
         assert!(logs.faults("crates/x/tests/x/b.rs", reads).is_some_and(|it| it.contains("b.rs")));
-        assert_eq!(logs.faults("crates/x/tests/x/b.rs", "log_of(&desk)\n"), None);
+        assert_eq!(logs.faults("crates/x/tests/x/b.rs", "log_of(&setup)\n"), None);
         assert!(logs.faults("crates/x/tests/x/a.rs", "").is_some_and(|it| it.contains("no log")));
-        let own = format!("pub fn wording_of(desk: &Desk) -> String {{}}\n{reads}");
+        let own = format!("pub fn wording_of(setup: &Setup) -> String {{}}\n{reads}");
         assert_eq!(logs.faults("crates/x/tests/x/program/mod.rs", &own), None);
         assert_eq!(logs.missing(|_| false).len(), 1);
     }

@@ -9,10 +9,10 @@
 //! `net.ipv4.tcp_max_orphans` the kernel resets orphans: on a host of 1 GiB with a satellite behind it, that many
 //! flows end within seconds.
 
+use crate::coarse_timer::CoarseTimer;
 use crate::ends::RelayOutcome;
 use crate::ends::Side;
 use crate::leg::Sample;
-use crate::looks::Looks;
 use nix::sys::socket::{Shutdown, shutdown};
 use socket2::SockRef;
 use std::os::fd::AsRawFd;
@@ -36,15 +36,15 @@ pub async fn close(
     last: [Option<Sample>; 2],
     carried: &RelayOutcome,
     linger: Duration,
-    looks: &Looks,
+    timer: &CoarseTimer,
 ) -> [Option<Departed>; 2] {
     match &carried.outcome {
         Ok(end_unsent) => {
             let [of_client, of_server] = last;
             let end_sent = |side| *end_unsent != side;
             tokio::join!(
-                depart(client, of_client, end_sent(Side::Client), linger, looks),
-                depart(server, of_server, end_sent(Side::Server), linger, looks)
+                depart(client, of_client, end_sent(Side::Client), linger, timer),
+                depart(server, of_server, end_sent(Side::Server), linger, timer)
             )
             .into()
         }
@@ -62,10 +62,10 @@ pub async fn close_one(
     last: Option<Sample>,
     carried: &RelayOutcome,
     linger: Duration,
-    looks: &Looks,
+    timer: &CoarseTimer,
 ) {
     match carried.outcome {
-        Ok(_) => drop(depart(stream, last, true, linger, looks).await),
+        Ok(_) => drop(depart(stream, last, true, linger, timer).await),
         Err(_) => drop(stream),
     }
 }
@@ -77,7 +77,7 @@ async fn depart(
     last: Option<Sample>,
     end_sent: bool,
     linger: Duration,
-    looks: &Looks,
+    timer: &CoarseTimer,
 ) -> Option<Departed> {
     if last.is_some_and(|sample| sample.closed) {
         return stream.into_std().ok();
@@ -89,7 +89,7 @@ async fn depart(
     // From here on, the socket's events bring nothing new, and would only wake the thread. Removing
     // the socket from the event loop fails only if it is not registered there.
     let stream = stream.into_std().ok()?;
-    if !drain(&stream, last, linger, looks).await
+    if !drain(&stream, last, linger, timer).await
         && let Err(error) = SockRef::from(&stream).set_linger(None)
     {
         tracing::warn!(%error, "SO_LINGER could not be cleared: a flow that ended in order may be reset");
@@ -103,14 +103,14 @@ async fn drain(
     stream: &std::net::TcpStream,
     mut last: Option<Sample>,
     linger: Duration,
-    looks: &Looks,
+    timer: &CoarseTimer,
 ) -> bool {
     // An acknowledgement takes a round trip.
     let rtt = last.map_or(0, |sample| sample.rtt_us);
     let mut pause = Duration::from_micros(rtt.into()).clamp(FIRST_LOOK, LAST_LOOK);
     let mut since = Instant::now();
     loop {
-        looks.after(pause).await;
+        timer.after(pause).await;
         pause = (pause * 2).min(LAST_LOOK);
         // A broken socket is closed as well.
         let Some(now) = Sample::of(stream) else { return true };

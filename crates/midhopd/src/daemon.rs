@@ -13,7 +13,6 @@ use crate::{
     explicit::{self, Explicit},
     failure::{self, Failure},
     firewall,
-    hold::Hold,
     idle::{self, Asked},
     keeper::{Keeper, Request},
     snapshot,
@@ -24,6 +23,7 @@ use crate::{
         left::LeftDoors,
         register::Register,
     },
+    syn_hold::Hold,
 };
 use midhop_pep::config::{Plan, ReportSource};
 use midhop_process::{configuration, confine, logging::Logging, notify::Notice, privileges};

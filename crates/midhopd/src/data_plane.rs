@@ -6,7 +6,6 @@ use crate::capacity::Capacity;
 use crate::failure::Failure;
 use crate::firewall::{self, Firewall, Passed};
 use crate::handover::Handover;
-use crate::hold::Hold;
 use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate, still_queue};
 use crate::keeper::{Keeper, line::STOCK_MAX};
 use crate::ledger::Ledger;
@@ -17,6 +16,7 @@ use crate::relocation::order::{FlowRequests, MovingWorker};
 use crate::relocation::waiting;
 use crate::survival::holder::Succession;
 use crate::survival::left::LeftDoors;
+use crate::syn_hold::Hold;
 use crate::tunnel;
 use crate::tunnel::directory::Tunnels;
 use crate::worker::serve::{Doors, serve};
@@ -248,7 +248,7 @@ impl DataPlane {
             self.intercept(plan, workers, keeper.as_ref())?;
         }
         if succession.is_some() {
-            self.tunnels.lasting.adopt(usize::from(workers));
+            self.tunnels.resumable_flows.adopt(usize::from(workers));
         }
         let mut handed = Vec::new();
         let (waiting, all_wait) = std::sync::mpsc::channel();

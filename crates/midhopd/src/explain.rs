@@ -6,10 +6,10 @@
 
 use crate::admission::Admission;
 use crate::data_plane::DataPlane;
-use crate::hold::Hold;
 use crate::leg::Egress;
 use crate::relocation::order::{self, MoveOrder, MovingWorker};
 use crate::snapshot;
+use crate::syn_hold::Hold;
 use crate::tunnel::directory::Tunnels;
 use midhop_pep::config::{Accept, Action, Match, OneOrMany, Plan, Ports};
 use midhop_pep::policy::{Crossing, Decision, FlowKey, Route};

@@ -113,8 +113,15 @@ impl Listeners {
                     let egress = Egress::open()?;
                     let entry = Entry::new(places(&plan.borrow()));
                     let resolver = Resolver::new(tunnels.lookups.clone());
-                    let desk = Rc::new(Desk { plan, handover, tunnels, egress, resolver, entry });
-                    run(self.0, &desk, staged, &health)
+                    let context = Rc::new(ExplicitContext {
+                        plan,
+                        handover,
+                        tunnels,
+                        egress,
+                        resolver,
+                        entry,
+                    });
+                    run(self.0, &context, staged, &health)
                 })
             })
             .map_err(failure)?;
@@ -160,7 +167,7 @@ impl Drop for Explicit {
 
 /// State that the clients of one daemon share.
 #[derive(Debug)]
-struct Desk {
+struct ExplicitContext {
     plan: watch::Receiver<Arc<Plan>>,
     handover: Handover,
     tunnels: Arc<Tunnels>,
@@ -171,7 +178,7 @@ struct Desk {
 
 fn run(
     listeners: Vec<(Protocol, TcpListener)>,
-    desk: &Rc<Desk>,
+    context: &Rc<ExplicitContext>,
     mut stage: watch::Receiver<Stage>,
     health: &Arc<Health>,
 ) -> io::Result<()> {
@@ -180,7 +187,7 @@ fn run(
         let mut accepting = Vec::new();
         for (protocol, listener) in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let accepts = accept(desk.clone(), protocol, listener);
+            let accepts = accept(context.clone(), protocol, listener);
             accepting.push(health.keep("accepting for an explicit listener", accepts));
         }
         // A closed channel means that the daemon is gone, which is an end as well.
@@ -191,12 +198,16 @@ fn run(
     })
 }
 
-async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpListener) {
+async fn accept(
+    context: Rc<ExplicitContext>,
+    protocol: Protocol,
+    listener: tokio::net::TcpListener,
+) {
     loop {
-        let Some(place) = desk.entry.place().await else { return };
+        let Some(place) = context.entry.place().await else { return };
         match listener.accept().await {
             Ok((client, peer)) => {
-                let admitted = desk.entry.admit(&desk.plan.borrow(), peer.ip(), place);
+                let admitted = context.entry.admit(&context.plan.borrow(), peer.ip(), place);
                 let place = match admitted {
                     Ok(place) => place,
                     Err(why) => {
@@ -205,9 +216,9 @@ async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpLis
                         continue;
                     }
                 };
-                let desk = desk.clone();
+                let context = context.clone();
                 spawn_local(async move {
-                    if let Err(error) = serve(&desk, protocol, client, peer).await {
+                    if let Err(error) = serve(&context, protocol, client, peer).await {
                         tracing::debug!(%peer, %error, "a client's connection failed before its request was served");
                     }
                     drop(place);
@@ -223,13 +234,13 @@ async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpLis
 
 /// Reads one client's request, opens the far side, and hands both to the data plane.
 async fn serve(
-    desk: &Desk,
+    context: &ExplicitContext,
     protocol: Protocol,
     mut client: TcpStream,
     from: SocketAddr,
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
-    let plan = desk.plan.borrow().clone();
+    let plan = context.plan.borrow().clone();
     let mut handshake = Handshake::new(protocol);
     let patience = plan.explicit.request_timeout.into();
     let requested = time::timeout(patience, read_request(&mut client, &mut handshake)).await;
@@ -240,7 +251,7 @@ async fn serve(
     else {
         return part(client, &mut handshake).await;
     };
-    let dialled = dial::dial(&plan, desk, &client, from, &target).await;
+    let dialled = dial::dial(&plan, context, &client, from, &target).await;
     let outcome = match &dialled {
         Ok(dialled) => dialled.far.bound(),
         Err(cause) => Err(*cause),
@@ -263,7 +274,14 @@ async fn serve(
             server.write_all(&first).await?;
             let (client, server) = (client.into_std()?, server.into_std()?);
             let server_leg = *server_leg;
-            desk.handover.carry(HandedFlow { client, server, client_leg, server_leg, rule, ticket })
+            context.handover.carry(HandedFlow {
+                client,
+                server,
+                client_leg,
+                server_leg,
+                rule,
+                ticket,
+            })
         }
         DialedSide::Tunnel { stream, peer, server } => {
             let (client, first) = (client.into_std()?, Bytes::from(first));
@@ -271,7 +289,7 @@ async fn serve(
             let stream = *stream;
             let asked =
                 RequestedFlow { client, client_leg, peer, first, stream, ends, rule, ticket };
-            desk.tunnels.carry(asked)
+            context.tunnels.carry(asked)
         }
     }
 }

@@ -4,10 +4,9 @@ pub mod packed;
 
 use self::packed::Packed;
 use crate::admission::Ticket;
-use crate::begun;
+use crate::eager;
 use crate::ends::{Ends, RelayOutcome, Side};
-use crate::hold::known::{Far, FarSide, Known};
-use crate::hold::living::Life;
+use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{Bound, BoundedWindow, Failure};
 use crate::relay::start::Start;
@@ -16,8 +15,9 @@ use crate::relocation::halt::Halt;
 use crate::relocation::leave::{self, Whereabouts};
 use crate::survival::adopt;
 use crate::survival::register::{FlowEntry, cookie_of};
+use crate::syn_hold::known::{Far, FarSide, Known};
+use crate::syn_hold::living::Life;
 use crate::tunnel::carry::{self, Permits};
-use crate::watch::BothLegs;
 use crate::worker::Worker;
 use crate::{close, leg, relay};
 use midhop_pep::config::{Action, LegPlan, Plan};
@@ -213,7 +213,7 @@ impl Flow {
         let (client_leg, server_leg) = (self.client_leg(), self.server_leg());
         let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into())
             .with_origin(self.origin());
-        let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
+        let stages = Stages::of(client_leg, server_leg, &self.worker.relay_context);
         let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
         let Self { worker, client, known, .. } = self;
         let legs = BothLegs { client, server, windows, halt: Halt::default() };
@@ -282,7 +282,7 @@ pub fn carry(
     held: (Ticket, Option<Life>),
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry_to_end(worker.clone(), legs, book, stages, start, held));
+    eager::spawn(carry_to_end(worker.clone(), legs, book, stages, start, held));
 }
 
 async fn carry_to_end(
@@ -294,10 +294,12 @@ async fn carry_to_end(
     held: (Ticket, Option<Life>),
 ) {
     let mut entry = start.entry.clone();
-    let watched = worker.watch.add(&book, legs);
-    let legs = watched.sides();
+    let sampled = worker.sampler.add(&book, legs);
+    let legs = sampled.sides();
     let linger = worker.plan().limits.linger.into();
-    let carried = match relay::relay(legs, stages, start, &book, &worker.desk, linger).await {
+    let carried = match relay::relay(legs, stages, start, &book, &worker.relay_context, linger)
+        .await
+    {
         Relayed::Ended(carried) => carried,
         // Few flows ever move: moving takes memory only then.
         Relayed::Halted(halted) => {
@@ -305,7 +307,7 @@ async fn carry_to_end(
                 Some(carried) => carried,
                 None => {
                     worker.ledger.leave(&book);
-                    return drop((watched, held));
+                    return drop((sampled, held));
                 }
             }
         }
@@ -318,9 +320,10 @@ async fn carry_to_end(
         // process would have to wait for the far ends as this one does.
         entry = None;
     }
-    // None only while the watch still holds them, which lasts no longer than one sample.
-    if let Some(BothLegs { client, server, .. }) = watched.release() {
-        let departed = close::close(client, server, last, &carried, linger, &worker.looks).await;
+    // None only while the sampler still holds them, which lasts no longer than one sample.
+    if let Some(BothLegs { client, server, .. }) = sampled.release() {
+        let departed =
+            close::close(client, server, last, &carried, linger, &worker.coarse_timer).await;
         // A process that finds the entry continues the flow, so it goes before the sockets.
         drop(entry);
         drop(departed);
@@ -344,7 +347,7 @@ async fn stand_still(
             Whereabouts::Reset => return Some(leave::reset()),
         };
         let start = Start { entry: entry.clone(), broke: None, left: Some(left.into()) };
-        match relay::relay(legs, stages, start, book, &worker.desk, linger).await {
+        match relay::relay(legs, stages, start, book, &worker.relay_context, linger).await {
             Relayed::Ended(carried) => return Some(carried),
             Relayed::Halted(again) => halted = again,
         }

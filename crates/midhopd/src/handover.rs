@@ -4,12 +4,12 @@
 use crate::admission::{Admission, Ticket};
 use crate::ends::Ends;
 use crate::flow::{carry, entered};
+use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::BoundedWindow;
 use crate::relay::Stages;
 use crate::relay::start::{Start, ahead};
 use crate::relocation::halt::Halt;
-use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
 use std::io;
@@ -88,7 +88,7 @@ fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into())
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
-    let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
+    let stages = Stages::of(&client_leg, &server_leg, &worker.relay_context);
     let windows = [&client_leg, &server_leg].map(|leg| BoundedWindow::new(Some(leg)));
     let legs = BothLegs { client, server, windows, halt: Halt::default() };
     let start = match &worker.region {

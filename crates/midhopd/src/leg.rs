@@ -413,7 +413,7 @@ fn plain_settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
 }
 
 /// Makes the kernel probe a silent far end. This takes four system calls that most flows are too short to need: see
-/// [`Watch`](crate::watch::Watch).
+/// [`FlowSampler`](crate::flow_sampler::FlowSampler).
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -8,10 +8,10 @@ mod share;
 pub mod start;
 
 use crate::ends::{Broken, RelayOutcome, Side};
+use crate::flow_sampler::BothLegs;
 use crate::ledger::{FlowBook, Ledger};
 use crate::leg::BoundedWindow;
 use crate::survival::store::Scratch;
-use crate::watch::BothLegs;
 use direction::Direction;
 use midhop_linux::sockopt;
 use midhop_pep::budget::Budget;
@@ -35,7 +35,7 @@ use tokio::task::yield_now;
 
 /// What the flows of one worker share while they relay.
 #[derive(Debug)]
-pub struct Desk {
+pub struct RelayContext {
     /// A buffer for small reads. No flow keeps anything in it.
     pub scratch: RefCell<Scratch>,
     /// The pipes for bulk data.
@@ -66,8 +66,8 @@ pub struct Stage {
     share: Option<Box<RateShare>>,
 }
 
-impl Desk {
-    /// A desk for one worker, which lends at most `pipes` pipes.
+impl RelayContext {
+    /// A context for one worker, which lends at most `pipes` pipes.
     pub fn new(pipes: usize, budget: Arc<Budget>, pools: Arc<Pools>, ledger: Arc<Ledger>) -> Self {
         Self { scratch: RefCell::default(), pipes: PipePool::new(pipes), budget, pools, ledger }
     }
@@ -75,10 +75,10 @@ impl Desk {
 
 impl Stages {
     /// The stages of a flow between two legs.
-    pub fn of(client: &LegPlan, server: &LegPlan, desk: &Desk) -> Self {
+    pub fn of(client: &LegPlan, server: &LegPlan, context: &RelayContext) -> Self {
         let stage = |leg: &LegPlan| Stage {
             bytes: usize::try_from(Shares::of(leg.buffer).stage.get()).unwrap_or(usize::MAX),
-            share: RateShare::of(leg, &desk.pools),
+            share: RateShare::of(leg, &context.pools),
         };
         Self { client: stage(client), server: stage(server) }
     }
@@ -92,7 +92,7 @@ pub async fn relay(
     stages: Stages,
     start: Start,
     book: &FlowBook,
-    desk: &Desk,
+    context: &RelayContext,
     linger: Duration,
 ) -> Relayed {
     let BothLegs { client, server, windows, halt } = legs;
@@ -111,11 +111,12 @@ pub async fn relay(
         // Moving goes first, so that what a side sent before its reset is handed on. Closing the
         // sockets sends the later of the two ends.
         let up_is_last = down.is_done();
-        let upwards = match up.poll_move(cx, client, server, up_is_last, &book.up, desk) {
+        let upwards = match up.poll_move(cx, client, server, up_is_last, &book.up, context) {
             Poll::Ready(Err(broken)) => return Poll::Ready(Some(Err(broken))),
             upwards => upwards,
         };
-        let downwards = match down.poll_move(cx, server, client, up.is_done(), &book.down, desk) {
+        let downwards = match down.poll_move(cx, server, client, up.is_done(), &book.down, context)
+        {
             Poll::Ready(Err(broken)) => return Poll::Ready(Some(Err(broken))),
             downwards => downwards,
         };
@@ -144,17 +145,17 @@ pub async fn relay(
     };
     match &outcome {
         Err(Broken { side: Side::Client, .. }) => {
-            down.leave(desk);
-            late::deliver(&mut up, client, server, &book.up, desk, linger).await;
+            down.leave(context);
+            late::deliver(&mut up, client, server, &book.up, context, linger).await;
         }
         Err(Broken { side: Side::Server, .. }) => {
-            up.leave(desk);
-            late::deliver(&mut down, server, client, &book.down, desk, linger).await;
+            up.leave(context);
+            late::deliver(&mut down, server, client, &book.down, context, linger).await;
         }
         Ok(_) => {}
     }
-    up.leave(desk);
-    down.leave(desk);
+    up.leave(context);
+    down.leave(context);
     Relayed::Ended(RelayOutcome { outcome })
 }
 

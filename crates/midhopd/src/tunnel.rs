@@ -11,7 +11,7 @@
 //! Peers connect to all workers: each has sockets of its own at each address, for UDP ([`shards`]) and for TCP, and a
 //! connection stays with the worker that admitted it.
 //!
-//! [`guests`] counts the flows and connections of each peer, and [`standing`] closes the tunnels of peers that may
+//! [`peer_limits`] counts the flows and connections of each peer, and [`peer_validity`] closes the tunnels of peers that may
 //! not stay.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker took is
@@ -19,34 +19,34 @@
 //! the one that it arrived by, and uses the endpoint of another worker under its lock ([`quic`]).
 
 pub mod carrier;
+pub mod carrier_rates;
 pub mod carry;
 pub mod chain;
-pub mod crowd;
+mod coalescing;
 pub mod directory;
-pub mod earlier;
 pub mod error_mapping;
 pub mod fallback;
-mod gathering;
-pub mod guests;
-pub mod lasting;
+pub mod handshake_limiter;
 pub mod link;
 pub mod modem;
 mod number;
 pub mod opened;
-pub mod paces;
+pub mod peer_limits;
+pub mod peer_validity;
 pub mod quic;
 mod refusal;
 pub mod relay;
 pub mod reopen;
 pub mod reorder;
 pub mod reported;
+pub mod resumable_flows;
 pub mod resume;
 pub mod scheduling;
 pub mod serve;
 pub mod session;
 pub mod shards;
 pub mod silence;
-pub mod standing;
+pub mod stale_connections;
 pub mod stream;
 pub mod transport;
 mod warnings;
@@ -56,8 +56,8 @@ use crate::flow::Flow;
 use crate::relocation::mover;
 use crate::worker::Worker;
 use carry::{begin, carry_asked, open};
-use crowd::Crowd;
 use directory::{OpeningTunnel, TunnelEntrance, TunnelOrder, Tunnels, Until};
+use handshake_limiter::HandshakeLimiter;
 use midhop_pep::config::{Fallback, Plan};
 use midhop_pki::identity::Identity;
 use midhop_tunnel::http3::Code;
@@ -92,7 +92,7 @@ pub struct TunnelDoors {
 struct Door<S> {
     address: SocketAddr,
     socket: S,
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 }
 
@@ -113,22 +113,22 @@ pub fn doors(
         let (address, count) = (*address, doors.len());
         let failed = |error| (address, error);
         if plan.tunnel.fallback != Fallback::Only {
-            let crowd = Arc::<Crowd>::default();
+            let limiter = Arc::<HandshakeLimiter>::default();
             let sockets = transport::bind_shards(address, count).map_err(failed)?;
             let sockets = sockets.into_iter().zip(Shards::divide(keys, count));
             for (own, socket) in doors.iter_mut().zip(sockets) {
-                let (crowd, identity) = (crowd.clone(), identity.clone());
-                own.sockets.push(Door { address, socket, crowd, identity });
+                let (limiter, identity) = (limiter.clone(), identity.clone());
+                own.sockets.push(Door { address, socket, limiter, identity });
             }
         }
         if plan.tunnel.fallback != Fallback::Off {
-            let crowd = Arc::<Crowd>::default();
+            let limiter = Arc::<HandshakeLimiter>::default();
             let listeners = fallback::socket::listen_shards(address, &plan.peers, count);
             for (own, listener) in doors.iter_mut().zip(listeners.map_err(failed)?) {
-                let (crowd, identity) = (crowd.clone(), identity.clone());
+                let (limiter, identity) = (limiter.clone(), identity.clone());
                 let sharing = if count < 2 { Sharing::Nobody } else { Sharing::Others };
                 let socket = (listener, sharing);
-                own.listeners.push(Door { address, socket, crowd, identity });
+                own.listeners.push(Door { address, socket, limiter, identity });
             }
         }
     }
@@ -172,12 +172,12 @@ impl TunnelDoors {
                 }
             });
         }
-        for Door { address, socket, crowd, identity } in self.sockets {
-            let serves = reopen::listen(worker.clone(), address, socket, crowd, identity);
+        for Door { address, socket, limiter, identity } in self.sockets {
+            let serves = reopen::listen(worker.clone(), address, socket, limiter, identity);
             worker.health.keep("serving peers", serves);
         }
-        for Door { address, socket, crowd, identity } in self.listeners {
-            let serves = reopen::listen_tcp(worker.clone(), address, socket, crowd, identity);
+        for Door { address, socket, limiter, identity } in self.listeners {
+            let serves = reopen::listen_tcp(worker.clone(), address, socket, limiter, identity);
             worker.health.keep("serving peers over TCP", serves);
         }
     }

@@ -5,17 +5,17 @@
 pub mod serve;
 
 use crate::admission::Admission;
+use crate::coarse_timer::CoarseTimer;
 use crate::ends::Ends;
-use crate::hold::state::Hold;
+use crate::flow_sampler::FlowSampler;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
-use crate::looks::Looks;
-use crate::relay::{Desk, Pools};
+use crate::relay::{Pools, RelayContext};
 use crate::survival::register::Region;
 use crate::survival::store::Store;
+use crate::syn_hold::state::Hold;
 use crate::tunnel::directory::Tunnels;
 use crate::tunnel::{fallback, link::Link};
-use crate::watch::Watch;
 use midhop_linux::schedstat::ThreadWaits;
 use midhop_lookup::Resolver;
 use midhop_pep::budget::Budget;
@@ -44,11 +44,11 @@ pub struct Worker {
     /// Where flows are booked.
     pub ledger: Arc<Ledger>,
     /// What flows share while they relay.
-    pub desk: Desk,
+    pub relay_context: RelayContext,
     /// Samples live flows.
-    pub watch: Watch,
+    pub sampler: FlowSampler,
     /// The timer for checks of flows that end.
-    pub looks: Looks,
+    pub coarse_timer: CoarseTimer,
     /// The tunnels of all workers.
     pub tunnels: Arc<Tunnels>,
     /// The tunnels of this worker, by peer.
@@ -87,8 +87,8 @@ impl Worker {
         ledger: Arc<Ledger>,
         tunnels: Arc<Tunnels>,
     ) -> io::Result<Self> {
-        let desk = Desk::new(PIPES, budget, pools, ledger.clone());
-        let (watch, looks) = (Watch::default(), Looks::default());
+        let relay_context = RelayContext::new(PIPES, budget, pools, ledger.clone());
+        let (sampler, coarse_timer) = (FlowSampler::default(), CoarseTimer::default());
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
         let fallbacks = RefCell::default();
         let resolver = Resolver::new(tunnels.lookups.clone());
@@ -97,9 +97,9 @@ impl Worker {
             admission,
             hold,
             ledger,
-            desk,
-            watch,
-            looks,
+            relay_context,
+            sampler,
+            coarse_timer,
             tunnels,
             links,
             endpoints,
@@ -124,7 +124,7 @@ impl Worker {
     /// The same, with the register that flows are entered in, and the store of unconfirmed bytes.
     #[must_use]
     pub fn remember(self, region: Option<Rc<Region>>, store: Arc<Store>) -> Self {
-        self.desk.scratch.replace(store.scratch());
+        self.relay_context.scratch.replace(store.scratch());
         Self { region, store, ..self }
     }
 

@@ -6,7 +6,7 @@
 //! enters the pool in these proportions leaves it in the same proportions, whatever is lost in transit.
 //! Two kinds of flows are exceptions:
 //!
-//! - A flow that may go ahead ([`Allowance`]) is urgent: it waits for no turn, may exceed a full pool, and its
+//! - A flow that may go ahead ([`PriorityAllowance`]) is urgent: it waits for no turn, may exceed a full pool, and its
 //!   bytes leave before those of the others.
 //! - A flow that has no credit from its peer gives up its turn until it has some.
 //!
@@ -15,9 +15,9 @@
 //! Invariant: the first flow in the queue is about to write: it has been [woken](Scheduler::poll_woken), or waits
 //! for the shaper's time, or for room in the pool. A flow that writes no more [leaves](Scheduler::leave).
 
-use crate::ahead::{Ahead, Allowance};
 use crate::fair_queue::{Account, FairQueue, WEIGHT};
 use crate::ingress_shaper::IngressShaper;
+use crate::priority::{Priority, PriorityAllowance};
 use midhop_units::{Duration, Instant, Rate};
 
 /// A flow has rested once it had nothing to send for so long.
@@ -64,7 +64,7 @@ pub enum Attempt {
 #[derive(Debug)]
 pub struct Scheduler<W> {
     queue: FairQueue<W>,
-    allowance: Allowance,
+    allowance: PriorityAllowance,
     /// None: writes are not shaped.
     shaper: Option<IngressShaper>,
     /// Whether the last flow that wrote found no room.
@@ -77,7 +77,7 @@ impl<W> Default for Scheduler<W> {
     fn default() -> Self {
         Self {
             queue: FairQueue::default(),
-            allowance: Allowance::default(),
+            allowance: PriorityAllowance::default(),
             shaper: None,
             full: false,
             woken: Vec::new(),
@@ -90,7 +90,7 @@ impl<W> Default for Scheduler<W> {
 pub struct FlowSchedule {
     account: Account,
     /// The condition under which it goes ahead.
-    ahead: Ahead,
+    priority: Priority,
     /// Unit: bytes. Written ahead since it last rested; none: it is not urgent.
     urgent: Option<u64>,
     /// Since when it has had nothing to send.
@@ -100,13 +100,18 @@ pub struct FlowSchedule {
 impl FlowSchedule {
     /// A new flow, which is urgent.
     pub fn new(now: Instant) -> Self {
-        Self { account: Account::new(WEIGHT), ahead: Ahead::default(), urgent: Some(0), idle: now }
+        Self {
+            account: Account::new(WEIGHT),
+            priority: Priority::default(),
+            urgent: Some(0),
+            idle: now,
+        }
     }
 
     /// Makes it a flow of a class with this weight.
-    pub fn join(&mut self, weight: u32, ahead: Ahead) {
+    pub fn join(&mut self, weight: u32, priority: Priority) {
         self.account.weigh(weight);
-        self.ahead = ahead;
+        self.priority = priority;
     }
 
     /// Whether it goes ahead of those that wait for their turns.
@@ -133,7 +138,7 @@ impl<W: Clone> Scheduler<W> {
 
     /// A flow has something to send again. Returns whether it becomes urgent.
     pub fn begin(&mut self, now: Instant, flow: &mut FlowSchedule) -> bool {
-        let again = flow.urgent.is_none() && self.allowance.lets_again(flow.ahead);
+        let again = flow.urgent.is_none() && self.allowance.lets_again(flow.priority);
         let may = now.saturating_since(flow.idle) >= REST || again;
         let begins = may && flow.urgent.replace(0).is_none();
         if begins {
@@ -154,7 +159,7 @@ impl<W: Clone> Scheduler<W> {
         pool: &mut P,
     ) -> Result<Attempt, P::Error> {
         if let Some(sent) = flow.urgent
-            && !self.allowance.lets(flow.ahead, sent)
+            && !self.allowance.lets(flow.priority, sent)
         {
             flow.urgent = None;
             pool.set_urgent(false);
@@ -195,7 +200,7 @@ impl<W: Clone> Scheduler<W> {
     fn spend(&mut self, flow: &mut FlowSchedule, bytes: usize) {
         if let Some(sent) = &mut flow.urgent {
             *sent += bytes as u64;
-            return self.allowance.spend(flow.ahead, bytes as u64);
+            return self.allowance.spend(flow.priority, bytes as u64);
         }
         self.allowance.earn(bytes as u64);
         if let Some(shaper) = &mut self.shaper {

@@ -10,7 +10,7 @@
 //!   when the newest left. The rest follows: quinn declares lost all that is older.
 //! - The pacing rate. quinn's pacer knows only 5/4 of the window per smoothed round trip, so it is
 //!   bypassed: while there is room, [`Steered`] reports a window for which quinn does not pace.
-//!   [`Pace`] carries the rate to the code that releases datagrams, see [`crate::departures`].
+//!   [`Pace`] carries the rate to the code that releases datagrams, see [`crate::pacer`].
 //!
 //! Two signals are missing, because quinn does not report them: which losses were spurious, and how many packets ECN
 //! marked (a mark counts as a loss of no bytes, as the contract has it).

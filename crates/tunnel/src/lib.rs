@@ -5,7 +5,7 @@
 //! it outlives its carrier. [`http3`] frames all
 //! of that, and [`http2`] has the differences for a path that blocks UDP.
 //!
-//! A connection: [`control`] lets midhop-congestion control QUIC, [`departures`] releases datagrams at the pace
+//! A connection: [`control`] lets midhop-congestion control QUIC, [`pacer`] releases datagrams at the pace
 //! of that control, [`transport`](transport()) has the settings that QUIC needs for a leg and [`peer`] derives them
 //! from a plan, [`fec`] recovers what the leg loses, [`send_pool`] bounds what waits to be sent,
 //! [`reassembly`] puts streams in order, and [`credit`] bounds what waits for a stalled reader. [`quic`] is one end of a connection, with all of these together.
@@ -17,10 +17,10 @@ pub mod cause;
 pub mod connect;
 pub mod control;
 pub mod credit;
-pub mod departures;
 pub mod fec;
 pub mod http2;
 pub mod http3;
+pub mod pacer;
 pub mod payload;
 pub mod peer;
 pub mod quic;

@@ -147,7 +147,7 @@ impl LegSettings {
     /// for an acknowledgement that is delayed on purpose, and what may wait at the bottleneck.
     fn window_percent(&self) -> u32 {
         let rtt_us = (self.rtt() / 1000).as_ns().max(1);
-        let slack_us = ((self.ack_delay() + crate::departures::LATE_MAX) / 1000).as_ns();
+        let slack_us = ((self.ack_delay() + crate::pacer::LATE_MAX) / 1000).as_ns();
         u32::try_from(WINDOW_PERCENT + 100 * slack_us / rtt_us).unwrap_or(u32::MAX)
     }
 

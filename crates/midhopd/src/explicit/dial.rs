@@ -1,6 +1,6 @@
 //! Opens the far side that a client requests, or returns the reason why not.
 
-use super::{Desk, handshake::Target};
+use super::{ExplicitContext, handshake::Target};
 use crate::{
     admission::Ticket,
     happy_eyeballs::{self, race},
@@ -55,7 +55,7 @@ impl DialedSide {
 /// Opens the far side for `client`, whose address is `peer`.
 pub(super) async fn dial(
     plan: &Plan,
-    desk: &Desk,
+    context: &ExplicitContext,
     client: &TcpStream,
     peer: SocketAddr,
     target: &Target,
@@ -66,9 +66,9 @@ pub(super) async fn dial(
     }
     let resolve = plan.explicit.resolve;
     let host = networks::host_of(source).to_string();
-    let found = desk.resolver.look_up(target, resolve, &host).await?;
-    let ticket = desk.handover.admit(source).ok_or(Cause::Full)?;
-    let wish = Wish { plan, desk, peer };
+    let found = context.resolver.look_up(target, resolve, &host).await?;
+    let ticket = context.handover.admit(source).ok_or(Cause::Full)?;
+    let wish = Wish { plan, context, peer };
     let opened = tokio::select! {
         opened = wish.open(found) => opened?,
         // When a client goes away, its request ends.
@@ -85,7 +85,7 @@ pub(super) async fn dial(
 /// A client's request.
 struct Wish<'a> {
     plan: &'a Plan,
-    desk: &'a Desk,
+    context: &'a ExplicitContext,
     peer: SocketAddr,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Wish<'a> {
     }
 
     fn leg_towards(&self, decision: &Decision, address: IpAddr) -> &'a LegPlan {
-        let interface = self.desk.egress.towards(address);
+        let interface = self.context.egress.towards(address);
         self.plan.leg(decision, address, interface.as_deref())
     }
 
@@ -142,7 +142,7 @@ impl<'a> Wish<'a> {
         decision: Decision,
     ) -> Result<(DialedSide, Decision), Cause> {
         let explicit = &self.plan.explicit;
-        if !Targets::of_clients(explicit).allow(server.ip(), &self.desk.egress) {
+        if !Targets::of_clients(explicit).allow(server.ip(), &self.context.egress) {
             return Err(Cause::NotAllowed);
         }
         let leg = self.leg_towards(&decision, server.ip());
@@ -167,7 +167,7 @@ impl<'a> Wish<'a> {
         let peer = route.peer.clone();
         let class = self.plan.class(decision, None, None).announced();
         let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
-        match self.desk.tunnels.open(&peer, request).await {
+        match self.context.tunnels.open(&peer, request).await {
             Ok(stream) => Ok(Some(DialedSide::Tunnel { stream: Box::new(stream), peer, server })),
             Err(NoFlow::Refused(failure)) => Err(error_mapping::cause_of(&failure)),
             Err(NoFlow::Unavailable(why)) => {

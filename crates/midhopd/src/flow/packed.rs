@@ -1,7 +1,7 @@
 //! A flow as it goes from one thread to another: without what belongs to a thread.
 
 use crate::ends::Ends;
-use crate::hold::known::Known;
+use crate::syn_hold::known::Known;
 use midhop_pep::config::{LegPlan, Plan};
 use std::sync::Arc;
 

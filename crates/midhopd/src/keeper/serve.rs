@@ -58,7 +58,8 @@ fn serve(config: &Path) -> Result<(), Failure> {
     requests.peer_addr().map_err(failure)?;
     let news = io::stdout().as_fd().try_clone_to_owned().map_err(failure)?;
     let mut dying = DYING;
-    let mut desk = Desk { config: config.to_owned(), news: Arc::new(news), begun: None };
+    let mut handler =
+        RequestHandler { config: config.to_owned(), news: Arc::new(news), begun: None };
     loop {
         let request = match frame::read::<Request>(&requests) {
             Ok(Some(request)) => request,
@@ -73,14 +74,14 @@ fn serve(config: &Path) -> Result<(), Failure> {
         };
         let ends = request == Request::End;
         let leaves = request == Request::Leave;
-        let answer = desk.answer(request);
+        let answer = handler.answer(request);
         if ends {
-            if let Some(terms) = desk.begun.as_ref().and_then(|begun| begun.terms.as_ref()) {
+            if let Some(terms) = handler.begun.as_ref().and_then(|begun| begun.terms.as_ref()) {
                 terms.outlive(Duration::ZERO, true);
             }
-            desk.begun = None;
+            handler.begun = None;
         }
-        if leaves && let Some(begun) = desk.begun.take() {
+        if leaves && let Some(begun) = handler.begun.take() {
             begun.leave();
         }
         let answered = frame::write(&requests, &answer);
@@ -88,7 +89,7 @@ fn serve(config: &Path) -> Result<(), Failure> {
             break;
         }
     }
-    if let Some(begun) = desk.begun {
+    if let Some(begun) = handler.begun {
         begun.outlive(parent, dying);
     }
     Ok(())
@@ -105,7 +106,7 @@ fn outlive_signals() -> nix::Result<()> {
 }
 
 /// Handles the requests.
-struct Desk {
+struct RequestHandler {
     config: PathBuf,
     news: Arc<OwnedFd>,
     begun: Option<Begun>,
@@ -132,7 +133,7 @@ struct Begun {
     _name: Option<UnixListener>,
 }
 
-impl Desk {
+impl RequestHandler {
     fn answer(&mut self, request: Request) -> Answer {
         match (request, &mut self.begun) {
             (Request::Begin { name, text, before }, None) => {

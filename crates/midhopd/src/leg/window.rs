@@ -2,7 +2,7 @@
 
 use super::buffers::{measured_maximum, resize_receive_buffer};
 use crate::ledger::Counter;
-use crate::relay::Desk;
+use crate::relay::RelayContext;
 use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
 use midhop_pep::config::LegPlan;
@@ -45,7 +45,7 @@ impl BoundedWindow {
 
     /// Creates it for a socket that another process may have bounded, or whose flow is idle with a
     /// large window open.
-    pub fn adopted(leg: &LegPlan, socket: impl AsFd, desk: &Desk) -> Self {
+    pub fn adopted(leg: &LegPlan, socket: impl AsFd, context: &RelayContext) -> Self {
         let this = Self::new(Some(leg));
         let buffer = receive_buffer(&socket).unwrap_or(Bytes::ZERO);
         let most = this.most();
@@ -54,10 +54,10 @@ impl BoundedWindow {
             _ => buffer < most,
         };
         if is_bounded {
-            let law = ReceiveWindow::bounded(desk.budget.clone(), most, buffer);
+            let law = ReceiveWindow::bounded(context.budget.clone(), most, buffer);
             this.law.set(Some(Box::new(law)));
         }
-        this.look_at_rest(socket, desk);
+        this.look_at_rest(socket, context);
         this
     }
 
@@ -71,17 +71,17 @@ impl BoundedWindow {
 
     /// Checks the socket of a flow that moves, of which `unread` bytes are counted as held. If
     /// nothing changes, this costs no system call.
-    pub fn look(&self, socket: impl AsFd, unread: usize, desk: &Desk) {
-        let mut law = self.take_law(desk);
+    pub fn look(&self, socket: impl AsFd, unread: usize, context: &RelayContext) {
+        let mut law = self.take_law(context);
         let change = law.judge_moving(Bytes::new(unread as u64), || self.needed(&socket));
         self.law.set(Some(law));
-        self.apply(change, socket, &desk.ledger.windows_bounded);
+        self.apply(change, socket, &context.ledger.windows_bounded);
     }
 
     /// Checks the socket of a flow that has become idle: nothing of it is held.
-    pub fn look_at_rest(&self, socket: impl AsFd, desk: &Desk) {
-        let law = self.take_law(desk);
-        self.judge_resting(law, socket, &desk.ledger.windows_bounded);
+    pub fn look_at_rest(&self, socket: impl AsFd, context: &RelayContext) {
+        let law = self.take_law(context);
+        self.judge_resting(law, socket, &context.ledger.windows_bounded);
     }
 
     /// Checks the socket of an idle flow, if the number of flows may require a change.
@@ -92,9 +92,9 @@ impl BoundedWindow {
         }
     }
 
-    fn take_law(&self, desk: &Desk) -> Box<ReceiveWindow> {
+    fn take_law(&self, context: &RelayContext) -> Box<ReceiveWindow> {
         let law = self.law.take();
-        law.unwrap_or_else(|| Box::new(ReceiveWindow::new(desk.budget.clone(), self.most())))
+        law.unwrap_or_else(|| Box::new(ReceiveWindow::new(context.budget.clone(), self.most())))
     }
 
     /// The buffer that the flow needs: at least the present one, and at least what follows from the
@@ -182,10 +182,10 @@ mod tests {
 
     const LEAST: u64 = 256 << 10;
 
-    fn desk(limit: u64) -> Desk {
+    fn context(limit: u64) -> RelayContext {
         let budget = Arc::new(Budget::new(limit));
         budget.set_window_least(LEAST);
-        Desk::new(1, budget, Arc::default(), Arc::default())
+        RelayContext::new(1, budget, Arc::default(), Arc::default())
     }
 
     fn pair() -> io::Result<(TcpStream, TcpStream)> {
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn a_fast_flow_is_left_to_the_kernel_while_memory_is_free() -> io::Result<()> {
         let sockets = pair()?;
-        let (window, desk) = (BoundedWindow::new(None), desk(1 << 30));
-        moved(&sockets, 64 << 20, |far| window.look(far, 0, &desk))?;
-        assert_eq!(desk.ledger.windows_bounded.value(), 0);
+        let (window, context) = (BoundedWindow::new(None), context(1 << 30));
+        moved(&sockets, 64 << 20, |far| window.look(far, 0, &context))?;
+        assert_eq!(context.ledger.windows_bounded.value(), 0);
         assert!(!is_locked(&sockets.1)?, "the kernel goes on measuring");
         Ok(())
     }
@@ -228,20 +228,20 @@ mod tests {
     #[test]
     fn a_fast_flow_is_bounded_where_memory_is_short_and_freed_later() -> io::Result<()> {
         let sockets = pair()?;
-        let desk = desk(1 << 20);
+        let context = context(1 << 20);
         let window = BoundedWindow::new(None);
-        moved(&sockets, 16 << 20, |far| window.look(far, 0, &desk))?;
+        moved(&sockets, 16 << 20, |far| window.look(far, 0, &context))?;
         let buffer = receive_buffer(&sockets.1)?;
         assert!(
-            desk.ledger.windows_bounded.value() > 0 && is_locked(&sockets.1)?,
+            context.ledger.windows_bounded.value() > 0 && is_locked(&sockets.1)?,
             "its window grew to {buffer}"
         );
         assert!(buffer.get() <= LEAST + (1 << 19), "its window grew to {buffer}");
         // More memory becomes free.
-        desk.budget.set_limit(1 << 30);
-        window.look(&sockets.1, 0, &desk);
+        context.budget.set_limit(1 << 30);
+        window.look(&sockets.1, 0, &context);
         assert!(!is_locked(&sockets.1)?, "the kernel measures again");
-        let most = moved(&sockets, 16 << 20, |far| window.look(far, 0, &desk))?;
+        let most = moved(&sockets, 16 << 20, |far| window.look(far, 0, &context))?;
         assert!(most > buffer, "it stayed at {most}");
         Ok(())
     }
@@ -249,15 +249,15 @@ mod tests {
     #[test]
     fn a_bounded_window_is_no_larger_than_its_flow_needs() -> io::Result<()> {
         let sockets = pair()?;
-        let desk = desk(32 << 20);
+        let context = context(32 << 20);
         let window = BoundedWindow::new(None);
-        moved(&sockets, 1000, |far| window.look(far, 0, &desk))?;
+        moved(&sockets, 1000, |far| window.look(far, 0, &context))?;
         let buffer = receive_buffer(&sockets.1)?;
         assert!(is_locked(&sockets.1)?, "the kernel's most is more than there is");
         assert!(buffer.get() <= 2 << 20, "a flow of 1000 bytes has {buffer}");
         // The kernel goes on measuring, and the buffer grows.
-        let most = moved(&sockets, 64 << 20, |far| window.look(far, 0, &desk))?;
-        assert!(most > buffer && desk.ledger.windows_bounded.value() > 1, "it stayed at {most}");
+        let most = moved(&sockets, 64 << 20, |far| window.look(far, 0, &context))?;
+        assert!(most > buffer && context.ledger.windows_bounded.value() > 1, "it stayed at {most}");
         Ok(())
     }
 
@@ -266,19 +266,19 @@ mod tests {
         let sockets = pair()?;
         let plan = Plan::read("test.toml", "[intercept]\ninterfaces = \"lan0\"\n").expect("a plan");
         let leg = &plan.legs[0];
-        let desk = desk(1 << 20);
+        let context = context(1 << 20);
         let dead = BoundedWindow::new(Some(leg));
-        moved(&sockets, 16 << 20, |far| dead.look(far, 0, &desk))?;
+        moved(&sockets, 16 << 20, |far| dead.look(far, 0, &context))?;
         drop(dead);
-        assert!(is_locked(&sockets.1)? && desk.budget.promised() == 0);
+        assert!(is_locked(&sockets.1)? && context.budget.promised() == 0);
         // The next process has no more memory.
-        let next = BoundedWindow::adopted(leg, &sockets.1, &desk);
+        let next = BoundedWindow::adopted(leg, &sockets.1, &context);
         let buffer = receive_buffer(&sockets.1)?;
         assert!(is_locked(&sockets.1)? && buffer.get() <= LEAST + (1 << 19), "{buffer}");
-        assert!(desk.budget.promised() > 0);
+        assert!(context.budget.promised() > 0);
         // Then it has.
-        desk.budget.set_limit(1 << 30);
-        next.look_again(&sockets.1, &desk.ledger.windows_bounded);
+        context.budget.set_limit(1 << 30);
+        next.look_again(&sockets.1, &context.ledger.windows_bounded);
         assert!(!is_locked(&sockets.1)? && receive_buffer(&sockets.1)? > buffer);
         Ok(())
     }
@@ -293,7 +293,7 @@ mod tests {
         let locks = buffer_locks(&sockets.1)? & !RECEIVE_LOCK;
         sockopt::set_int(&sockets.1, libc::SOL_SOCKET, libc::SO_BUF_LOCK, locks)?;
         let before = receive_buffer(&sockets.1)?;
-        let _next = BoundedWindow::adopted(leg, &sockets.1, &desk(1 << 20));
+        let _next = BoundedWindow::adopted(leg, &sockets.1, &context(1 << 20));
         let after = receive_buffer(&sockets.1)?;
         assert!(after < before && after.get() <= LEAST + (1 << 19), "{before}, then {after}");
         Ok(())

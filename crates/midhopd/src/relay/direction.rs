@@ -13,7 +13,7 @@ use super::count::{Counted, HeldBytes};
 use super::pipe::Pipe;
 use super::share::RateShare;
 use super::start::{StartDirection, discard};
-use super::{Desk, Stage, yield_turn};
+use super::{RelayContext, Stage, yield_turn};
 use crate::ends::{Broken, Side};
 use crate::ledger::{DirectionBook, Wait};
 use crate::leg::BoundedWindow;
@@ -151,23 +151,23 @@ impl<'a> Direction<'a> {
         to: &TcpStream,
         last: bool,
         book: &DirectionBook,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<(), Broken>> {
         let before = self.bytes();
         let waits = self.waiting.bytes();
         if self.share.as_mut().is_some_and(|share| share.look(cx, waits, to)) && waits > 0 {
             // The kernel reports a queue as writable when a third of it is free. A leg that waits
             // for a lost segment would run dry by then. What is refused here is tried again.
-            let _ = self.write_once(from, to, desk, false);
+            let _ = self.write_once(from, to, context, false);
         }
         self.reading = false;
-        let outcome = self.turn(cx, from, to, last, desk);
+        let outcome = self.turn(cx, from, to, last, context);
         let moved = self.bytes() - before;
         if moved > 0 {
             book.add(moved);
             let total = match self.from {
-                Side::Client => &desk.ledger.bytes_up,
-                Side::Server => &desk.ledger.bytes_down,
+                Side::Client => &context.ledger.bytes_up,
+                Side::Server => &context.ledger.bytes_down,
             };
             total.add(moved);
         }
@@ -175,13 +175,13 @@ impl<'a> Direction<'a> {
         let waits = self.waiting.bytes();
         let seen = if let Waiting::Seen(bytes) = self.waiting { bytes } else { 0 };
         let mut unread = 0;
-        let counted = self.count.follow(cx, waits, &self.state, &desk.budget, || {
+        let counted = self.count.follow(cx, waits, &self.state, &context.budget, || {
             unread = sockopt::unread(from).unwrap_or(0);
             unread.saturating_sub(seen) + sockopt::unacknowledged(to).unwrap_or(0)
         });
         match counted {
-            Some(Counted::Some) => self.window.look(from, unread, desk),
-            Some(Counted::Nothing) => self.window.look_at_rest(from, desk),
+            Some(Counted::Some) => self.window.look(from, unread, context),
+            Some(Counted::Nothing) => self.window.look_at_rest(from, context),
             None => {}
         }
         if let Some(share) = &mut self.share {
@@ -196,26 +196,26 @@ impl<'a> Direction<'a> {
         from: &TcpStream,
         to: &TcpStream,
         last: bool,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<(), Broken>> {
         let mut turn = Turn::new(TURN_BYTES);
         let on_their_way = || sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
         loop {
-            let must_wait = || desk.budget.must_wait(on_their_way);
+            let must_wait = || context.budget.must_wait(on_their_way);
             match self.state.step(self.waiting.bytes() > 0, turn, must_wait) {
                 Step::Write => {
-                    let written = self.poll_write(cx, from, to, desk);
+                    let written = self.poll_write(cx, from, to, context);
                     if written.is_pending() {
                         self.hurry(from);
                     }
                     ready!(written)?;
                 }
                 Step::Read => {
-                    if !desk.budget.has_plenty() {
+                    if !context.budget.has_plenty() {
                         // If nothing is staged, a little may always move.
                         self.bulk = false;
                     }
-                    turn.spend(ready!(self.poll_read(cx, from, to, desk))? as u64);
+                    turn.spend(ready!(self.poll_read(cx, from, to, context))? as u64);
                 }
                 Step::End => {
                     if !last {
@@ -227,7 +227,7 @@ impl<'a> Direction<'a> {
                 Step::Cut => self.state.finish(),
                 Step::Yield => return yield_turn(cx),
                 Step::Wait { begins } => {
-                    desk.ledger.memory_waits.add(begins.into());
+                    context.ledger.memory_waits.add(begins.into());
                     return Poll::Pending;
                 }
                 Step::Done => return Poll::Ready(Ok(())),
@@ -252,7 +252,7 @@ impl<'a> Direction<'a> {
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<usize, Broken>> {
         loop {
             match from.poll_read_ready(cx) {
@@ -265,10 +265,13 @@ impl<'a> Direction<'a> {
             }
             if self.bulk && self.window.rests() {
                 // From here on the kernel measures a fast reader.
-                self.window.look(from, 0, desk);
+                self.window.look(from, 0, context);
             }
-            let result =
-                if self.bulk { self.splice_in(from, to, desk) } else { self.copy(from, to, desk) };
+            let result = if self.bulk {
+                self.splice_in(from, to, context)
+            } else {
+                self.copy(from, to, context)
+            };
             match result {
                 Ok(moved) => return Poll::Ready(Ok(moved)),
                 Err(Fault::Near(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -287,8 +290,13 @@ impl<'a> Direction<'a> {
         Err(Broken { side: self.from, error })
     }
 
-    fn copy(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
-        let mut scratch = desk.scratch.borrow_mut();
+    fn copy(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        context: &RelayContext,
+    ) -> Result<usize, Fault> {
+        let mut scratch = context.scratch.borrow_mut();
         let room = self.stage.min(scratch.len());
         let scratch = &mut scratch[..room];
         let mut copied = None;
@@ -328,8 +336,13 @@ impl<'a> Direction<'a> {
         Ok(seen)
     }
 
-    fn splice_in(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
-        let Some(pipe) = desk.pipes.take() else {
+    fn splice_in(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        context: &RelayContext,
+    ) -> Result<usize, Fault> {
+        let Some(pipe) = context.pipes.take() else {
             self.bulk = false;
             return Ok(0);
         };
@@ -348,7 +361,7 @@ impl<'a> Direction<'a> {
             // The end of the stream, or urgent data, before which splicing stops in the same way.
             // Reading distinguishes them, and continues behind urgent data.
             Ok(0) => {
-                self.give_back(pipe, desk);
+                self.give_back(pipe, context);
                 self.bulk = false;
                 Ok(0)
             }
@@ -361,7 +374,7 @@ impl<'a> Direction<'a> {
                 Ok(count)
             }
             Err(error) => {
-                self.give_back(pipe, desk);
+                self.give_back(pipe, context);
                 Err(Fault::Near(error))
             }
         }
@@ -373,13 +386,13 @@ impl<'a> Direction<'a> {
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<(), Broken>> {
         loop {
             if matches!(self.waiting, Waiting::Nothing) {
                 return Poll::Ready(Ok(()));
             }
-            match self.write_once(from, to, desk, true) {
+            match self.write_once(from, to, context, true) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Err(error) = ready!(to.poll_write_ready(cx)) {
@@ -397,13 +410,13 @@ impl<'a> Direction<'a> {
         &mut self,
         from: &TcpStream,
         to: &TcpStream,
-        desk: &Desk,
+        context: &RelayContext,
         announced: bool,
     ) -> io::Result<()> {
         let count = match &mut self.waiting {
             Waiting::Nothing => 0,
             Waiting::Seen(bytes) => {
-                let mut scratch = desk.scratch.borrow_mut();
+                let mut scratch = context.scratch.borrow_mut();
                 let mut write = || {
                     let room = (*bytes).min(scratch.len());
                     let seen = recv(from.as_raw_fd(), &mut scratch[..room], MsgFlags::MSG_PEEK)?;
@@ -431,7 +444,7 @@ impl<'a> Direction<'a> {
                 if *bytes == 0
                     && let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting)
                 {
-                    self.give_back(pipe, desk);
+                    self.give_back(pipe, context);
                 }
                 count
             }
@@ -441,9 +454,9 @@ impl<'a> Direction<'a> {
     }
 
     /// Gives back an empty pipe.
-    fn give_back(&self, pipe: Pipe, desk: &Desk) {
+    fn give_back(&self, pipe: Pipe, context: &RelayContext) {
         self.note_no_pipe();
-        desk.pipes.put(pipe);
+        context.pipes.put(pipe);
     }
 
     /// Stops here, with what waits, and whether its end was passed on. It can go on from that.
@@ -458,10 +471,10 @@ impl<'a> Direction<'a> {
     }
 
     /// Gives up what waits, if anything does.
-    pub fn leave(&mut self, desk: &Desk) {
+    pub fn leave(&mut self, context: &RelayContext) {
         if let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting) {
             self.note_no_pipe();
-            desk.pipes.discard(pipe);
+            context.pipes.discard(pipe);
         }
     }
 

@@ -11,7 +11,7 @@
 //! limit are given up.
 
 use super::direction::Direction;
-use super::{Desk, broken, yield_turn};
+use super::{RelayContext, broken, yield_turn};
 use crate::ledger::DirectionBook;
 use midhop_linux::sockopt;
 use nix::errno::Errno;
@@ -42,7 +42,7 @@ pub async fn deliver(
     from: &TcpStream,
     to: &TcpStream,
     book: &DirectionBook,
-    desk: &Desk,
+    context: &RelayContext,
     limit: Duration,
 ) {
     direction.cut();
@@ -50,8 +50,8 @@ pub async fn deliver(
     let mut looks = DrainLooks::new(limit);
     let mut unwanted = Unwanted::default();
     poll_fn(|cx| {
-        let moved = direction.poll_move(cx, from, to, true, book, desk);
-        if matches!(moved, Poll::Ready(Err(_))) || unwanted.poll_drop(cx, to, desk).is_err() {
+        let moved = direction.poll_move(cx, from, to, true, book, context);
+        if matches!(moved, Poll::Ready(Err(_))) || unwanted.poll_drop(cx, to, context).is_err() {
             return Poll::Ready(());
         }
         if gone.as_mut().poll(cx).is_ready() {
@@ -140,7 +140,7 @@ impl Unwanted {
         &mut self,
         cx: &mut Context<'_>,
         stream: &TcpStream,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> io::Result<()> {
         for _ in 0..DROPS {
             if self.ended {
@@ -150,7 +150,7 @@ impl Unwanted {
                 Poll::Ready(ready) => ready?,
                 Poll::Pending => return Ok(()),
             }
-            let mut scratch = desk.scratch.borrow_mut();
+            let mut scratch = context.scratch.borrow_mut();
             let most = scratch.len().min(DROPPED_BYTES);
             let read = stream.try_io(Interest::READABLE, || {
                 // TCP copies nothing with this flag.

@@ -1,6 +1,6 @@
 //! Where the relaying of a flow starts: at its beginning, or where another process was killed.
 
-use super::Desk;
+use super::RelayContext;
 use super::pipe::Pipe;
 use crate::ends::Side;
 use crate::survival::register::FlowEntry;
@@ -69,7 +69,7 @@ pub fn after_death(
     pipes: [Option<(OwnedFd, OwnedFd)>; 2],
     ahead: [u64; 2],
     entry: &FlowEntry,
-    desk: &Desk,
+    context: &RelayContext,
 ) -> Result<Start, Lost> {
     let (client, server) = (client.as_fd(), server.as_fd());
     let of_client = StreamPosition::of(client, OpenedBy::FarEnd)?;
@@ -102,10 +102,10 @@ pub fn after_death(
         }
         let written = far.written.wrapping_sub(ahead);
         let progress = Progress { read: near.read, piped: piped as u64, written };
-        discard(from, progress.written_and_unread()?, &mut desk.scratch.borrow_mut())?;
+        discard(from, progress.written_and_unread()?, &mut context.scratch.borrow_mut())?;
         match pipe {
             Some((source, sink)) if piped > 0 => {
-                direction.piped = Some((desk.pipes.adopt(source, sink), piped));
+                direction.piped = Some((context.pipes.adopt(source, sink), piped));
             }
             _ => entry.note_pipe(side, None),
         }
@@ -136,12 +136,12 @@ pub fn discard(from: impl AsFd, mut bytes: u64, room: &mut [u8]) -> io::Result<(
 mod tests {
     use super::*;
     use crate::ends::Ends;
+    use crate::flow_sampler::BothLegs;
     use crate::ledger::{FlowBook, Party};
     use crate::leg::{BoundedWindow, Sample};
     use crate::relay::{Relayed, Stage, Stages, relay};
     use crate::relocation::halt::Halt;
     use crate::survival::register::{Record, Region, Register, tests::record};
-    use crate::watch::BothLegs;
     use midhop_pep::budget::Budget;
     use std::net::SocketAddr;
     use std::sync::Arc;
@@ -151,8 +151,8 @@ mod tests {
 
     const LINGER: Duration = Duration::from_secs(60);
 
-    fn desk() -> Desk {
-        Desk::new(1, Arc::new(Budget::new(1 << 30)), Arc::default(), Arc::default())
+    fn context() -> RelayContext {
+        RelayContext::new(1, Arc::new(Budget::new(1 << 30)), Arc::default(), Arc::default())
     }
 
     fn stages() -> Stages {
@@ -190,11 +190,12 @@ mod tests {
         legs.client.shutdown().await?;
         assert_eq!(client.read(&mut [0]).await?, 0);
 
-        let (register, desk) = (Register::new(1, 1)?, desk());
+        let (register, context) = (Register::new(1, 1)?, context());
         let region = Region::of(&register, 0).0;
         let entry = region.enter(&Record { pipes: [None, None], ..record(7) }).expect("an entry");
         let BothLegs { client: near, server: far, .. } = &legs;
-        let start = after_death(near, far, [None, None], [0, 0], &entry, &desk).expect("a start");
+        let start =
+            after_death(near, far, [None, None], [0, 0], &entry, &context).expect("a start");
         let up = b"the client's last bytes";
         client.write_all(up).await?;
         client.shutdown().await?;
@@ -202,7 +203,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let book = book(Ends { client: client_address, server: at });
-        let relayed = relay(&legs, stages(), start, &book, &desk, LINGER).await;
+        let relayed = relay(&legs, stages(), start, &book, &context, LINGER).await;
         let Relayed::Ended(carried) = relayed else { panic!("nobody asked it to stand still") };
         assert_eq!(carried.outcome.expect("an orderly end"), Side::Server);
         legs.server.shutdown().await?;

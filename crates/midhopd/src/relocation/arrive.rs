@@ -7,13 +7,13 @@ use super::waiting::WaitingFlow;
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::{carry, entered};
-use crate::hold::living::Life;
+use crate::flow_sampler::BothLegs;
 use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Repair, SeededWindow, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::{self, BoundedWindow};
 use crate::relay::Stages;
 use crate::relay::start::{Start, StartDirection, ahead};
-use crate::watch::BothLegs;
+use crate::syn_hold::living::Life;
 use crate::worker::Worker;
 use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
@@ -392,7 +392,7 @@ impl RestoredFlow {
         drop(waiting);
         worker.ledger.moved_here.add(1);
         let windows = [(&client, &legs[0]), (&server, &legs[1])]
-            .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
+            .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.relay_context));
         let both = BothLegs { client, server, windows, halt: Halt::default() };
         let left = (unsent, buffers, passed_on);
         spawn_local(relay(worker, ends, both, left, legs, origin, (ticket, life)));
@@ -445,7 +445,7 @@ async fn relay(
         worker.ledger.lost_in_moving.add(1);
         return;
     };
-    let stages = Stages::of(&plans[0], &plans[1], &worker.desk);
+    let stages = Stages::of(&plans[0], &plans[1], &worker.relay_context);
     carry(&worker, legs, book, stages, start, (ticket, Some(life)));
 }
 

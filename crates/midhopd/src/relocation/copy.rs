@@ -6,7 +6,7 @@
 //!
 //! Invariant: this takes nothing from a queue, and changes no socket but that it reports how much is unread.
 
-use crate::watch::Sockets;
+use crate::flow_sampler::Sockets;
 use midhop_linux::sockopt;
 use midhop_linux::stream_position::{OpenedBy, StreamPosition};
 use midhop_tunnel::relocation::FLOW_BYTES_MAX;

@@ -35,7 +35,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         );
         worker.ledger.unserved.add(1);
         Some(Cause::NotAllowed)
-    } else if worker.tunnels.are_left() || !worker.desk.budget.has_room() {
+    } else if worker.tunnels.are_left() || !worker.relay_context.budget.has_room() {
         Some(Cause::Full)
     } else {
         None
@@ -72,7 +72,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
 /// Returns how many flows go on here.
 async fn take_in(worker: &Rc<Worker>, exchange: &mut Exchange) -> Result<usize, ExchangeError> {
     let late = |_| ExchangeError::Ended;
-    let budget = &worker.desk.budget;
+    let budget = &worker.relay_context.budget;
     let mut held = BudgetPart::new(budget.clone());
     let mut hold = |bytes: usize| {
         held.set(bytes as u64);

@@ -1,6 +1,6 @@
 //! The old place: moves flows to a peer, some at a time, on the thread that owns its tunnel.
 
-mod ahead;
+mod pre_copy;
 
 use super::copy::Positions;
 use super::exchange::{Exchange, ExchangeError};
@@ -49,7 +49,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Asks the flows of a thread to stand still, and copies what they hold, as requests come.
 pub async fn halt(worker: Rc<Worker>, mut requests: UnboundedReceiver<FlowRequests>) {
     while let Some(asked) = requests.recv().await {
-        worker.watch.ask(asked);
+        worker.sampler.ask(asked);
     }
 }
 
@@ -222,7 +222,7 @@ impl Mover<'_> {
         let mut commits = Vec::with_capacity(some.len());
         let mut still_since = None;
         let offered = async {
-            let copied = self.copy_ahead(&mut exchange, &some, &readiness, &session).await;
+            let copied = self.pre_copy(&mut exchange, &some, &readiness, &session).await;
             let copied = match copied {
                 Ok(copied) => copied,
                 Err(why) => {
@@ -341,8 +341,9 @@ impl Mover<'_> {
     ) -> Result<(), Option<ExchangeError>> {
         let _halting = self.halting.lock().await;
         let (begun, mut bytes) = (Instant::now(), 0);
-        let ahead: i64 = offers.iter().flat_map(|(_, all)| all).map(|it| it.end - it.start).sum();
-        let room = OFFER_BYTES_MAX.saturating_sub(usize::try_from(ahead).unwrap_or(0));
+        let pre_copied: i64 =
+            offers.iter().flat_map(|(_, all)| all).map(|it| it.end - it.start).sum();
+        let room = OFFER_BYTES_MAX.saturating_sub(usize::try_from(pre_copied).unwrap_or(0));
         let (mut failed, mut offers) = (None, offers.into_iter());
         for ((candidate, ready), copied) in offers.by_ref() {
             let halted = if let Some(why) = ready.filter(|it| *it != Readiness::Ready) {

@@ -7,6 +7,7 @@ use super::inherited::Inherited;
 use super::register::{FlowEntry, Record, Region, cookie_of, name_of, now_ns};
 use crate::ends::{Ends, Side};
 use crate::flow::{carry, entered};
+use crate::flow_sampler::BothLegs;
 use crate::keeper::order::{Repair, Stillness};
 use crate::ledger::{FlowBook, FlowOrigin};
 use crate::leg::BoundedWindow;
@@ -14,7 +15,6 @@ use crate::relay::Stages;
 use crate::relay::start::{Lost, after_death};
 use crate::relocation::halt::Halt;
 use crate::relocation::privilege;
-use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_linux::tcp_repair;
 use midhop_pep::config::{LegPlan, Plan};
@@ -85,7 +85,7 @@ pub async fn adopt_all(worker: &Rc<Worker>, left: Vec<(FlowEntry, Record)>, inhe
             }
         }
     }
-    if worker.tunnels.lasting.adopted() {
+    if worker.tunnels.resumable_flows.adopted() {
         worker.store.forget();
     }
     worker.ledger.adopted.add(live);
@@ -155,18 +155,18 @@ fn adopt(
     let plan = worker.plan();
     let leg = |side: Side| leg_of(&plan, record.legs[side as usize]).ok_or(NotAdopted::NoLeg);
     let (client_leg, server_leg) = (leg(Side::Client)?, leg(Side::Server)?);
-    let start = after_death(&client, &server, pipes, record.ahead, &entry, &worker.desk)?;
+    let start = after_death(&client, &server, pipes, record.ahead, &entry, &worker.relay_context)?;
     let client = TcpStream::from_std(client.into())?;
     let server = TcpStream::from_std(server.into())?;
     let Record { ends, interface, rule, dscp, .. } = record;
     let origin = FlowOrigin { rule, interface, dscp };
     let book = FlowBook::new(ends, client_leg.into(), server_leg.into()).with_origin(origin);
-    let stages = Stages::of(client_leg, server_leg, &worker.desk);
+    let stages = Stages::of(client_leg, server_leg, &worker.relay_context);
     let ticket = worker.admission.enter_from(ends.client.ip());
     let life = worker.hold.entries.revive(ends);
     let start = crate::relay::start::Start { entry: Some(Rc::new(entry)), ..start };
     let windows = [(&client, client_leg), (&server, server_leg)]
-        .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.desk));
+        .map(|(socket, leg)| BoundedWindow::adopted(leg, socket, &worker.relay_context));
     let legs = BothLegs { client, server, windows, halt: Halt::default() };
     carry(worker, legs, book, stages, start, (ticket, Some(life)));
     Ok(())
@@ -216,7 +216,7 @@ fn try_begin(worker: &Rc<Worker>, client: TcpStream, flow: AwaitedFlow) -> Resul
     worker.ledger.flows.add(1);
     let origin = FlowOrigin { rule, interface, dscp };
     let book = FlowBook::new(ends, client_leg.into(), server_leg.into()).with_origin(origin);
-    let stages = Stages::of(client_leg, server_leg, &worker.desk);
+    let stages = Stages::of(client_leg, server_leg, &worker.relay_context);
     let windows = [client_leg, server_leg].map(|leg| BoundedWindow::new(Some(leg)));
     let ticket = worker.admission.enter_from(ends.client.ip());
     let legs = BothLegs { client, server, windows, halt: Halt::default() };

@@ -3,7 +3,7 @@
 use super::holder::Succession;
 use super::register::{OpeningEntry, Openings, Record, cookie_of};
 use crate::ends::{Ends, Side};
-use crate::hold::living::Life;
+use crate::syn_hold::living::Life;
 use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;

@@ -2,22 +2,22 @@
 
 use super::directory::RequestedFlow;
 use super::error_mapping::NoFlow;
-use super::guests;
 use super::link::Link;
 use super::opened::Leaving;
+use super::peer_limits;
 use super::relay;
-use super::resume::LastingFlow;
+use super::resume::ResumableFlow;
 use super::stream::{Stream, kept::Offer};
 use crate::admission::Ticket;
-use crate::begun;
 use crate::close;
+use crate::eager;
 use crate::ends::Side;
-use crate::hold::living::Life;
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::leg::{self, BoundedWindow, Sample};
 use crate::survival::register::{
     FlowEntry, NO_SOCKET, Record, StreamRecord, cookie_of, name_of, now_ns,
 };
+use crate::syn_hold::living::Life;
 use crate::worker::Worker;
 use midhop_linux::stream_position::{OpenedBy, StreamPosition};
 use midhop_pep::config::Plan;
@@ -82,7 +82,7 @@ pub struct Permits {
     /// The flow's entry among live flows: while it lasts, repeated SYNs belong to the flow.
     pub life: Option<Life>,
     /// Its place among the flows of the peer that requested it.
-    pub of_peer: Option<guests::Seat>,
+    pub of_peer: Option<peer_limits::PeerSlot>,
     /// Its entry among the flows that leave here for a server.
     pub leaving: Option<Leaving>,
 }
@@ -109,7 +109,7 @@ pub fn start_at(
     start: Option<Box<StreamStart>>,
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits, start));
+    eager::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits, start));
 }
 
 /// Where a flow starts. That of a new one is the default.
@@ -207,30 +207,29 @@ async fn carry(
         let plan = worker.plan();
         let leg = plan.legs.iter().find(|leg| *leg.name == *book.party(side).name);
         match leg.filter(|_| noted.is_some()) {
-            Some(leg) => BoundedWindow::adopted(leg, &tcp, &worker.desk),
+            Some(leg) => BoundedWindow::adopted(leg, &tcp, &worker.relay_context),
             None => BoundedWindow::new(leg),
         }
     };
-    let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp, window });
-    let tcp = &watched.sides().stream;
+    let sampled = worker.sampler.add(&book, crate::flow_sampler::One { side, stream: tcp, window });
+    let tcp = &sampled.sides().stream;
     welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
-    let mut lasting = book
-        .peer()
-        .zip(stream.offer.take())
-        .and_then(|(peer, offer)| LastingFlow::enter(offer, &worker.tunnels.lasting, peer));
-    if let Some(lasting) = &mut lasting {
-        let offer = (&*book, lasting.offer());
-        lasting.note(noted.or_else(|| note(&worker, (tcp, side), &mut stream, offer, before)));
+    let mut resumable = book.peer().zip(stream.offer.take()).and_then(|(peer, offer)| {
+        ResumableFlow::enter(offer, &worker.tunnels.resumable_flows, peer)
+    });
+    if let Some(resumable) = &mut resumable {
+        let offer = (&*book, resumable.offer());
+        resumable.note(noted.or_else(|| note(&worker, (tcp, side), &mut stream, offer, before)));
     }
-    let one = (watched.sides(), lasting.as_ref());
+    let one = (sampled.sides(), resumable.as_ref());
     let carried = relay::relay(one, &mut stream, moved, &book, &worker, linger).await;
     if carried.outcome.is_ok()
-        && let Some(lasting) = &lasting
+        && let Some(resumable) = &resumable
     {
-        lasting.finish(&stream);
+        resumable.finish(&stream);
     }
-    let noted = lasting.and_then(LastingFlow::leave);
+    let noted = resumable.and_then(ResumableFlow::leave);
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow was aborted");
@@ -239,8 +238,8 @@ async fn carry(
     // the entry stays, because the next process would have to wait as this one does.
     let noted = noted.filter(|_| carried.outcome.is_ok());
     drop(stream);
-    if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
-        close::close_one(tcp, last, &carried, linger, &worker.looks).await;
+    if let Some(crate::flow_sampler::One { stream: tcp, .. }) = sampled.release() {
+        close::close_one(tcp, last, &carried, linger, &worker.coarse_timer).await;
     }
     worker.ledger.close(&book, &carried);
     drop((permits, noted));

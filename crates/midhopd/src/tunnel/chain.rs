@@ -16,12 +16,12 @@ use super::carry::Permits;
 use super::error_mapping::NoFlow;
 use super::relay::{IDLE_PIECES, TURN_BYTES, pass_end};
 use super::stream::{Input, Output, Stream, StreamError, judge};
-use crate::begun;
+use crate::eager;
 use crate::ends::RelayOutcome;
 use crate::ends::{Broken, Side};
 use crate::ledger::{Books, FlowBook, Wait};
 use crate::relay::late::{DrainLooks, Left};
-use crate::relay::{Desk, count, yield_turn};
+use crate::relay::{RelayContext, count, yield_turn};
 use crate::worker::Worker;
 use bytes::Bytes;
 use midhop_pep::relay::{self, Step, Turn};
@@ -80,7 +80,7 @@ pub async fn open(
     };
     let mut up = Way::new(Side::Client);
     up.kept = Some(Vec::new());
-    let answer = go_ahead(client, &mut next, &mut up, &worker.desk).await;
+    let answer = go_ahead(client, &mut next, &mut up, &worker.relay_context).await;
     let kept = up.kept.take();
     let fault = match answer {
         Ok(()) => return Ok(NextHop { stream: next, up }),
@@ -110,7 +110,7 @@ async fn go_ahead(
     client: &mut Stream,
     next: &mut Stream,
     up: &mut Way,
-    desk: &Desk,
+    context: &RelayContext,
 ) -> Result<(), (Side, StreamError)> {
     let (mut taken, mut deaf) = (false, false);
     poll_fn(|cx| {
@@ -125,7 +125,7 @@ async fn go_ahead(
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }
-        up.follow(cx, &client.input, &next.output, None, desk);
+        up.follow(cx, &client.input, &next.output, None, context);
         if !taken && let Poll::Ready(stopped) = client.output.poll_stopped(cx) {
             stopped.map_err(|fault| (Side::Client, fault))?;
             taken = true;
@@ -150,7 +150,7 @@ pub fn spawn(
     permits: Permits,
 ) {
     let book = worker.ledger.open(book);
-    begun::spawn(carry(worker.clone(), Box::new(client), next, book, permits));
+    eager::spawn(carry(worker.clone(), Box::new(client), next, book, permits));
 }
 
 async fn carry(
@@ -161,7 +161,7 @@ async fn carry(
     permits: Permits,
 ) {
     let linger = worker.plan().limits.linger.into();
-    let carried = relay(&mut client, &mut next, &book, &worker.desk, linger).await;
+    let carried = relay(&mut client, &mut next, &book, &worker.relay_context, linger).await;
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow was aborted");
     }
@@ -177,12 +177,12 @@ async fn relay(
     client: &mut Stream,
     NextHop { stream: server, up }: &mut NextHop,
     book: &FlowBook,
-    desk: &Desk,
+    context: &RelayContext,
     linger: Duration,
 ) -> RelayOutcome {
     let connections = [client.connection().clone(), server.connection().clone()];
     let mut down = Way::new(Side::Server);
-    let [books_up, books_down] = desk.ledger.books(book);
+    let [books_up, books_down] = context.ledger.books(book);
     books_up.add(up.state.moved());
     let (books_up, books_down) = (Some(books_up), Some(books_down));
     let (mut taken, mut come) = ([false; 2], [false; 2]);
@@ -190,9 +190,9 @@ async fn relay(
         // Moving goes first, so that what a side sent before its reset is handed on before the
         // reset.
         let upwards = up.poll_move(cx, &mut client.input, &mut server.output, books_up)?;
-        up.follow(cx, &client.input, &server.output, books_up, desk);
+        up.follow(cx, &client.input, &server.output, books_up, context);
         let downwards = down.poll_move(cx, &mut server.input, &mut client.output, books_down)?;
-        down.follow(cx, &server.input, &client.output, books_down, desk);
+        down.follow(cx, &server.input, &client.output, books_down, context);
         let both = [(Side::Client, &mut client.output), (Side::Server, &mut server.output)];
         for ((side, output), taken) in both.into_iter().zip(&mut taken) {
             if !*taken && let Poll::Ready(stopped) = output.poll_stopped(cx) {
@@ -237,7 +237,7 @@ async fn relay(
         guilty.blame(error);
         back.leave();
         if !taken[usize::from(*side == Side::Client)] && StreamError::leaves_a_rest(error) {
-            way.deliver(&mut guilty.input, &mut other.output, desk, linger).await;
+            way.deliver(&mut guilty.input, &mut other.output, context, linger).await;
         }
     }
     up.leave();
@@ -337,14 +337,14 @@ impl Way {
         &mut self,
         input: &mut Input,
         output: &mut Output,
-        desk: &Desk,
+        context: &RelayContext,
         linger: Duration,
     ) {
         self.state.cut();
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
             let moved = self.poll_move(cx, input, output, None);
-            self.follow(cx, input, output, None, desk);
+            self.follow(cx, input, output, None, context);
             // If nothing was moved, a reset cannot overtake anything.
             let nothing_moved = moved.is_ready() && self.state.moved() == 0;
             if matches!(moved, Poll::Ready(Err(_)))
@@ -380,7 +380,7 @@ impl Way {
         input: &Input,
         output: &Output,
         books: Option<Books<'_>>,
-        desk: &Desk,
+        context: &RelayContext,
     ) {
         if let Some(books) = books {
             books.flow.set_wait((output.waiting() > 0).then_some(Wait::Tunnel));
@@ -388,6 +388,6 @@ impl Way {
         let waiting: usize =
             self.waiting.iter().chain(self.kept.iter().flatten()).map(Bytes::len).sum();
         let staged = waiting + input.held() + output.waiting();
-        self.count.follow(cx, staged, &self.state, &desk.budget, || 0);
+        self.count.follow(cx, staged, &self.state, &context.budget, || 0);
     }
 }

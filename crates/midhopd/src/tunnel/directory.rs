@@ -2,7 +2,10 @@
 
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
-use super::{earlier, guests, lasting, opened, paces, reorder, reported, warnings, windows};
+use super::{
+    carrier_rates, opened, peer_limits, reorder, reported, resumable_flows, stale_connections,
+    warnings, windows,
+};
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::flow::packed::Packed;
@@ -26,7 +29,7 @@ pub struct Tunnels {
     /// Sends each worker the tunnels that a reload adds. None where there is no identity for them.
     pub(super) openings: Vec<UnboundedSender<OpeningTunnel>>,
     /// The connections and flows that peers have open here.
-    pub guests: Arc<guests::Guests>,
+    pub peer_limits: Arc<peer_limits::PeerLimits>,
     /// The names that are being looked up.
     pub lookups: Arc<PendingLookups>,
     /// Whether peers should send no more requests.
@@ -34,17 +37,17 @@ pub struct Tunnels {
     /// Warnings that were logged lately.
     pub(super) warnings: warnings::Warnings,
     /// The connections by which peers have connected.
-    pub earlier: earlier::Earlier,
+    pub stale_connections: stale_connections::StaleConnections,
     /// Bytes of their streams that wait for earlier ones.
     pub rooms: reorder::Rooms,
     /// The QUIC windows of connected peers.
     pub windows: Arc<windows::Windows>,
     /// How the carriers of a tunnel divide its rate.
-    pub paces: Arc<paces::Paces>,
+    pub carrier_rates: Arc<carrier_rates::CarrierRates>,
     /// What modems report of the links to peers.
     pub reported: reported::ReportedRates,
     /// Flows that outlive their carriers.
-    pub lasting: Arc<lasting::LastingFlows>,
+    pub resumable_flows: Arc<resumable_flows::ResumableFlows>,
     /// Flows that leave from here for peers.
     pub opened: opened::Opened,
     /// Places for peers that move flows here.

@@ -1,13 +1,13 @@
 //! The tunnel to a peer that this daemon connects to, as its flows see it: open or gone. The `keeper` keeps it open.
 
-mod aside;
 mod backlog;
 mod choice;
 pub mod keeper;
 mod link_rate;
+mod probe_carrier;
 mod refused;
 
-use self::aside::Aside;
+use self::probe_carrier::ProbeCarrier;
 use super::carrier::Connection;
 use super::fallback;
 use super::session::QuicSession;
@@ -24,7 +24,7 @@ use tokio::time::{self, Instant};
 #[derive(Debug, Clone)]
 pub struct Link {
     state: watch::Receiver<State>,
-    aside: Rc<Aside>,
+    probe_carrier: Rc<ProbeCarrier>,
     patience: Duration,
 }
 
@@ -106,7 +106,7 @@ impl State {
 impl Link {
     /// Whether both are the same tunnel, not only tunnels to the same peer.
     pub fn is(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.aside, &other.aside)
+        Rc::ptr_eq(&self.probe_carrier, &other.probe_carrier)
     }
 
     /// The tunnel for a new flow, if it is open or opens within the timeout. The timeout begins
@@ -120,7 +120,7 @@ impl Link {
         let open = state.wait_for(|state| state.way().is_some());
         let found = time::timeout_at(since + self.patience, open).await;
         let way = found.ok()?.ok()?.way().cloned()?;
-        Some(self.aside.take().unwrap_or(way))
+        Some(self.probe_carrier.take().unwrap_or(way))
     }
 
     /// Waits until the tunnel is open, and returns it. None: it will not open any more.

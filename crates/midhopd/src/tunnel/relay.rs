@@ -8,16 +8,16 @@
 //! tunnel's own window.
 
 use super::carry::Moved;
-use super::gathering::Gathering;
-use super::resume::{GoesOn, LastingFlow, Stop, go_on};
+use super::coalescing::Coalescing;
+use super::resume::{GoesOn, ResumableFlow, Stop, go_on};
 use super::stream::kept::{confirm, poll_confirmation_arrived};
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
+use crate::flow_sampler::One;
 use crate::ledger::{Books, FlowBook, Wait};
 use crate::leg::BoundedWindow;
 use crate::relay::late::{self, DrainLooks, Left, Unwanted};
-use crate::relay::{Desk, broken, count, yield_turn};
-use crate::watch::One;
+use crate::relay::{RelayContext, broken, count, yield_turn};
 use crate::worker::Worker;
 use bytes::{Buf, Bytes};
 use midhop_linux::sockopt;
@@ -43,18 +43,18 @@ const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks. What a broken side sent before has
 /// reached the other when this returns, unless that takes nothing for `linger`. If the stream
-/// breaks with its carrier, a `lasting` flow continues with another one. Another process may have
+/// breaks with its carrier, a `resumable` flow continues with another one. Another process may have
 /// `moved` some of the flow.
 pub async fn relay(
-    (One { side, stream: tcp, window }, lasting): (&One, Option<&LastingFlow>),
+    (One { side, stream: tcp, window }, resumable): (&One, Option<&ResumableFlow>),
     stream: &mut Stream,
     moved: Moved,
     book: &FlowBook,
     worker: &Worker,
     linger: Duration,
 ) -> RelayOutcome {
-    let (side, desk) = (*side, &worker.desk);
-    let [up, down] = desk.ledger.books(book);
+    let (side, context) = (*side, &worker.relay_context);
+    let [up, down] = context.ledger.books(book);
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
     let mut outwards = Outwards {
         state: Direction::default(),
@@ -67,7 +67,7 @@ pub async fn relay(
     let mut inwards = Inwards {
         state: Direction::default(),
         waiting: VecDeque::new(),
-        gathering: Gathering::default(),
+        coalescing: Coalescing::default(),
         reading: false,
         count: count::HeldBytes::default(),
         books: inwards,
@@ -91,14 +91,14 @@ pub async fn relay(
         };
         let Stream { output, input, .. } = &mut *stream;
         let stopped = poll_fn(|cx| {
-            if let Some(lasting) = lasting
-                && let Poll::Ready(call) = lasting.poll_call(cx)
+            if let Some(resumable) = resumable
+                && let Poll::Ready(call) = resumable.poll_call(cx)
             {
                 return Poll::Ready(Err(Stop::Called(call)));
             }
             // Moving goes first, so that what a side sent before its reset is handed on before the
             // reset.
-            let out = match outwards.poll_move(cx, tcp, output, desk) {
+            let out = match outwards.poll_move(cx, tcp, output, context) {
                 Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
                 Poll::Ready(Err(Stuck::Stream(fault))) if wants_no_more(side, &fault) => {
                     outwards.drop_what_comes(output);
@@ -109,15 +109,15 @@ pub async fn relay(
                 }
                 other => other.is_ready(),
             };
-            outwards.follow(cx, tcp, output, desk);
-            let inside = match inwards.poll_move(cx, tcp, input, desk) {
+            outwards.follow(cx, tcp, output, context);
+            let inside = match inwards.poll_move(cx, tcp, input, context) {
                 Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
                 Poll::Ready(Err(Stuck::Stream(fault))) => {
                     return Poll::Ready(Err(by_stream(fault)));
                 }
                 other => other.is_ready(),
             };
-            inwards.follow(cx, tcp, input, desk);
+            inwards.follow(cx, tcp, input, context);
             if inwards.state.has_ended()
                 && !all_come
                 && let Poll::Ready(end) = input.poll_end(cx)
@@ -135,7 +135,7 @@ pub async fn relay(
                 all_taken = true;
             }
             let out = if outwards.unwanted && inside {
-                match outwards.poll_unwanted(cx, tcp, desk) {
+                match outwards.poll_unwanted(cx, tcp, context) {
                     Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
                     Poll::Ready(Err(Stuck::Stream(fault))) => {
                         return Poll::Ready(Err(by_stream(fault)));
@@ -148,7 +148,7 @@ pub async fn relay(
             let over = out && inside && all_come;
             // A flow is over once its last byte has arrived, and not when the byte is sent.
             if over && all_taken && !output.has_to_end() {
-                if lasting.is_some_and(|lasting| !lasting.is_far())
+                if resumable.is_some_and(|resumable| !resumable.is_far())
                     && output.unconfirmed().is_some()
                 {
                     ready!(poll_confirmation_arrived(output, cx)).map_err(by_stream)?;
@@ -176,7 +176,7 @@ pub async fn relay(
         // Boxed, because it is seldom needed: a relay that waits holds no room for it.
         let both_ended =
             outwards.state.has_ended() && inwards.state.is_done() && stream.kept() == 0;
-        match Box::pin(go_on(stop, (side, both_ended), stream, lasting, worker)).await {
+        match Box::pin(go_on(stop, (side, both_ended), stream, resumable, worker)).await {
             Ok(GoesOn::Resumed) => (all_taken, all_come) = (false, false),
             Ok(GoesOn::Stayed) => {}
             Ok(GoesOn::Complete) => break Ok(side.other()),
@@ -188,12 +188,12 @@ pub async fn relay(
         if broken.side == side {
             inwards.leave();
             if !all_taken {
-                outwards.deliver(tcp, stream, desk, linger).await;
+                outwards.deliver(tcp, stream, context, linger).await;
             }
         } else {
             outwards.count.clear();
             let rest = StreamError::leaves_a_rest(&broken.error);
-            inwards.deliver(tcp, stream, rest, desk, linger).await;
+            inwards.deliver(tcp, stream, rest, context, linger).await;
         }
     }
     outwards.count.clear();
@@ -233,7 +233,7 @@ impl Outwards<'_> {
         cx: &mut Context<'_>,
         tcp: &TcpStream,
         output: &mut Output,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<(), Stuck>> {
         if self.state.is_done() {
             return Poll::Ready(Ok(()));
@@ -248,7 +248,7 @@ impl Outwards<'_> {
             let staged = output.poll_flush(cx).map_err(Stuck::Stream)?.is_pending();
             match self.state.step(staged, turn, || false) {
                 Step::Write => return Poll::Pending,
-                Step::Read => turn.spend(ready!(self.poll_read(cx, tcp, output, desk))?),
+                Step::Read => turn.spend(ready!(self.poll_read(cx, tcp, output, context))?),
                 Step::End | Step::Cut => pass_end(&mut self.state, output),
                 Step::Yield | Step::Wait { .. } => return yield_turn(cx),
                 Step::Done => return Poll::Ready(Ok(())),
@@ -262,7 +262,7 @@ impl Outwards<'_> {
         cx: &mut Context<'_>,
         tcp: &TcpStream,
         output: &mut Output,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<u64, Stuck>> {
         let Poll::Ready(readable) = tcp.poll_read_ready(cx) else {
             self.reading = true;
@@ -270,7 +270,7 @@ impl Outwards<'_> {
             return Poll::Pending;
         };
         readable.map_err(Stuck::Tcp)?;
-        match self.read(tcp, output, desk) {
+        match self.read(tcp, output, context) {
             Ok(count) => {
                 let count = count as u64;
                 self.state.count(count);
@@ -290,7 +290,7 @@ impl Outwards<'_> {
         &mut self,
         tcp: &TcpStream,
         stream: &mut Stream,
-        desk: &Desk,
+        context: &RelayContext,
         linger: Duration,
     ) {
         let Stream { output, input, .. } = stream;
@@ -302,8 +302,8 @@ impl Outwards<'_> {
         let (mut arrived, mut answered) = (false, false);
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
-            let moved = self.poll_move(cx, tcp, output, desk);
-            self.follow(cx, tcp, output, desk);
+            let moved = self.poll_move(cx, tcp, output, context);
+            self.follow(cx, tcp, output, context);
             if matches!(moved, Poll::Ready(Err(_))) {
                 return Poll::Ready(());
             }
@@ -334,8 +334,13 @@ impl Outwards<'_> {
         .await;
     }
 
-    fn read(&mut self, tcp: &TcpStream, output: &mut Output, desk: &Desk) -> io::Result<usize> {
-        let mut scratch = desk.scratch.borrow_mut();
+    fn read(
+        &mut self,
+        tcp: &TcpStream,
+        output: &mut Output,
+        context: &RelayContext,
+    ) -> io::Result<usize> {
+        let mut scratch = context.scratch.borrow_mut();
         let room = scratch.len();
         let mut read = None;
         if let Some((owner, sent)) = output.found_as() {
@@ -346,7 +351,7 @@ impl Outwards<'_> {
             read = Some(count);
             if count == room && self.window.rests() {
                 // From here on the kernel measures a fast reader.
-                self.window.look(tcp, 0, desk);
+                self.window.look(tcp, 0, context);
             }
             // The queue is empty, as a rule. But reading stops before urgent data, and more may
             // follow that.
@@ -389,11 +394,11 @@ impl Outwards<'_> {
         &mut self,
         cx: &mut Context<'_>,
         tcp: &TcpStream,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<(), Stuck>> {
         while !self.state.is_done() {
             ready!(tcp.poll_read_ready(cx)).map_err(Stuck::Tcp)?;
-            let mut scratch = desk.scratch.borrow_mut();
+            let mut scratch = context.scratch.borrow_mut();
             let read = tcp.try_io(Interest::READABLE, || {
                 Ok(recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?)
             });
@@ -409,17 +414,23 @@ impl Outwards<'_> {
         Poll::Ready(Ok(()))
     }
 
-    fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
+    fn follow(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        output: &Output,
+        context: &RelayContext,
+    ) {
         let mut unread = 0;
         let waiting = output.waiting();
         self.books.flow.set_wait((waiting > 0).then_some(Wait::Tunnel));
-        let counted = self.count.follow(cx, waiting, &self.state, &desk.budget, || {
+        let counted = self.count.follow(cx, waiting, &self.state, &context.budget, || {
             unread = sockopt::unread(tcp).unwrap_or(0);
             unread
         });
         match counted {
-            Some(count::Counted::Some) => self.window.look(tcp, unread, desk),
-            Some(count::Counted::Nothing) => self.window.look_at_rest(tcp, desk),
+            Some(count::Counted::Some) => self.window.look(tcp, unread, context),
+            Some(count::Counted::Nothing) => self.window.look_at_rest(tcp, context),
             None => {}
         }
     }
@@ -431,7 +442,7 @@ struct Inwards<'a> {
     /// Pieces that have arrived and that the TCP connection has not taken yet.
     waiting: VecDeque<Bytes>,
     /// Whether it looks for more before these are written.
-    gathering: Gathering,
+    coalescing: Coalescing,
     /// Whether it waits for the tunnel, so that a reset is noticed here.
     reading: bool,
     count: count::HeldBytes,
@@ -445,14 +456,14 @@ impl Inwards<'_> {
         cx: &mut Context<'_>,
         tcp: &TcpStream,
         input: &mut Input,
-        desk: &Desk,
+        context: &RelayContext,
     ) -> Poll<Result<(), Stuck>> {
         self.reading = false;
         let mut turn = Turn::new(TURN_BYTES);
         let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
         loop {
-            let staged = !self.waiting.is_empty() && !self.gathering.looks();
-            let must_wait = || desk.budget.must_wait(on_their_way);
+            let staged = !self.waiting.is_empty() && !self.coalescing.looks();
+            let must_wait = || context.budget.must_wait(on_their_way);
             match self.state.step(staged, turn, must_wait) {
                 Step::Write => turn.spend(ready!(self.poll_write(cx, tcp))?),
                 Step::Read => {
@@ -469,9 +480,9 @@ impl Inwards<'_> {
                 Step::Cut => self.state.finish(),
                 Step::Yield => return yield_turn(cx),
                 Step::Wait { begins } => {
-                    desk.ledger.memory_waits.add(begins.into());
-                    // What was gathered is written first.
-                    if !self.gathering.stop() {
+                    context.ledger.memory_waits.add(begins.into());
+                    // What was coalesced is written first.
+                    if !self.coalescing.stop() {
                         return Poll::Pending;
                     }
                 }
@@ -522,11 +533,11 @@ impl Inwards<'_> {
     fn looks_for_more(&mut self, input: &Input) -> bool {
         let may_come =
             !(self.state.is_exhausted() || input.is_broken()) && self.waiting.len() < PIECES;
-        self.gathering.look(self.staged());
+        self.coalescing.look(self.staged());
         if !may_come {
-            self.gathering.stop();
+            self.coalescing.stop();
         }
-        self.gathering.looks()
+        self.coalescing.looks()
     }
 
     /// Unit: bytes. Arrived, and not yet taken by the TCP connection.
@@ -534,11 +545,17 @@ impl Inwards<'_> {
         self.waiting.iter().map(Bytes::len).sum()
     }
 
-    fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, input: &Input, desk: &Desk) {
+    fn follow(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        input: &Input,
+        context: &RelayContext,
+    ) {
         let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
         let staged = self.staged() + input.held();
         self.books.flow.set_wait(self.state.waits().then_some(Wait::Memory));
-        self.count.follow(cx, staged, &self.state, &desk.budget, unacknowledged);
+        self.count.follow(cx, staged, &self.state, &context.budget, unacknowledged);
     }
 
     /// Hands on what arrived before the flow broke at the other end. Waits until the connection's
@@ -548,7 +565,7 @@ impl Inwards<'_> {
         tcp: &TcpStream,
         stream: &mut Stream,
         rest: bool,
-        desk: &Desk,
+        context: &RelayContext,
         linger: Duration,
     ) {
         self.state.cut();
@@ -560,9 +577,10 @@ impl Inwards<'_> {
         let mut unwanted = Unwanted::default();
         let mut reset = false;
         poll_fn(|cx| {
-            let moved = self.poll_move(cx, tcp, &mut stream.input, desk);
-            self.follow(cx, tcp, &stream.input, desk);
-            if matches!(moved, Poll::Ready(Err(_))) || unwanted.poll_drop(cx, tcp, desk).is_err() {
+            let moved = self.poll_move(cx, tcp, &mut stream.input, context);
+            self.follow(cx, tcp, &stream.input, context);
+            if matches!(moved, Poll::Ready(Err(_))) || unwanted.poll_drop(cx, tcp, context).is_err()
+            {
                 return Poll::Ready(());
             }
             if gone.as_mut().poll(cx).is_ready() {

@@ -1,8 +1,9 @@
 //! Opens failed sockets of tunnels again, at growing intervals. Meanwhile the daemon reports bad health.
 
 use super::{
-    crowd::Crowd,
-    fallback, serve,
+    fallback,
+    handshake_limiter::HandshakeLimiter,
+    serve,
     shards::Shard,
     transport::{self, Sharing},
 };
@@ -66,7 +67,7 @@ pub async fn listen(
     worker: Rc<Worker>,
     address: SocketAddr,
     (socket, shard): (UdpSocket, Shard),
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 ) {
     let sharing = if shard.is_alone() { Sharing::Nobody } else { Sharing::Others };
@@ -77,7 +78,7 @@ pub async fn listen(
             Ok(socket) => {
                 failed.is_back();
                 let own = (socket, shard.clone());
-                let served = serve::listen(worker.clone(), own, crowd.clone(), identity.clone());
+                let served = serve::listen(worker.clone(), own, limiter.clone(), identity.clone());
                 let served = served.await;
                 served.err().unwrap_or_else(|| io::Error::other("its socket has failed"))
             }
@@ -97,7 +98,7 @@ pub async fn listen_tcp(
     worker: Rc<Worker>,
     address: SocketAddr,
     (listener, sharing): (TcpListener, Sharing),
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 ) {
     let mut failed = FailedSocket::not(name(&worker, address, "TCP", sharing));
@@ -107,8 +108,8 @@ pub async fn listen_tcp(
         let why = match listener.take().map_or_else(open, Ok) {
             Ok(listener) => {
                 failed.is_back();
-                let (crowd, identity) = (crowd.clone(), identity.clone());
-                let served = fallback::door::listen(worker.clone(), listener, crowd, identity);
+                let (limiter, identity) = (limiter.clone(), identity.clone());
+                let served = fallback::door::listen(worker.clone(), listener, limiter, identity);
                 served.await.err().unwrap_or_else(|| io::Error::other("its socket has failed"))
             }
             Err(error) => error,

@@ -1,7 +1,7 @@
 //! Moves a flow that outlives its carrier to another one (decision 0054).
 //!
 //! The near end requests the flow again, over whatever carrier there is, and the far end
-//! [finds](super::lasting) it. Each end continues from what the other one has received.
+//! [finds](super::resumable_flows) it. Each end continues from what the other one has received.
 //!
 //! Invariants: a flow lives in one task, which reads from one carrier. So it knows exactly at any
 //! time what it has received. A flow that the other end does not know any more breaks, and does not
@@ -9,8 +9,8 @@
 //! A far end that has nothing more to send than its end waits for no other carrier. It remembers
 //! that the flow is complete, and reports that to a near end that requests the flow again.
 
-use super::lasting::{Call, FinishedFlow, LastingEntry, LastingFlows, Successor};
 use super::link::OpenTunnel;
+use super::resumable_flows::{Call, FinishedFlow, ResumableEntry, ResumableFlows, Successor};
 use super::stream::kept::Offer;
 use super::stream::{Stream, StreamError};
 use crate::ends::{Broken, Side};
@@ -40,8 +40,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A flow that can be resumed, as its task knows it.
 #[derive(Debug)]
-pub struct LastingFlow {
-    entry: LastingEntry,
+pub struct ResumableFlow {
+    entry: ResumableEntry,
     /// Its entry in the register, so that it outlives this process.
     noted: Option<FlowEntry>,
     offer: Box<Offer>,
@@ -58,9 +58,9 @@ pub enum ResumeOutcome {
     Over,
 }
 
-impl LastingFlow {
+impl ResumableFlow {
     /// Enters a flow through a tunnel to or from `peer`. None: another one has this identity.
-    pub fn enter(offer: Box<Offer>, flows: &Arc<LastingFlows>, peer: &str) -> Option<Self> {
+    pub fn enter(offer: Box<Offer>, flows: &Arc<ResumableFlows>, peer: &str) -> Option<Self> {
         Some(Self { entry: flows.enter(peer, offer.id)?, noted: None, offer })
     }
 
@@ -113,7 +113,7 @@ impl LastingFlow {
         };
         drop(plan);
         let has_carrier = call.is_some();
-        let mut held = BudgetPart::new(worker.desk.budget.clone());
+        let mut held = BudgetPart::new(worker.relay_context.budget.clone());
         if !has_carrier {
             held.set(stream.kept());
             worker.ledger.waiting_flows.add(1);
@@ -331,7 +331,7 @@ pub async fn go_on(
     stop: Stop,
     (side, both_ended): (Side, bool),
     stream: &mut Stream,
-    lasting: Option<&LastingFlow>,
+    resumable: Option<&ResumableFlow>,
     worker: &Worker,
 ) -> Result<GoesOn, Broken> {
     let (broken, call) = match stop {
@@ -341,19 +341,22 @@ pub async fn go_on(
         }
         // The near end requests it again where it lacks anything, or does not know that the far end lacks nothing.
         Stop::Broken(_)
-            if (both_ended || stream.is_complete()) && lasting.is_some_and(LastingFlow::is_far) =>
+            if (both_ended || stream.is_complete())
+                && resumable.is_some_and(ResumableFlow::is_far) =>
         {
             return Ok(GoesOn::Complete);
         }
         Stop::Broken(broken) => (Some(broken), None),
     };
-    let outcome = match lasting {
-        Some(lasting) => lasting.resume(worker, stream, call).await,
+    let outcome = match resumable {
+        Some(resumable) => resumable.resume(worker, stream, call).await,
         None => ResumeOutcome::Over,
     };
     match outcome {
         ResumeOutcome::Resumed => worker.ledger.resumed.add(1),
-        ResumeOutcome::Over if lasting.is_some() && !both_ended => worker.ledger.not_resumed.add(1),
+        ResumeOutcome::Over if resumable.is_some() && !both_ended => {
+            worker.ledger.not_resumed.add(1)
+        }
         ResumeOutcome::Over | ResumeOutcome::Stayed => {}
     }
     match (outcome, broken) {

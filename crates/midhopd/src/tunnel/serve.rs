@@ -6,17 +6,17 @@
 use super::{
     carry::{self, Permits},
     chain::{self, NoNext},
-    crowd::{Crowd, Place},
-    earlier,
     error_mapping::{self, NoFlow},
-    guests, lasting, link,
+    handshake_limiter::{HandshakeLimiter, HandshakeSlot},
+    link,
     opened::Leaving,
+    peer_limits,
+    peer_validity::PeerValidity,
     quic::Incoming,
-    refusal, resume,
+    refusal, resumable_flows, resume,
     session::QuicSession,
     shards::Shard,
-    silence,
-    standing::Standing,
+    silence, stale_connections,
     stream::{Stream, judge, kept::Offer},
     transport::{self, Welcome},
 };
@@ -66,7 +66,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn listen(
     worker: Rc<Worker>,
     (socket, shard): (UdpSocket, Shard),
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let now = identity.borrow().clone();
@@ -78,9 +78,9 @@ pub async fn listen(
             incoming.refuse();
             continue;
         }
-        let Some((incoming, place)) = crowd.admit(incoming, &worker.ledger) else { continue };
+        let Some((incoming, slot)) = limiter.admit(incoming, &worker.ledger) else { continue };
         let identity = (identity.borrow().clone(), identity.clone());
-        spawn_local(welcome(worker.clone(), incoming, identity, place));
+        spawn_local(welcome(worker.clone(), incoming, identity, slot));
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ async fn welcome(
     worker: Rc<Worker>,
     incoming: Incoming,
     (identity, identities): (Arc<Identity>, watch::Receiver<Arc<Identity>>),
-    place: Place,
+    slot: HandshakeSlot,
 ) {
     let from = incoming.remote_address();
     let plan = worker.plan();
@@ -119,23 +119,23 @@ async fn welcome(
         Ok(Err(error)) => return refusal::report(&worker, &identity, &handshake, from, &error),
         Err(_late) => return tracing::debug!(%from, "a handshake was not completed in time"),
     }
-    drop(place);
+    drop(slot);
     let plan = worker.plan();
     let chain = connection.peer_certificates();
     let Some(peer) = chain.first().and_then(|shown| peer_of(shown, &plan.peers)) else {
         // The certificate's name was configured when it was verified, but is not any more.
         return connection.close(Code(0));
     };
-    let mut standing = Standing::new(peer, &chain, worker.plans(), identities);
-    if let Some(why) = standing.dismissal() {
+    let mut validity = PeerValidity::new(peer, &chain, worker.plans(), identities);
+    if let Some(why) = validity.dismissal() {
         tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
         return connection.close(Code(0));
     }
-    worker.ledger.showed(&peer.name, standing.until());
-    let Some(seat) = worker.tunnels.guests.connect(peer) else {
+    worker.ledger.showed(&peer.name, validity.until());
+    let Some(peer_slot) = worker.tunnels.peer_limits.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has died.
-        worker.tunnels.earlier.doubt(&peer.name);
+        worker.tunnels.stale_connections.doubt(&peer.name);
         tracing::warn!(peer = peer.name, %from, "a peer has too many connections: one more is refused");
         return connection.close(Code::EXCESSIVE_LOAD);
     };
@@ -145,21 +145,21 @@ async fn welcome(
         return tracing::warn!(peer = peer.name, %error, "a peer's settings could not be applied to its connection");
     }
     let portion = worker.tunnels.windows.join(peer, connection.clone());
-    connection.count_in(worker.tunnels.rooms.of(&peer.name, &worker.desk.budget));
+    connection.count_in(worker.tunnels.rooms.of(&peer.name, &worker.relay_context.budget));
     let opening = Opening { initial: widest.get(), wants_backlog: false, by_frames: true };
     connection.begin(peer, opening);
     let session = QuicSession::new(connection, peer, steering.pace());
     tracing::info!(peer = peer.name, %from, "a peer has connected");
     worker
         .tunnels
-        .earlier
-        .follow(&peer.name, earlier::PeerTransport::Quic(session.connection().clone()));
+        .stale_connections
+        .follow(&peer.name, stale_connections::PeerTransport::Quic(session.connection().clone()));
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {
             let why = link::keeper::follow(&worker, &peer.name, &session).await;
             tracing::info!(peer = peer.name, %why, "a peer has disconnected");
-            drop((seat, portion));
+            drop((peer_slot, portion));
         }
     });
     spawn_local({
@@ -171,7 +171,7 @@ async fn welcome(
             }
         }
     });
-    spawn_local(dismiss(session.clone(), standing));
+    spawn_local(dismiss(session.clone(), validity));
     spawn_local(silence::end(session.connection().clone(), peer.clone()));
     let peer = Rc::new(peer.clone());
     while let Ok(stream) = session.asked().await {
@@ -180,10 +180,10 @@ async fn welcome(
 }
 
 /// Closes a tunnel, and its flows with it, once its peer may not stay any more.
-pub async fn dismiss(session: Rc<QuicSession>, standing: Standing) {
-    let name = standing.peer_name().to_owned();
+pub async fn dismiss(session: Rc<QuicSession>, validity: PeerValidity) {
+    let name = validity.peer_name().to_owned();
     tokio::select! {
-        why = standing.ends() => {
+        why = validity.ends() => {
             tracing::warn!(peer = name, %why, "a tunnel is closed");
             session.close(Code::NO_ERROR);
         }
@@ -202,7 +202,7 @@ pub fn peer_of<'a>(
 
 /// Serves one stream.
 pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
-    let seat = worker.tunnels.guests.open(&peer);
+    let peer_slot = worker.tunnels.peer_limits.open(&peer);
     let requested = time::timeout(PATIENCE, stream.input.request()).await;
     let fields = match requested {
         Ok(Ok(fields)) => fields,
@@ -222,16 +222,16 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     let resumption = Resumption::decode(&fields);
     if let Ok(Some(Resumption::Requested { id, received })) = resumption {
         // A flow that is resumed is open already, and has its place.
-        drop(seat);
+        drop(peer_slot);
         stream.carry_in(Payload::Capsules);
-        let lasting = &worker.tunnels.lasting;
-        let is_whole = lasting.is_whole();
-        if let Err(stream) = lasting.go_on(&peer.name, id, stream, received) {
+        let resumable = &worker.tunnels.resumable_flows;
+        let is_whole = resumable.is_whole();
+        if let Err(stream) = resumable.go_on(&peer.name, id, stream, received) {
             if !is_whole {
                 // Another worker may be about to continue it.
                 return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
             }
-            let finished = lasting.finished(&peer.name, id);
+            let finished = resumable.finished(&peer.name, id);
             if let Some(flow) = finished.filter(|flow| flow.lacks_no_byte(received)) {
                 if let Err(why) = resume::conclude(*stream, flow, received).await {
                     tracing::debug!(peer = peer.name, flow = ?id, %why, "a completed flow could not be concluded");
@@ -244,7 +244,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
         return;
     }
-    let Some(seat) = seat else {
+    let Some(peer_slot) = peer_slot else {
         worker.ledger.excessive.add(1);
         return stream.deny(&Response::from(Cause::Full).fields(Payload::Raw)).await;
     };
@@ -260,7 +260,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                 _ => None,
             };
             let payload = match payload {
-                Payload::Raw if offered.is_some() && lasting::is_by_capsules(&fields) => {
+                Payload::Raw if offered.is_some() && resumable_flows::is_by_capsules(&fields) => {
                     Payload::Capsules
                 }
                 payload => payload,
@@ -275,7 +275,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                         peer = peer.name, client = %ends.client, claims, %from, target = %request.target, ?payload,
                         "a flow is granted"
                     );
-                    return carry_on(&worker, &peer, stream, opened, (seat, offered)).await;
+                    return carry_on(&worker, &peer, stream, opened, (peer_slot, offered)).await;
                 }
                 Err(Denial { cause, next }) => {
                     let client = request.client.map(tracing::field::display);
@@ -587,14 +587,14 @@ async fn carry_on(
     peer: &PeerPlan,
     mut stream: Stream,
     opened: Opened,
-    (seat, offered): (guests::Seat, Option<FlowId>),
+    (peer_slot, offered): (peer_limits::PeerSlot, Option<FlowId>),
 ) {
     let Opened { server, ends, leg, rule, ticket, leaving, class, .. } = opened;
     let mut answer = Response::Granted.fields(stream.payload());
     match (offered, &server) {
         // Bytes in capsules have a place for confirmations.
         (Some(id), Server::Leg(_)) if stream.payload() == Payload::Capsules => {
-            let most = lasting::most_kept(peer.send_window.get());
+            let most = resumable_flows::most_kept(peer.send_window.get());
             stream.keep(Offer { id, request: None, class }, most);
             answer.push(resumption::granted(id));
         }
@@ -611,7 +611,7 @@ async fn carry_on(
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg)
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });
-    let permits = Permits { ticket, life: None, of_peer: Some(seat), leaving };
+    let permits = Permits { ticket, life: None, of_peer: Some(peer_slot), leaving };
     match server {
         Server::Leg(server) => carry::spawn(worker, (server, Side::Server), stream, book, permits),
         Server::Tunnel(next) => chain::spawn(worker, stream, next, book, permits),

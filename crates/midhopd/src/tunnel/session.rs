@@ -4,8 +4,8 @@
 //! for.
 
 use super::carrier::{Connection, Receiver, Sender};
-use super::lasting;
 use super::quic::{self, QuicConnection};
+use super::resumable_flows;
 use super::stream::kept::Offer;
 use super::stream::resumable::SessionSeat;
 use super::stream::{Stream, StreamError};
@@ -112,9 +112,9 @@ impl QuicSession {
         let mut fields = request.fields(form);
         // A proxy in the middle of a chain keeps no bytes for the next one.
         if request.hops == 0 && self.can_resume(form) {
-            let id = lasting::new_id();
+            let id = resumable_flows::new_id();
             let (request, class) = (Some(request.clone()), class.clone());
-            stream.keep(Offer { id, request, class }, lasting::most_kept(self.pool));
+            stream.keep(Offer { id, request, class }, resumable_flows::most_kept(self.pool));
             fields.extend(Resumption::Offered(id).fields());
         }
         stream.output.send_fields(&fields).await?;

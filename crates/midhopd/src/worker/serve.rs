@@ -4,13 +4,13 @@ use super::Worker;
 use crate::accept::accept;
 use crate::assist::{AssistDoor, assist};
 use crate::handover::{self, HandedFlow};
-use crate::hold::hold;
 use crate::intercept::Queue;
 use crate::relocation::order::FlowRequests;
 use crate::relocation::{mover, waiting};
 use crate::survival::adopt::{adopt_all, serve_accepted};
 use crate::survival::holder::Succession;
 use crate::survival::register::Region;
+use crate::syn_hold::hold;
 use crate::tunnel;
 use midhop_pep::config::LegPlan;
 use std::convert::Infallible;
@@ -66,11 +66,11 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
                 waiting::keep(worker.tunnels.waiting.clone(), queue),
             );
         }
-        let watching = worker.clone();
-        let looking = async move { watching.watch.look(&watching.ledger).await };
+        let sampling = worker.clone();
+        let looking = async move { sampling.sampler.look(&sampling.ledger).await };
         health.keep("looking at live flows", looking);
         let ending = worker.clone();
-        let looking = async move { ending.looks.go_on().await };
+        let looking = async move { ending.coarse_timer.go_on().await };
         health.keep("looking at flows that end", looking);
         doors.tunnels.serve(&worker);
         if worker.number() == 0 {

@@ -1,6 +1,6 @@
 //! Flows that pass by whole and are repaired: `action = "assist"`.
 
-use crate::program::{Desk, Running, traces};
+use crate::program::{Running, Setup, traces};
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use crate::strangers::counter;
 use midhop_linux::tcp_info::TcpInfo;
@@ -211,8 +211,8 @@ fn a_daemon_with_a_keeper_repairs_and_may_be_killed() {
     for family in [Family::V4, Family::V6] {
         let Some(stage) = lossy() else { return };
         let before = traces(&stage.gateway);
-        let desk = Desk::new(&format!("[intercept]\ninterfaces = \"lan0\"\n{ASSIST}"));
-        let running = Running::start(&stage, &desk);
+        let setup = Setup::new(&format!("[intercept]\ninterfaces = \"lan0\"\n{ASSIST}"));
+        let running = Running::start(&stage, &setup);
         upload_until(&stage, family, || counter(&stage.gateway, "midhop_main", "mended") > 0);
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);

@@ -4,7 +4,7 @@
 //! loses packets in both directions.
 
 use crate::ground::Ground;
-use crate::program::{Desk, Running, traces};
+use crate::program::{Running, Setup, traces};
 use crate::stage::{
     Family, PATIENCE, Stage, nft, noise, receive_all, send_all, start, until, until_within,
 };
@@ -25,7 +25,7 @@ const REPAIRED_WITHIN: Duration = PATIENCE.saturating_mul(6);
 /// The gateway, the ground behind a link that loses packets, and the secret of both daemons.
 struct Scene {
     ground: Ground,
-    desk: Desk,
+    setup: Setup,
 }
 
 impl Scene {
@@ -33,12 +33,12 @@ impl Scene {
         // The link is so fast that its queue stays short: losses are those of the link.
         let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"\nloss = 0.03";
         let stage = Stage::set_over(link, link, "20 ms")?;
-        let desk = Desk::new("");
-        let key = desk.path().join("key");
+        let setup = Setup::new("");
+        let key = setup.path().join("key");
         std::fs::write(&key, noise(1, 32)).expect("a secret");
         let only_its_owners = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&key, only_its_owners).expect("its mode");
-        Some(Self { ground: Ground::behind(stage), desk })
+        Some(Self { ground: Ground::behind(stage), setup })
     }
 
     /// The configuration of a daemon that takes flows from `interfaces`, and whose peer is the
@@ -50,7 +50,7 @@ impl Scene {
         for (name, host) in ["listen", "address"].iter().zip(hosts) {
             let _ = writeln!(config, "{name} = \"10.0.2.{host}:{PORT}\"");
         }
-        let _ = writeln!(config, "key = {:?}", self.desk.path().join("key"));
+        let _ = writeln!(config, "key = {:?}", self.setup.path().join("key"));
         config
     }
 
@@ -177,8 +177,8 @@ fn nothing_is_waited_for_that_nobody_repairs() {
     let Some(scene) = Scene::set() else { return };
     let Ground { stage, .. } = &scene.ground;
     let far = start(&stage.server, &scene.far());
-    let desk = Desk::new(&scene.near());
-    let near = Running::start_in(&stage.gateway, &desk);
+    let setup = Setup::new(&scene.near());
+    let near = Running::start_in(&stage.gateway, &setup);
     until_within(REPAIRED_WITHIN, "it is repaired", || {
         scene.exchange(Family::V4, 1 << 20);
         counted(&far, "segments-held") > 0
@@ -201,7 +201,7 @@ fn daemons_with_keepers_repair_and_may_be_stopped_and_killed() {
     let Some(scene) = Scene::set() else { return };
     let Ground { stage, .. } = &scene.ground;
     let before = [&stage.gateway, &stage.server].map(traces);
-    let [near, far] = [Desk::new(&scene.near()), Desk::new(&scene.far())];
+    let [near, far] = [Setup::new(&scene.near()), Setup::new(&scene.far())];
     let [near, far] =
         [Running::start_in(&stage.gateway, &near), Running::start_in(&stage.server, &far)];
     let mended = |host| strangers::counter(host, "midhop_main", "mended");

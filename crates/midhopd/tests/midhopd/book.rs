@@ -2,7 +2,7 @@
 //! `installed.rs`.
 
 use crate::flows::exchange;
-use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, wording_of};
+use crate::program::{Running, Setup, errors, log_of, midhopd, output_in, wording_of};
 use crate::stage::{Family, Stage, until};
 use midhop_testkit::pages::{blocks, mentioned, typed};
 use std::net::IpAddr;
@@ -41,8 +41,8 @@ fn every_configuration_in_the_documents_is_one() {
                  authority = \"{at}/ca.pem\"\n"
             );
         }
-        let desk = Desk::new(&text);
-        let output = midhopd().arg("check").arg(desk.config()).output().expect("midhopd");
+        let setup = Setup::new(&text);
+        let output = midhopd().arg("check").arg(setup.config()).output().expect("midhopd");
         assert!(output.status.success(), "{}: {}", block.document, errors(&output));
         count += 1;
     }
@@ -53,14 +53,14 @@ fn every_configuration_in_the_documents_is_one() {
 fn what_is_to_be_typed_works() {
     let Some(stage) = Stage::set() else { return };
     let admin = "[admin]\nlisten = \"127.0.0.1:9310\"\n";
-    let desk = Desk::new(&format!("[intercept]\ninterfaces = [\"lan0\", \"wan0\"]\n{admin}"));
+    let setup = Setup::new(&format!("[intercept]\ninterfaces = [\"lan0\", \"wan0\"]\n{admin}"));
     let mut running = None;
     for (document, line) in typed() {
-        let line = line.replace("/etc/midhopd.toml", &desk.config().display().to_string());
+        let line = line.replace("/etc/midhopd.toml", &setup.config().display().to_string());
         let mut words = line.split(' ');
         let output = match (words.next(), words.next()) {
             (Some("midhopd"), Some("run")) => {
-                running.get_or_insert_with(|| Running::start(&stage, &desk));
+                running.get_or_insert_with(|| Running::start(&stage, &setup));
                 continue;
             }
             // The test above runs these commands and uses their results.
@@ -68,14 +68,14 @@ fn what_is_to_be_typed_works() {
             (Some("midhopd" | "target/release/midhopd"), asked) => {
                 // Some commands query the daemon.
                 if !matches!(asked, Some("check" | "doctor" | "--version")) {
-                    running.get_or_insert_with(|| Running::start(&stage, &desk));
+                    running.get_or_insert_with(|| Running::start(&stage, &setup));
                 }
                 let mut command = midhopd();
-                command.args(line.split(' ').skip(1)).env("MIDHOPD_SOCKET", desk.socket());
+                command.args(line.split(' ').skip(1)).env("MIDHOPD_SOCKET", setup.socket());
                 output_in(&stage.gateway, &mut command)
             }
             (Some("curl"), _) => {
-                running.get_or_insert_with(|| Running::start(&stage, &desk));
+                running.get_or_insert_with(|| Running::start(&stage, &setup));
                 let mut command = Command::new("curl");
                 command.arg("-f").args(line.split(' ').skip(1));
                 output_in(&stage.gateway, &mut command)
@@ -110,15 +110,15 @@ fn the_pair_of_the_guide_carries_flows() {
     let Some(stage) = Stage::set() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     follow_the_guide(directory.path());
-    let desk = |table: &str| {
+    let setup = |table: &str| {
         let guide = blocks("toml").into_iter().filter(|it| it.document.ends_with("/terminal.md"));
         let block = guide.into_iter().find(|it| it.text.contains(table)).expect("a configuration");
         // The stage's server is on the ground's own host, to which the guide's ground forbids
         // connections.
         let text = block.text.replace("[tunnel]\n", "[tunnel]\ntargets = \"10.0.2.2/32\"\n");
-        Desk::new(&placed(&text, &directory.path().join("authority")))
+        Setup::new(&placed(&text, &directory.path().join("authority")))
     };
-    let (ground, terminal) = (desk("[peers.terminal]"), desk("[peers.ground]"));
+    let (ground, terminal) = (setup("[peers.terminal]"), setup("[peers.ground]"));
     let address = IpAddr::from([192, 0, 2, 1]);
     stage.server.add_address("wan0", address, 32).expect("the ground's address");
     stage.gateway.add_route(address, 32, Family::V4.server()).expect("a route to the ground");
@@ -127,8 +127,8 @@ fn the_pair_of_the_guide_carries_flows() {
     until("the terminal has a tunnel", || terminal.peer("ground").tunnels == 1);
     until("the ground has it", || ground.peer("terminal").tunnels == 1);
     // Both logs report this, in the guide's words.
-    for (desk, text) in [(&terminal, "a tunnel is open"), (&ground, "a peer has connected")] {
-        assert!(wording_of(desk).contains(text), "{}", log_of(desk));
+    for (setup, text) in [(&terminal, "a tunnel is open"), (&ground, "a peer has connected")] {
+        assert!(wording_of(setup).contains(text), "{}", log_of(setup));
     }
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);

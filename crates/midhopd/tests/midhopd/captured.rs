@@ -5,7 +5,7 @@
 //! So the calls pass the filters that confine it.
 #![cfg(target_arch = "x86_64")]
 
-use crate::program::{Desk, Running, log_of, traces};
+use crate::program::{Running, Setup, log_of, traces};
 use crate::stage::{self, Family, Stage, until};
 use crate::survival::relayed;
 use crate::upgrade::{another, program_of};
@@ -133,8 +133,8 @@ impl Captured {
 
     /// Requests another program of the holder, as root would: by `!` one that follows this process,
     /// by `^` one that starts ahead.
-    fn choose(&self, desk: &Desk, program: &Path, request: u8) {
-        let socket = self.connect(&desk.socket().with_extension("upgrade"));
+    fn choose(&self, setup: &Setup, program: &Path, request: u8) {
+        let socket = self.connect(&setup.socket().with_extension("upgrade"));
         let program = self.open(program);
         let _ = self.send(socket, request, None) && self.send(socket, b'p', Some(program));
     }
@@ -156,9 +156,9 @@ fn stopped(thread: Pid) {
 }
 
 /// Waits until the holder has answered all earlier clients.
-fn holder_answers(desk: &Desk) {
+fn holder_answers(setup: &Setup) {
     until("the holder answers", || {
-        let door = desk.socket().with_extension("upgrade");
+        let door = setup.socket().with_extension("upgrade");
         let Ok(mut stream) = UnixStream::connect(door) else { return false };
         let mut answer = String::new();
         stream.write_all(b"?").is_ok()
@@ -179,25 +179,25 @@ fn is_dead(process: Pid) -> bool {
 #[test]
 fn it_chooses_no_program() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&stage, &listener);
     let (before, own) = (running.data_plane(), program_of(&running));
-    let program = another(&desk, "chosen");
+    let program = another(&setup, "chosen");
     for request in *b"!^" {
         let Some(captured) = Captured::new(&running) else {
             return midhop_testkit::skipped("no process may be traced here");
         };
-        captured.choose(&desk, &program, request);
+        captured.choose(&setup, &program, request);
         captured.release();
-        holder_answers(&desk);
+        holder_answers(&setup);
         assert_eq!((running.data_plane(), program_of(&running)), (before, own.clone()));
         stage::pass(&mut client, &mut server);
     }
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// It makes the request, and has ended when the holder reads it: its process number belongs to no
@@ -205,35 +205,35 @@ fn it_chooses_no_program() {
 #[test]
 fn it_chooses_no_program_by_its_death() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&stage, &listener);
     let own = program_of(&running);
-    let program = another(&desk, "chosen");
+    let program = another(&setup, "chosen");
     for (deaths, request) in (1..).zip(*b"!^!^") {
         let Some(captured) = Captured::new(&running) else {
             return midhop_testkit::skipped("no process may be traced here");
         };
         let before = running.data_plane();
         running.signal(Signal::SIGSTOP);
-        captured.choose(&desk, &program, request);
+        captured.choose(&setup, &program, request);
         captured.release();
         kill(before, Signal::SIGKILL).expect("a signal");
         until("it is gone", || is_dead(before));
         running.signal(Signal::SIGCONT);
         until("there is another data plane", || running.data_plane() != before);
         let next = running.data_plane();
-        holder_answers(&desk);
-        until("it has come up", || desk.try_status().is_ok());
+        holder_answers(&setup);
+        until("it has come up", || setup.try_status().is_ok());
         assert_eq!((running.data_plane(), program_of(&running)), (next, own.clone()));
-        let status = desk.status();
+        let status = setup.status();
         assert_eq!((status.upgrades_total, status.data_planes_killed_total), (0, deaths));
         stage::pass(&mut client, &mut server);
     }
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// Descriptors of the holder stay the holder's: if another one is in their place, the holder does
@@ -241,8 +241,8 @@ fn it_chooses_no_program_by_its_death() {
 #[test]
 fn it_leaves_the_holder_no_descriptor_of_its_own() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (_client, _server) = relayed(&stage, &listener);
     let Some(captured) = Captured::new(&running) else {
@@ -254,10 +254,10 @@ fn it_leaves_the_holder_no_descriptor_of_its_own() {
         path.is_ok_and(|path| path.as_os_str().as_bytes().starts_with(b"socket:"))
     });
     let holders = holders.expect("a socket of the holder's");
-    let socket = captured.connect(&desk.socket());
+    let socket = captured.connect(&setup.socket());
     captured.make(libc::SYS_dup3, [socket, holders, u64::from(libc::O_CLOEXEC.cast_unsigned())]);
     captured.release();
     running.signal_data_plane(Signal::SIGKILL);
-    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(1), "{}", log_of(&setup));
     until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
 }

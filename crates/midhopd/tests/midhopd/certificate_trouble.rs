@@ -2,7 +2,7 @@
 //! QUIC and over TCP.
 
 use crate::ends::{Authority, PORT, TARGETS, far_config, near_config};
-use crate::program::{Desk, Running, midhopd, wording_of};
+use crate::program::{Running, Setup, midhopd, wording_of};
 use crate::stage::{self, Family, Stage, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_pep::config::Plan;
@@ -204,7 +204,7 @@ fn a_far_end_s_expired_certificate_is_shown() {
 fn a_warning_is_given_now_and_then_and_the_console_shows_the_last() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far", "unknown"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let _far = Running::start_in(&stage.server, &far);
     let shown = Shown::of(&authority, "unknown");
     let listener = stage.listen(Family::V4);

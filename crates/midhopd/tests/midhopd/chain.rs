@@ -4,7 +4,7 @@
 
 use crate::ends::{self, Authority, TARGETS, far_config, near_config};
 use crate::flows::{KNOWN_LINK, block, duties, exchange, pass, read_until_error, unblock};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{self, Family, Stage, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_tunnel::cause::Cause;
@@ -194,8 +194,8 @@ fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far", "last"]);
     let _last = stage::start(&stage.server, &last_config(&authority, QUICK));
-    let desk = Desk::new(&far_config(FAMILY, &authority, &onwards("reject")));
-    let middle = Running::start_in(&stage.server, &desk);
+    let setup = Setup::new(&far_config(FAMILY, &authority, &onwards("reject")));
+    let middle = Running::start_in(&stage.server, &setup);
     let near = near_config(FAMILY, &authority, EARLY, QUICK, "otherwise = \"reject\"\n");
     let _near = stage.start(&near);
     let listener = stage.listen(FAMILY);

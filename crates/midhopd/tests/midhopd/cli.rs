@@ -1,7 +1,7 @@
 //! The program's command line: bad input gives one clear error and the right exit code, and leaves
 //! nothing half-configured.
 
-use crate::program::{self, Desk, Running, errors, midhopd, output_in, traces, wait_for_ready};
+use crate::program::{self, Running, Setup, errors, midhopd, output_in, traces, wait_for_ready};
 use crate::stage::{self, Stage};
 use caps::{CapSet, Capability};
 use std::net::TcpListener;
@@ -12,14 +12,14 @@ const INTERCEPT: &str = "[intercept]\ninterfaces = \"lan0\"\n";
 
 /// Runs `midhopd check` on a configuration.
 fn check(config: &str) -> Output {
-    let desk = Desk::new(config);
-    midhopd().arg("check").arg(desk.config()).output().expect("starting the program")
+    let setup = Setup::new(config);
+    midhopd().arg("check").arg(setup.config()).output().expect("starting the program")
 }
 
 /// Runs a daemon that does not start, and checks how it reports that.
 fn refused(stage: &Stage, config: &str, code: i32, parts: &[&str]) {
-    let desk = Desk::new(config);
-    let output = output_in(&stage.gateway, &mut desk.command());
+    let setup = Setup::new(config);
+    let output = output_in(&stage.gateway, &mut setup.command());
     assert_error(&output, code, parts);
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
@@ -144,9 +144,9 @@ fn check_prints_the_plan_with_every_default() {
     {
         assert!(plan.contains(part), "\"{part}\" is not in:\n{plan}");
     }
-    let desk = Desk::new("");
+    let setup = Setup::new("");
     let output =
-        midhopd().arg("check").arg(desk.config()).arg("--json").output().expect("starting");
+        midhopd().arg("check").arg(setup.config()).arg("--json").output().expect("starting");
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(plan["limits"]["flows"], 20_000);
 }
@@ -170,9 +170,9 @@ fn a_wrong_configuration_is_reported_by_file_line_and_key() {
 #[test]
 fn an_interface_that_is_not_there_yet_is_waited_for() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new("[intercept]\ninterfaces = [\"nope0\", \"lan0\"]\naccept = \"early\"");
-    let running = Running::start(&stage, &desk);
-    let log = program::wording_of(&desk);
+    let setup = Setup::new("[intercept]\ninterfaces = [\"nope0\", \"lan0\"]\naccept = \"early\"");
+    let running = Running::start(&stage, &setup);
+    let log = program::wording_of(&setup);
     assert!(log.contains("no such interface yet") && log.contains("nope0"), "{log}");
     running.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(running.end(), Some(0));
@@ -182,8 +182,8 @@ fn an_interface_that_is_not_there_yet_is_waited_for() {
 #[test]
 fn a_check_against_the_host_finds_what_is_missing_on_it() {
     let on_host = |config: &str| {
-        let desk = Desk::new(config);
-        midhopd().args(["check", "--host"]).arg(desk.config()).output().expect("starting")
+        let setup = Setup::new(config);
+        midhopd().args(["check", "--host"]).arg(setup.config()).output().expect("starting")
     };
     let config = "[explicit]\nsocks5 = \"127.0.0.1:1080\"\n";
     let good = on_host(&format!("{config}[legs.lo]\ncongestion = \"reno\"\n"));
@@ -198,8 +198,8 @@ fn a_check_against_the_host_finds_what_is_missing_on_it() {
     }
     // Another host's kernel may have an algorithm with such a name.
     for (name, warning) in [("hyblla", true), ("hybla", false), ("nothing-like-it", false)] {
-        let desk = Desk::new(&format!("[legs.lo]\ncongestion = \"{name}\"\n"));
-        let output = midhopd().arg("check").arg(desk.config()).output().expect("starting");
+        let setup = Setup::new(&format!("[legs.lo]\ncongestion = \"{name}\"\n"));
+        let output = midhopd().arg("check").arg(setup.config()).output().expect("starting");
         assert!(output.status.success(), "{}", errors(&output));
         assert_eq!(errors(&output).contains("did you mean `hybla`?"), warning, "{name}");
     }
@@ -222,11 +222,11 @@ fn a_port_in_use_is_one_clear_error() {
 #[test]
 fn a_second_daemon_of_the_same_instance_does_not_disturb_the_first() {
     let Some(stage) = Stage::set() else { return };
-    let first = Desk::new(INTERCEPT);
+    let first = Setup::new(INTERCEPT);
     let running = Running::start(&stage, &first);
     let before = traces(&stage.gateway);
     assert!(before.len() >= 3, "{before:?}");
-    let second = Desk::new(&format!("{INTERCEPT}[admin]\nlisten = []"));
+    let second = Setup::new(&format!("{INTERCEPT}[admin]\nlisten = []"));
     let output = output_in(&stage.gateway, &mut second.command());
     assert_error(&output, 1, &["intercept.port", "instance"]);
     assert_eq!(traces(&stage.gateway), before);
@@ -236,8 +236,8 @@ fn a_second_daemon_of_the_same_instance_does_not_disturb_the_first() {
 #[test]
 fn a_missing_privilege_is_one_clear_error() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(INTERCEPT);
-    let mut command = desk.command();
+    let setup = Setup::new(INTERCEPT);
+    let mut command = setup.command();
     let output = stage.gateway.run(|| {
         // Only for this thread and its children: root does not get a capability that is not in the
         // bounding set.
@@ -259,9 +259,9 @@ fn an_unknown_congestion_control_is_one_clear_error() {
 /// Runs with another `nft` first in the path.
 fn refused_with_nft(script: Option<&str>, parts: &[&str]) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(INTERCEPT);
-    let mut command = desk.command();
-    let tools = desk.path().join("tools");
+    let setup = Setup::new(INTERCEPT);
+    let mut command = setup.command();
+    let tools = setup.path().join("tools");
     std::fs::create_dir(&tools).expect("a directory");
     if let Some(script) = script {
         program::write_script(&tools.join("nft"), script);
@@ -293,9 +293,9 @@ fn a_kernel_without_tproxy_is_one_clear_error() {
 #[test]
 fn an_explicit_proxy_needs_no_privilege() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new("[explicit]\nsocks5 = \"127.0.0.1:1080\"\n");
-    let mut command = desk.command();
-    let notify = desk.path().join("notify");
+    let setup = Setup::new("[explicit]\nsocks5 = \"127.0.0.1:1080\"\n");
+    let mut command = setup.command();
+    let notify = setup.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
     socket.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
     command.env("NOTIFY_SOCKET", &notify).stderr(std::process::Stdio::null());
@@ -326,15 +326,15 @@ fn the_units_privileges_are_enough() {
     let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let set = set.expect("capabilities in the unit").to_lowercase();
     let set = set.split(' ').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
-    let desk = Desk::new(&format!("{INTERCEPT}[legs.lan0]\ncongestion = \"reno\"\n"));
+    let setup = Setup::new(&format!("{INTERCEPT}[legs.lan0]\ncongestion = \"reno\"\n"));
     let open = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
     };
-    open(desk.path(), 0o777);
-    let program = desk.path().join("midhopd");
+    open(setup.path(), 0o777);
+    let program = setup.path().join("midhopd");
     program::copy_program(env!("CARGO_BIN_EXE_midhopd"), &program);
     open(&program, 0o755);
-    let notify = desk.path().join("notify");
+    let notify = setup.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
     socket.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
     open(&notify, 0o777);
@@ -344,7 +344,7 @@ fn the_units_privileges_are_enough() {
         .args(["--inh-caps", "--ambient-caps", "--bounding-set"].map(|o| format!("{o}=-all,{set}")))
         .arg(&program)
         .arg("--config")
-        .arg(desk.config())
+        .arg(setup.config())
         .env("NOTIFY_SOCKET", &notify)
         .stderr(std::process::Stdio::piped());
     let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");

@@ -1,7 +1,7 @@
 //! What the running daemon may do, as the kernel reports it, and what happens to a process that
 //! tries more.
 
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, Stage, receive_all, send_all, until};
 use midhop_process::confine;
 use nix::errno::Errno;
@@ -34,10 +34,10 @@ fn threads(process: u32) -> BTreeMap<String, BTreeMap<String, String>> {
 #[test]
 fn whoever_reads_what_strangers_send_is_confined() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&format!(
+    let setup = Setup::new(&format!(
         "{CONFIG}[explicit]\nsocks5 = \"127.0.0.1:1080\"\nclients = \"127.0.0.0/8\"\n[daemon]\nworkers = 2\n"
     ));
-    let running = Running::start(&stage, &desk);
+    let running = Running::start(&stage, &setup);
     let names = ["midhopd-data", "worker-0", "worker-1", "explicit", "gate", "keeper"];
     // Each thread sets its own name, perhaps after the daemon has reported that it serves.
     until("its threads", || {

@@ -1,7 +1,7 @@
 //! The commands that query a running daemon: what they show of live flows, and who may use them.
 
 use crate::pages::{ADMIN, assert_published, json};
-use crate::program::{Desk, Running, errors, log_of, midhopd, output_in, traces};
+use crate::program::{Running, Setup, errors, log_of, midhopd, output_in, traces};
 use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhop_status::console::Rates;
 use midhop_status::control::answer::{DaemonStatus, FlowOutcome, Flows, Reload, Why};
@@ -19,15 +19,15 @@ const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[legs.lan0]\n[legs.wan
     [[rules]]\nmatch.destination_port = 25\naction = \"reject\"\n\
     [[rules]]\nmatch.source = \"10.0.0.0/8\"\naction = \"split\"\n";
 
-/// The output of a command that queries this desk's daemon.
-fn ask(stage: &Stage, desk: &Desk, arguments: &[&str]) -> Output {
+/// The output of a command that queries this setup's daemon.
+fn ask(stage: &Stage, setup: &Setup, arguments: &[&str]) -> Output {
     let mut command = midhopd();
-    command.args(arguments).arg("--socket").arg(desk.socket());
+    command.args(arguments).arg("--socket").arg(setup.socket());
     output_in(&stage.gateway, &mut command)
 }
 
-fn answer<T: DeserializeOwned>(stage: &Stage, desk: &Desk, arguments: &[&str]) -> T {
-    let output = ask(stage, desk, &[arguments, &["--json"]].concat());
+fn answer<T: DeserializeOwned>(stage: &Stage, setup: &Setup, arguments: &[&str]) -> T {
+    let output = ask(stage, setup, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{}", errors(&output));
     serde_json::from_slice(&output.stdout).expect("the answer's JSON")
 }
@@ -39,20 +39,20 @@ fn text(output: &Output) -> String {
 #[test]
 fn live_flows_and_legs_are_shown() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     let bytes = noise(1, 100_000);
     let mut received = vec![0; bytes.len()];
     (&client).write_all(&bytes).expect("writing");
     (&server).read_exact(&mut received).expect("reading");
-    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    let status: DaemonStatus = answer(&stage, &setup, &["status"]);
     assert_eq!((status.flows, status.up_bytes_total, status.pid), (1, 100_000, running.id()));
     assert_eq!(status.legs["wan0"].rate_bit_per_s, Some(50_000_000));
     assert_eq!(status.legs["wan0"].connections, 1);
     let (from, to) = (client.local_addr().expect("an end"), client.peer_addr().expect("an end"));
-    let flows: Flows = answer(&stage, &desk, &["flows"]);
+    let flows: Flows = answer(&stage, &setup, &["flows"]);
     let flow = &flows.flows[0];
     assert_eq!((flow.client, flow.server, flow.up_bytes), (from, to, 100_000));
     assert_eq!((flow.rule, flow.interface.as_deref()), (Some(2), Some("lan0")));
@@ -62,22 +62,22 @@ fn live_flows_and_legs_are_shown() {
         ("interface=lan0", 1),
         ("interface=wan0", 0),
     ] {
-        let some: Flows = answer(&stage, &desk, &["flows", "--match", condition]);
+        let some: Flows = answer(&stage, &setup, &["flows", "--match", condition]);
         assert_eq!(some.matching, count, "{condition}");
     }
-    let shown = text(&ask(&stage, &desk, &["flows"]));
+    let shown = text(&ask(&stage, &setup, &["flows"]));
     assert!(shown.contains(&from.to_string()) && shown.contains("100 kB"), "{shown}");
     for (command, part) in
         [("status", "1 of at most"), ("legs", "50.0 Mbit/s"), ("peers", "no peers")]
     {
-        let output = ask(&stage, &desk, &[command]);
+        let output = ask(&stage, &setup, &[command]);
         assert!(output.status.success() && text(&output).contains(part), "{}", text(&output));
     }
     // The flow moves bytes between the two samples, so that it has a rate.
     let mut watched = |format: &[&str]| {
         let command = [&["top", "-n", "2", "-i", "0.5"], format].concat();
         std::thread::scope(|scope| {
-            let page = scope.spawn(|| text(&ask(&stage, &desk, &command)));
+            let page = scope.spawn(|| text(&ask(&stage, &setup, &command)));
             while !page.is_finished() {
                 (&client).write_all(&bytes).expect("writing");
                 (&server).read_exact(&mut received).expect("reading");
@@ -100,12 +100,12 @@ fn live_flows_and_legs_are_shown() {
     send_all(&client, b"");
     send_all(&server, b"");
     assert!(receive_all(&client).is_empty());
-    until("the flow is over", || answer::<DaemonStatus>(&stage, &desk, &["status"]).flows == 0);
+    until("the flow is over", || answer::<DaemonStatus>(&stage, &setup, &["status"]).flows == 0);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
-    assert!(!desk.socket().exists(), "the socket is left behind");
-    let gone = ask(&stage, &desk, &["status"]);
+    assert!(!setup.socket().exists(), "the socket is left behind");
+    let gone = ask(&stage, &setup, &["status"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(errors(&gone).contains("hint: start the daemon"), "{}", errors(&gone));
 }
@@ -115,40 +115,40 @@ fn live_flows_and_legs_are_shown() {
 #[test]
 fn a_daemon_that_idles_answers_that_nothing_is_configured() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new("[limits]\nflows = 77\n");
-    let running = Running::start(&stage, &desk);
-    until("it has a socket", || desk.socket().exists());
-    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    let setup = Setup::new("[limits]\nflows = 77\n");
+    let running = Running::start(&stage, &setup);
+    until("it has a socket", || setup.socket().exists());
+    let status: DaemonStatus = answer(&stage, &setup, &["status"]);
     assert_published("status", &serde_json::to_value(&status).expect("JSON"));
     assert_eq!((status.pid, status.flows, status.flows_max), (running.first(), 0, 77));
     assert!(status.interfaces.is_empty() && status.illness.is_none(), "{status:?}");
-    let shown = ask(&stage, &desk, &["status"]);
+    let shown = ask(&stage, &setup, &["status"]);
     let page = text(&shown);
     assert!(shown.status.success() && page.contains("nothing is configured"), "{page}");
-    assert_eq!(answer::<Flows>(&stage, &desk, &["flows"]).matching, 0);
-    let why: Why = answer(&stage, &desk, &["why", "10.0.1.2", "10.0.2.2:443"]);
+    assert_eq!(answer::<Flows>(&stage, &setup, &["flows"]).matching, 0);
+    let why: Why = answer(&stage, &setup, &["why", "10.0.1.2", "10.0.2.2:443"]);
     assert_eq!(why.outcome, FlowOutcome::NotIntercepted);
     assert!(why.steps[0].finding.contains("nothing is configured"), "{why:?}");
     // A client that does not speak HTTP is refused, and the daemon goes on.
-    let mut stranger = UnixStream::connect(desk.socket()).expect("a connection");
+    let mut stranger = UnixStream::connect(setup.socket()).expect("a connection");
     stranger.write_all(&[0x16; 100_000]).ok();
     drop(stranger);
 
-    desk.rewrite("[limits]\nflosw = 3\n");
-    let wrong = ask(&stage, &desk, &["reload"]);
+    setup.rewrite("[limits]\nflosw = 3\n");
+    let wrong = ask(&stage, &setup, &["reload"]);
     assert_eq!(wrong.status.code(), Some(64), "{}", errors(&wrong));
-    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    let status: DaemonStatus = answer(&stage, &setup, &["status"]);
     let refused = status.reload.and_then(|reload| reload.error).expect("it is remembered");
     assert!(refused.error.contains("flosw"), "{refused:?}");
-    desk.rewrite("[limits]\nflows = 78\n");
-    let good = ask(&stage, &desk, &["reload"]);
+    setup.rewrite("[limits]\nflows = 78\n");
+    let good = ask(&stage, &setup, &["reload"]);
     assert!(good.status.success(), "{}", errors(&good));
-    assert_eq!(answer::<DaemonStatus>(&stage, &desk, &["status"]).flows_max, 78);
+    assert_eq!(answer::<DaemonStatus>(&stage, &setup, &["status"]).flows_max, 78);
 
-    desk.rewrite(CONFIG);
-    let begun = ask(&stage, &desk, &["reload"]);
+    setup.rewrite(CONFIG);
+    let begun = ask(&stage, &setup, &["reload"]);
     assert!(begun.status.success() && text(&begun).contains("reloaded"), "{}", errors(&begun));
-    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    let status: DaemonStatus = answer(&stage, &setup, &["status"]);
     assert_eq!((status.interfaces, status.passing), (vec!["lan0".to_owned()], None));
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
@@ -156,27 +156,27 @@ fn a_daemon_that_idles_answers_that_nothing_is_configured() {
     assert_eq!(receive_all(&server), b"carried");
     running.signal(Signal::SIGTERM);
     drop((client, server));
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
-    assert!(!desk.socket().exists(), "the socket is left behind");
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
+    assert!(!setup.socket().exists(), "the socket is left behind");
 }
 
 /// An idle daemon moves its socket when a reload changes the path, and leaves none behind.
 #[test]
 fn a_daemon_that_idles_moves_its_socket() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new("");
-    let running = Running::start(&stage, &desk);
-    until("it has a socket", || desk.socket().exists());
-    let other = desk.path().join("other.sock");
-    desk.rewrite(&format!("[control]\nsocket = {:?}\n", other.display().to_string()));
+    let setup = Setup::new("");
+    let running = Running::start(&stage, &setup);
+    until("it has a socket", || setup.socket().exists());
+    let other = setup.path().join("other.sock");
+    setup.rewrite(&format!("[control]\nsocket = {:?}\n", other.display().to_string()));
     running.signal(Signal::SIGHUP);
-    until("it is elsewhere", || other.exists() && !desk.socket().exists());
+    until("it is elsewhere", || other.exists() && !setup.socket().exists());
     let mut command = midhopd();
     command.args(["status", "--socket"]).arg(&other);
     let moved = output_in(&stage.gateway, &mut command);
     assert!(text(&moved).contains("nothing is configured"), "{}", errors(&moved));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert!(!other.exists(), "the socket is left behind");
 }
 
@@ -184,13 +184,13 @@ fn a_daemon_that_idles_moves_its_socket() {
 #[test]
 fn why_explains_live_and_hypothetical_flows() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let server = listener.local_addr().expect("an address");
     let why = |client: &str, server: &SocketAddr, more: &[&str]| -> Why {
         let server = server.to_string();
-        answer(&stage, &desk, &[&["why", client, server.as_str()], more].concat())
+        answer(&stage, &setup, &[&["why", client, server.as_str()], more].concat())
     };
     let on = |port: u16| SocketAddr::new(server.ip(), port);
     let client = "10.0.1.2";
@@ -214,17 +214,17 @@ fn why_explains_live_and_hypothetical_flows() {
     let live = why(&from, &server, &[]);
     let shown = live.live.as_ref().expect("it is live");
     assert_eq!((live.outcome, shown.rule), (FlowOutcome::Split, Some(2)));
-    let page = text(&ask(&stage, &desk, &["why", &from, &server.to_string()]));
+    let page = text(&ask(&stage, &setup, &["why", &from, &server.to_string()]));
     assert!(page.contains("rules.2") && page.contains("10.0.0.0/8"), "{page}");
 
     // The live flow keeps its decision. A new flow is decided on by the present rules.
-    desk.rewrite(&CONFIG.replace("\"split\"", "\"reject\""));
-    let reloaded: Reload = answer(&stage, &desk, &["reload"]);
+    setup.rewrite(&CONFIG.replace("\"split\"", "\"reject\""));
+    let reloaded: Reload = answer(&stage, &setup, &["reload"]);
     assert_eq!(reloaded.error, None);
     assert_eq!(why(&from, &server, &[]).outcome, FlowOutcome::Split);
     assert_eq!(why(client, &on(443), &[]).outcome, FlowOutcome::Reject);
     running.signal(Signal::SIGTERM);
-    until("it drains", || desk.status().draining);
+    until("it drains", || setup.status().draining);
     let draining = why(client, &on(443), &[]);
     assert_eq!(draining.outcome, FlowOutcome::Bypass, "{draining:?}");
 }
@@ -233,14 +233,14 @@ fn why_explains_live_and_hypothetical_flows() {
 #[test]
 fn answers_hold_to_their_schemas() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&format!("{CONFIG}[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1));
-    let _running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1));
+    let _running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V6);
     let (client, _server) = stage.flow(&listener);
     let (from, to) = (client.local_addr().expect("an end"), client.peer_addr().expect("an end"));
     let (from, to) = (from.to_string(), to.to_string());
     for arguments in [vec!["status"], vec!["flows"], vec!["why", &from, &to]] {
-        assert_published(arguments[0], &answer(&stage, &desk, &arguments));
+        assert_published(arguments[0], &answer(&stage, &setup, &arguments));
     }
     let status = json(&stage.gateway, "/status.json");
     assert_published("page", &status);
@@ -256,24 +256,24 @@ fn answers_hold_to_their_schemas() {
 #[test]
 fn a_reload_reports_its_result() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let _running = Running::start(&stage, &desk);
-    let good = ask(&stage, &desk, &["reload"]);
+    let setup = Setup::new(CONFIG);
+    let _running = Running::start(&stage, &setup);
+    let good = ask(&stage, &setup, &["reload"]);
     assert!(good.status.success() && text(&good).contains("reloaded"), "{}", errors(&good));
-    desk.rewrite("[intercept]\ninterfaces = \"lan0\"\ncolour = 1\n");
-    let wrong = ask(&stage, &desk, &["reload"]);
+    setup.rewrite("[intercept]\ninterfaces = \"lan0\"\ncolour = 1\n");
+    let wrong = ask(&stage, &setup, &["reload"]);
     let stderr = errors(&wrong);
     assert_eq!(wrong.status.code(), Some(64), "{stderr}");
     assert!(stderr.contains("the old one stays") && stderr.contains("colour"), "{stderr}");
-    let status: DaemonStatus = answer(&stage, &desk, &["status"]);
+    let status: DaemonStatus = answer(&stage, &setup, &["status"]);
     let refused = status.reload.and_then(|reload| reload.error).expect("it is remembered");
     assert!(refused.error.contains("colour"), "{refused:?}");
-    desk.rewrite(&CONFIG.replace("[legs.lan0]", "queue = 77\n[legs.lan0]"));
-    let kept = ask(&stage, &desk, &["reload"]);
+    setup.rewrite(&CONFIG.replace("[legs.lan0]", "queue = 77\n[legs.lan0]"));
+    let kept = ask(&stage, &setup, &["reload"]);
     assert!(errors(&kept).contains("intercept.queue"), "{}", errors(&kept));
-    assert_published("reload", &answer(&stage, &desk, &["reload"]));
-    desk.rewrite("colour = 1\n");
-    let refused = ask(&stage, &desk, &["reload", "--json"]);
+    assert_published("reload", &answer(&stage, &setup, &["reload"]));
+    setup.rewrite("colour = 1\n");
+    let refused = ask(&stage, &setup, &["reload", "--json"]);
     assert_eq!(refused.status.code(), Some(64));
     assert_published("reload", &serde_json::from_slice(&refused.stdout).expect("JSON"));
 }
@@ -283,14 +283,14 @@ fn a_reload_reports_its_result() {
 #[test]
 fn the_control_socket_withstands_its_clients() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let _running = Running::start(&stage, &desk);
-    let mode = std::fs::metadata(desk.socket()).expect("a socket").permissions().mode();
+    let setup = Setup::new(CONFIG);
+    let _running = Running::start(&stage, &setup);
+    let mode = std::fs::metadata(setup.socket()).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     // More idle clients than there are places: their connections end when their request heads are
     // late.
     let idle: Vec<_> =
-        (0..40).map(|_| UnixStream::connect(desk.socket()).expect("a connection")).collect();
+        (0..40).map(|_| UnixStream::connect(setup.socket()).expect("a connection")).collect();
     for request in [
         "GET /flows HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
         "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
@@ -300,7 +300,7 @@ fn the_control_socket_withstands_its_clients() {
             + &"[".repeat(100_000),
         "\x16\x03\x01".to_owned() + &"x".repeat(100_000),
     ] {
-        let mut stream = UnixStream::connect(desk.socket()).expect("a connection");
+        let mut stream = UnixStream::connect(setup.socket()).expect("a connection");
         stream.set_read_timeout(Some(crate::stage::PATIENCE)).expect("a timeout");
         // It may close before all is written.
         let _ = stream.write_all(request.as_bytes());
@@ -315,5 +315,5 @@ fn the_control_socket_withstands_its_clients() {
     let (client, server): (TcpStream, TcpStream) = stage.flow(&listener);
     send_all(&client, b"still carried");
     assert_eq!(receive_all(&server), b"still carried");
-    assert_eq!(answer::<DaemonStatus>(&stage, &desk, &["status"]).illness, None);
+    assert_eq!(answer::<DaemonStatus>(&stage, &setup, &["status"]).illness, None);
 }

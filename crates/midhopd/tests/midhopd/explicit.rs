@@ -1,7 +1,7 @@
 //! Clients that request the proxy, by HTTP CONNECT and SOCKS5, end to end.
 
 use crate::flows::{self, duties};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, receive_all, send_all};
 use crate::survival::kill_data_plane;
 use nix::sys::signal::Signal;
@@ -12,14 +12,14 @@ pub const HTTP: u16 = 3128;
 const SOCKS: u16 = 1080;
 
 /// A proxy that listens on the gateway's addresses and serves the client's network.
-pub fn start(stage: &Stage, more: &str) -> (Desk, Running) {
-    let desk = Desk::new(&format!(
+pub fn start(stage: &Stage, more: &str) -> (Setup, Running) {
+    let setup = Setup::new(&format!(
         "[explicit]\nhttp_connect = \"[::]:{HTTP}\"\nsocks5 = \"[::]:{SOCKS}\"\n\
          clients = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n\
          targets = [\"10.0.0.0/8\", \"fd00::/8\", \"192.0.2.0/24\", \"2001:db8::/32\"]\n{more}"
     ));
-    let running = Running::start(stage, &desk);
-    (desk, running)
+    let running = Running::start(stage, &setup);
+    (setup, running)
 }
 
 /// The gateway's address, as its client knows it.
@@ -77,7 +77,7 @@ fn socks(stage: &Stage, family: Family, target: SocketAddr, early: &[u8]) -> (Tc
 #[test]
 fn requested_flows_outlive_the_data_plane() {
     let Some(stage) = Stage::set() else { return };
-    let (desk, running) = start(&stage, "");
+    let (setup, running) = start(&stage, "");
     let listener = stage.listen(Family::V4);
     let target = listener.local_addr().expect("an address");
     let (by_http, head) = connect(&stage, Family::V4, &target.to_string(), b"early");
@@ -103,13 +103,13 @@ fn requested_flows_outlive_the_data_plane() {
         }
     });
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 #[test]
 fn both_protocols_carry_every_byte_and_every_end() {
     let Some(stage) = Stage::set() else { return };
-    let (_desk, _running) = start(&stage, "");
+    let (_setup, _running) = start(&stage, "");
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let target = listener.local_addr().expect("an address");
@@ -148,7 +148,7 @@ fn both_protocols_carry_every_byte_and_every_end() {
 #[test]
 fn a_reset_comes_behind_what_was_acknowledged() {
     let Some(stage) = Stage::set() else { return };
-    let (_desk, _running) = start(&stage, "");
+    let (_setup, _running) = start(&stage, "");
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let target = listener.local_addr().expect("an address");
@@ -168,7 +168,7 @@ fn a_reset_comes_behind_what_was_acknowledged() {
 #[test]
 fn refusals_are_answered_in_each_protocols_words() {
     let Some(stage) = Stage::set() else { return };
-    let (_desk, _running) =
+    let (_setup, _running) =
         start(&stage, "[[rules]]\nmatch = { destination_port = 99 }\naction = \"reject\"\n");
     for family in [Family::V4, Family::V6] {
         let closed = SocketAddr::new(family.server(), 9);
@@ -210,14 +210,14 @@ fn refusals_are_answered_in_each_protocols_words() {
 #[test]
 fn strangers_and_names_are_refused_where_that_was_asked_for() {
     let Some(stage) = Stage::set() else { return };
-    let (desk, running) = start(&stage, "resolve = false\n");
+    let (setup, running) = start(&stage, "resolve = false\n");
     let (client, head) = connect(&stage, Family::V4, "server.example:80", b"");
     assert!(head.starts_with("HTTP/1.1 403 ") && head.contains("http_request_denied"), "{head}");
     drop(client);
     drop(running);
     let strangers = "[explicit]\nhttp_connect = \"[::]:3128\"\nclients = \"192.0.2.0/24\"\n";
-    desk.rewrite(strangers);
-    let _running = Running::start(&stage, &desk);
+    setup.rewrite(strangers);
+    let _running = Running::start(&stage, &setup);
     // Not even the client's request is read.
     let client = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP));
     // The reset may arrive before connecting has returned.
@@ -230,7 +230,8 @@ fn strangers_and_names_are_refused_where_that_was_asked_for() {
 #[test]
 fn idle_connections_of_some_keep_no_others_out() {
     let Some(stage) = Stage::set() else { return };
-    let (_desk, _running) = start(&stage, "request_timeout = \"10 min\"\n[limits]\npending = 20\n");
+    let (_setup, _running) =
+        start(&stage, "request_timeout = \"10 min\"\n[limits]\npending = 20\n");
     for family in [Family::V4, Family::V6] {
         let proxy = SocketAddr::new(gateway(family), HTTP);
         let listener = stage.listen(family);
@@ -275,7 +276,7 @@ fn idle_connections_of_some_keep_no_others_out() {
 #[test]
 fn one_flow_too_many_is_refused() {
     let Some(stage) = Stage::set() else { return };
-    let (_desk, _running) = start(&stage, "[limits]\nflows = 1\n");
+    let (_setup, _running) = start(&stage, "[limits]\nflows = 1\n");
     let listener = stage.listen(Family::V4);
     let target = listener.local_addr().expect("an address").to_string();
     let (_first, head) = connect(&stage, Family::V4, &target, b"");
@@ -288,7 +289,7 @@ fn one_flow_too_many_is_refused() {
 #[test]
 fn a_client_that_sends_nothing_is_shown_out() {
     let Some(stage) = Stage::set() else { return };
-    let (_desk, _running) = start(&stage, "request_timeout = \"100 ms\"\n");
+    let (_setup, _running) = start(&stage, "request_timeout = \"100 ms\"\n");
     let stream = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP)).expect("the proxy");
     let answer = String::from_utf8(receive_all(&stream)).expect("text");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");

@@ -4,7 +4,7 @@
 //! `make flood` prints the figures.
 
 use crate::flows;
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until, until_within};
 use crate::strangers::{Kind, PORT, Stranger, arrived, counter, invite, resident, sockets};
 use nix::sys::signal::Signal;
@@ -96,18 +96,18 @@ fn flood(
     let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     let stage = Stage::set()?;
     invite(&stage, family);
-    let desk = Desk::new(&format!(
+    let setup = Setup::new(&format!(
         "[intercept]\ninterfaces = \"lan0\"\naccept = \"{accept}\"\n\
          [limits]\npending = {PENDING}\n[admin]\nlisten = \"127.0.0.1:{}\"\n",
         ADMIN.1
     ));
-    let daemon = Running::start(&stage, &desk);
+    let daemon = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let talk = || {
         let (client, server) = stage.flow(&listener);
         let peers = (server.peer_addr(), client.local_addr(), client.peer_addr());
         let same = matches!(&peers, (Ok(server), Ok(client), _) if server == client);
-        assert!(same, "one for one: {peers:?}\n{}\n{}", status(&stage), log_of(&desk));
+        assert!(same, "one for one: {peers:?}\n{}\n{}", status(&stage), log_of(&setup));
         send_all(&client, b"question");
         assert_eq!(receive_all(&server), b"question");
         send_all(&server, b"answer");
@@ -166,7 +166,7 @@ fn flood(
     let before = number(&status(&stage), "split_total");
     talk();
     until("it is split", || number(&status(&stage), "split_total") == before + 1);
-    desk.assert_no_errors();
+    setup.assert_no_errors();
     Some(outcome)
 }
 
@@ -354,10 +354,10 @@ fn one_syn_out_for_one_syn_in_ipv6() {
 fn none_from_a_full_queue(family: Family) {
     let Some(stage) = Stage::set() else { return };
     invite(&stage, family);
-    let desk = Desk::new(
+    let setup = Setup::new(
         "[daemon]\nworkers = 1\n[intercept]\ninterfaces = \"lan0\"\n[limits]\npending = 16\n",
     );
-    let running = Running::start(&stage, &desk);
+    let running = Running::start(&stage, &setup);
     let (spoofed, black): (IpAddr, IpAddr) = match family {
         Family::V4 => ([10, 64, 0, 1].into(), [10, 129, 0, 1].into()),
         Family::V6 => {

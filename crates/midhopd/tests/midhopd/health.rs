@@ -3,7 +3,7 @@
 //! The kernel makes sockets fail (`ss --kill`), as they do when their interface's driver gives up.
 
 use crate::ends::{Authority, far_config, near_config};
-use crate::program::{Desk, Running, log_of, output_in, wording_of};
+use crate::program::{Running, Setup, log_of, output_in, wording_of};
 use crate::stage::{Family, PATIENCE, Stage, receive_all, send_all, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -39,10 +39,10 @@ fn a_socket_that_fails_is_reported_and_opened_again(family: Family, workers: u16
     let authority = Authority::new(&["near", "far"]);
     let quick = "keepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
     let more = format!("{quick}{ADMIN}[daemon]\nworkers = {workers}\n");
-    let far = Desk::new(&far_config(family, &authority, &more));
+    let far = Setup::new(&far_config(family, &authority, &more));
     let _far = Running::start_in(&stage.server, &far);
     let near = near_config(family, &authority, "", quick, "otherwise = \"reject\"\n");
-    let near = Desk::new(&format!("{near}{ADMIN}"));
+    let near = Setup::new(&format!("{near}{ADMIN}"));
     let _near = Running::start(&stage, &near);
     let listener = stage.listen(family);
     let passes = || {
@@ -56,14 +56,14 @@ fn a_socket_that_fails_is_reported_and_opened_again(family: Family, workers: u16
         true
     };
     assert!(passes());
-    let (host, desk) = (&stage.server, &far);
+    let (host, setup) = (&stage.server, &far);
     assert!(health(host).starts_with("HTTP/1.1 200 "), "{}", health(host));
     // Of several sockets at one address the kernel destroys one, whichever process owns it.
     if destroy(host, &["--udp", "--all", "sport = :4433"]).is_none() {
         return;
     }
-    until("it is told", || desk.status().failures_total > 0);
-    assert!(wording_of(desk).contains("tunnel.listen"), "{}", log_of(desk));
+    until("it is told", || setup.status().failures_total > 0);
+    assert!(wording_of(setup).contains("tunnel.listen"), "{}", log_of(setup));
     until("all is well", || health(host).starts_with("HTTP/1.1 200 "));
     if workers == 1 {
         until("a tunnel is open again", || {
@@ -94,7 +94,7 @@ fn a_listener_over_tcp(family: Family, workers: u16) {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let more = format!("{ADMIN}[daemon]\nworkers = {workers}\n");
-    let far = Desk::new(&far_config(family, &authority, &more));
+    let far = Setup::new(&far_config(family, &authority, &more));
     let _far = Running::start_in(&stage.server, &far);
     if destroy(&stage.server, &["--tcp", "--listening", "sport = :4433"]).is_none() {
         return;

@@ -1,6 +1,6 @@
 //! The two processes: what each may do, and what happens to one when the other dies.
 
-use crate::program::{self, Desk, Running, log_of, output_in, traces, wording_of};
+use crate::program::{self, Running, Setup, log_of, output_in, traces, wording_of};
 use crate::stage::{self, Family, Stage, receive_all, send_all, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,8 +34,8 @@ fn works(stage: &Stage) {
 #[test]
 fn the_keeper_has_what_it_needs_and_no_more() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let keeper = running.keeper();
     assert_eq!(status(keeper, "Name"), "midhopd-keeper");
     assert_eq!(status(keeper, "NoNewPrivs"), "1");
@@ -46,8 +46,12 @@ fn the_keeper_has_what_it_needs_and_no_more() {
         assert_eq!(set & !(1 << 10 | 1 << 12), 0, "{set:x}");
     }
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
-    assert!(!wording_of(&desk).contains("ERROR"), "an end in order is no fault: {}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
+    assert!(
+        !wording_of(&setup).contains("ERROR"),
+        "an end in order is no fault: {}",
+        log_of(&setup)
+    );
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
     assert!(kill(keeper, None).is_err(), "the keeper has ended before the daemon has");
 }
@@ -55,30 +59,30 @@ fn the_keeper_has_what_it_needs_and_no_more() {
 #[test]
 fn nothing_stays_of_a_data_plane_that_was_killed() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     works(&stage);
     let keeper = running.keeper();
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end(), None);
     until("the keeper ends", || kill(keeper, None).is_err());
-    assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {}", log_of(&setup));
     works(&stage);
 }
 
 #[test]
 fn a_keeper_that_was_killed_takes_the_daemon_with_it() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     kill(running.keeper(), Signal::SIGKILL).expect("a signal");
-    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
-    assert!(wording_of(&desk).contains("the keeper has ended"), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(1), "{}", log_of(&setup));
+    assert!(wording_of(&setup).contains("the keeper has ended"), "{}", log_of(&setup));
     works(&stage);
-    let next = Running::start(&stage, &desk);
+    let next = Running::start(&stage, &setup);
     works(&stage);
     next.signal(Signal::SIGTERM);
-    assert_eq!(next.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(next.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -86,8 +90,8 @@ fn a_keeper_that_was_killed_takes_the_daemon_with_it() {
 fn a_rule_that_rejects_stands_though_all_die() {
     let Some(stage) = Stage::set() else { return };
     let rules = "[[rules]]\nmatch = { destination_port = 81 }\naction = \"reject\"\n";
-    let desk = Desk::new(&format!("{CONFIG}{rules}"));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}{rules}"));
+    let running = Running::start(&stage, &setup);
     let keeper = running.keeper();
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end(), None);
@@ -95,28 +99,28 @@ fn a_rule_that_rejects_stands_though_all_die() {
     assert_eq!(traces(&stage.gateway), ["nft list tables: table inet midhop_main"]);
     works(&stage);
     // The next start replaces it.
-    let next = Running::start(&stage, &desk);
+    let next = Running::start(&stage, &setup);
     works(&stage);
     next.signal(Signal::SIGTERM);
-    assert_eq!(next.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(next.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
 #[test]
 fn a_start_waits_for_the_cleaning_of_the_one_before() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let mut running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let mut running = Running::start(&stage, &setup);
     let whole = traces(&stage.gateway);
     for _ in 0..3 {
         running.signal(Signal::SIGKILL);
         assert_eq!(running.end(), None);
-        running = Running::start(&stage, &desk);
-        assert_eq!(traces(&stage.gateway), whole, "{}", log_of(&desk));
+        running = Running::start(&stage, &setup);
+        assert_eq!(traces(&stage.gateway), whole, "{}", log_of(&setup));
     }
     works(&stage);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -125,22 +129,22 @@ fn a_start_waits_for_the_cleaning_of_the_one_before() {
 #[test]
 fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
+    let setup = Setup::new(CONFIG);
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
     };
-    open(desk.path(), 0o777);
-    let program = desk.path().join("midhopd");
+    open(setup.path(), 0o777);
+    let program = setup.path().join("midhopd");
     program::copy_program(program::midhopd().get_program(), &program);
     open(&program, 0o755);
-    let path = desk.path().join("ready");
+    let path = setup.path().join("ready");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
     open(&path, 0o777);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Urn"]);
     command.args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
-    command.arg(&program).arg("run").arg("--config").arg(desk.config());
+    command.arg(&program).arg("run").arg("--config").arg(setup.config());
     command.env("NOTIFY_SOCKET", &path).stderr(Stdio::piped()).stdin(Stdio::null());
     let child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
     let ready = program::wait_for_ready(&socket);
@@ -162,15 +166,15 @@ fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
 #[test]
 fn a_reload_brings_a_leg_and_its_settings() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     works(&stage);
     let congestion = restricted();
-    desk.rewrite(&format!(
+    setup.rewrite(&format!(
         "{CONFIG}[legs.wan0]\ncongestion = \"{congestion}\"\nbuffer = \"64 MiB\"\n"
     ));
     running.signal(Signal::SIGHUP);
-    until("it is read again", || desk.reloads() == [1, 0]);
+    until("it is read again", || setup.reloads() == [1, 0]);
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
@@ -180,7 +184,7 @@ fn a_reload_brings_a_leg_and_its_settings() {
         assert_eq!(receive_all(&server), b"by another leg", "{family:?}");
     }
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 #[test]
@@ -252,9 +256,9 @@ fn what_takes_privileges_is_had_without_any() {
     assert!(loaded.status.success(), "{loaded:?}");
     let congestion = restricted();
     let legs = format!("[legs.wan0]\ncongestion = \"{congestion}\"\nbuffer = \"64 MiB\"\n");
-    let desk = Desk::new(&format!("{CONFIG}{legs}"));
-    let running = Running::start(&stage, &desk);
-    let before = desk.status().log_messages_total;
+    let setup = Setup::new(&format!("{CONFIG}{legs}"));
+    let running = Running::start(&stage, &setup);
+    let before = setup.status().log_messages_total;
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         // More sockets than are made at a time, with the usual mark and with more other marks than
@@ -265,7 +269,7 @@ fn what_takes_privileges_is_had_without_any() {
         for (client, server) in &flows {
             (&*client).write_all(b"with a keeper's help").expect("room");
             let received = receive_exactly(server, 20);
-            let received = received.unwrap_or_else(|error| panic!("{error}:\n{}", log_of(&desk)));
+            let received = received.unwrap_or_else(|error| panic!("{error}:\n{}", log_of(&setup)));
             assert_eq!(received, b"with a keeper's help");
             let (seen, own) = (server.peer_addr(), client.local_addr());
             assert_eq!(seen.expect("an address"), own.expect("an address"));
@@ -279,9 +283,9 @@ fn what_takes_privileges_is_had_without_any() {
             assert!(buffer >= 64 << 20, "{side}");
         }
     }
-    assert_eq!(desk.status().log_messages_total, before, "{}", log_of(&desk));
+    assert_eq!(setup.status().log_messages_total, before, "{}", log_of(&setup));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// A keeper that gets requests from this test, as from a compromised data plane.

@@ -1,7 +1,7 @@
 //! SYNs that wait in the daemon's queue when it is killed go on to their servers: no client has to
 //! retransmit its SYN. SYNs of flows that were split already do not go on.
 
-use crate::program::{Desk, Running, traces};
+use crate::program::{Running, Setup, traces};
 use crate::stage::{self, Family, Stage, nft, receive_all, send_all, until};
 use crate::strangers::counter;
 use nix::sys::signal::Signal;
@@ -109,8 +109,8 @@ fn are_connected(clients: Vec<Socket>, listener: &TcpListener) {
 /// The daemon is stopped before it has read any of them: not one SYN is lost.
 fn unseen(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let server = listener.local_addr().expect("an address");
     count(&stage, family, server.port(), false);
@@ -142,8 +142,8 @@ fn syns_that_nobody_has_looked_at_go_on_ipv6() {
 /// retransmits its SYN meanwhile, the daemon drops that SYN. No SYN of the others is lost.
 fn held(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let server = listener.local_addr().expect("an address");
     count(&stage, family, server.port(), true);
@@ -178,8 +178,8 @@ fn syns_that_are_held_go_on_ipv6() {
 /// daemon is gone.
 fn let_in(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let server = listener.local_addr().expect("an address");
     count(&stage, family, server.port(), false);

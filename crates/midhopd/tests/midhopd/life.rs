@@ -1,6 +1,6 @@
 //! The daemon's life as a process: ready, reload, drain, the second signal, and being killed.
 
-use crate::program::{Desk, Running, log_of, output_in, traces, wording_of};
+use crate::program::{Running, Setup, log_of, output_in, traces, wording_of};
 use crate::stage::{self, Family, ReadOnce, Stage, noise, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read, Write};
@@ -44,8 +44,8 @@ fn metric(stage: &Stage, name: &str) -> f64 {
 #[test]
 fn it_takes_flows_while_it_serves_and_leaves_nothing() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     for family in [Family::V4, Family::V6] {
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
@@ -64,15 +64,15 @@ fn it_takes_flows_while_it_serves_and_leaves_nothing() {
     let down = metric(&stage, "midhop_relayed_bytes_total{direction=\"down\"}");
     assert_eq!((up, down), (600_000.0, 8.0));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
 #[test]
 fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&format!("{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n"));
-    let _running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n"));
+    let _running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V6);
     let (client, server) = stage.flow(&listener);
     let bytes = noise(3, 100_000);
@@ -112,96 +112,96 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
 fn what_is_shipped_idles_until_it_is_asked_for_flows() {
     let Some(stage) = Stage::set() else { return };
     let shipped = include_str!("../../../../packaging/midhopd.toml");
-    let desk = Desk::new("");
+    let setup = Setup::new("");
     // Only the control socket is the test's own.
-    let own = format!("[control]\nsocket = {:?}", desk.socket().display().to_string());
-    desk.rewrite(&shipped.replace("[control]", &own));
-    let running = Running::start(&stage, &desk);
+    let own = format!("[control]\nsocket = {:?}", setup.socket().display().to_string());
+    setup.rewrite(&shipped.replace("[control]", &own));
+    let running = Running::start(&stage, &setup);
     let idle = "Nothing is intercepted until you set `interfaces`.";
-    assert!(wording_of(&desk).contains(idle), "{}", log_of(&desk));
-    assert!(desk.status().passing.is_some());
+    assert!(wording_of(&setup).contains(idle), "{}", log_of(&setup));
+    assert!(setup.status().passing.is_some());
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"past it");
     assert_eq!(traces(&stage.gateway), [""; 0], "it has put something into the system");
 
     running.signal(Signal::SIGHUP);
-    until("it has reloaded", || desk.reloads() == [1, 0]);
-    assert!(desk.status().passing.is_some(), "it still idles");
-    desk.rewrite("[limits]\nflosw = 3\n");
+    until("it has reloaded", || setup.reloads() == [1, 0]);
+    assert!(setup.status().passing.is_some(), "it still idles");
+    setup.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
-    until("the wrong one is reported", || desk.reloads() == [1, 1]);
+    until("the wrong one is reported", || setup.reloads() == [1, 1]);
 
-    desk.rewrite(CONFIG);
+    setup.rewrite(CONFIG);
     running.signal(Signal::SIGHUP);
     // The socket is another while it changes.
-    until("it serves", || desk.try_status().is_ok_and(|status| status.passing.is_none()));
-    assert_eq!(desk.reloads(), [2, 1]);
+    until("it serves", || setup.try_status().is_ok_and(|status| status.passing.is_none()));
+    assert_eq!(setup.reloads(), [2, 1]);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"through it");
     assert_eq!(metric(&stage, "midhop_flows"), 1.0);
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
 #[test]
 fn an_idle_one_ends_at_once() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new("");
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new("");
+    let running = Running::start(&stage, &setup);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// If the firewall refuses a configuration, neither the rules nor anything else of it is followed.
 #[test]
 fn what_the_firewall_refuses_leaves_all_as_it_was() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let next = "[log]\nlevel = \"off\"\n[legs.wan0]\ncongestion = \"reno\"\n";
-    desk.rewrite(&format!("{CONFIG}{next}"));
+    setup.rewrite(&format!("{CONFIG}{next}"));
     {
-        let _refusing = desk.refusing("nft", "not today");
+        let _refusing = setup.refusing("nft", "not today");
         running.signal(Signal::SIGHUP);
-        until("it is told", || desk.reloads() == [0, 1]);
+        until("it is told", || setup.reloads() == [0, 1]);
     }
-    let failure = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    let failure = setup.status().reload.and_then(|reload| reload.error).expect("an error");
     assert!(failure.error.contains("not today"), "{failure:?}");
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"as before");
     let page = status(&stage, "/status.json");
     assert!(page.contains("\"congestion\":") && !page.contains("reno"), "{page}");
-    desk.rewrite(CONFIG);
+    setup.rewrite(CONFIG);
     running.signal(Signal::SIGHUP);
-    until("it reloads", || desk.reloads() == [1, 1]);
+    until("it reloads", || setup.reloads() == [1, 1]);
     // Its log was not turned off.
-    assert!(wording_of(&desk).contains("configuration reloaded"), "{}", log_of(&desk));
+    assert!(wording_of(&setup).contains("configuration reloaded"), "{}", log_of(&setup));
 }
 
 #[test]
 fn a_reload_touches_no_live_flow() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"before");
 
-    desk.rewrite("[limits]\nflosw = 3\n");
+    setup.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
-    until("the wrong one is reported", || desk.reloads() == [0, 1]);
-    let wrong = desk.status().reload.and_then(|reload| reload.error).expect("an error");
+    until("the wrong one is reported", || setup.reloads() == [0, 1]);
+    let wrong = setup.status().reload.and_then(|reload| reload.error).expect("an error");
     assert!(wrong.error.contains("midhopd.toml:2:1: limits.flosw"), "{wrong:?}");
     pass(&server, &client, b"after a wrong one");
 
-    desk.rewrite(&format!("{CONFIG}[limits]\nflows = 7\n[daemon]\nworkers = 1\n"));
+    setup.rewrite(&format!("{CONFIG}[limits]\nflows = 7\n[daemon]\nworkers = 1\n"));
     running.signal(Signal::SIGHUP);
-    until("the right one is taken", || desk.reloads() == [1, 1]);
-    assert_eq!(desk.status().reload.expect("a reload").kept, ["daemon.workers"]);
+    until("the right one is taken", || setup.reloads() == [1, 1]);
+    assert_eq!(setup.status().reload.expect("a reload").kept, ["daemon.workers"]);
     pass(&client, &server, b"after a right one");
     {
         let (client, server) = stage.flow(&listener);
@@ -210,12 +210,12 @@ fn a_reload_touches_no_live_flow() {
     }
 
     let port = listener.local_addr().expect("an address").port();
-    desk.rewrite(&format!(
+    setup.rewrite(&format!(
         "{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n\
          [[rules]]\nmatch.destination_port = {port}\naction = \"bypass\"\n"
     ));
     running.signal(Signal::SIGHUP);
-    until("the rule holds", || desk.reloads() == [2, 1]);
+    until("the rule holds", || setup.reloads() == [2, 1]);
     pass(&client, &server, b"a rule against flows such as this one");
     until("the second flow is over", || metric(&stage, "midhop_flows") == 1.0);
     let (client, server) = stage.flow(&listener);
@@ -226,15 +226,15 @@ fn a_reload_touches_no_live_flow() {
     let by_rule = || metric(&stage, "midhop_firewall_passed_syns_total{reason=\"rule\"}");
     assert_eq!(by_rule(), 1.0);
     running.signal(Signal::SIGHUP);
-    until("the table is another", || desk.reloads() == [3, 1]);
+    until("the table is another", || setup.reloads() == [3, 1]);
     assert_eq!(by_rule(), 1.0);
     let _again = stage.flow(&listener);
     assert_eq!(by_rule(), 2.0);
 
-    desk.rewrite("[intercept]\ninterfaces = [\"lan0\", \"nope0\"]\n");
+    setup.rewrite("[intercept]\ninterfaces = [\"lan0\", \"nope0\"]\n");
     running.signal(Signal::SIGHUP);
-    until("an interface may come later", || desk.reloads() == [4, 1]);
-    assert_eq!(desk.status().interfaces, ["lan0", "nope0"]);
+    until("an interface may come later", || setup.reloads() == [4, 1]);
+    assert_eq!(setup.status().interfaces, ["lan0", "nope0"]);
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn a_drain_lets_live_flows_end_and_new_ones_pass_directly() {
 fn drain(accept: &str) {
     let Some(stage) = Stage::set() else { return };
     let config = CONFIG.replace("early", accept);
-    let desk = Desk::new(&format!("{config}[daemon]\ndrain = \"1 h\"\n"));
-    let mut running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{config}[daemon]\ndrain = \"1 h\"\n"));
+    let mut running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"before");
@@ -265,22 +265,22 @@ fn drain(accept: &str) {
     send_all(&client, b"last");
     assert_eq!(receive_all(&server), b"last");
     drop((client, server));
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once_and_resets_what_lives() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&format!("{CONFIG}[daemon]\ndrain = \"1 h\"\n"));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}[daemon]\ndrain = \"1 h\"\n"));
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V6);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"before");
     running.signal(Signal::SIGINT);
     until("it drains", || status(&stage, "/healthz").starts_with("HTTP/1.1 503 "));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     for mut end in [&client, &server] {
         let cut = end.read_once(&mut [0]).map_err(|error| error.kind());
         assert_eq!(cut, Err(ErrorKind::ConnectionReset), "half a stream must not look whole");
@@ -291,8 +291,8 @@ fn a_second_signal_ends_it_at_once_and_resets_what_lives() {
 #[test]
 fn sudden_death_leaves_a_network_that_works_and_the_next_start_sweeps() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let first = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let first = Running::start(&stage, &setup);
     let whole = traces(&stage.gateway);
     first.signal(Signal::SIGKILL);
     assert_eq!(first.end(), None);
@@ -301,7 +301,7 @@ fn sudden_death_leaves_a_network_that_works_and_the_next_start_sweeps() {
     pass(&client, &server, b"nobody in between");
     drop((client, server));
 
-    let second = Running::start(&stage, &desk);
+    let second = Running::start(&stage, &setup);
     assert_eq!(traces(&stage.gateway), whole);
     let (client, server) = stage.flow(&listener);
     pass(&client, &server, b"through the second");
@@ -334,8 +334,8 @@ fn others_rules_are_never_touched() {
             })
     };
     let before = theirs();
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     assert_ne!(theirs(), before);
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end(), Some(0));

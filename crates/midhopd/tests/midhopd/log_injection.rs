@@ -2,7 +2,7 @@
 //! contains no control sequences for a terminal.
 
 use crate::ends::{Authority, far_config};
-use crate::program::{Desk, Running, wording_of};
+use crate::program::{Running, Setup, wording_of};
 use crate::stage::{Family, Stage, until};
 use crate::visitor::{Shown, Visitor, leave_at_once};
 use midhop_tunnel::connect::{Request, Response};
@@ -30,7 +30,7 @@ fn nobody_forges(family: Family, format: &str) {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let log = format!("[log]\nlevel = \"debug\"\nformat = \"{format}\"\n");
-    let far = Desk::new(&far_config(family, &authority, &log));
+    let far = Setup::new(&far_config(family, &authority, &log));
     let _running = Running::start_in(&stage.server, &far);
     let forged = || wording_of(&far).matches("FORGED").count();
     leave_at_once(&stage.client, family, FORGED);

@@ -6,7 +6,7 @@
 
 use crate::ends::{self, Authority, PORT, TARGETS};
 use crate::pages::{self, metric, of_workers, page, quantile};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{self, Family, PATIENCE, Stage, noise, until};
 use crate::strangers::resident;
 use crate::visitor::{self, Flow, Shown};
@@ -32,7 +32,7 @@ const SIZE: usize = 40_000;
 struct Crowd {
     runtime: Runtime,
     stage: Stage,
-    desk: Desk,
+    setup: Setup,
     daemon: Running,
     shown: Vec<Shown>,
     family: Family,
@@ -61,12 +61,12 @@ impl Crowd {
         let peers: String = names.iter().map(|name| format!("[peers.{name}]\n")).collect();
         let own = authority.table("far", &listen);
         // The limit that a host of 1 GiB would have for all flows.
-        let desk = Desk::new(&format!(
+        let setup = Setup::new(&format!(
             "[daemon]\nworkers = {WORKERS}\n[limits]\nmemory = \"256 MiB\"\n\
              [admin]\nlisten = \"127.0.0.1:{}\"\n{own}{peers}",
             pages::ADMIN.1
         ));
-        let daemon = Running::start_in(&stage.server, &desk);
+        let daemon = Running::start_in(&stage.server, &setup);
         let shown = names.iter().map(|name| Shown::of(&authority, name)).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -74,7 +74,7 @@ impl Crowd {
             .build()
             .expect("an event loop");
         let empty = resident(daemon.id());
-        Self { runtime, stage, desk, daemon, shown, family, empty }
+        Self { runtime, stage, setup, daemon, shown, family, empty }
     }
 
     /// A socket at an unused port of the gateway.
@@ -234,7 +234,7 @@ fn are_served(family: Family, count: usize) {
             guest.endpoint.wait_idle().await;
         }
     });
-    crowd.desk.assert_no_errors();
+    crowd.setup.assert_no_errors();
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_peer_whose_address_changes_goes_on(family: Family) {
     // The chance that every datagram reaches its worker without being handed over is one in 10¹².
     assert!(crowd.workers("handed_datagrams_total").iter().sum::<u64>() > 0);
     assert_eq!(crowd.workers("tunnels"), before, "each is where it was");
-    crowd.desk.assert_no_errors();
+    crowd.setup.assert_no_errors();
 }
 
 #[test]

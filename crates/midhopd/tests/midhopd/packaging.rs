@@ -1,11 +1,11 @@
 //! The files that are shipped beside the program agree with the program.
 
-use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
     Accept, AckDecimation, AckSpacing, Action, Admin, Assist, AssistPeer, Class, Config, Control,
     Dscp, Keepalive, Leg, LegOverride, Limits, Match, Modem, OneOrMany, Peer, Plan, Ports, Rule,
     Start, Tunnel,
 };
+use midhop_pep::priority::Priority;
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -154,7 +154,7 @@ fn every_key_is_in_the_example() {
     };
     let class = Class {
         weight: Some(1),
-        ahead: Some(Ahead::Never),
+        ahead: Some(Priority::Never),
         dscp: Some(OneOrMany(vec![Dscp::new(1).expect("a DSCP")])),
     };
     let limits = Limits { flows_per_source: Some(1), ..Limits::default() };

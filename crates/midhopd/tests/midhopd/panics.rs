@@ -4,7 +4,7 @@
 //! No input makes these threads fail. So `strace` makes the call in which one waits fail with an
 //! error that no kernel returns, and a worker's event loop cannot continue after that.
 
-use crate::program::{Desk, Running, log_of, traces, wording_of};
+use crate::program::{Running, Setup, log_of, traces, wording_of};
 use crate::stage::{self, Family, ReadOnce, Stage, nft, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::ErrorKind;
@@ -61,8 +61,8 @@ impl Drop for Tracer {
 
 fn a_worker_that_panics(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let mut running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let mut running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     // A flow that is split, and live when the worker fails.
     let (mut client, mut server) = stage.flow(&listener);
@@ -74,8 +74,8 @@ fn a_worker_that_panics(family: Family) {
         midhop_testkit::skipped("strace may look into no process here");
         return;
     }
-    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
-    let log = wording_of(&desk);
+    assert_eq!(running.end(), Some(1), "{}", log_of(&setup));
+    let log = wording_of(&setup);
     assert!(log.contains("worker 1 has panicked"), "{log}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {log}");
     // Both ends of the flow that was split receive an end.
@@ -92,10 +92,10 @@ fn a_worker_that_panics(family: Family) {
         assert_eq!(receive_all(&server), b"without it");
     };
     talk();
-    let next = Running::start(&stage, &desk);
+    let next = Running::start(&stage, &setup);
     talk();
     next.signal(Signal::SIGTERM);
-    assert_eq!(next.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(next.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -112,15 +112,15 @@ fn a_worker_that_panics_takes_the_daemon_with_it_ipv6() {
 #[test]
 fn following_the_firewall_goes_on_after_it_failed() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let keeper = running.keeper().as_raw().cast_unsigned();
     let Some(mut tracer) = break_waiting(thread(keeper, "follower"), FOLLOWER_FAILS) else {
         return;
     };
     // The call in which it waits fails from the next time on, and so does the program that it
     // starts to query the firewall.
-    let has_failed = || wording_of(&desk).contains("following the firewall's changes");
+    let has_failed = || wording_of(&setup).contains("following the firewall's changes");
     until("it fails", || {
         nft(&stage.gateway, "table inet another { }");
         nft(&stage.gateway, "delete table inet another");
@@ -136,6 +136,6 @@ fn following_the_firewall_goes_on_after_it_failed() {
         traces(&stage.gateway).iter().any(|trace| trace.contains("midhop_main"))
     });
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }

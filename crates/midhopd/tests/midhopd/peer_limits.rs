@@ -2,7 +2,7 @@
 //! names.
 
 use crate::ends::{Authority, PORT, TARGETS};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{self, Family, PATIENCE, Stage, nft, until};
 use crate::visitor::{Flow, Shown, Visitor};
 use midhop_tunnel::cause::Cause;
@@ -126,15 +126,15 @@ fn a_server_that_does_not_answer_is_given_up() {
 }
 
 /// Starts the far end as a program with its own `/etc/hosts` and `/etc/resolv.conf`.
-fn start_with_names(stage: &Stage, desk: &Desk, hosts: &str, servers: &str) -> Running {
+fn start_with_names(stage: &Stage, setup: &Setup, hosts: &str, servers: &str) -> Running {
     let place = |name: &str, text: &str| {
-        std::fs::write(desk.path().join(name), text).expect("a file");
-        format!("mount --bind '{}' /etc/{name}", desk.path().join(name).display())
+        std::fs::write(setup.path().join(name), text).expect("a file");
+        format!("mount --bind '{}' /etc/{name}", setup.path().join(name).display())
     };
     let script = [place("hosts", hosts), place("resolv.conf", servers), "exec \"$@\"".to_owned()];
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-e", "-c", &script.join("\n"), "sh"]);
-    Running::start_as(&stage.server, desk, command)
+    Running::start_as(&stage.server, setup, command)
 }
 
 /// If one family is silent, a name is reached by the other one without delay, although each may be
@@ -144,9 +144,9 @@ fn a_dead_family_delays_no_name() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let patience = "connect_timeout = \"60 s\"\n";
-    let desk = Desk::new(&far_config(&authority, patience, "[peers.near]\n"));
+    let setup = Setup::new(&far_config(&authority, patience, "[peers.near]\n"));
     let hosts = "fd00:0:0:2::1 both.test\n10.0.2.1 both.test\n";
-    let _far = start_with_names(&stage, &desk, hosts, "");
+    let _far = start_with_names(&stage, &setup, hosts, "");
     for dead in [Family::V6, Family::V4] {
         nft(&stage.gateway, "flush ruleset");
         swallow(&stage, dead);
@@ -167,12 +167,12 @@ fn names_that_nobody_answers_hold_up_no_other_peer_and_take_no_threads() {
     const NAMES: usize = 700;
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "second", "far"]);
-    let desk = Desk::new(&far_config(&authority, "", "[peers.near]\n[peers.second]\n"));
+    let setup = Setup::new(&far_config(&authority, "", "[peers.near]\n[peers.second]\n"));
     let hosts = "fd00:0:0:2::1 six.test\n10.0.2.1 four.test\n";
     nft(&stage.gateway, "add table inet t");
     nft(&stage.gateway, "add chain inet t c { type filter hook input priority 0; }");
     nft(&stage.gateway, "add rule inet t c meta l4proto udp udp dport 53 drop");
-    let far = start_with_names(&stage, &desk, hosts, "nameserver 10.0.2.1\n");
+    let far = start_with_names(&stage, &setup, hosts, "nameserver 10.0.2.1\n");
     let visitor = Visitor::new(&stage.gateway);
     let (connecting, _) = visitor.knock("far", Some(&Shown::of(&authority, "near")));
     let (connection, mut answers, _control) = visitor.runtime.block_on(async {

@@ -2,14 +2,14 @@
 
 use crate::pages::assert_published;
 use crate::pair::Pair;
-use crate::program::{Desk, errors, midhopd, output_in};
+use crate::program::{Setup, errors, midhopd, output_in};
 use crate::stage::{Stage, until};
 use std::process::Output;
 
-/// Reports a rate to the daemon of a desk.
-fn report(stage: &Stage, desk: &Desk, arguments: &[&str]) -> Output {
+/// Reports a rate to the daemon of a setup.
+fn report(stage: &Stage, setup: &Setup, arguments: &[&str]) -> Output {
     let mut command = midhopd();
-    command.arg("rate").args(arguments).arg("--socket").arg(desk.socket());
+    command.arg("rate").args(arguments).arg("--socket").arg(setup.socket());
     output_in(&stage.gateway, &mut command)
 }
 

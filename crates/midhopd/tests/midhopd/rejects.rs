@@ -1,7 +1,7 @@
 //! A rule that rejects is always kept: no flow that matches it gets through while the daemon lives.
 
 use crate::hand::{Hand, Odd, Place, RST, SYN, address, prepare};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, PATIENCE, Stage, nft, until};
 use crate::strangers::counter;
 use nix::sys::signal::{Signal, kill};
@@ -19,8 +19,8 @@ const CLIENTS: usize = 4;
 /// Clients try to connect without a pause while the configuration is reloaded again and again.
 fn reload_under_attempts(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let address = listener.local_addr().expect("an address");
     let (stop, refused, passed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -50,7 +50,7 @@ fn reload_under_attempts(family: Family) {
             let before = refused.load(Relaxed) + passed.load(Relaxed);
             until("clients try", || refused.load(Relaxed) + passed.load(Relaxed) > before);
             running.signal(Signal::SIGHUP);
-            until("it has reloaded", || desk.reloads() == [number, 0]);
+            until("it has reloaded", || setup.reloads() == [number, 0]);
         }
         // SYNs have only passed during reloads, if none passes after the last one.
         let before = [&refused, &passed].map(|count| count.load(Relaxed));
@@ -135,8 +135,8 @@ fn a_full_queue(family: Family) {
         knocks.knock(port);
         until("it passes where there is no daemon", || knocks.seen(port) == 1);
     }
-    let desk = Desk::new(SHUT_RULE);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(SHUT_RULE);
+    let running = Running::start(&stage, &setup);
     knocks.knock(SHUT);
     assert!(knocks.hand.listen(PATIENCE).expect("a refusal").has(RST));
     assert_eq!(knocks.seen(SHUT), 1, "it is refused here");
@@ -168,8 +168,8 @@ fn a_full_queue_lets_no_flow_past_a_rule_that_rejects_ipv6() {
 fn all_are_killed(family: Family) {
     let Some(stage) = Stage::set() else { return };
     let mut knocks = Knocks::new(&stage, family);
-    let desk = Desk::new(SHUT_RULE);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(SHUT_RULE);
+    let running = Running::start(&stage, &setup);
     let keeper = running.keeper();
     kill(keeper, Signal::SIGKILL).expect("a signal");
     running.signal(Signal::SIGKILL);

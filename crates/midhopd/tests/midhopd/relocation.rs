@@ -10,7 +10,7 @@
 
 use crate::ends::Authority;
 use crate::flows::{EndedFlow, exchange, fill, reset};
-use crate::program::{Desk, Running, log_of, midhopd, traces};
+use crate::program::{Running, Setup, log_of, midhopd, traces};
 use crate::stage::{
     Family, PATIENCE, ReadOnce, Stage, nft, noise, pass, receive_all, send_all, until, until_within,
 };
@@ -154,21 +154,21 @@ impl Place {
         });
     }
 
-    pub fn old_desk(&self, more: &str) -> Desk {
+    pub fn old_setup(&self, more: &str) -> Setup {
         let own = self.authority.table("old", "");
-        Desk::new(&format!(
+        Setup::new(&format!(
             "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.new]\naddress = \"{LISTEN}\"\n{more}"
         ))
     }
 
-    pub fn new_desk(&self, more: &str) -> Desk {
+    pub fn new_setup(&self, more: &str) -> Setup {
         let own = self.authority.table("new", &format!("listen = \"{LISTEN}\"\n"));
-        Desk::new(&format!(
+        Setup::new(&format!(
             "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.old]\n{more}"
         ))
     }
 
-    pub fn start(&self, old: &Desk, new: &Desk) -> [Running; 2] {
+    pub fn start(&self, old: &Setup, new: &Setup) -> [Running; 2] {
         let new = Running::start_in(&self.second, new);
         let running = Running::start(&self.stage, old);
         until("the tunnel is open", || old.peer("new").tunnels >= 1);
@@ -179,15 +179,15 @@ impl Place {
 pub const ACCEPT: &str = "moves = \"accept\"\n";
 
 /// Starts `midhopd move` for flows.
-pub fn begin_to_move(desk: &Desk, flows: &str) -> Child {
-    begin_to_move_to("new", desk, flows)
+pub fn begin_to_move(setup: &Setup, flows: &str) -> Child {
+    begin_to_move_to("new", setup, flows)
 }
 
 /// The same, to this peer.
-pub fn begin_to_move_to(peer: &str, desk: &Desk, flows: &str) -> Child {
+pub fn begin_to_move_to(peer: &str, setup: &Setup, flows: &str) -> Child {
     let mut command = midhopd();
     command.args(["move", "--json", "--to", peer, "--flows", flows, "--socket"]);
-    command.arg(desk.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg(setup.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("midhopd starts")
 }
 
@@ -196,8 +196,8 @@ pub fn outcome_of(output: &Output) -> MoveOutcome {
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-pub fn move_flows(desk: &Desk, flows: &str) -> (Option<i32>, MoveOutcome) {
-    let output = begin_to_move(desk, flows).wait_with_output().expect("an end");
+pub fn move_flows(setup: &Setup, flows: &str) -> (Option<i32>, MoveOutcome) {
+    let output = begin_to_move(setup, flows).wait_with_output().expect("an end");
     (output.status.code(), outcome_of(&output))
 }
 
@@ -205,7 +205,7 @@ pub fn move_flows(desk: &Desk, flows: &str) -> (Option<i32>, MoveOutcome) {
 const TOO_BUSY: [&str; 3] = ["busy", "peer-silent", "time"];
 
 /// Moves this many flows, which are all, to a peer. On a busy host one command may not come to all of them.
-pub fn move_all(from: &Desk, peer: &str, flows: u64) {
+pub fn move_all(from: &Setup, peer: &str, flows: u64) {
     let mut moved = 0;
     until_within(6 * PATIENCE, "all have moved", || {
         let output = begin_to_move_to(peer, from, "all").wait_with_output().expect("an end");
@@ -220,19 +220,19 @@ pub fn move_all(from: &Desk, peer: &str, flows: u64) {
     });
 }
 
-pub fn moved(desk: &Desk) -> [u64; 3] {
-    let totals = desk.status().moved_flows_total;
+pub fn moved(setup: &Setup) -> [u64; 3] {
+    let totals = setup.status().moved_flows_total;
     ["away", "here", "lost"].map(|name| totals[name])
 }
 
 /// Unit: bytes. What live flows have relayed.
-pub fn relayed_bytes(desk: &Desk) -> u64 {
-    desk.flows().iter().map(|flow| flow.up_bytes + flow.down_bytes).sum()
+pub fn relayed_bytes(setup: &Setup) -> u64 {
+    setup.flows().iter().map(|flow| flow.up_bytes + flow.down_bytes).sum()
 }
 
 fn live_flows_move(family: Family) {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let stage = &place.stage;
     let listener = stage.listen(family);
@@ -292,9 +292,9 @@ fn live_flows_move(family: Family) {
         pass(client, server);
     }
     drop((idle, full, ended_by_client, ended_by_server));
-    for (running, desk, host) in [(first, &old, &stage.gateway), (second, &new, &place.second)] {
+    for (running, setup, host) in [(first, &old, &stage.gateway), (second, &new, &place.second)] {
         running.signal(Signal::SIGTERM);
-        assert_eq!(running.end(), Some(0), "{}", log_of(desk));
+        assert_eq!(running.end(), Some(0), "{}", log_of(setup));
         assert_eq!(traces(host), [""; 0], "left behind");
     }
 }
@@ -331,7 +331,7 @@ fn flows_move_between_hosts_that_track_connections() {
     for host in [&place.stage.gateway, &place.second] {
         nft(host, STATEFUL);
     }
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..6).map(|_| relayed(&place.stage, &listener)).collect();
@@ -351,7 +351,7 @@ fn flows_move_between_hosts_that_track_connections() {
 fn a_thousand_flows_move() {
     const FLOWS: usize = 1000;
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..FLOWS).map(|_| relayed(&place.stage, &listener)).collect();
@@ -376,7 +376,7 @@ fn a_thousand_flows_move() {
 #[test]
 fn flows_go_on_before_the_routes_change() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut idle: Vec<_> = (0..40).map(|_| relayed(&place.stage, &listener)).collect();
@@ -412,11 +412,11 @@ fn flows_go_on_before_the_routes_change() {
         pass(client, server);
     }
     drop((idle, busy));
-    for (running, desk, host) in
+    for (running, setup, host) in
         [(first, &old, &place.stage.gateway), (second, &new, &place.second)]
     {
         running.signal(Signal::SIGTERM);
-        assert_eq!(running.end(), Some(0), "{}", log_of(desk));
+        assert_eq!(running.end(), Some(0), "{}", log_of(setup));
         assert_eq!(traces(host), [""; 0], "left behind");
     }
 }
@@ -424,7 +424,7 @@ fn flows_go_on_before_the_routes_change() {
 #[test]
 fn a_move_waits_for_its_time() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&place.stage, &listener);
@@ -455,7 +455,7 @@ fn a_move_waits_for_its_time() {
 #[test]
 fn a_peer_that_may_not_move_flows_is_refused() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(""));
+    let (old, new) = (place.old_setup(""), place.new_setup(""));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&place.stage, &listener);
@@ -473,7 +473,7 @@ fn a_flow_that_the_new_place_would_not_split_stays() {
     let rule = format!(
         "{ACCEPT}[[rules]]\nmatch.destination_port = 1\naction = \"split\"\n[[rules]]\naction = \"bypass\"\n"
     );
-    let (old, new) = (place.old_desk(""), place.new_desk(&rule));
+    let (old, new) = (place.old_setup(""), place.new_setup(&rule));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..3).map(|_| relayed(&place.stage, &listener)).collect();
@@ -511,7 +511,7 @@ pub fn lives_or_is_reset((client, server): &mut (TcpStream, TcpStream)) -> bool 
 fn flows_stay_if_the_new_place_falls_silent(old_dies: bool) {
     // Far enough for it to be stopped in between.
     let Some(place) = Place::set_apart(Some("500 ms")) else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V6);
     let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
@@ -554,7 +554,7 @@ fn flows_go_on_if_their_place_dies_and_the_new_one_is_silent() {
 #[test]
 fn flows_do_not_wait_for_a_place_that_is_silent() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [_first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
@@ -589,7 +589,7 @@ fn a_flow_lives_at_one_place_or_is_reset_whenever_the_new_one_dies() {
     let Some(place) = Place::set() else { return };
     // A tunnel whose other end has died is soon known to be gone.
     let quick = "fallback = \"off\"\nkeepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
-    let (old, new) = (place.old_desk(quick), place.new_desk(&format!("{ACCEPT}{quick}")));
+    let (old, new) = (place.old_setup(quick), place.new_setup(&format!("{ACCEPT}{quick}")));
     let running = Running::start(&place.stage, &old);
     let listener = place.stage.listen(Family::V4);
     let (mut lived, mut was_reset) = (0, 0);
@@ -622,7 +622,7 @@ fn a_flow_lives_at_one_place_or_is_reset_whenever_the_new_one_dies() {
 #[test]
 fn what_is_read_after_a_move_is_what_was_written() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<(TcpStream, TcpStream)> =

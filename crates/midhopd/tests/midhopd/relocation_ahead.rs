@@ -1,7 +1,7 @@
 //! What flows hold travels before they stand still.
 
 use crate::flows::EndedFlow;
-use crate::program::{Desk, log_of, midhopd};
+use crate::program::{Setup, log_of, midhopd};
 use crate::relocation::{ACCEPT, Place, begin_to_move, ip, outcome_of, stands_still};
 use crate::stage::{Family, noise, pass, receive_all, send_all, until};
 use crate::survival::{kill_data_plane, relayed};
@@ -70,7 +70,7 @@ impl Drop for Fast<'_> {
 }
 
 /// Starts `midhopd move --at` for all flows, in so many seconds and less than one.
-fn begin_to_move_in(desk: &Desk, seconds: u64) -> (Child, SystemTime) {
+fn begin_to_move_in(setup: &Setup, seconds: u64) -> (Child, SystemTime) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time");
     let at = now.as_secs() + 1 + seconds;
     let text = time::OffsetDateTime::from_unix_timestamp(at.cast_signed()).expect("a time");
@@ -78,13 +78,13 @@ fn begin_to_move_in(desk: &Desk, seconds: u64) -> (Child, SystemTime) {
     let text = format!("{}T{hour:02}:{minute:02}:{second:02}Z", text.date());
     let mut command = midhopd();
     command.args(["move", "--json", "--to", "new", "--flows", "all", "--at", &text, "--socket"]);
-    command.arg(desk.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg(setup.socket()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("midhopd starts");
     (child, SystemTime::UNIX_EPOCH + Duration::from_secs(at))
 }
 
 /// Moves this many flows, and returns the bytes of their states: all, and those sent while they stood still.
-fn move_with_states(old: &Desk, new: &Desk, flows: u64, begin: impl Fn() -> Child) -> [u64; 2] {
+fn move_with_states(old: &Setup, new: &Setup, flows: u64, begin: impl Fn() -> Child) -> [u64; 2] {
     let (mut moved, mut bytes) = (0, [0; 2]);
     until("all have moved", || {
         let outcome = outcome_of(&begin().wait_with_output().expect("an end"));
@@ -102,7 +102,7 @@ fn move_with_states(old: &Desk, new: &Desk, flows: u64, begin: impl Fn() -> Chil
 
 fn what_flows_hold_travels_ahead(family: Family, in_seconds: Option<u64>) {
     let Some(place) = place("5 ms") else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(family);
     let flows: Vec<_> = (0..2).map(|_| relayed(&place.stage, &listener)).collect();
@@ -163,7 +163,7 @@ fn what_flows_hold_travels_until_the_moment_of_a_move() {
 #[test]
 fn flows_go_on_until_the_moment_of_a_move() {
     let Some(place) = place("5 ms") else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..3).map(|_| relayed(&place.stage, &listener)).collect();
@@ -193,7 +193,7 @@ fn flows_go_on_until_the_moment_of_a_move() {
 fn a_flow_outlives_a_death_while_it_is_copied(old_dies: bool) {
     // Copies are confirmed some hundred kilobytes at a time: they take seconds.
     let Some(place) = place("500 ms") else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flow = relayed(&place.stage, &listener);

@@ -1,7 +1,7 @@
 //! The processes of either place die while flows move, or after that: each flow lives at one place, or its ends learn
 //! that it is over.
 
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::relocation::{ACCEPT, Place, begin_to_move, move_all, stands_still};
 use crate::stage::{Family, ReadOnce, until};
 use crate::survival::relayed;
@@ -105,7 +105,7 @@ fn fates(is_old: bool, victim: Victim, when: When) -> Option<Vec<Fate>> {
     let place = Place::set()?;
     // A tunnel whose other end has died is soon known to be gone.
     let quick = "fallback = \"off\"\nkeepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
-    let (old, new) = (place.old_desk(quick), place.new_desk(&format!("{ACCEPT}{quick}")));
+    let (old, new) = (place.old_setup(quick), place.new_setup(&format!("{ACCEPT}{quick}")));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| relayed(&place.stage, &listener).into()).collect();
@@ -133,7 +133,7 @@ fn fates(is_old: bool, victim: Victim, when: When) -> Option<Vec<Fate>> {
         place.change_routes();
     }
     let fates = fates_of(&flows);
-    let remaining: &Desk = if is_old { &new } else { &old };
+    let remaining: &Setup = if is_old { &new } else { &old };
     let live = fates.iter().filter(|fate| **fate == Fate::Lives).count();
     eprintln!(
         "{victim:?} of the {} place, {when:?}: {live} live, {fates:?}",

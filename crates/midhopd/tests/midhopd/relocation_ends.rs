@@ -1,6 +1,6 @@
 //! Half-closed flows that have moved: each end arrives once, behind the last byte, though the new place dies.
 
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::relocation::{ACCEPT, Place, move_all};
 use crate::stage::{Family, ReadOnce, noise, queued, receive_all, send_all, until};
 use crate::survival::{kill_data_plane, relayed};
@@ -16,8 +16,8 @@ const MUCH: usize = 24 << 20;
 
 /// Two places, and flows that move from the one to the other.
 struct Moving {
-    new: Desk,
-    old: Desk,
+    new: Setup,
+    old: Setup,
     second: Running,
     _first: Running,
     listener: TcpListener,
@@ -29,7 +29,7 @@ struct Moving {
 impl Moving {
     fn set(family: Family, from_server: bool) -> Option<Self> {
         let place = Place::set()?;
-        let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+        let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
         let [first, second] = place.start(&old, &new);
         let listener = place.stage.listen(family);
         Some(Self { new, old, second, _first: first, listener, place, from_server })

@@ -1,7 +1,7 @@
 //! Moves while packets are lost, while rules change, and while the processes of either place die.
 
 use crate::flows::{Over, exchange, exchange_until};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::relocation::{
     ACCEPT, Place, begin_to_move, move_all, moved, outcome_of, relayed_bytes, stands_still,
 };
@@ -33,7 +33,7 @@ fn lose(host: &midhop_testbed::namespace::Namespace, hook: &str, bytes: usize) {
 /// it.
 fn holes_are_filled_after_a_move(family: Family) {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(family);
     let (client, server) = relayed(&place.stage, &listener);
@@ -82,7 +82,7 @@ fn holes_are_filled_after_a_move_ipv6() {
 #[test]
 fn busy_flows_move_over_links_that_lose_packets() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<_> = (0..6).map(|_| relayed(&place.stage, &listener)).collect();
@@ -112,16 +112,16 @@ fn busy_flows_move_over_links_that_lose_packets() {
 }
 
 /// Another configuration, which needs another table.
-fn reload(running: &Running, desk: &Desk, config: &str) {
-    let before = desk.reloads();
-    desk.rewrite(config);
+fn reload(running: &Running, setup: &Setup, config: &str) {
+    let before = setup.reloads();
+    setup.rewrite(config);
     running.signal(Signal::SIGHUP);
-    until("it is applied", || desk.reloads() != before);
-    assert_eq!(desk.reloads(), [before[0] + 1, before[1]], "{}", log_of(desk));
+    until("it is applied", || setup.reloads() != before);
+    assert_eq!(setup.reloads(), [before[0] + 1, before[1]], "{}", log_of(setup));
 }
 
-fn config_of(desk: &Desk) -> String {
-    std::fs::read_to_string(desk.config()).expect("a configuration")
+fn config_of(setup: &Setup) -> String {
+    std::fs::read_to_string(setup.config()).expect("a configuration")
 }
 
 const RULE: &str = "\n[[rules]]\nmatch = { destination_port = 81 }\naction = \"reject\"\n";
@@ -148,7 +148,7 @@ fn is_received_by_each(flows: &[(TcpStream, TcpStream)]) {
 fn a_reload_of_the_old_place_leaves_flows_still() {
     // Far enough for the new place to be stopped between the announcement and the states.
     let Some(place) = Place::set_apart(Some("500 ms")) else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<_> = (0..4).map(|_| relayed(&place.stage, &listener)).collect();
@@ -196,7 +196,7 @@ fn still_flows(place: &Place, family: Family) -> usize {
 #[test]
 fn a_reload_of_the_new_place_leaves_flows_still() {
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let [first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<_> = (0..4).map(|_| relayed(&place.stage, &listener)).collect();

@@ -112,7 +112,7 @@ fn figures() {
         ("moved, and the routes change in a break", flows / 2, true, true),
     ] {
         let place = Place::set_apart(Some(DELAY)).expect("a place for it");
-        let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+        let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
         let running = moves.then(|| place.start(&old, &new));
         for host in [&place.stage.gateway, &place.second].iter().filter(|_| !moves) {
             host.set_sysctl("net.ipv4.ip_forward", "1").expect("a setting");
@@ -160,9 +160,9 @@ fn figures() {
         if let Some(running) = running {
             assert!(alive == flows, "{}\n{}", log_of(&old), log_of(&new));
             drop(pairs);
-            for (running, desk) in running.into_iter().zip([&old, &new]) {
+            for (running, setup) in running.into_iter().zip([&old, &new]) {
                 running.signal(Signal::SIGTERM);
-                assert_eq!(running.end(), Some(0), "{}", log_of(desk));
+                assert_eq!(running.end(), Some(0), "{}", log_of(setup));
             }
         }
     }

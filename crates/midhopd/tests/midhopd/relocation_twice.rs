@@ -1,7 +1,7 @@
 //! Flows that move more than once.
 
 use crate::flows::{Over, exchange_until, fill};
-use crate::program::Desk;
+use crate::program::Setup;
 use crate::relocation::{
     ACCEPT, LISTEN, Place, begin_to_move_to, move_all, outcome_of, relayed_bytes,
 };
@@ -15,19 +15,19 @@ use std::thread::scope;
 const OLD: &str = "10.0.7.1:4433";
 
 /// Two places of which each lets the other move flows there.
-fn desks(place: &Place) -> [Desk; 2] {
-    let desk = |name: &str, listen: &str, peer: &str, address: &str| {
+fn setups(place: &Place) -> [Setup; 2] {
+    let setup = |name: &str, listen: &str, peer: &str, address: &str| {
         let own = place.authority.table(name, &format!("listen = \"{listen}\"\n"));
-        Desk::new(&format!(
+        Setup::new(&format!(
             "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n{own}[peers.{peer}]\naddress = \"{address}\"\n{ACCEPT}"
         ))
     };
-    [desk("old", OLD, "new", LISTEN), desk("new", LISTEN, "old", OLD)]
+    [setup("old", OLD, "new", LISTEN), setup("new", LISTEN, "old", OLD)]
 }
 
 fn flows_move_there_and_back(family: Family) {
     let Some(place) = Place::set() else { return };
-    let [old, new] = desks(&place);
+    let [old, new] = setups(&place);
     let _running = place.start(&old, &new);
     until("both tunnels are open", || new.peer("old").tunnels > 0 && old.peer("new").tunnels > 0);
     let listener = place.stage.listen(family);
@@ -81,7 +81,7 @@ fn flows_move_there_and_back_ipv6() {
 #[test]
 fn the_state_of_a_flow_that_is_full_does_not_grow_with_its_moves() {
     let Some(place) = Place::set() else { return };
-    let [old, new] = desks(&place);
+    let [old, new] = setups(&place);
     let _running = place.start(&old, &new);
     until("both tunnels are open", || new.peer("old").tunnels > 0 && old.peer("new").tunnels > 0);
     let listener = place.stage.listen(Family::V4);
@@ -116,7 +116,7 @@ fn unacknowledged(socket: &TcpStream) -> u32 {
 }
 
 /// Moves the one flow there is, and returns the size of its state.
-fn moved_state(from: &Desk, peer: &str) -> u64 {
+fn moved_state(from: &Setup, peer: &str) -> u64 {
     let mut state = 0;
     until("it has moved", || {
         let output = begin_to_move_to(peer, from, "all").wait_with_output().expect("an end");

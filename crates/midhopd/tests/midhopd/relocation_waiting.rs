@@ -41,7 +41,7 @@ fn sent_again(flows: &[(TcpStream, TcpStream)]) -> u32 {
 #[test]
 fn no_packet_is_lost_while_a_flow_moves() {
     let Some(place) = Place::set_apart(Some("20 ms")) else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let stage = &place.stage;
     // On no host does an end send something again only because it waits for long.

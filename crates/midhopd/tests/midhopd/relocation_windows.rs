@@ -1,6 +1,6 @@
 //! The congestion windows of flows that move, and what was in flight.
 
-use crate::program::Desk;
+use crate::program::Setup;
 use crate::relocation::{ACCEPT, Place, begin_to_move, outcome_of, relayed_bytes};
 use crate::stage::{Family, nft, noise, receive_all, until};
 use crate::survival::relayed;
@@ -46,7 +46,7 @@ fn what_was_in_flight_is_sent_again(family: Family) {
         return midhop_testkit::skipped(missing);
     }
     let Some(place) = Place::set() else { return };
-    let (old, new) = (place.old_desk(""), place.new_desk(ACCEPT));
+    let (old, new) = (place.old_setup(""), place.new_setup(ACCEPT));
     let _running = place.start(&old, &new);
     let stage = &place.stage;
     let listener = stage.listen(family);
@@ -75,8 +75,8 @@ fn what_was_in_flight_is_sent_again(family: Family) {
     server.shutdown(Shutdown::Write).expect("an end");
     assert!(receive_all(&client) == more, "every byte arrives once");
     assert!(relayed_bytes(&new) <= more.len() as u64);
-    for desk in [&old, &new] {
-        Desk::assert_no_errors(desk);
+    for setup in [&old, &new] {
+        Setup::assert_no_errors(setup);
     }
 }
 

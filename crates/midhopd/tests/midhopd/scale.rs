@@ -3,7 +3,7 @@
 //! `make scale` prints the figures for 100,000.
 
 use crate::pages::{self, metric, page};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, PATIENCE, Stage, until};
 use crate::strangers::resident;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -84,13 +84,13 @@ fn idle(flows: usize) {
         midhop_testkit::skipped(format!("{wanted} open files"));
         return;
     }
-    let desk = Desk::new(&format!(
+    let setup = Setup::new(&format!(
         "[intercept]\ninterfaces = \"lan0\"\n[limits]\nflows = {}\n[admin]\nlisten = \"127.0.0.1:{}\"\n\
          [legs.lan0]\nbuffer = \"64 KiB\"\n[legs.wan0]\nbuffer = \"64 KiB\"\n",
         flows + 100,
         pages::ADMIN.1
     ));
-    let daemon = Running::start(&stage, &desk);
+    let daemon = Running::start(&stage, &setup);
     let before = (resident(daemon.id()), kernel_kib());
     let families = [Family::V4, Family::V6];
     let listeners: Vec<TcpListener> =
@@ -142,7 +142,7 @@ fn idle(flows: usize) {
     // An idle flow has two sockets, a task and a book: no buffers.
     assert!(grown.0 <= 16 * flows as u64 + 16 * 1024, "{} KiB for {flows} flows", grown.0);
     end(&stage, kept);
-    desk.assert_no_errors();
+    setup.assert_no_errors();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::flows::duties::count_until_error;
 use crate::flows::{exchange, fill, reset};
 use crate::pages::wait_until_served;
 use crate::panics::thread;
-use crate::program::{Desk, Running, log_of, traces};
+use crate::program::{Running, Setup, log_of, traces};
 use crate::stage::{
     self, Family, PATIENCE, ReadOnce, Stage, noise, queued, receive_all, send_all, until,
 };
@@ -44,8 +44,8 @@ pub fn wait_until_it_serves(stage: &Stage) {
 
 fn no_byte_is_lost(family: Family, mode: &str) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&CONFIG.replace("[daemon]", &format!("{mode}[daemon]")));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&CONFIG.replace("[daemon]", &format!("{mode}[daemon]")));
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let mut idle = relayed(&stage, &listener);
     let (asking, mut answering) = stage.flow(&listener);
@@ -72,7 +72,7 @@ fn no_byte_is_lost(family: Family, mode: &str) {
     let error = idle.1.read_once(&mut [0]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -156,9 +156,9 @@ pub const DEATHS: u32 = 4;
 #[test]
 fn it_may_die_before_and_after_each_system_call() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
+    let setup = Setup::new(&CONFIG.replace("workers = 2", "workers = 1"));
     let answer = noise(3, 300_000);
-    let mut running = Running::start(&stage, &desk);
+    let mut running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let mut deaths = 0;
     for number in 1.. {
@@ -194,8 +194,8 @@ fn it_may_die_before_and_after_each_system_call() {
         if deaths % DEATHS == 0 {
             running.signal(Signal::SIGTERM);
             drop((client, server));
-            assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
-            running = Running::start(&stage, &desk);
+            assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
+            running = Running::start(&stage, &setup);
         }
     }
     assert!(deaths > 20, "{deaths} deaths: the relay is elsewhere");
@@ -205,8 +205,8 @@ fn it_may_die_before_and_after_each_system_call() {
 /// or FIN follows.
 fn ends_are_passed_on(from_server: bool) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let flow = || {
         let (client, server) = relayed(&stage, &listener);
@@ -241,11 +241,11 @@ fn ends_are_passed_on(from_server: bool) {
         assert_eq!(receive_all(&left), b"all that there is");
     });
     assert!(all_written.load(Relaxed));
-    let totals = desk.status().orphaned_flows_total;
-    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&desk));
+    let totals = setup.status().orphaned_flows_total;
+    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&setup));
     drop((broken, late, left));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 #[test]
@@ -262,8 +262,8 @@ fn ends_of_clients_are_passed_on() {
 /// yet.
 fn what_a_server_left_is_read_after_a_death(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let (client, server) = relayed(&stage, &listener);
     // More than the client has room for: the rest waits in the gateway.
@@ -280,10 +280,10 @@ fn what_a_server_left_is_read_after_a_death(family: Family) {
     kill_data_plane(&running);
     wait_until_it_serves(&stage);
     assert!(receive_all(&client) == answer, "what the server sent");
-    let totals = desk.status().orphaned_flows_total;
-    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&desk));
+    let totals = setup.status().orphaned_flows_total;
+    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&setup));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 #[test]
@@ -301,15 +301,15 @@ fn what_a_server_left_is_read_after_a_death_ipv6() {
 #[test]
 fn a_daemon_whose_data_planes_die_one_after_the_other_ends() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (_client, mut server) = stage.flow(&listener);
     for _ in 0..DEATHS {
         kill_data_plane(&running);
     }
     running.signal_data_plane(Signal::SIGKILL);
-    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(1), "{}", log_of(&setup));
     until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
     let error = server.read_once(&mut [0]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -322,8 +322,8 @@ fn a_daemon_whose_data_planes_die_one_after_the_other_ends() {
 fn flows_keep_a_congestion_control_of_ours() {
     let Some(stage) = Stage::set() else { return };
     let leg = "[legs.wan0]\ncongestion = \"hybla-plus\"\nrtt0 = \"25 ms\"\nfallback = \"reno\"\n";
-    let desk = Desk::new(&format!("{CONFIG}{leg}"));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}{leg}"));
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (client, server) = relayed(&stage, &listener);
     scope(|scope| {
@@ -332,15 +332,15 @@ fn flows_keep_a_congestion_control_of_ours() {
         kill_data_plane(&running);
     });
     wait_until_it_serves(&stage);
-    let leg = || desk.status().legs["wan0"].congestion.clone();
+    let leg = || setup.status().legs["wan0"].congestion.clone();
     let before = leg();
     kill_data_plane(&running);
     wait_until_it_serves(&stage);
-    assert_eq!(leg(), before, "{}", log_of(&desk));
+    assert_eq!(leg(), before, "{}", log_of(&setup));
     let (client, server) = stage.flow(&listener);
     exchange(&client, &server, 100_000);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// The first process gives up what the start of another data plane does not need, and each data
@@ -348,8 +348,8 @@ fn flows_keep_a_congestion_control_of_ours() {
 #[test]
 fn the_first_process_has_what_a_start_of_a_data_plane_takes() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let capabilities = |process: &str| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a status");
@@ -369,22 +369,22 @@ fn the_first_process_has_what_a_start_of_a_data_plane_takes() {
         exchange(&client, &server, 100_000);
     }
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// Three faults: they may be an attack.
 #[test]
 fn a_daemon_that_fails_by_faults_ends_sooner() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     for _ in 0..2 {
         let before = running.data_plane();
         kill(before, Signal::SIGABRT).expect("a signal");
         until("there is another data plane", || running.data_plane() != before);
     }
     running.signal_data_plane(Signal::SIGABRT);
-    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(1), "{}", log_of(&setup));
     until("the keeper has cleaned", || traces(&stage.gateway).is_empty());
 }
 
@@ -393,23 +393,23 @@ fn a_daemon_that_fails_by_faults_ends_sooner() {
 #[test]
 fn the_next_data_plane_follows_what_was_reloaded() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let shut = listener.local_addr().expect("an address").port();
     let rule = format!("[[rules]]\nmatch = {{ destination_port = {shut} }}\naction = \"reject\"\n");
-    desk.rewrite(&format!("{CONFIG}{rule}"));
+    setup.rewrite(&format!("{CONFIG}{rule}"));
     running.signal(Signal::SIGHUP);
     let is_shut = || stage.connect(listener.local_addr().expect("an address")).is_err();
     until("the rule holds", is_shut);
-    desk.rewrite("this is no configuration");
+    setup.rewrite("this is no configuration");
     kill_data_plane(&running);
     wait_until_it_serves(&stage);
-    assert!(is_shut(), "{}", log_of(&desk));
+    assert!(is_shut(), "{}", log_of(&setup));
     // The flows that were not accepted end with the listener.
     drop(listener);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -422,8 +422,8 @@ fn figures() {
     let deaths: u32 = std::env::var("MIDHOP_SURVIVAL_DEATHS")
         .map_or(200, |count| count.parse().expect("a number"));
     let stage = Stage::set().expect("a place for it");
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| relayed(&stage, &listener)).collect();
     let (mut pinging, mut ponging) = relayed(&stage, &listener);
@@ -500,5 +500,5 @@ fn figures() {
     );
     running.signal(Signal::SIGTERM);
     drop((flows, pinging, ponging));
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }

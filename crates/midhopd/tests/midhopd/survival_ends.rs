@@ -3,7 +3,7 @@
 //! Some ends read slowly, so that bytes and ends wait in every queue at the moment of a death.
 
 use crate::flows::lasting::patient;
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::stage::{Family, ReadOnce, Stage, noise, pass, until};
 use crate::survival::{CONFIG, kill_data_plane, relayed};
 use crate::survival_tunnels::{BOTH, End, Place, QUIC, TCP};
@@ -136,20 +136,20 @@ impl Drop for Counted<'_> {
 fn round_of_split_flows(family: Family, flows: usize, exponent: u64, seed: u64) {
     let Some(stage) = Stage::set() else { return };
     eprintln!("seed {seed}");
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let flows: Vec<_> = (0..flows).map(|_| relayed(&stage, &listener)).collect();
     flows.iter().for_each(patient);
     let mut dice = Dice { seed, rolls: 0 };
     run_to_their_ends(&flows, &mut dice, exponent, |_| kill_data_plane(&running));
-    until("it has come up", || desk.try_status().is_ok());
-    let totals = desk.status().orphaned_flows_total;
-    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&desk));
-    until("no flow is left", || desk.flows().is_empty());
+    until("it has come up", || setup.try_status().is_ok());
+    let totals = setup.status().orphaned_flows_total;
+    assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(&setup));
+    until("no flow is left", || setup.flows().is_empty());
     drop(flows);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// A tunnel, whose ends' data planes are killed in turn.

@@ -3,7 +3,7 @@
 use crate::explicit::{self, HTTP, gateway};
 use crate::flows::exchange;
 use crate::panics::thread;
-use crate::program::{Desk, Running, log_of, output_in, traces};
+use crate::program::{Running, Setup, log_of, output_in, traces};
 use crate::stage::{self, Family, Stage, until};
 use crate::survival::{DEATHS, Traced, kill_data_plane, relayed, wait_until_it_serves};
 use crate::upgrade::{another, assert_done, upgrade};
@@ -54,10 +54,10 @@ fn answered(client: &mut TcpStream, listener: &TcpListener) -> TcpStream {
 
 fn clients_that_wait_are_served(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let (desk, running) = explicit::start(&stage, "");
+    let (setup, running) = explicit::start(&stage, "");
     let listener = stage.listen(family);
     let target = listener.local_addr().expect("an address");
-    let program = another(&desk, "next");
+    let program = another(&setup, "next");
     for is_upgrade in [false, true, false] {
         wait_until_it_serves(&stage);
         let before = running.data_plane();
@@ -66,7 +66,7 @@ fn clients_that_wait_are_served(family: Family) {
         until("all of it stands still", || is_stopped(before));
         let clients: Vec<_> = (0..5).map(|_| ask(&stage, family, target)).collect();
         if is_upgrade {
-            assert_done(&upgrade(&stage, &desk, &program), &desk);
+            assert_done(&upgrade(&stage, &setup, &program), &setup);
         } else {
             kill(before, Signal::SIGKILL).expect("a signal");
         }
@@ -76,7 +76,7 @@ fn clients_that_wait_are_served(family: Family) {
         }
     }
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 #[test]
@@ -108,29 +108,29 @@ fn listeners(stage: &Stage) -> Vec<String> {
 fn listeners_are_those_of_the_configuration() {
     let Some(stage) = Stage::set() else { return };
     let legs = "[legs.wan0]\n[legs.lan0]\n";
-    let desk = Desk::new(&format!("{CONFIG}{legs}"));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}{legs}"));
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&stage, &listener);
     let before = listeners(&stage);
     assert!(before.len() >= 8, "two workers, two legs, two families: {before:?}");
-    let program = another(&desk, "next");
+    let program = another(&setup, "next");
     for _ in 0..2 {
         kill_data_plane(&running);
         wait_until_it_serves(&stage);
         assert_eq!(listeners(&stage), before);
-        assert_done(&upgrade(&stage, &desk, &program), &desk);
+        assert_done(&upgrade(&stage, &setup, &program), &setup);
         assert_eq!(listeners(&stage), before);
         stage::pass(&mut client, &mut server);
     }
-    desk.rewrite(&format!("{CONFIG}[legs.wan0]\n"));
-    assert_done(&upgrade(&stage, &desk, &program), &desk);
+    setup.rewrite(&format!("{CONFIG}[legs.wan0]\n"));
+    assert_done(&upgrade(&stage, &setup, &program), &setup);
     let after = listeners(&stage);
     assert!(after.len() + 4 <= before.len(), "{before:?} {after:?}");
     let (client, server) = relayed(&stage, &listener);
     exchange(&client, &server, 100_000);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -193,8 +193,8 @@ const NOTED: u32 = 10;
 /// dead one had accepted the client and had not recorded it.
 fn connections_are_served(family: Family, first: u32) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
-    let mut running = Running::start(&stage, &desk);
+    let setup = Setup::new(&CONFIG.replace("workers = 2", "workers = 1"));
+    let mut running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let (mut deaths, mut reset) = (0, Vec::new());
     // A SYN that is dropped is retransmitted after a second, so not every system call is tried in
@@ -241,8 +241,8 @@ fn connections_are_served(family: Family, first: u32) {
         }
         if deaths % DEATHS == 0 {
             running.signal(Signal::SIGTERM);
-            assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
-            running = Running::start(&stage, &desk);
+            assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
+            running = Running::start(&stage, &setup);
         }
     }
     eprintln!(
@@ -270,8 +270,8 @@ fn connections_are_served_whenever_the_data_plane_dies_ipv6() {
 #[test]
 fn a_client_whose_far_side_was_opened_needs_no_second_syn() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&CONFIG.replace("workers = 2", "workers = 1"));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&CONFIG.replace("workers = 2", "workers = 1"));
+    let running = Running::start(&stage, &setup);
     for _ in 0..DEATHS - 1 {
         running.data_plane();
         wait_until_it_serves(&stage);
@@ -304,6 +304,6 @@ fn a_client_whose_far_side_was_opened_needs_no_second_syn() {
         assert!(arrived);
     }
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }

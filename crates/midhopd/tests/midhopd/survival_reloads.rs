@@ -2,7 +2,7 @@
 //! another program takes over.
 
 use crate::flows::exchange;
-use crate::program::{Desk, Running, log_of, output_in, traces, write_script};
+use crate::program::{Running, Setup, log_of, output_in, traces, write_script};
 use crate::stage::{self, Family, Stage, nft, until};
 use crate::survival::{kill_data_plane, relayed};
 use crate::upgrade::{another, assert_done, upgrade};
@@ -30,28 +30,28 @@ fn is_shut(stage: &Stage, listener: &TcpListener) -> bool {
 #[test]
 fn an_order_to_reload_outlives_the_data_plane_that_had_it() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let (listener, shut) = (stage.listen(Family::V4), stage.listen(Family::V4));
     let (client, server) = relayed(&stage, &listener);
     let before = running.data_plane();
     kill(before, Signal::SIGSTOP).expect("a signal");
-    desk.rewrite(&shutting(&shut));
+    setup.rewrite(&shutting(&shut));
     running.signal(Signal::SIGHUP);
     // The signal may wait at the stopped process, or still at the holder: both must work.
     kill(before, Signal::SIGKILL).expect("a signal");
     until("the rule holds", || is_shut(&stage, &shut));
     assert_ne!(running.data_plane(), before);
     exchange(&client, &server, 1_000_000);
-    assert_eq!(desk.reloads(), [1, 0], "{}", log_of(&desk));
+    assert_eq!(setup.reloads(), [1, 0], "{}", log_of(&setup));
     // No reload is due any more.
     kill_data_plane(&running);
-    until("it has come up", || desk.try_status().is_ok());
-    assert_eq!(desk.reloads(), [0, 0], "{}", log_of(&desk));
+    until("it has come up", || setup.try_status().is_ok());
+    assert_eq!(setup.reloads(), [0, 0], "{}", log_of(&setup));
     assert!(is_shut(&stage, &shut));
     drop((client, server, listener, shut));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -60,17 +60,17 @@ struct SlowNft(PathBuf);
 
 impl SlowNft {
     /// To be called before the daemon is started.
-    fn prepare(desk: &Desk) {
-        let gate = desk.path().display().to_string();
+    fn prepare(setup: &Setup) {
+        let gate = setup.path().display().to_string();
         let script = format!(
             "#!/bin/sh\nwhile [ -e {gate}/slow-$PPID ]; do sleep 0.02; done\n\
              PATH=${{PATH#*:}} exec nft \"$@\"\n"
         );
-        write_script(&desk.path().join("nft"), &script);
+        write_script(&setup.path().join("nft"), &script);
     }
 
-    fn of(desk: &Desk, running: &Running) -> Self {
-        let path = desk.path().join(format!("slow-{}", running.keeper()));
+    fn of(setup: &Setup, running: &Running) -> Self {
+        let path = setup.path().join(format!("slow-{}", running.keeper()));
         std::fs::write(&path, "").expect("a file");
         Self(path)
     }
@@ -102,14 +102,14 @@ fn has_nft(process: u32) -> bool {
 #[test]
 fn a_change_of_the_firewall_outlives_the_data_plane_that_asked() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    SlowNft::prepare(&desk);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    SlowNft::prepare(&setup);
+    let running = Running::start(&stage, &setup);
     let (listener, shut) = (stage.listen(Family::V4), stage.listen(Family::V4));
     let (mut client, mut server) = relayed(&stage, &listener);
     for text in [shutting(&shut), CONFIG.to_owned()] {
-        let slow = SlowNft::of(&desk, &running);
-        desk.rewrite(&text);
+        let slow = SlowNft::of(&setup, &running);
+        setup.rewrite(&text);
         running.signal(Signal::SIGHUP);
         slow.wait(&running);
         let before = running.data_plane();
@@ -122,7 +122,7 @@ fn a_change_of_the_firewall_outlives_the_data_plane_that_asked() {
     exchange(&client, &server, 1_000_000);
     drop((client, server, listener, shut));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -131,18 +131,18 @@ fn a_change_of_the_firewall_outlives_the_data_plane_that_asked() {
 #[test]
 fn a_change_of_the_firewall_is_over_when_another_program_takes_over() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    SlowNft::prepare(&desk);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    SlowNft::prepare(&setup);
+    let running = Running::start(&stage, &setup);
     let (listener, shut) = (stage.listen(Family::V4), stage.listen(Family::V4));
     let (client, server) = relayed(&stage, &listener);
-    let slow = SlowNft::of(&desk, &running);
+    let slow = SlowNft::of(&setup, &running);
     nft(&stage.gateway, "delete table inet midhop_main");
     slow.wait(&running);
-    desk.rewrite(&shutting(&shut));
-    let program = another(&desk, "next");
+    setup.rewrite(&shutting(&shut));
+    let program = another(&setup, "next");
     scope(|scope| {
-        let upgraded = scope.spawn(|| upgrade(&stage, &desk, &program));
+        let upgraded = scope.spawn(|| upgrade(&stage, &setup, &program));
         // The takeover waits while the change is under way. If it did not wait, it would be
         // finished first.
         let begun = Instant::now();
@@ -150,7 +150,7 @@ fn a_change_of_the_firewall_is_over_when_another_program_takes_over() {
             sleep(Duration::from_millis(10));
         }
         slow.end();
-        assert_done(&upgraded.join().expect("it ends"), &desk);
+        assert_done(&upgraded.join().expect("it ends"), &setup);
     });
     // Nothing replaces this table: it has the rule, which the firewall enforces even without a
     // process.
@@ -159,13 +159,13 @@ fn a_change_of_the_firewall_is_over_when_another_program_takes_over() {
         let mut list = Command::new("nft");
         let output = output_in(&stage.gateway, list.args(["list", "table", "inet", "midhop_main"]));
         let table = String::from_utf8_lossy(&output.stdout);
-        assert!(table.contains(&port), "{table}\n{}", log_of(&desk));
+        assert!(table.contains(&port), "{table}\n{}", log_of(&setup));
         sleep(Duration::from_millis(20));
     }
-    assert!(is_shut(&stage, &shut), "{}", log_of(&desk));
+    assert!(is_shut(&stage, &shut), "{}", log_of(&setup));
     exchange(&client, &server, 1_000_000);
     drop((client, server, listener, shut));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }

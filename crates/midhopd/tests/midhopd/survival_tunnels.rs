@@ -6,7 +6,7 @@ use crate::flows::lasting::{assert_ended, lasting_flow, none_is_left, outcomes, 
 use crate::flows::{exchange, read_until_error, reset};
 use crate::pages::wait_until_served;
 use crate::pair::{Pair, REJECT};
-use crate::program::{Desk, Running, log_of, traces};
+use crate::program::{Running, Setup, log_of, traces};
 use crate::stage::{Family, Stage, queued, receive_all, send_all, until};
 use crate::survival::kill_data_plane;
 use crate::upgrade::{another, assert_done, upgrade};
@@ -67,7 +67,7 @@ impl Place {
         self.running[end as usize].as_ref().expect("it runs")
     }
 
-    pub fn desk(&self, end: End) -> &Desk {
+    pub fn setup(&self, end: End) -> &Setup {
         match end {
             Near => &self.pair.near,
             Far => &self.pair.far,
@@ -87,9 +87,9 @@ impl Place {
 
     /// Lets another program take the place of an end.
     fn upgrade(&self, end: End, name: &str) {
-        let desk = self.desk(end);
-        let program = another(desk, name);
-        assert_done(&upgrade(&self.stage, desk, &program), desk);
+        let setup = self.setup(end);
+        let program = another(setup, name);
+        assert_done(&upgrade(&self.stage, setup, &program), setup);
     }
 
     /// Kills an end's data plane and lets no other one start, until [`Place::revive`].
@@ -140,7 +140,7 @@ impl Place {
     pub fn end(&mut self, end: End) {
         let running = self.running[end as usize].take().expect("it runs");
         running.signal(Signal::SIGTERM);
-        assert_eq!(running.end(), Some(0), "{}", log_of(self.desk(end)));
+        assert_eq!(running.end(), Some(0), "{}", log_of(self.setup(end)));
         assert_eq!(traces(self.host(end)), [""; 0], "left behind");
     }
 
@@ -156,8 +156,8 @@ impl Place {
     fn close(mut self) {
         self.wait_for_a_tunnel();
         for end in BOTH {
-            let totals = self.desk(end).status().orphaned_flows_total;
-            assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(self.desk(end)));
+            let totals = self.setup(end).status().orphaned_flows_total;
+            assert_eq!(totals.get("lost"), Some(&0), "{totals:?}: {}", log_of(self.setup(end)));
         }
         let (client, server) = self.lasting_flow();
         exchange(&client, &server, 1_000_000);
@@ -183,11 +183,11 @@ fn deaths_are_outlived(family: Family, carrier: &str, deaths: &[End]) {
     drop(kills);
     for end in BOTH {
         let killed = deaths.iter().filter(|dead| **dead == end).count() as u64;
-        assert_eq!(place.desk(end).status().data_planes_killed_total, killed);
+        assert_eq!(place.setup(end).status().data_planes_killed_total, killed);
     }
     let last = *deaths.last().expect("a death");
     let resumed = outcomes(place.host(last), "resumed");
-    assert!(resumed >= 7, "{resumed} flows were resumed: {}", log_of(place.desk(last)));
+    assert!(resumed >= 7, "{resumed} flows were resumed: {}", log_of(place.setup(last)));
     place.close();
 }
 
@@ -274,7 +274,7 @@ fn upgrades_are_outlived(family: Family, carrier: &str, upgrades: &[End]) {
     drop(changes);
     for end in BOTH {
         let changed = upgrades.iter().filter(|changed| **changed == end).count() as u64;
-        let status = place.desk(end).status();
+        let status = place.setup(end).status();
         assert_eq!((status.upgrades_total, status.data_planes_killed_total), (changed, 0));
     }
     place.close();
@@ -388,11 +388,11 @@ fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
     let Some(stage) = Stage::set() else { return };
     let place = Place::on(stage, Family::V4, [&short; 2], "");
     let (client, server) = place.lasting_flow();
-    let desk = place.desk(end);
-    let text = std::fs::read_to_string(desk.config()).expect("a configuration");
+    let setup = place.setup(end);
+    let text = std::fs::read_to_string(setup.config()).expect("a configuration");
     let changed = change(&text);
     assert_ne!(changed, text, "nothing is changed");
-    desk.rewrite(&changed);
+    setup.rewrite(&changed);
     match turn {
         Turn::Upgrade => place.upgrade(end, "next"),
         Turn::DeathAndReload => {
@@ -401,7 +401,7 @@ fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
             running.signal(Signal::SIGHUP);
             place.kill(end);
             wait_until_served(place.host(end));
-            until("it has read the file", || desk.reloads() == [1, 0]);
+            until("it has read the file", || setup.reloads() == [1, 0]);
         }
     }
     assert_eq!(read_until_error(&client), ErrorKind::ConnectionReset);

@@ -3,7 +3,7 @@
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
 use crate::ends::{Authority, Ends, far_config, near_tables};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, Stage, noise, receive_all, send_all, until};
 use midhopd::ledger::{Counter, Ledger};
 use midhopd::snapshot::Source;
@@ -107,13 +107,13 @@ fn a_link_that_carries_half_of_the_configured_rate_breaks_no_tunnel() {
 fn a_client_that_asks_goes_through_the_tunnel() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let _far = Running::start_in(&stage.server, &far);
     let asking = format!(
         "[explicit]\nhttp_connect = \"10.0.1.1:3128\"\nclients = \"10.0.1.0/24\"\n{}",
         near_tables(Family::V4, &authority, "", "")
     );
-    let near = Desk::new(&asking);
+    let near = Setup::new(&asking);
     let _near = Running::start(&stage, &near);
     let listener = stage.listen(Family::V4);
     let target = listener.local_addr().expect("an address");

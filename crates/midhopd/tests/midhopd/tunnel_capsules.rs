@@ -2,7 +2,7 @@
 //! a far end handles everything that a peer may send there.
 
 use crate::ends::{Authority, Ends, far_config, near_config};
-use crate::program::{Desk, Running, wording_of};
+use crate::program::{Running, Setup, wording_of};
 use crate::stage::{self, Family, PATIENCE, Stage, noise, receive_all, send_all, until};
 use crate::visitor::{Flow, Shown, Visitor};
 use midhop_tunnel::cause::Cause;
@@ -317,7 +317,7 @@ fn two_of_ours_find_it_by_themselves() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let debug = "[log]\nlevel = \"debug\"\n";
-    let far = Desk::new(&format!("{}{debug}", far_config(Family::V4, &authority, "")));
+    let far = Setup::new(&format!("{}{debug}", far_config(Family::V4, &authority, "")));
     let _far = Running::start_in(&stage.server, &far);
     let config = near_config(Family::V4, &authority, EARLY, "", "otherwise = \"reject\"\n");
     let _near = stage.start(&config);

@@ -6,7 +6,7 @@
 use crate::ends::{Authority, Ends, far_config, near_config, near_tables, start_far};
 use crate::flows::duties::{self, Flow};
 use crate::flows::{KNOWN_LINK, read_until_error};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, Stage, nft, receive_all, until};
 use midhopd::data_plane::DataPlane;
 use midhopd::ledger::{Counter, Ledger};
@@ -205,7 +205,7 @@ fn clients_that_ask_are_answered_why_not() {
          clients = \"10.0.1.0/24\"\n{}",
         near_tables(Family::V4, &authority, "", "otherwise = \"reject\"\n")
     );
-    let near = Desk::new(&asking);
+    let near = Setup::new(&asking);
     let _near = Running::start(&stage, &near);
     for (target, status, error, code) in [
         ("10.0.2.2:9", "502", "connection_refused", 5),
@@ -237,7 +237,7 @@ fn a_far_end_that_dies_leaves_no_flow_that_looks_whole() {
     let Some(stage) = Stage::set() else { return };
     for form in FORMS {
         let authority = Authority::new(&["near", "far"]);
-        let far = Desk::new(&far_config(Family::V4, &authority, ""));
+        let far = Setup::new(&far_config(Family::V4, &authority, ""));
         let running = Running::start_in(&stage.server, &far);
         let quick = format!(
             "keepalive = \"500 ms\"\ntimeout = \"2 s\"\nresume = \"2 s\"\nrequest = \"{form}\"\n"

@@ -4,7 +4,7 @@
 use crate::ends;
 use crate::flows::{pass, read_until_error};
 use crate::pair::{Pair, REJECT};
-use crate::program::{Desk, log_of};
+use crate::program::{Setup, log_of};
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read};
@@ -112,9 +112,9 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
 fn an_end_that_goes_at_once_announces_it() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new("", "", REJECT);
-    let drain = |desk: &Desk| {
-        let config = std::fs::read_to_string(desk.config()).expect("a file");
-        desk.rewrite(&format!("[daemon]\ndrain = \"0 s\"\n{config}"));
+    let drain = |setup: &Setup| {
+        let config = std::fs::read_to_string(setup.config()).expect("a file");
+        setup.rewrite(&format!("[daemon]\ndrain = \"0 s\"\n{config}"));
     };
     drain(&pair.near);
     drain(&pair.far);

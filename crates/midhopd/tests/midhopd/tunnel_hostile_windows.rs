@@ -3,7 +3,7 @@
 
 use crate::ends::{Authority, far_config};
 use crate::hostile::{Flow, Hostile};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{self, Family, Stage, noise, until};
 use crate::strangers::resident;
 use crate::visitor::Shown;
@@ -99,8 +99,8 @@ fn several_connections(family: Family) {
     let authority = Authority::new(&["near", "far"]);
     let connections = CONNECTIONS + 1;
     let more = format!("connections = {connections}\n[limits]\nmemory = \"{MEMORY} B\"\n");
-    let desk = Desk::new(&far_config(family, &authority, &more));
-    let running = Running::start_in(&stage.server, &desk);
+    let setup = Setup::new(&far_config(family, &authority, &more));
+    let running = Running::start_in(&stage.server, &setup);
     let shown = Shown::of(&authority, "near");
     let listener = stage.listen(family);
     let mut crowd = Crowd::enter(&stage, family, &shown, &listener);
@@ -124,7 +124,7 @@ fn several_connections(family: Family) {
         peer.connection.close(0_u32.into(), b"");
     }
     sound.pass();
-    desk.assert_no_errors();
+    setup.assert_no_errors();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::flows::lasting::{
 use crate::flows::{block, pass, read_until_error, reset, send_endlessly, unblock};
 use crate::pages::{metric, page};
 use crate::pair::{Pair, REJECT};
-use crate::program::{Desk, log_of};
+use crate::program::{Setup, log_of};
 use crate::stage::{Family, Stage, nft, noise, receive_all, send_all, until};
 use midhop_status::control::answer::LiveFlow;
 use midhop_testbed::namespace::Namespace;
@@ -292,13 +292,13 @@ fn what_is_accepted_and_not_delivered_is_shown() {
     let _running = pair.start(&stage);
     let (client, server) = lasting_flow(&stage, Family::V4);
     // The previous flow may live for a moment longer: all of its bytes are delivered.
-    let undelivered = |desk: &Desk| -> u64 {
+    let undelivered = |setup: &Setup| -> u64 {
         let of = |flow: &LiveFlow| {
             let bytes = flow.up_undelivered_bytes?;
             assert!(bytes <= flow.up_bytes, "more than was accepted: {flow:?}");
             Some(bytes)
         };
-        desk.flows().iter().filter_map(of).sum()
+        setup.flows().iter().filter_map(of).sum()
     };
     let bytes = noise(1, 8_000_000);
     scope(|scope| {

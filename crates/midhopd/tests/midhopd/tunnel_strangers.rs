@@ -2,7 +2,7 @@
 //! the replacement of certificates.
 
 use crate::ends::{self, Authority, Ends, PORT, far_config, near_config};
-use crate::program::{Desk, Running, errors, log_of, midhopd, wording_of};
+use crate::program::{Running, Setup, errors, log_of, midhopd, wording_of};
 use crate::stage::{self, Family, ReadOnce, Stage, noise, pass, until};
 use crate::visitor::{Shown, Visitor};
 use midhop_tunnel::cause::Cause;
@@ -195,7 +195,7 @@ fn garbage_is_answered_by_less_and_harms_nobody() {
 fn a_flood_of_handshakes_keeps_no_peer_out() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let _far = Running::start_in(&stage.server, &far);
     // The responses are dropped, so none of these handshakes ends.
     stage::nft(&stage.client, "add table inet t");
@@ -229,9 +229,9 @@ fn nothing_is_taken_that_might_be_replayed() {
 fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let running_far = Running::start_in(&stage.server, &far);
-    let near = Desk::new(&near_config(Family::V4, &authority, EARLY, "", ""));
+    let near = Setup::new(&near_config(Family::V4, &authority, EARLY, "", ""));
     let running_near = Running::start(&stage, &near);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = stage.flow(&listener);
@@ -245,9 +245,9 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     for file in ["ca.pem", "near.pem", "near.key", "far.pem", "far.key"] {
         std::fs::copy(others.path().join(file), authority.path().join(file)).expect("a copy");
     }
-    for (running, desk) in [(&running_far, &far), (&running_near, &near)] {
+    for (running, setup) in [(&running_far, &far), (&running_near, &near)] {
         running.signal(Signal::SIGHUP);
-        until("it has reloaded", || desk.reloads() == [1, 0]);
+        until("it has reloaded", || setup.reloads() == [1, 0]);
     }
     pass(&mut client, &mut server);
     let (mut client, mut server) = stage.flow(&listener);
@@ -275,7 +275,7 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
 fn a_certificate_of_one_s_own_that_nobody_takes_is_reported() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let check = |code: i32, message: &str| {
         let output = midhopd().arg("check").arg(far.config()).output().expect("midhopd");
         assert_eq!(output.status.code(), Some(code), "{}", errors(&output));

@@ -6,7 +6,7 @@
 use crate::ends::{Authority, Ends, PORT, far_config, near_config};
 use crate::flows::{self, block, exchange, pass, unblock};
 use crate::pair::{EARLY, Pair, REJECT};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::stage::{Family, Stage, nft, noise, until};
 use midhop_status::snapshot::PeerSnapshot;
 use midhopd::snapshot::Source;
@@ -208,10 +208,10 @@ fn an_end_that_wants_no_tcp_has_none() {
     let authority = Authority::new(&["near", "far"]);
     let own = far_config(Family::V4, &authority, "");
     for (near, far) in [("fallback = \"off\"\n", ""), ("", "fallback = \"off\"\n")] {
-        let far = Desk::new(&own.replace("[peers.near]", &format!("{far}[peers.near]")));
+        let far = Setup::new(&own.replace("[peers.near]", &format!("{far}[peers.near]")));
         let _far = Running::start_in(&stage.server, &far);
         let near = format!("patience = \"2 s\"\n{near}");
-        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, &near, ""));
+        let near = Setup::new(&near_config(Family::V4, &authority, EARLY, &near, ""));
         let _near = Running::start(&stage, &near);
         let listener = stage.listen(Family::V4);
         let (client, server) = stage.flow(&listener);

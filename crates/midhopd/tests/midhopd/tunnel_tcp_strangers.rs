@@ -3,7 +3,7 @@
 
 use crate::ends::{Authority, Ends, PORT, far_config, near_config};
 use crate::flows::block;
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage, noise, pass, until};
 use crate::visitor::{self, Shown};
 use midhop_testbed::namespace::Namespace;
@@ -168,7 +168,7 @@ fn a_flood_of_connections_keeps_no_peer_out() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
     let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let _far = Running::start_in(&stage.server, &far);
     // Connections beyond the bound are reset, some before connecting has returned.
     let attempt =
@@ -190,9 +190,9 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel_over_tcp() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
     let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let far = Setup::new(&far_config(Family::V4, &authority, ""));
     let running_far = Running::start_in(&stage.server, &far);
-    let near = Desk::new(&near_config(Family::V4, &authority, EARLY, QUICK, ""));
+    let near = Setup::new(&near_config(Family::V4, &authority, EARLY, QUICK, ""));
     let running_near = Running::start(&stage, &near);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = stage.flow(&listener);
@@ -202,9 +202,9 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel_over_tcp() {
     for file in ["ca.pem", "near.pem", "near.key", "far.pem", "far.key"] {
         std::fs::copy(others.path().join(file), authority.path().join(file)).expect("a copy");
     }
-    for (running, desk) in [(&running_far, &far), (&running_near, &near)] {
+    for (running, setup) in [(&running_far, &far), (&running_near, &near)] {
         running.signal(Signal::SIGHUP);
-        until("it has reloaded", || desk.reloads() == [1, 0]);
+        until("it has reloaded", || setup.reloads() == [1, 0]);
     }
     pass(&mut client, &mut server);
     let (mut client, mut server) = stage.flow(&listener);

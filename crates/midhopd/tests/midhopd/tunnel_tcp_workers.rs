@@ -4,7 +4,7 @@
 use crate::ends::{Authority, PORT, far_config};
 use crate::flows::exchange;
 use crate::pages::{ADMIN, metric, of_workers, page};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, Stage, until};
 use midhopd::data_plane::DataPlane;
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ const SIZE: usize = 300_000;
 struct Scene {
     stage: Stage,
     authority: Authority,
-    far: Desk,
+    far: Setup,
     _daemon: Running,
     family: Family,
 }
@@ -31,7 +31,7 @@ impl Scene {
         let stage = Stage::set()?;
         let authority = Authority::new(&["near", "far"]);
         authority.issue_as("far", (0..CARRIERS).map(|number| format!("far-{number}")).collect());
-        let far = Desk::new(&format!(
+        let far = Setup::new(&format!(
             "[daemon]\nworkers = {WORKERS}\n[admin]\nlisten = \"127.0.0.1:{}\"\n{}",
             ADMIN.1,
             far_config(family, &authority, peer)

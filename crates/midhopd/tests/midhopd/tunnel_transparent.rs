@@ -7,7 +7,7 @@ use crate::ends::{Authority, far_config, near_config};
 use crate::flows::{duties, exchange};
 use crate::ground::{Ground, at};
 use crate::pages::{ADMIN, metric, page};
-use crate::program::{Desk, Running, errors, log_of, traces, wording_of};
+use crate::program::{Running, Setup, errors, log_of, traces, wording_of};
 use crate::stage::{Family, Stage, receive_all, send_all, until};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use std::process::Stdio;
 const EARLY: &str = "accept = \"early\"\n";
 const REJECT: &str = "otherwise = \"reject\"\n";
 
-fn far_desk(family: Family, authority: &Authority, more: &str) -> Desk {
+fn far_setup(family: Family, authority: &Authority, more: &str) -> Setup {
     let debug = "[log]\nlevel = \"debug\"\n";
     let admin = format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1);
-    Desk::new(&format!("{}{debug}{admin}", far_config(family, authority, more)))
+    Setup::new(&format!("{}{debug}{admin}", far_config(family, authority, more)))
 }
 
 fn client_is_seen(family: Family) {
     let Some(ground) = Ground::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let allowed = "transparent = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n";
-    let far = far_desk(family, &authority, allowed);
+    let far = far_setup(family, &authority, allowed);
     let running = Running::start_in(&ground.stage.server, &far);
     let near = near_config(family, &authority, EARLY, "", REJECT);
     let near = ground.stage.start(&near);
@@ -69,7 +69,7 @@ fn the_server_sees_the_client_ipv6() {
 fn refusals_pass_as_ever() {
     let Some(ground) = Ground::set() else { return };
     let authority = Authority::new(&["near", "far"]);
-    let far = far_desk(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
+    let far = far_setup(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
     let _far = Running::start_in(&ground.stage.server, &far);
     let mode = "accept = \"after-connect\"\n";
     let near = near_config(Family::V4, &authority, mode, "", REJECT);
@@ -91,7 +91,7 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
     let Some(ground) = Ground::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     for allowed in ["", "transparent = [\"10.0.9.0/24\", \"10.0.1.3/32\", \"fd00:0:0:1::/64\"]\n"] {
-        let far = far_desk(Family::V4, &authority, allowed);
+        let far = far_setup(Family::V4, &authority, allowed);
         let _far = Running::start_in(&ground.stage.server, &far);
         let near = near_config(Family::V4, &authority, EARLY, "", REJECT);
         let _near = ground.stage.start(&near);
@@ -113,7 +113,7 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
 fn want_of_privilege_is_reported_at_the_start() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
-    let far = far_desk(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
+    let far = far_setup(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
     let mut command = std::process::Command::new("setpriv");
     command
         .args(

@@ -5,7 +5,7 @@
 use crate::ends::{Authority, PORT, near_config};
 use crate::flows::read_until_error;
 use crate::host::Host;
-use crate::program::{Desk, Running, wording_of};
+use crate::program::{Running, Setup, wording_of};
 use crate::stage::{Family, Stage, until};
 use midhop_tunnel::http3::Settings;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ fn a_peer_that_does_not_announce_what_it_serves_holds_no_flow_for_ever() {
         peer,
         "otherwise = \"reject\"\n",
     );
-    let near = Desk::new(&near);
+    let near = Setup::new(&near);
     let guest = scope(|scope| {
         let guest = scope.spawn(|| host.welcome(b""));
         let running = Running::start(&stage, &near);

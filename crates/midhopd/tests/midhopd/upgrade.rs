@@ -1,7 +1,7 @@
 //! Another program takes the place of the running one, with its flows.
 
 use crate::flows::exchange;
-use crate::program::{Desk, Running, copy_program, errors, log_of, midhopd, output_in, traces};
+use crate::program::{Running, Setup, copy_program, errors, log_of, midhopd, output_in, traces};
 use crate::stage::{self, Family, ReadOnce, Stage, until};
 use crate::survival::{kill_data_plane, relayed};
 use midhop_testbed::namespace::Namespace;
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 pub const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n[legs.wan0]\n";
 
 /// The same program under another name.
-pub fn another(desk: &Desk, name: &str) -> PathBuf {
-    let path = desk.path().join(name);
+pub fn another(setup: &Setup, name: &str) -> PathBuf {
+    let path = setup.path().join(name);
     let program = midhopd();
     if std::fs::hard_link(program.get_program(), &path).is_err() {
         std::fs::copy(program.get_program(), &path).expect("a copy");
@@ -31,23 +31,23 @@ pub fn another(desk: &Desk, name: &str) -> PathBuf {
     path
 }
 
-fn command(desk: &Desk, program: &Path) -> Command {
+fn command(setup: &Setup, program: &Path) -> Command {
     let mut command = midhopd();
     command.arg("upgrade").arg("--program").arg(program);
-    command.arg("--socket").arg(desk.socket());
+    command.arg("--socket").arg(setup.socket());
     command
 }
 
-pub fn upgrade(stage: &Stage, desk: &Desk, program: &Path) -> Output {
-    upgrade_in(&stage.gateway, desk, program)
+pub fn upgrade(stage: &Stage, setup: &Setup, program: &Path) -> Output {
+    upgrade_in(&stage.gateway, setup, program)
 }
 
-pub fn upgrade_in(namespace: &Namespace, desk: &Desk, program: &Path) -> Output {
-    output_in(namespace, &mut command(desk, program))
+pub fn upgrade_in(namespace: &Namespace, setup: &Setup, program: &Path) -> Output {
+    output_in(namespace, &mut command(setup, program))
 }
 
-pub fn assert_done(output: &Output, desk: &Desk) {
-    assert!(output.status.success(), "{}\n{}", errors(output), log_of(desk));
+pub fn assert_done(output: &Output, setup: &Setup) {
+    assert!(output.status.success(), "{}\n{}", errors(output), log_of(setup));
 }
 
 /// The program that a daemon runs.
@@ -57,12 +57,12 @@ pub fn program_of(running: &Running) -> PathBuf {
 
 fn every_byte_passes(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(family);
     let mut idle = relayed(&stage, &listener);
     let flows: Vec<_> = (0..6).map(|_| relayed(&stage, &listener)).collect();
-    let programs = ["first", "second"].map(|name| another(&desk, name));
+    let programs = ["first", "second"].map(|name| another(&setup, name));
     let mut before = running.data_plane();
     scope(|scope| {
         for (n, (client, server)) in flows.iter().enumerate() {
@@ -70,7 +70,7 @@ fn every_byte_passes(family: Family) {
         }
         for program in &programs {
             sleep(Duration::from_millis(50));
-            assert_done(&upgrade(&stage, &desk, program), &desk);
+            assert_done(&upgrade(&stage, &setup, program), &setup);
             assert_eq!(program_of(&running), *program);
             assert_ne!(running.data_plane(), std::mem::replace(&mut before, running.data_plane()));
         }
@@ -80,17 +80,17 @@ fn every_byte_passes(family: Family) {
     stage::pass(&mut idle.0, &mut idle.1);
     let (client, server) = relayed(&stage, &listener);
     exchange(&client, &server, 1_000_000);
-    until("it has come up", || desk.try_status().is_ok());
-    let status = desk.status();
+    until("it has come up", || setup.try_status().is_ok());
+    let status = setup.status();
     assert_eq!((status.upgrades_total, status.data_planes_killed_total), (2, 1));
     // The flow's two sockets are held by no other process.
     drop((client, idle.0));
     assert_eq!(idle.1.read_once(&mut [0]).expect("the end"), 0);
     drop((server, idle.1, flows));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
-    assert!(!desk.socket().with_extension("upgrade").exists());
+    assert!(!setup.socket().with_extension("upgrade").exists());
 }
 
 #[test]
@@ -107,25 +107,25 @@ fn every_byte_passes_an_upgrade_ipv6() {
 #[test]
 fn the_next_program_follows_another_configuration() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&stage, &listener);
     let shut = listener.local_addr().expect("an address").port();
     let rule = format!("[[rules]]\nmatch = {{ destination_port = {shut} }}\naction = \"reject\"\n");
     // Keys that require a restart keep their values for the flows that continue.
     let moved = CONFIG.replace("[daemon]", "port = 7000\ntable = 7001\n[daemon]");
-    desk.rewrite(&format!("{moved}{rule}"));
-    let program = another(&desk, "next");
+    setup.rewrite(&format!("{moved}{rule}"));
+    let program = another(&setup, "next");
     for _ in 0..2 {
-        assert_done(&upgrade(&stage, &desk, &program), &desk);
+        assert_done(&upgrade(&stage, &setup, &program), &setup);
         assert!(stage.connect(listener.local_addr().expect("an address")).is_err());
         stage::pass(&mut client, &mut server);
     }
     exchange(&client, &server, 1_000_000);
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -134,42 +134,42 @@ fn the_next_program_follows_another_configuration() {
 #[test]
 fn programs_that_cannot_take_over_harm_no_flow() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = relayed(&stage, &listener);
     let (before, own) = (running.data_plane(), program_of(&running));
     for no_midhopd in ["/bin/true", "/bin/false", "/etc/passwd", "/nowhere"] {
-        let output = upgrade(&stage, &desk, Path::new(no_midhopd));
+        let output = upgrade(&stage, &setup, Path::new(no_midhopd));
         assert!(!output.status.success());
         assert!(errors(&output).contains(no_midhopd), "{}", errors(&output));
     }
-    let program = another(&desk, "next");
-    desk.rewrite("this is no configuration");
-    assert!(!upgrade(&stage, &desk, &program).status.success());
+    let program = another(&setup, "next");
+    setup.rewrite("this is no configuration");
+    assert!(!upgrade(&stage, &setup, &program).status.success());
     assert_eq!(running.data_plane(), before, "nothing has ended");
     // No file shows that this kernel has no such congestion control: only the start finds that.
-    desk.rewrite(&CONFIG.replace("[legs.wan0]\n", "[legs.wan0]\ncongestion = \"nosuch\"\n"));
+    setup.rewrite(&CONFIG.replace("[legs.wan0]\n", "[legs.wan0]\ncongestion = \"nosuch\"\n"));
     for _ in 0..2 {
-        let output = upgrade(&stage, &desk, &program);
-        assert_eq!(output.status.code(), Some(1), "{}", log_of(&desk));
+        let output = upgrade(&stage, &setup, &program);
+        assert_eq!(output.status.code(), Some(1), "{}", log_of(&setup));
         assert!(errors(&output).contains("continues with all flows"), "{}", errors(&output));
         assert_eq!(program_of(&running), own);
         stage::pass(&mut client, &mut server);
     }
-    desk.rewrite(CONFIG);
-    assert_done(&upgrade(&stage, &desk, &program), &desk);
+    setup.rewrite(CONFIG);
+    assert_done(&upgrade(&stage, &setup, &program), &setup);
     exchange(&client, &server, 1_000_000);
-    assert_eq!(desk.status().upgrades_total, 1);
+    assert_eq!(setup.status().upgrades_total, 1);
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
 /// A program in which some bytes are replaced, wherever they are. None: it does not contain these
 /// bytes.
-fn altered(desk: &Desk, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
+fn altered(setup: &Setup, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
     assert_eq!(from.len(), to.len());
     let mut bytes = std::fs::read(midhopd().get_program()).expect("a program");
     let found: Vec<_> =
@@ -177,7 +177,7 @@ fn altered(desk: &Desk, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
     for at in &found {
         bytes[*at..*at + to.len()].copy_from_slice(to);
     }
-    let (written, path) = (desk.path().join("written"), desk.path().join(name));
+    let (written, path) = (setup.path().join("written"), setup.path().join(name));
     std::fs::write(&written, bytes).expect("a program");
     std::fs::set_permissions(&written, PermissionsExt::from_mode(0o755)).expect("a mode");
     copy_program(&written, &path);
@@ -190,8 +190,8 @@ fn altered(desk: &Desk, name: &str, from: &[u8], to: &[u8]) -> Option<PathBuf> {
 #[test]
 fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..4).map(|_| relayed(&stage, &listener)).collect();
     let (mut client, mut server) = relayed(&stage, &listener);
@@ -201,8 +201,8 @@ fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
     let magic = u64::from_be_bytes(*b"midhopd\n").to_ne_bytes();
     let other = u64::from_be_bytes(*b"midhopx\n").to_ne_bytes();
     let unable = [
-        altered(&desk, "register", &magic, &other),
-        altered(&desk, "handed", b"stopped_ns", b"stopped_us"),
+        altered(&setup, "register", &magic, &other),
+        altered(&setup, "handed", b"stopped_ns", b"stopped_us"),
     ];
     let unable: Vec<_> = unable.into_iter().flatten().collect();
     if unable.is_empty() {
@@ -213,22 +213,22 @@ fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
             scope.spawn(move || exchange(client, server, 20_000_000));
         }
         for program in unable.iter().chain(&unable) {
-            let output = upgrade(&stage, &desk, program);
-            assert_eq!(output.status.code(), Some(1), "{}", log_of(&desk));
+            let output = upgrade(&stage, &setup, program);
+            assert_eq!(output.status.code(), Some(1), "{}", log_of(&setup));
             assert!(errors(&output).contains("continues with all flows"), "{}", errors(&output));
             assert_eq!(program_of(&running), own);
             stage::pass(&mut client, &mut server);
         }
     });
-    until("it has come up", || desk.try_status().is_ok());
-    assert_eq!(desk.status().upgrades_total, 0);
-    assert_done(&upgrade(&stage, &desk, &another(&desk, "next")), &desk);
+    until("it has come up", || setup.try_status().is_ok());
+    assert_eq!(setup.status().upgrades_total, 0);
+    assert_done(&upgrade(&stage, &setup, &another(&setup, "next")), &setup);
     exchange(&client, &server, 1_000_000);
-    until("it has come up", || desk.try_status().is_ok());
-    assert_eq!(desk.status().upgrades_total, 1);
+    until("it has come up", || setup.try_status().is_ok());
+    assert_eq!(setup.status().upgrades_total, 1);
     drop((client, server, flows));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
 }
 
@@ -237,20 +237,20 @@ fn programs_that_cannot_read_what_they_are_handed_give_it_back() {
 fn strangers_choose_no_program() {
     const NOBODY: u32 = 65534;
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (client, server) = relayed(&stage, &listener);
     let before = running.data_plane();
-    let door = desk.socket().with_extension("upgrade");
+    let door = setup.socket().with_extension("upgrade");
     let mode = |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
     assert_eq!(mode(&door), 0o600);
     // The file's permissions would let every user connect.
-    for path in [desk.path(), desk.socket().parent().expect("a directory"), &door] {
+    for path in [setup.path(), setup.socket().parent().expect("a directory"), &door] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).expect("a mode");
     }
-    let program = another(&desk, "next");
-    let refused = output_in(&stage.gateway, command(&desk, &program).uid(NOBODY).gid(NOBODY));
+    let program = another(&setup, "next");
+    let refused = output_in(&stage.gateway, command(&setup, &program).uid(NOBODY).gid(NOBODY));
     assert!(!refused.status.success());
     assert!(errors(&refused).contains("it closed the connection"), "{}", errors(&refused));
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"p", b"\0", b""] {
@@ -273,25 +273,25 @@ fn strangers_choose_no_program() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         assert!(answer.contains("\"error\":\""), "{answer}");
-        until("it has come up", || desk.try_status().is_ok());
+        until("it has come up", || setup.try_status().is_ok());
     }
     exchange(&client, &server, 1_000_000);
-    until("it has come up", || desk.try_status().is_ok());
-    assert_eq!(desk.status().upgrades_total, 0);
+    until("it has come up", || setup.try_status().is_ok());
+    assert_eq!(setup.status().upgrades_total, 0);
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// A client that is late, for example on a busy machine, holds up other clients, and no data plane.
 #[test]
 fn a_late_client_is_served_and_holds_up_no_data_plane() {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let (client, server) = relayed(&stage, &listener);
-    let connect = || UnixStream::connect(desk.socket().with_extension("upgrade"));
+    let connect = || UnixStream::connect(setup.socket().with_extension("upgrade"));
     let mut late = connect().expect("a connection");
     sleep(Duration::from_secs(1));
     late.write_all(b"?").expect("asking");
@@ -302,18 +302,18 @@ fn a_late_client_is_served_and_holds_up_no_data_plane() {
     let mut silent = connect().expect("a connection");
     kill_data_plane(&running);
     assert!(silent.read_once(&mut [0]).map_or(true, |bytes| bytes == 0));
-    until("it has come up", || desk.try_status().is_ok());
+    until("it has come up", || setup.try_status().is_ok());
     let silent = connect().expect("a connection");
-    let program = another(&desk, "next");
+    let program = another(&setup, "next");
     scope(|scope| {
-        let upgraded = scope.spawn(|| upgrade(&stage, &desk, &program));
+        let upgraded = scope.spawn(|| upgrade(&stage, &setup, &program));
         exchange(&client, &server, 1_000_000);
         drop(silent);
-        assert_done(&upgraded.join().expect("an upgrade"), &desk);
+        assert_done(&upgraded.join().expect("an upgrade"), &setup);
     });
     drop((client, server));
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// Does something when it is dropped, even if the test fails.
@@ -377,11 +377,11 @@ fn figures() {
     let upgrades: usize = std::env::var("MIDHOP_SURVIVAL_UPGRADES")
         .map_or(20, |count| count.parse().expect("a number"));
     let stage = Stage::set().expect("a place for it");
-    let desk = Desk::new(CONFIG);
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(CONFIG);
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..2 * BUSY).map(|_| relayed(&stage, &listener)).collect();
-    let program = another(&desk, "next");
+    let program = another(&setup, "next");
     let (mut waits, mut pauses, mut usual) = (Vec::new(), Vec::new(), Vec::new());
     let word = |(client, server): &mut (TcpStream, TcpStream)| {
         stage::pass(client, server);
@@ -391,8 +391,8 @@ fn figures() {
         usual.extend(longest_waits(&mut flows[..BUSY], word, || {}));
         let pause = RefCell::new(0.0);
         waits.extend(longest_waits(&mut flows[..BUSY], word, || {
-            let output = output_in(&stage.gateway, command(&desk, &program).arg("--json"));
-            assert_done(&output, &desk);
+            let output = output_in(&stage.gateway, command(&setup, &program).arg("--json"));
+            assert_done(&output, &setup);
             let outcome: UpgradeOutcome =
                 serde_json::from_slice(&output.stdout).expect("an outcome");
             assert_eq!(outcome.flows, 2 * BUSY);
@@ -400,7 +400,7 @@ fn figures() {
         }));
         pauses.push(Duration::from_secs_f64(pause.into_inner()));
         // The seconds around two upgrades do not overlap.
-        until("it answers", || desk.try_status().is_ok());
+        until("it answers", || setup.try_status().is_ok());
     }
     let quantiles = |times: &mut Vec<Duration>| {
         times.sort_unstable();
@@ -423,7 +423,7 @@ fn figures() {
     }
     drop(flows);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }
 
 /// The next program cannot hold what the present one has registered, and has to outlive it.
@@ -434,18 +434,18 @@ fn new_flows_have_a_congestion_control_of_ours_after_an_upgrade() {
     }
     let Some(stage) = Stage::set() else { return };
     let leg = "congestion = \"hybla-plus\"\nrtt0 = \"26 ms\"\n";
-    let desk = Desk::new(&format!("{CONFIG}{leg}"));
-    let running = Running::start(&stage, &desk);
+    let setup = Setup::new(&format!("{CONFIG}{leg}"));
+    let running = Running::start(&stage, &setup);
     let listener = stage.listen(Family::V4);
     let mut flows = vec![relayed(&stage, &listener)];
     for name in ["second", "third"] {
-        assert_done(&upgrade(&stage, &desk, &another(&desk, name)), &desk);
+        assert_done(&upgrade(&stage, &setup, &another(&setup, name)), &setup);
         flows.push(relayed(&stage, &listener));
         flows.iter_mut().for_each(|(client, server)| stage::pass(client, server));
         // A flow whose leg cannot have its congestion control passes by.
-        assert_eq!(desk.flows().len(), flows.len(), "{}", log_of(&desk));
+        assert_eq!(setup.flows().len(), flows.len(), "{}", log_of(&setup));
     }
     drop(flows);
     running.signal(Signal::SIGTERM);
-    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&setup));
 }

@@ -2,7 +2,7 @@
 
 use super::resolve::fault;
 use super::{Config, Dscp, OneOrMany, ResolveError};
-use crate::{ahead::Ahead, fair_queue::WEIGHT};
+use crate::{fair_queue::WEIGHT, priority::Priority};
 use midhop_config::KeyPath;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct Class {
     pub weight: Option<u32>,
     /// When its flows are sent ahead of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ahead: Option<Ahead>,
+    pub ahead: Option<Priority>,
     /// The DSCPs of its flows, if no rule names a class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<OneOrMany<Dscp>>,
@@ -37,7 +37,7 @@ pub struct ClassPlan {
     /// What one of its flows gets of a full tunnel.
     pub weight: u32,
     /// When its flows are sent ahead of the others.
-    pub ahead: Ahead,
+    pub ahead: Priority,
     /// The DSCPs of its flows.
     pub dscp: Vec<Dscp>,
 }
@@ -51,7 +51,7 @@ impl ClassPlan {
         (self.name != Self::OTHER).then(|| self.name.clone())
     }
 
-    fn new(name: &str, weight: u32, ahead: Ahead, dscp: &[u8]) -> Self {
+    fn new(name: &str, weight: u32, ahead: Priority, dscp: &[u8]) -> Self {
         let dscp = dscp.iter().copied().filter_map(Dscp::new).collect();
         Self { name: name.to_owned(), weight, ahead, dscp }
     }
@@ -62,9 +62,9 @@ impl ClassPlan {
     /// RFC 8622 (LE), RFC 4594 §3.10 (CS1: low priority).
     fn built_in() -> [Self; 3] {
         [
-            Self::new("background", 1, Ahead::Never, &[1, 8]),
-            Self::new("interactive", WEIGHT, Ahead::Always, &[46, 40, 48, 34, 36, 38]),
-            Self::new(Self::OTHER, WEIGHT, Ahead::AtFirst, &[]),
+            Self::new("background", 1, Priority::Never, &[1, 8]),
+            Self::new("interactive", WEIGHT, Priority::Always, &[46, 40, 48, 34, 36, 38]),
+            Self::new(Self::OTHER, WEIGHT, Priority::AtFirst, &[]),
         ]
     }
 }
@@ -92,7 +92,7 @@ impl Config {
             }
             let found = plans.iter().position(|plan| plan.name == *name);
             let at = found.unwrap_or_else(|| {
-                plans.insert(0, ClassPlan::new(name, WEIGHT, Ahead::AtFirst, &[]));
+                plans.insert(0, ClassPlan::new(name, WEIGHT, Priority::AtFirst, &[]));
                 0
             });
             let plan = &mut plans[at];
@@ -181,10 +181,10 @@ mod tests {
         assert_eq!(
             classes,
             [
-                ("bulk", 10, Ahead::AtFirst, 1),
-                ("background", 1, Ahead::Never, 0),
-                ("interactive", 40, Ahead::Always, 6),
-                ("other", 10, Ahead::Never, 0),
+                ("bulk", 10, Priority::AtFirst, 1),
+                ("background", 1, Priority::Never, 0),
+                ("interactive", 40, Priority::Always, 6),
+                ("other", 10, Priority::Never, 0),
             ]
         );
     }

@@ -1,7 +1,7 @@
 //! The handle that a connection's controller shares with the code that releases its datagrams.
 
 use super::core::Core;
-use crate::departures::QUEUE_TIME;
+use crate::pacer::QUEUE_TIME;
 use midhop_congestion::Controller;
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@
 //!   something was lost, there is not even a number.
 //! - No later datagram would reveal a loss at the end of a burst. That end is protected once the
 //!   queue has been empty for a twentieth of a round trip.
-//! - Repairs leave through the same [`Departures`] as all datagrams, so within the same rate.
+//! - Repairs leave through the same [`Pacer`] as all datagrams, so within the same rate.
 //! - Where the path marks packets or a queue stands, losses are a signal that QUIC must get. Then there are
 //!   no repairs, unless it is [configured](FecSettings::despite_congestion).
 //!
@@ -50,7 +50,7 @@
 //! assert_eq!(near.stats().sources_sent, 1);
 //! ```
 //!
-//! [`Departures`]: crate::departures::Departures
+//! [`Pacer`]: crate::pacer::Pacer
 
 mod decoder;
 mod encoder;

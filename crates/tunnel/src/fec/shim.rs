@@ -9,7 +9,7 @@ use super::tally::{Sequence, Tally};
 use super::wire::{self, NUMBERS, Packet, Report};
 use super::{SPAN, WINDOW_MAX};
 use crate::control::Pace;
-use crate::departures::Departures;
+use crate::pacer::Pacer;
 use bytes::Bytes;
 use midhop_units::{Duration, Instant};
 use std::collections::VecDeque;
@@ -106,7 +106,7 @@ impl Stats {
 pub struct Shim<T> {
     settings: FecSettings,
     pace: Pace,
-    departures: Departures<(Bytes, T)>,
+    pacer: Pacer<(Bytes, T)>,
     /// The most datagrams that a repair may cover, for the peer and for us; `None` until agreed.
     window_max: Option<usize>,
     /// Whether the shim has been proposed to the peer, which has not answered yet.
@@ -159,7 +159,7 @@ impl<T: Clone> Shim<T> {
         let redundancy = Redundancy::new(overhead_max, settings.despite_congestion);
         let losses = pace.losses();
         Self {
-            departures: Departures::new(pace.clone(), now),
+            pacer: Pacer::new(pace.clone(), now),
             pace,
             window_max: None,
             proposed: false,
@@ -210,7 +210,7 @@ impl<T: Clone> Shim<T> {
     pub fn follow(&mut self, settings: FecSettings, pace: Pace) {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         self.sending.redundancy.bound(overhead_max, settings.despite_congestion);
-        self.departures.follow(pace.clone());
+        self.pacer.follow(pace.clone());
         self.sending.losses = pace.losses();
         (self.settings, self.pace, self.window_max) = (settings, pace, None);
         self.proposed = false;
@@ -224,12 +224,12 @@ impl<T: Clone> Shim<T> {
 
     /// Whether QUIC must keep its datagrams for now.
     pub fn is_full(&self) -> bool {
-        self.departures.is_full()
+        self.pacer.is_full()
     }
 
     /// QUIC has more, and must keep it.
     pub fn refuse(&mut self) {
-        self.departures.refuse();
+        self.pacer.refuse();
     }
 
     /// Takes a datagram that QUIC sends.
@@ -289,14 +289,14 @@ impl<T: Clone> Shim<T> {
             return 0;
         }
         let size = self.pace.datagram_max().min(DATAGRAM_MAX);
-        self.departures.room(now, size, max)
+        self.pacer.room(now, size, max)
     }
 
     /// So many datagrams of QUIC, of `size` bytes together, leave unchanged. There was [room](Self::room) for them.
     pub fn pass(&mut self, now: Instant, count: usize, size: usize, tag: T) {
         self.sending.busy = now;
         self.sending.tag = Some(tag);
-        self.departures.pass(count, midhop_units::Bytes::new(size as u64));
+        self.pacer.pass(count, midhop_units::Bytes::new(size as u64));
     }
 
     /// Whether a datagram of this size probes the path's MTU: a probe must be [pushed](Self::push).
@@ -307,7 +307,7 @@ impl<T: Clone> Shim<T> {
     /// The next datagram that may leave; [`poll_output`](Self::poll_output) removes it.
     pub fn peek_output(&mut self, now: Instant) -> Option<&(Bytes, T)> {
         self.make(now);
-        self.departures.peek(now)
+        self.pacer.peek(now)
     }
 
     /// Makes what is due at this time: repairs of a burst end, and reports.
@@ -323,14 +323,14 @@ impl<T: Clone> Shim<T> {
     /// The next datagram that may leave.
     pub fn poll_output(&mut self, now: Instant) -> Option<(Bytes, T)> {
         self.make(now);
-        let left = self.departures.pop(now)?;
+        let left = self.pacer.pop(now)?;
         self.sending.busy = now;
         Some(left)
     }
 
     /// When to poll for output again.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = [self.departures.wake(), self.end_at(), self.receiving.report_at];
+        let own = [self.pacer.wake(), self.end_at(), self.receiving.report_at];
         own.into_iter().flatten().min()
     }
 
@@ -406,7 +406,7 @@ impl<T: Clone> Shim<T> {
     /// When the present burst counts as ended.
     fn end_at(&self) -> Option<Instant> {
         let sending = &self.sending;
-        let open = self.window_max.is_some() && sending.open > 0 && self.departures.is_empty();
+        let open = self.window_max.is_some() && sending.open > 0 && self.pacer.is_empty();
         let wait = (self.settings.rtt / END_PER_RTT).clamp(END_MIN, END_MAX);
         (open && sending.redundancy.is_on(sending.busy)).then(|| sending.busy + wait)
     }
@@ -459,7 +459,7 @@ impl<T: Clone> Shim<T> {
 
     fn depart(&mut self, now: Instant, datagram: Bytes, tag: T) {
         let size = midhop_units::Bytes::new(datagram.len() as u64);
-        self.departures.push(now, size, (datagram, tag));
+        self.pacer.push(now, size, (datagram, tag));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::flows::{address, class, noise, peer, request};
 use bytes::Bytes;
-use midhop_pep::ahead::Ahead;
+use midhop_pep::priority::Priority;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{CarrierEvent, FlowFault, Lone, StreamId, Taken};
@@ -366,7 +366,7 @@ fn flows_that_go_ahead_leave_each_other_and_all_others_their_parts() {
         let ids: Vec<StreamId> = (0..6).map(|_| wire.flow()).collect();
         let (others, ahead) = ids.split_at(4);
         let mut class = class();
-        class.ahead = Ahead::Always;
+        class.ahead = Priority::Always;
         for id in ahead {
             wire.ends[FAR].carrier().join(*id, &class);
         }

@@ -109,7 +109,7 @@ impl Link {
     }
 }
 
-/// How much unused time a tunnel's sender makes up for (`midhop_tunnel::departures::LATE_MAX`).
+/// How much unused time a tunnel's sender makes up for (`midhop_tunnel::pacer::LATE_MAX`).
 pub const LATE_MAX: Duration = Duration::from_ms(50);
 
 /// The first moment from `at` on at which a host runs that has no processor for the second time at the beginning of

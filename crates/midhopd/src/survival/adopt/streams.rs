@@ -5,7 +5,7 @@ use crate::ends::{Ends, Side};
 use crate::ledger::{FlowBook, FlowOrigin, Party};
 use crate::survival::register::{Record, StreamRecord, name_of};
 use crate::tunnel::carry::{Moved, Permits, StreamStart, start_at};
-use crate::tunnel::lasting::most_kept;
+use crate::tunnel::resumable_flows::most_kept;
 use crate::tunnel::stream::Stream;
 use crate::tunnel::stream::kept::Offer;
 use crate::tunnel::stream::resumable::LeftFlow;
@@ -89,7 +89,7 @@ pub fn adopt(
         Side::Server => Permits {
             ticket: worker.admission.enter(),
             life: None,
-            of_peer: worker.tunnels.guests.open(peer),
+            of_peer: worker.tunnels.peer_limits.open(peer),
             leaving: socket
                 .local_addr()
                 .ok()

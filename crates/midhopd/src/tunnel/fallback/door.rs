@@ -3,7 +3,11 @@
 use super::{TcpSession, socket};
 use crate::{
     tunnel::{
-        crowd::Crowd, crowd::Place, earlier, guests::Seat, link, refusal, serve, standing::Standing,
+        handshake_limiter::{HandshakeLimiter, HandshakeSlot},
+        link,
+        peer_limits::PeerSlot,
+        peer_validity::PeerValidity,
+        refusal, serve, stale_connections,
     },
     worker::Worker,
 };
@@ -34,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn listen(
     worker: Rc<Worker>,
     listener: std::net::TcpListener,
-    crowd: Arc<Crowd>,
+    limiter: Arc<HandshakeLimiter>,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
@@ -51,14 +55,14 @@ pub async fn listen(
         };
         // A peer that is not admitted is reset: its address is known already, and it gets no other response.
         let leaves = worker.tunnels.are_left();
-        let place = if leaves { None } else { crowd.enter(from.ip()) };
-        let Some(place) = place else {
+        let slot = if leaves { None } else { limiter.enter(from.ip()) };
+        let Some(slot) = slot else {
             worker.ledger.dropped_handshakes.add(u64::from(!leaves));
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             continue;
         };
         let identity = identity.clone();
-        spawn_local(welcome(worker.clone(), stream, from, identity, place));
+        spawn_local(welcome(worker.clone(), stream, from, identity, slot));
     }
 }
 
@@ -68,7 +72,7 @@ async fn welcome(
     stream: TcpStream,
     from: SocketAddr,
     identity: watch::Receiver<Arc<Identity>>,
-    place: Place,
+    slot: HandshakeSlot,
 ) {
     let now = identity.borrow().clone();
     let (config, handshake) = match now.tcp_server() {
@@ -92,15 +96,15 @@ async fn welcome(
     // The certificate's name was configured when it was verified, but perhaps is not any more.
     let peer = chain.first().and_then(|shown| serve::peer_of(shown, &plan.peers));
     let Some(peer) = peer.filter(|_| state.alpn_protocol() == Some(http2::ALPN)) else { return };
-    let mut standing = Standing::new(peer, chain, worker.plans(), identity);
-    if let Some(why) = standing.dismissal() {
+    let mut validity = PeerValidity::new(peer, chain, worker.plans(), identity);
+    if let Some(why) = validity.dismissal() {
         return tracing::info!(peer = peer.name, %from, %why, "a peer was refused");
     }
-    worker.ledger.showed(&peer.name, standing.until());
-    let Some(seat) = worker.tunnels.guests.connect(peer) else {
+    worker.ledger.showed(&peer.name, validity.until());
+    let Some(peer_slot) = worker.tunnels.peer_limits.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of the earlier connections may belong to a process that has ended.
-        worker.tunnels.earlier.doubt(&peer.name);
+        worker.tunnels.stale_connections.doubt(&peer.name);
         return tracing::warn!(
             peer = peer.name, %from, "a peer has too many connections: one more is refused"
         );
@@ -115,11 +119,14 @@ async fn welcome(
         }
         Err(_late) => return tracing::info!(%from, "an HTTP/2 session was not opened in time"),
     };
-    drop(place);
+    drop(slot);
     tracing::info!(peer = peer.name, %from, "a peer has connected over TCP");
-    worker.tunnels.earlier.follow(&peer.name, earlier::PeerTransport::Tcp(session.doubt()));
-    spawn_local(dismiss(session.clone(), standing));
-    serve_session(worker, peer.clone(), session, seat).await;
+    worker
+        .tunnels
+        .stale_connections
+        .follow(&peer.name, stale_connections::PeerTransport::Tcp(session.doubt()));
+    spawn_local(dismiss(session.clone(), validity));
+    serve_session(worker, peer.clone(), session, peer_slot).await;
 }
 
 /// Closes a connection behind its last alert. A reset, which unread bytes would cause, could overtake the alert.
@@ -131,10 +138,10 @@ async fn let_alert_arrive(mut stream: TcpStream) {
 }
 
 /// Closes a tunnel, and its flows with it, once its peer may not stay any more.
-pub async fn dismiss(session: Rc<TcpSession>, standing: Standing) {
-    let name = standing.peer_name().to_owned();
+pub async fn dismiss(session: Rc<TcpSession>, validity: PeerValidity) {
+    let name = validity.peer_name().to_owned();
     tokio::select! {
-        why = standing.ends() => {
+        why = validity.ends() => {
             tracing::warn!(peer = name, %why, "a tunnel over TCP is closed");
             session.close();
         }
@@ -142,13 +149,18 @@ pub async fn dismiss(session: Rc<TcpSession>, standing: Standing) {
     }
 }
 
-async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<TcpSession>, seat: Seat) {
+async fn serve_session(
+    worker: Rc<Worker>,
+    peer: PeerPlan,
+    session: Rc<TcpSession>,
+    peer_slot: PeerSlot,
+) {
     spawn_local({
         let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
         async move {
             let why = link::keeper::follow_tcp(&worker, &name, &session).await;
             tracing::info!(peer = name, %why, "a peer has disconnected");
-            drop(seat);
+            drop(peer_slot);
         }
     });
     spawn_local({

@@ -14,10 +14,10 @@ use crate::{
             Connection, Receiver, Sender,
             http2::{self, Http2Room, Piece},
         },
-        earlier, lasting,
         number::next_number,
+        resumable_flows,
         scheduling::{ScheduledFlow, SharedScheduler},
-        silence,
+        silence, stale_connections,
         stream::{Stream, StreamError, kept::Offer, resumable::SessionSeat},
     },
 };
@@ -124,7 +124,7 @@ impl TcpSession {
             room: Http2Room::new(socket::ahead(peer)),
             resumes: (peer.resume > midhop_units::Duration::ZERO
                 && peer.request != RequestForm::Classic)
-                .then_some(lasting::most_kept(peer.send_window.get())),
+                .then_some(resumable_flows::most_kept(peer.send_window.get())),
             rate: peer.rate,
             paced: Cell::new(peer.rate),
         })
@@ -247,7 +247,7 @@ impl TcpSession {
         let sample = self.sample();
         let rtt = sample.as_ref().map_or(0, |sample| sample.rtt_us);
         let received = sample.map(|sample| [sample.received, sample.sent]);
-        (earlier::patience(Duration::from_micros(rtt.into())), received)
+        (stale_connections::patience(Duration::from_micros(rtt.into())), received)
     }
 
     /// Waits until one of the ends has announced that there will be no more requests.
@@ -303,9 +303,9 @@ impl TcpSession {
     pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
         let mut fields = request.fields(Form::Classic);
         let most = self.resumes.filter(|_| request.hops == 0 && self.seats.resumes());
-        let id = most.map(|most| (lasting::new_id(), most));
+        let id = most.map(|most| (resumable_flows::new_id(), most));
         if let Some((id, _)) = id {
-            fields.extend(lasting::by_capsules(&Resumption::Offered(id)));
+            fields.extend(resumable_flows::by_capsules(&Resumption::Offered(id)));
         }
         let mut stream = self.open(&fields, class).await?;
         match id {
@@ -330,7 +330,7 @@ impl TcpSession {
         again: Resumption,
     ) -> Result<Stream, StreamError> {
         let mut fields = request.fields(Form::Classic);
-        fields.extend(lasting::by_capsules(&again));
+        fields.extend(resumable_flows::by_capsules(&again));
         let mut stream = self.open(&fields, class).await?;
         stream.carry_in(Payload::Capsules);
         Ok(stream)

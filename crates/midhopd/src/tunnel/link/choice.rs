@@ -21,12 +21,12 @@ mod weigh;
 
 use self::judge::Judge;
 use super::OpenTunnel;
-use super::aside::Aside;
 use super::keeper::{LinkKeeper, follow, follow_tcp};
+use super::probe_carrier::ProbeCarrier;
 use super::refused::{self, OpeningAttempt};
 use crate::tunnel::{
-    fallback, fallback::socket, quic::QuicConnection, quic::QuicEndpoint, serve,
-    session::QuicSession, standing::Standing, transport,
+    fallback, fallback::socket, peer_validity::PeerValidity, quic::QuicConnection,
+    quic::QuicEndpoint, serve, session::QuicSession, transport,
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
@@ -93,7 +93,7 @@ pub struct Choice<'a> {
     /// Judges whether UDP is throttled.
     judge: RefCell<Judge>,
     /// The carrier that some flows are sent over to measure its throughput.
-    aside: Rc<Aside>,
+    probe_carrier: Rc<ProbeCarrier>,
 }
 
 /// A peer over QUIC, once the handshake is complete at this end.
@@ -149,7 +149,7 @@ impl<'a> Choice<'a> {
         keeper: &'a LinkKeeper,
         worker: &'a Rc<Worker>,
         endpoint: QuicEndpoint,
-        aside: Rc<Aside>,
+        probe_carrier: Rc<ProbeCarrier>,
     ) -> Self {
         let peer = &keeper.peer;
         Self {
@@ -162,7 +162,7 @@ impl<'a> Choice<'a> {
             was_blocked: Cell::default(),
             // If others share the link, only the committed rate can be expected.
             judge: Judge::new([peer.committed.or(peer.rate), peer.rate_in], peer.rtt).into(),
-            aside,
+            probe_carrier,
         }
     }
 
@@ -455,7 +455,8 @@ impl<'a> Choice<'a> {
         let config = (config, steering.pace());
         let connection =
             self.endpoint.connect(peer, *address, config, opening).map_err(io::Error::other)?;
-        connection.count_in(self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget));
+        connection
+            .count_in(self.worker.tunnels.rooms.of(&peer.name, &self.worker.relay_context.budget));
         let greeted = Greeted { connection, steering, identity, handshake };
         self.within(&greeted, greeted.connection.connected()).await?;
         Ok(greeted)
@@ -467,9 +468,9 @@ impl<'a> Choice<'a> {
         let greeted = greeted?;
         self.within(&greeted, greeted.connection.confirmed()).await?;
         let Greeted { connection, steering, .. } = greeted;
-        let standing = self.standing(&connection.peer_certificates());
+        let validity = self.validity(&connection.peer_certificates());
         let session = QuicSession::new(connection, &self.keeper.peer, steering.pace());
-        spawn_local(serve::dismiss(session.clone(), standing));
+        spawn_local(serve::dismiss(session.clone(), validity));
         Ok(session)
     }
 
@@ -513,17 +514,17 @@ impl<'a> Choice<'a> {
             session.close();
             return Err(attempt.explain(error, alert));
         }
-        let standing = self.standing(&chain);
-        spawn_local(fallback::door::dismiss(session.clone(), standing));
+        let validity = self.validity(&chain);
+        spawn_local(fallback::door::dismiss(session.clone(), validity));
         Ok(OpenedTcp { session, took: begin.elapsed() })
     }
 
     /// The conditions under which the peer may stay, given its certificates.
-    fn standing(&self, chain: &[CertificateDer<'_>]) -> Standing {
+    fn validity(&self, chain: &[CertificateDer<'_>]) -> PeerValidity {
         let LinkKeeper { peer, identity, .. } = self.keeper;
-        let standing = Standing::new(peer, chain, self.worker.plans(), identity.clone());
-        self.worker.ledger.showed(&peer.name, standing.until());
-        standing
+        let validity = PeerValidity::new(peer, chain, self.worker.plans(), identity.clone());
+        self.worker.ledger.showed(&peer.name, validity.until());
+        validity
     }
 
     fn head_start(&self) -> Duration {

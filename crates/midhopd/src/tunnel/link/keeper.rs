@@ -4,14 +4,14 @@
 //! Invariant: a tunnel is open whenever it can be. Attempts follow at growing intervals, the first
 //! at once. `choice` selects QUIC or TCP.
 
-use super::aside::Aside;
 use super::backlog::Backlog;
 use super::choice::Choice;
 use super::link_rate::LinkRate;
+use super::probe_carrier::ProbeCarrier;
 use super::refused;
 use super::{Link, State};
 use crate::ledger::{Repaired, Tunnel};
-use crate::tunnel::paces::PacePart;
+use crate::tunnel::carrier_rates::CarrierRate;
 use crate::tunnel::quic::QuicEndpoint;
 use crate::tunnel::reopen::{self, FailedSocket};
 use crate::tunnel::session::QuicSession;
@@ -69,9 +69,9 @@ impl LinkKeeper {
     ) -> (Link, impl Future<Output = ()>) {
         let (sender, state) = watch::channel(State::Gone(Instant::now()));
         let patience = Duration::from_nanos(self.peer.patience.as_ns());
-        let aside = Rc::<Aside>::default();
-        let link = Link { state, aside: aside.clone(), patience };
-        (link, self.keep_until(end, worker, sender, aside))
+        let probe_carrier = Rc::<ProbeCarrier>::default();
+        let link = Link { state, probe_carrier: probe_carrier.clone(), patience };
+        (link, self.keep_until(end, worker, sender, probe_carrier))
     }
 
     async fn keep_until(
@@ -79,12 +79,12 @@ impl LinkKeeper {
         end: impl Future<Output = ()>,
         worker: Rc<Worker>,
         link: watch::Sender<State>,
-        aside: Rc<Aside>,
+        probe_carrier: Rc<ProbeCarrier>,
     ) {
         let socket = self.socket.take();
         let current = RefCell::default();
         tokio::select! {
-            never = self.keep(&worker, socket, &link, &aside, &current) => match never {},
+            never = self.keep(&worker, socket, &link, &probe_carrier, &current) => match never {},
             () = end => {}
         }
         link.send_replace(State::Gone(Instant::now()));
@@ -101,7 +101,7 @@ impl LinkKeeper {
         worker: &Rc<Worker>,
         socket: Option<UdpSocket>,
         link: &watch::Sender<State>,
-        aside: &Rc<Aside>,
+        probe_carrier: &Rc<ProbeCarrier>,
         current: &RefCell<Option<QuicEndpoint>>,
     ) -> Infallible {
         let mut failed = FailedSocket::not(format!("the socket towards {} (UDP)", self.peer.name));
@@ -111,7 +111,7 @@ impl LinkKeeper {
                 Ok(endpoint) => {
                     failed.is_back();
                     *current.borrow_mut() = Some(endpoint.clone());
-                    let choice = Choice::new(self, worker, endpoint.clone(), aside.clone());
+                    let choice = Choice::new(self, worker, endpoint.clone(), probe_carrier.clone());
                     let keep = self.keep_by(worker, &choice, &endpoint, link);
                     tokio::pin!(keep);
                     tokio::select! {
@@ -160,7 +160,7 @@ impl LinkKeeper {
                     let mut way = Some(way);
                     while let Some(now) = way {
                         link.send_replace(State::Open(now.clone()));
-                        worker.tunnels.lasting.move_all(&self.peer.name);
+                        worker.tunnels.resumable_flows.move_all(&self.peer.name);
                         way = choice.follow(&now).await;
                     }
                     link.send_replace(State::Gone(Instant::now()));
@@ -188,7 +188,7 @@ pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> Conne
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
     let number = connection.number();
-    let mut held = BudgetPart::new(worker.desk.budget.clone());
+    let mut held = BudgetPart::new(worker.relay_context.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);
     let pace = session.pace();
@@ -262,7 +262,7 @@ pub async fn follow_tcp(
     session: &Rc<fallback::TcpSession>,
 ) -> Arc<str> {
     worker.fallbacks.borrow_mut().push(session.clone());
-    let mut held = BudgetPart::new(worker.desk.budget.clone());
+    let mut held = BudgetPart::new(worker.relay_context.budget.clone());
     let mut ticks = time::interval(LOOK);
     let (number, mut gone) = (session.number(), std::pin::pin!(session.gone()));
     let mut portion = portion(worker, peer, session.remote_address());
@@ -296,10 +296,10 @@ fn configured(worker: &Worker, peer: &str) -> Option<Rate> {
     worker.plan().peers.iter().find(|it| it.name == peer)?.rate
 }
 
-/// A carrier's part in the pace of its tunnel, if the rate is known.
-fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<PacePart> {
+/// A carrier's part in the rate of its tunnel, if the rate is known.
+fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<CarrierRate> {
     let rate = configured(worker, peer)?;
-    Some(worker.tunnels.paces.join(peer, remote.ip(), rate))
+    Some(worker.tunnels.carrier_rates.join(peer, remote.ip(), rate))
 }
 
 fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {

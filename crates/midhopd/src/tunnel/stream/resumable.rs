@@ -3,7 +3,7 @@
 use super::kept::{KeptBytes, KeptCount, Offer};
 use super::{AwaitedGrant, Output, Stream, StreamError};
 use crate::tunnel::carrier::{Connection, Receiver, Sender};
-use crate::tunnel::lasting::FinishedFlow;
+use crate::tunnel::resumable_flows::FinishedFlow;
 use bytes::Bytes;
 use midhop_linux::shared_pool::PoolWriter;
 use midhop_tunnel::connect::Response;

@@ -227,14 +227,14 @@ pub fn outlive(stage: &Stage, pair: &Pair, family: Family, events: &[&dyn Fn()])
     for flow in flows.iter().chain([&idle, &asked, &answered]) {
         assert_ended(flow);
     }
-    for (host, desk) in [(&stage.gateway, &pair.near), (&stage.server, &pair.far)] {
-        let status = desk.status();
+    for (host, setup) in [(&stage.gateway, &pair.near), (&stage.server, &pair.far)] {
+        let status = setup.status();
         // An end that was killed or replaced may have lost the confirmation that a flow is
         // complete, and then waits in vain.
         if status.data_planes_killed_total + status.upgrades_total == 0 {
-            assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(desk));
+            assert_eq!(outcomes(host, "lost"), 0, "{}", log_of(setup));
         }
         let waiting = "midhop_flows_without_tunnel{scope=\"all\"}";
-        assert_eq!(metric(&page(host, "/metrics"), waiting), 0, "{}", log_of(desk));
+        assert_eq!(metric(&page(host, "/metrics"), waiting), 0, "{}", log_of(setup));
     }
 }

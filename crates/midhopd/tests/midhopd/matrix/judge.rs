@@ -4,7 +4,7 @@
 
 use super::cases::{ALWAYS, Case, Probe};
 use super::router::{Fate, Router};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::Family;
 use nix::sys::signal::Signal;
 use std::fmt;
@@ -107,7 +107,7 @@ pub fn run(cases: &[Case], at_a_time: usize) {
 
 fn tried(case: &Case, treatment: Treatment) -> Vec<Row> {
     let Some(router) = Router::set(case) else { return Vec::new() };
-    let desk = Desk::new(&format!(
+    let setup = Setup::new(&format!(
         "[daemon]\nworkers = 1\ndrain = \"1 s\"\n[intercept]\ninterfaces = [{}]\n{}",
         case.interfaces,
         treatment.config()
@@ -128,7 +128,7 @@ fn tried(case: &Case, treatment: Treatment) -> Vec<Row> {
     let without = fates(&|_| false);
     let patient = |at: usize| without[at] != Fate::Failed(ErrorKind::TimedOut);
     let plain = latencies(&router, &tries, &without);
-    let running = Running::start(&router.stage, &desk);
+    let running = Running::start(&router.stage, &setup);
     let mut with = Vec::new();
     let mut treated = Vec::new();
     for (at, (family, probe)) in tries.iter().enumerate() {
@@ -140,7 +140,7 @@ fn tried(case: &Case, treatment: Treatment) -> Vec<Row> {
     running.signal(Signal::SIGKILL);
     running.end();
     let killed = fates(&patient);
-    let running = Running::start(&router.stage, &desk);
+    let running = Running::start(&router.stage, &setup);
     running.signal(Signal::SIGTERM);
     running.end();
     let stopped = fates(&patient);

@@ -1,7 +1,7 @@
 //! Both ends of a tunnel as separate programs, with the congestion control that is meant for them.
 use crate::ends::{Authority, far_config, near_config};
 use crate::pages::{ADMIN, page};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, Stage};
 use midhop_status::control::answer::PeerStatus;
 use midhop_testbed::namespace::Namespace;
@@ -12,8 +12,8 @@ pub const REJECT: &str = "otherwise = \"reject\"\n";
 
 /// The configurations of both ends.
 pub struct Pair {
-    pub near: Desk,
-    pub far: Desk,
+    pub near: Setup,
+    pub far: Setup,
     _authority: Authority,
 }
 
@@ -27,9 +27,9 @@ impl Pair {
     pub fn over(family: Family, near: &str, far: &str, rule: &str) -> Self {
         let authority = Authority::new(&["near", "far"]);
         let admin = format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1);
-        let desk = |config: String| Desk::new(&(admin.clone() + &config));
-        let far = desk(far_config(family, &authority, far));
-        let near = desk(near_config(family, &authority, EARLY, near, rule));
+        let setup = |config: String| Setup::new(&(admin.clone() + &config));
+        let far = setup(far_config(family, &authority, far));
+        let near = setup(near_config(family, &authority, EARLY, near, rule));
         Self { near, far, _authority: authority }
     }
 

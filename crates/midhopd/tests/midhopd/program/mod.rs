@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A directory with a configuration in it.
-pub struct Desk {
+/// The setup of a daemon: a directory with a configuration in it.
+pub struct Setup {
     directory: TempDir,
 }
 
-impl Desk {
+impl Setup {
     pub fn new(config: &str) -> Self {
-        let desk = Self { directory: TempDir::new().expect("a directory") };
-        desk.rewrite(config);
-        desk
+        let setup = Self { directory: TempDir::new().expect("a directory") };
+        setup.rewrite(config);
+        setup
     }
 
     pub fn path(&self) -> &Path {
@@ -43,7 +43,7 @@ impl Desk {
         std::fs::write(self.config(), config.to_owned() + &control).expect("a configuration");
     }
 
-    /// The status of this desk's daemon.
+    /// The status of this setup's daemon.
     pub fn status(&self) -> DaemonStatus {
         self.try_status().expect("the daemon answers")
     }
@@ -112,7 +112,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Setup {
     fn drop(&mut self) {
         // If a test fails, the daemon's log may contain the reason.
         if std::thread::panicking() {
@@ -177,8 +177,8 @@ pub struct Running {
 
 impl Running {
     /// Starts it on the gateway and waits until it reports that it serves.
-    pub fn start(stage: &Stage, desk: &Desk) -> Self {
-        Self::start_in(&stage.gateway, desk)
+    pub fn start(stage: &Stage, setup: &Setup) -> Self {
+        Self::start_in(&stage.gateway, setup)
     }
 
     /// The process that has the privileges.
@@ -201,29 +201,29 @@ impl Running {
     }
 
     /// Starts it in another namespace.
-    pub fn start_in(namespace: &Namespace, desk: &Desk) -> Self {
-        Self::start_by(namespace, desk, desk.command())
+    pub fn start_in(namespace: &Namespace, setup: &Setup) -> Self {
+        Self::start_by(namespace, setup, setup.command())
     }
 
     /// The same, by a command that starts the program in its last arguments.
-    pub fn start_as(namespace: &Namespace, desk: &Desk, mut by: Command) -> Self {
-        let command = desk.command();
+    pub fn start_as(namespace: &Namespace, setup: &Setup, mut by: Command) -> Self {
+        let command = setup.command();
         by.stdin(Stdio::null()).env_remove("MIDHOPD_LOG");
         by.arg(command.get_program()).args(command.get_args());
-        Self::start_by(namespace, desk, by)
+        Self::start_by(namespace, setup, by)
     }
 
-    fn start_by(namespace: &Namespace, desk: &Desk, mut command: Command) -> Self {
-        let path = desk.path().join("notify");
+    fn start_by(namespace: &Namespace, setup: &Setup, mut command: Command) -> Self {
+        let path = setup.path().join("notify");
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let log = std::fs::File::create(desk.path().join("log")).expect("a log");
+        let log = std::fs::File::create(setup.path().join("log")).expect("a log");
         command.env("NOTIFY_SOCKET", &path).stderr(log);
         let child = namespace.run(|| command.spawn()).expect("entering").expect("starting midhopd");
         let running = Self { child };
         if let Err(error) = wait_for_ready(&socket) {
-            panic!("midhopd did not get ready: {error}\n{}", log_of(desk));
+            panic!("midhopd did not get ready: {error}\n{}", log_of(setup));
         }
         running
     }
@@ -297,14 +297,14 @@ pub fn wait_for_ready(socket: &UnixDatagram) -> io::Result<()> {
 
 /// What the daemon has logged so far, for readers of a failed test. Tests use counters to decide,
 /// and not this text.
-pub fn log_of(desk: &Desk) -> impl std::fmt::Display + use<> {
-    wording_of(desk)
+pub fn log_of(setup: &Setup) -> impl std::fmt::Display + use<> {
+    wording_of(setup)
 }
 
 /// The same, for tests of the log's wording; `xtask/logs.toml` lists their files, with reasons.
-pub fn wording_of(desk: &Desk) -> String {
+pub fn wording_of(setup: &Setup) -> String {
     let mut text = String::new();
-    if let Ok(mut file) = std::fs::File::open(desk.path().join("log")) {
+    if let Ok(mut file) = std::fs::File::open(setup.path().join("log")) {
         let _ = file.read_to_string(&mut text);
     }
     text

@@ -4,7 +4,7 @@
 use crate::ends::{Authority, far_config, near_tables};
 use crate::flows::count_on;
 use crate::pages::{ADMIN, page};
-use crate::program::{Desk, Running};
+use crate::program::{Running, Setup};
 use crate::stage::{Family, PATIENCE, Stage, noise, until};
 use midhop_testbed::namespace::Namespace;
 use socket2::{Domain, Socket, Type};
@@ -37,7 +37,7 @@ pub struct Scene {
     threads: Vec<JoinHandle<()>>,
     /// They end before the namespaces do.
     _daemons: [Running; 2],
-    _desks: [Desk; 2],
+    _setups: [Setup; 2],
     pub stage: Stage,
     _authority: Authority,
 }
@@ -51,9 +51,9 @@ impl Scene {
         let authority = Authority::new(&["near", "far"]);
         let rate = "rate = \"20 Mbit/s\"\nrtt = \"60 ms\"\n";
         let admin = format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1);
-        let far = Desk::new(&format!("{admin}{}", far_config(Family::V4, &authority, rate)));
+        let far = Setup::new(&format!("{admin}{}", far_config(Family::V4, &authority, rate)));
         let to_peer = near_tables(Family::V4, &authority, rate, "match.source = \"10.7.1.0/24\"\n");
-        let near = Desk::new(&format!("{daemon}{admin}{GATEWAY}{to_peer}"));
+        let near = Setup::new(&format!("{daemon}{admin}{GATEWAY}{to_peer}"));
         for source in 0..SOURCES {
             let client = client_of(source);
             stage.client.add_address("lan0", client, 32).expect("a client's address");
@@ -67,13 +67,13 @@ impl Scene {
         until("the tunnel is open", has_tunnel);
         let (flows, threads) = (Vec::new(), Vec::new());
         let listener = stage.listen(Family::V4);
-        let desks = [near, far];
+        let setups = [near, far];
         let mut scene = Self {
             listener,
             flows,
             threads,
             _daemons: daemons,
-            _desks: desks,
+            _setups: setups,
             stage,
             _authority: authority,
         };

@@ -2,7 +2,7 @@
 //! recommends for a restart that live flows survive.
 
 use crate::partners::{Had, envoy, had, output};
-use crate::program::{Desk, Running, log_of};
+use crate::program::{Running, Setup, log_of};
 use crate::stage::{self, Family, Stage, until};
 use crate::upgrade;
 use midhop_testbed::namespace::Namespace;
@@ -82,7 +82,7 @@ pub struct Program {
 
 enum Parts {
     Midhopd {
-        desk: Desk,
+        setup: Setup,
         running: Running,
         next: PathBuf,
     },
@@ -98,10 +98,10 @@ impl Program {
         let words = kind.words()?;
         let (gateway, folder) = (stage.gateway.clone(), TempDir::new().expect("a directory"));
         if kind == Kind::Midhopd {
-            let desk = Desk::new(upgrade::CONFIG);
-            let running = Running::start(stage, &desk);
-            let next = upgrade::another(&desk, "next");
-            return Some(Self { gateway, folder, parts: Parts::Midhopd { desk, running, next } });
+            let setup = Setup::new(upgrade::CONFIG);
+            let running = Running::start(stage, &setup);
+            let next = upgrade::another(&setup, "next");
+            return Some(Self { gateway, folder, parts: Parts::Midhopd { setup, running, next } });
         }
         intercept(&gateway);
         let parts = if kind == Kind::Envoy {
@@ -127,9 +127,9 @@ impl Program {
     /// Orders that another instance takes over.
     pub fn restart(&mut self) {
         match &mut self.parts {
-            Parts::Midhopd { desk, next, .. } => {
-                let output = upgrade::upgrade_in(&self.gateway, desk, next);
-                upgrade::assert_done(&output, desk);
+            Parts::Midhopd { setup, next, .. } => {
+                let output = upgrade::upgrade_in(&self.gateway, setup, next);
+                upgrade::assert_done(&output, setup);
             }
             Parts::Haproxy(master) => {
                 kill(pid(master.id()), Signal::SIGUSR2).expect("a signal");
@@ -179,7 +179,7 @@ impl Program {
     /// What it has logged, for readers of a failed test.
     fn log(&self) -> String {
         match &self.parts {
-            Parts::Midhopd { desk, .. } => log_of(desk).to_string(),
+            Parts::Midhopd { setup, .. } => log_of(setup).to_string(),
             _ => fs::read_to_string(self.folder.path().join("log")).unwrap_or_default(),
         }
     }

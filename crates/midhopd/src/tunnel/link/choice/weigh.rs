@@ -5,7 +5,8 @@ use super::{
     judge::{Advice, PerDirection, QuicProgress, Seen},
 };
 use crate::tunnel::{
-    fallback, link::OpenTunnel, link::aside::Aside, link::backlog::Backlog, session::QuicSession,
+    fallback, link::OpenTunnel, link::backlog::Backlog, link::probe_carrier::ProbeCarrier,
+    session::QuicSession,
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
@@ -31,7 +32,7 @@ impl Choice<'_> {
         let mut scale = Scale::default();
         let mut trial = Trial::new(self);
         loop {
-            let seen = scale.look(self.worker, Some(&quic), trial.tcp(), &self.aside).await;
+            let seen = scale.look(self.worker, Some(&quic), trial.tcp(), &self.probe_carrier).await;
             let advice = self.judge.borrow_mut().look(&seen);
             match advice {
                 Some(Advice::TryTcp) => match self.open_tcp().await {
@@ -64,10 +65,10 @@ impl Choice<'_> {
     /// Waits until QUIC carries what it should again, if it was left because it did not.
     pub(super) async fn long_for_udp(&self, tcp: &Rc<fallback::TcpSession>) -> OpenTunnel {
         let mut scale = Scale::default();
-        let _cleared = Cleared(&self.aside);
+        let _cleared = Cleared(&self.probe_carrier);
         loop {
             let kept = self.kept.borrow().clone().filter(|kept| kept.session.is_open());
-            let seen = scale.look(self.worker, kept.as_ref(), Some(tcp), &self.aside).await;
+            let seen = scale.look(self.worker, kept.as_ref(), Some(tcp), &self.probe_carrier).await;
             let advice = self.judge.borrow_mut().look(&seen);
             match advice {
                 Some(Advice::TryQuic) => {
@@ -77,7 +78,8 @@ impl Choice<'_> {
                     };
                     match quic {
                         Ok(quic) => {
-                            self.aside.put(OpenTunnel::Quic(quic.session.clone()), FLOWS_ON_QUIC);
+                            self.probe_carrier
+                                .put(OpenTunnel::Quic(quic.session.clone()), FLOWS_ON_QUIC);
                             self.kept.replace(Some(quic));
                         }
                         Err(error) => {
@@ -86,7 +88,7 @@ impl Choice<'_> {
                         }
                     }
                 }
-                Some(Advice::ForgetQuic) => drop(self.aside.clear()),
+                Some(Advice::ForgetQuic) => drop(self.probe_carrier.clear()),
                 Some(Advice::ReturnToQuic) => {
                     self.report("UDP is not throttled any more: new flows go over QUIC");
                     // If it is gone since then, another one is opened.
@@ -123,13 +125,13 @@ impl<'a> Trial<'a> {
     }
 
     fn begin(&mut self, session: Rc<fallback::TcpSession>) {
-        self.choice.aside.put(OpenTunnel::Tcp(session.clone()), FLOWS_ON_TCP);
+        self.choice.probe_carrier.put(OpenTunnel::Tcp(session.clone()), FLOWS_ON_TCP);
         let gone = self.choice.watch_tcp(&session);
         self.tcp = Some((session, gone));
     }
 
     fn take(&mut self) -> Option<(Rc<fallback::TcpSession>, Ending)> {
-        self.choice.aside.clear();
+        self.choice.probe_carrier.clear();
         self.tcp.take()
     }
 
@@ -147,7 +149,7 @@ impl Drop for Trial<'_> {
 }
 
 /// Removes the second carrier when dropped.
-struct Cleared<'a>(&'a Aside);
+struct Cleared<'a>(&'a ProbeCarrier);
 
 impl Drop for Cleared<'_> {
     fn drop(&mut self) {
@@ -175,7 +177,7 @@ impl Scale {
         worker: &Worker,
         quic: Option<&Watched>,
         tcp: Option<&Rc<fallback::TcpSession>>,
-        aside: &Aside,
+        probe_carrier: &ProbeCarrier,
     ) -> Seen {
         let last = self.last.unwrap_or_else(|| {
             self.waited = worker.waited();
@@ -194,7 +196,7 @@ impl Scale {
             delayed: Duration::from(waiting.max(late)),
             quic: quic.map_or_else(Default::default, |quic| self.weigh_quic(quic)),
             tcp: tcp.map_or_else(Default::default, |tcp| self.weigh_tcp(tcp)),
-            tried: aside.was_tried(),
+            tried: probe_carrier.was_tried(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Earlier connections of a peer that connects again.
+//! Stale connections: the earlier ones of a peer that connects again.
 //!
 //! A peer that was killed and started again sends nothing on its earlier connection any more. The flows of that
 //! connection would remain until its timeout. So when a peer connects again, its earlier connections are asked for a
@@ -30,9 +30,9 @@ pub enum PeerTransport {
 
 /// The connections of peers that connect to this daemon, on all workers.
 #[derive(Debug, Default)]
-pub struct Earlier(Mutex<Vec<(String, PeerTransport)>>);
+pub struct StaleConnections(Mutex<Vec<(String, PeerTransport)>>);
 
-impl Earlier {
+impl StaleConnections {
     /// A peer has connected. Its earlier connections that are still open must show a sign of life.
     pub fn follow(&self, peer: &str, way: PeerTransport) {
         self.doubt(peer);

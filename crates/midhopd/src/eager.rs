@@ -1,4 +1,4 @@
-//! A task that has begun before it is spawned.
+//! Eager tasks: each has begun before it is spawned.
 
 use std::future::Future;
 use std::task::{Context, Waker};

@@ -1,11 +1,11 @@
-//! A second carrier beside a tunnel's own. A few new flows are sent over it to measure its throughput.
+//! The probe carrier: a second carrier beside a tunnel's own. A few new flows are sent over it to measure its throughput.
 
 use super::OpenTunnel;
 use std::cell::{Cell, RefCell};
 
 /// The second carrier, if there is one. Each link has one such value.
 #[derive(Debug, Default)]
-pub struct Aside {
+pub struct ProbeCarrier {
     way: RefCell<Option<OpenTunnel>>,
     /// Flows that it may still receive.
     left: Cell<u32>,
@@ -15,7 +15,7 @@ pub struct Aside {
     tried: Cell<bool>,
 }
 
-impl Aside {
+impl ProbeCarrier {
     /// Sends every second new flow over `way`, up to this number.
     pub fn put(&self, way: OpenTunnel, flows: u32) {
         self.way.replace(Some(way));

@@ -29,7 +29,7 @@ const MOST: usize = 1024;
 
 /// The unfinished handshakes at one address, on all workers. The bounds may be exceeded by the number of workers.
 #[derive(Debug, Default)]
-pub struct Crowd {
+pub struct HandshakeLimiter {
     count: AtomicUsize,
     /// The handshakes of each network.
     networks: Arc<Networks>,
@@ -37,21 +37,21 @@ pub struct Crowd {
     logged: AtomicBool,
 }
 
-/// The place of a handshake. Dropping it frees the place.
+/// The slot of an unfinished handshake. Dropping it frees the slot.
 #[derive(Debug)]
-pub struct Place {
-    crowd: Arc<Crowd>,
+pub struct HandshakeSlot {
+    limiter: Arc<HandshakeLimiter>,
     _member: Member,
 }
 
-impl Crowd {
+impl HandshakeLimiter {
     /// Admits a handshake if there is room. Otherwise it is sent a Retry, or nothing, and is
     /// dropped.
     pub fn admit(
         self: &Arc<Self>,
         incoming: Incoming,
         ledger: &Ledger,
-    ) -> Option<(Incoming, Place)> {
+    ) -> Option<(Incoming, HandshakeSlot)> {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.logged.swap(true, Relaxed) {
             tracing::warn!(
@@ -74,7 +74,7 @@ impl Crowd {
     }
 
     /// The same for a TCP connection, whose source address is proven.
-    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<HandshakeSlot> {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.logged.swap(true, Relaxed) {
             tracing::warn!(
@@ -91,17 +91,17 @@ impl Crowd {
         count >= MOST || (count >= FEW && has_its_part())
     }
 
-    fn take(self: &Arc<Self>, from: IpAddr) -> Place {
+    fn take(self: &Arc<Self>, from: IpAddr) -> HandshakeSlot {
         self.count.fetch_add(1, Relaxed);
-        Place { crowd: self.clone(), _member: self.networks.enter(from) }
+        HandshakeSlot { limiter: self.clone(), _member: self.networks.enter(from) }
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        let crowd = &self.crowd;
-        let before = crowd.count.fetch_sub(1, Relaxed);
-        if before == 1 && crowd.logged.swap(false, Relaxed) {
+        let limiter = &self.limiter;
+        let before = limiter.count.fetch_sub(1, Relaxed);
+        if before == 1 && limiter.logged.swap(false, Relaxed) {
             tracing::info!("no handshakes are unfinished any more");
         }
     }
@@ -114,17 +114,17 @@ mod tests {
 
     #[test]
     fn neither_a_host_nor_a_site_takes_all_places() {
-        let crowd = Arc::<Crowd>::default();
+        let limiter = Arc::<HandshakeLimiter>::default();
         let site = u128::from("2001:db8::".parse::<Ipv6Addr>().expect("an address"));
         let mut places: Vec<_> = (0..4 * MOST as u128)
-            .filter_map(|host| crowd.enter(Ipv6Addr::from(site + (host << 64)).into()))
+            .filter_map(|host| limiter.enter(Ipv6Addr::from(site + (host << 64)).into()))
             .collect();
         assert_eq!(places.len(), EACH_SITE.max(FEW));
         let other = [192, 0, 2, 1].into();
-        places.extend((0..MOST).filter_map(|_| crowd.enter(other)));
-        assert_eq!(crowd.networks.of_host(other), EACH);
-        assert!(crowd.enter([198, 51, 100, 1].into()).is_some());
+        places.extend((0..MOST).filter_map(|_| limiter.enter(other)));
+        assert_eq!(limiter.networks.of_host(other), EACH);
+        assert!(limiter.enter([198, 51, 100, 1].into()).is_some());
         drop(places);
-        assert_eq!(crowd.count.load(Relaxed), 0);
+        assert_eq!(limiter.count.load(Relaxed), 0);
     }
 }

@@ -63,7 +63,7 @@ pub fn is_by_capsules(fields: &[Field]) -> bool {
 
 /// Flows of all workers that can be resumed, by peer and identity.
 #[derive(Debug, Default)]
-pub struct LastingFlows {
+pub struct ResumableFlows {
     flows: Mutex<BTreeMap<String, PeerFlows>>,
     /// Number of workers that still have to continue what another process has left.
     adopting: AtomicUsize,
@@ -107,14 +107,14 @@ pub enum Call {
 
 /// The entry of a flow, which can be found as long as this exists.
 #[derive(Debug)]
-pub struct LastingEntry {
-    flows: Arc<LastingFlows>,
+pub struct ResumableEntry {
+    flows: Arc<ResumableFlows>,
     pub(super) peer: Arc<str>,
     pub(super) id: FlowId,
     calls: Arc<Calls>,
 }
 
-impl LastingFlows {
+impl ResumableFlows {
     /// Sets the number of workers that still have to continue what another process has left.
     pub fn adopt(&self, workers: usize) {
         self.adopting.store(workers, Relaxed);
@@ -132,7 +132,7 @@ impl LastingFlows {
     }
 
     /// Enters a flow. None: another one has this identity.
-    pub fn enter(self: &Arc<Self>, peer: &str, id: FlowId) -> Option<LastingEntry> {
+    pub fn enter(self: &Arc<Self>, peer: &str, id: FlowId) -> Option<ResumableEntry> {
         let mut flows = self.lock();
         let calls = Arc::<Calls>::default();
         let of_peer = match flows.get_mut(peer) {
@@ -144,7 +144,7 @@ impl LastingFlows {
         }
         of_peer.live.insert(id, calls.clone());
         drop(flows);
-        Some(LastingEntry { flows: self.clone(), peer: peer.into(), id, calls })
+        Some(ResumableEntry { flows: self.clone(), peer: peer.into(), id, calls })
     }
 
     /// Hands a stream to the flow that continues with it.
@@ -204,7 +204,7 @@ impl Calls {
     }
 }
 
-impl LastingEntry {
+impl ResumableEntry {
     /// The flow is over here.
     pub fn finish(&self, flow: FinishedFlow) {
         if let Some(of_peer) = self.flows.lock().get_mut(&*self.peer) {
@@ -232,7 +232,7 @@ impl LastingEntry {
     }
 }
 
-impl Drop for LastingEntry {
+impl Drop for ResumableEntry {
     fn drop(&mut self) {
         let mut flows = self.flows.lock();
         if let Some(of_peer) = flows.get_mut(&*self.peer) {

@@ -1,4 +1,4 @@
-//! Checks whether the peer of an open tunnel may stay. As long as the tunnel is open, it checks the peer's table, the
+//! The validity of peers: checks whether the peer of an open tunnel may stay. As long as the tunnel is open, it checks the peer's table, the
 //! validity of its certificates and the revocation lists.
 
 use midhop_pep::config::{PeerPlan, Plan};
@@ -38,7 +38,7 @@ impl fmt::Display for Dismissal {
 
 /// The conditions under which a peer may stay.
 #[derive(Debug)]
-pub struct Standing {
+pub struct PeerValidity {
     peer: PeerPlan,
     chain: Vec<CertificateDer<'static>>,
     /// The expiry of the certificate that expires first.
@@ -47,7 +47,7 @@ pub struct Standing {
     identity: watch::Receiver<Arc<Identity>>,
 }
 
-impl Standing {
+impl PeerValidity {
     /// Creates it for `peer`, which has shown `chain`.
     pub fn new(
         peer: &PeerPlan,

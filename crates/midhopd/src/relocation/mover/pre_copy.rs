@@ -1,4 +1,4 @@
-//! Sends copies of what flows hold before they stand still.
+//! Pre-copy: sends copies of what flows hold before they stand still, as live migration does.
 
 use super::{Candidate, FLOW, Mover, PEER, ask};
 use crate::relocation::copy::{CopyRequest, LEAST, Positions, StreamCopy};
@@ -56,7 +56,7 @@ impl Mover<'_> {
     ///
     /// # Errors
     /// When the peer receives no more of it; none: it was silent.
-    pub(super) async fn copy_ahead(
+    pub(super) async fn pre_copy(
         &self,
         exchange: &mut Exchange,
         some: &[Candidate],

@@ -1,4 +1,4 @@
-//! One pace for all carriers of a tunnel.
+//! One rate for all carriers of a tunnel.
 //!
 //! QUIC and TCP to one peer share a link, and each alone would send at the full rate. Here they divide the rate. A
 //! carrier that uses its part may have more, up to what the others leave. A carrier that does not use its part keeps
@@ -26,14 +26,14 @@ const LOOK_LEAST: Duration = Duration::from_ms(50);
 /// The carriers of all tunnels, by peer name and address: the same name at the same address means the same link, on
 /// all workers.
 #[derive(Debug, Default)]
-pub struct Paces(Mutex<BTreeMap<Key, Carriers>>);
+pub struct CarrierRates(Mutex<BTreeMap<Key, Carriers>>);
 
 type Key = (String, IpAddr);
 
-/// One carrier's part in the pace of its tunnel. Dropping it gives the part up.
+/// One carrier's part in the rate of its tunnel. Dropping it gives the part up.
 #[derive(Debug)]
-pub struct PacePart {
-    paces: Arc<Paces>,
+pub struct CarrierRate {
+    rates: Arc<CarrierRates>,
     key: Key,
     number: u64,
     rate: Rate,
@@ -42,12 +42,12 @@ pub struct PacePart {
     at: Instant,
 }
 
-impl Paces {
+impl CarrierRates {
     /// Adds a carrier to `peer` at `address`, whose link carries `rate`.
-    pub fn join(self: &Arc<Self>, peer: &str, address: IpAddr, rate: Rate) -> PacePart {
+    pub fn join(self: &Arc<Self>, peer: &str, address: IpAddr, rate: Rate) -> CarrierRate {
         let key = (peer.to_owned(), address);
         let number = self.lock().entry(key.clone()).or_default().join();
-        PacePart { paces: self.clone(), key, number, rate, sent: 0, at: Instant::now() }
+        CarrierRate { rates: self.clone(), key, number, rate, sent: 0, at: Instant::now() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Carriers>> {
@@ -55,11 +55,11 @@ impl Paces {
     }
 }
 
-impl PacePart {
+impl CarrierRate {
     /// Returns the rate from now on of a carrier that has `sent` so many bytes in all, headers included. None: it is
     /// the only carrier.
     pub fn look(&mut self, sent: Bytes) -> Option<Rate> {
-        let mut all = self.paces.lock();
+        let mut all = self.rates.lock();
         let carriers = all.get_mut(&self.key)?;
         let passed = Duration::from(self.at.elapsed());
         let measured = (passed >= LOOK_LEAST).then(|| {
@@ -72,9 +72,9 @@ impl PacePart {
     }
 }
 
-impl Drop for PacePart {
+impl Drop for CarrierRate {
     fn drop(&mut self) {
-        let mut all = self.paces.lock();
+        let mut all = self.rates.lock();
         if let Some(carriers) = all.get_mut(&self.key) {
             carriers.by_number.remove(&self.number);
             if carriers.by_number.is_empty() {
@@ -189,19 +189,19 @@ mod tests {
 
     #[test]
     fn who_goes_leaves_its_part() {
-        let paces = Arc::<Paces>::default();
+        let rates = Arc::<CarrierRates>::default();
         let address = IpAddr::from([192, 0, 2, 1]);
-        let mut first = paces.join("ground", address, RATE);
+        let mut first = rates.join("ground", address, RATE);
         assert_eq!(first.look(Bytes::ZERO), None);
-        let second = paces.join("ground", address, RATE);
+        let second = rates.join("ground", address, RATE);
         assert!(first.look(Bytes::ZERO).is_some_and(|part| part < RATE));
         // Another peer of that name has another address.
-        let mut other = paces.join("ground", IpAddr::from([192, 0, 2, 2]), RATE);
+        let mut other = rates.join("ground", IpAddr::from([192, 0, 2, 2]), RATE);
         assert_eq!(other.look(Bytes::ZERO), None);
         drop(second);
         assert_eq!(first.look(Bytes::ZERO), None);
         drop((first, other));
-        assert!(paces.lock().is_empty());
+        assert!(rates.lock().is_empty());
     }
 
     proptest! {

@@ -34,7 +34,7 @@ const BATCH: usize = 16;
 
 /// The live flows of one thread.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct FlowSampler {
     flows: RefCell<Slab<Seen>>,
     next: Cell<usize>,
     /// Keys of flows, in the order in which the flows began. Some flows have ended since, and their
@@ -97,13 +97,13 @@ impl Sockets for One {
     }
 }
 
-impl Watch {
-    /// Watches a flow until the returned value is released or dropped.
-    pub fn add<S: Sockets + 'static>(&self, book: &Arc<FlowBook>, sides: S) -> Watched<'_, S> {
+impl FlowSampler {
+    /// Samples a flow until the returned value is released or dropped.
+    pub fn add<S: Sockets + 'static>(&self, book: &Arc<FlowBook>, sides: S) -> SampledFlow<'_, S> {
         let sides = Rc::new(sides);
         let key = self.flows.borrow_mut().insert((book.clone(), sides.clone()));
         self.young.borrow_mut().push_back((key, book.since));
-        Watched { sides, _seat: Seat { watch: self, key } }
+        SampledFlow { sides, _seat: Seat { sampler: self, key } }
     }
 
     /// Asks flows to stand still, or copies what they hold. Requests to flows that are not here any more are dropped.
@@ -182,20 +182,20 @@ impl Watch {
     }
 }
 
-/// A flow that is watched.
+/// A flow that is sampled.
 #[derive(Debug)]
-pub struct Watched<'a, S> {
+pub struct SampledFlow<'a, S> {
     sides: Rc<S>,
     _seat: Seat<'a>,
 }
 
-impl<S> Watched<'_, S> {
+impl<S> SampledFlow<'_, S> {
     /// Its sockets.
     pub fn sides(&self) -> &S {
         &self.sides
     }
 
-    /// Ends the watching and returns the sockets.
+    /// Ends the sampling and returns the sockets.
     pub fn release(self) -> Option<S> {
         let Self { sides, _seat: seat } = self;
         drop(seat);
@@ -203,16 +203,16 @@ impl<S> Watched<'_, S> {
     }
 }
 
-/// A place among the watched flows. Dropping it frees the place.
+/// A place among the sampled flows. Dropping it frees the place.
 #[derive(Debug)]
 struct Seat<'a> {
-    watch: &'a Watch,
+    sampler: &'a FlowSampler,
     key: usize,
 }
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.watch.flows.borrow_mut().try_remove(self.key);
+        self.sampler.flows.borrow_mut().try_remove(self.key);
     }
 }
 
@@ -234,30 +234,30 @@ mod tests {
         let book =
             Arc::new(FlowBook::new(Ends { client, server: address }, leg.into(), leg.into()));
         let windows = [(); 2].map(|()| BoundedWindow::new(Some(leg)));
-        let watch = Watch::default();
-        let watched = watch
+        let sampler = FlowSampler::default();
+        let sampled = sampler
             .add(&book, BothLegs { client: near, server: far, windows, halt: Halt::default() });
-        let BothLegs { client: near, server: far, .. } = watched.sides();
+        let BothLegs { client: near, server: far, .. } = sampled.sides();
         let kept = |stream: &TcpStream| SockRef::from(stream).keepalive();
-        watch.keep_alive(book.since + PERIOD / 2);
+        sampler.keep_alive(book.since + PERIOD / 2);
         assert!(!kept(near)? && !kept(far)?, "still young");
-        watch.keep_alive(book.since + PERIOD);
+        sampler.keep_alive(book.since + PERIOD);
         assert!(kept(near)? && kept(far)?);
-        drop(watched);
-        assert!(watch.young.borrow().is_empty());
+        drop(sampled);
+        assert!(sampler.young.borrow().is_empty());
         Ok(())
     }
 
     #[test]
     fn flows_that_come_of_age_together_are_looked_at_a_few_at_a_time() {
-        let watch = Watch::default();
+        let sampler = FlowSampler::default();
         let begun = Instant::now();
-        watch.young.borrow_mut().extend((0..100).map(|key| (key, begun)));
+        sampler.young.borrow_mut().extend((0..100).map(|key| (key, begun)));
         let mut turns = 0;
-        while watch.keep_alive(begun + PERIOD) {
+        while sampler.keep_alive(begun + PERIOD) {
             turns += 1;
-            assert_eq!(watch.young.borrow().len(), 100_usize.saturating_sub(turns * BATCH));
+            assert_eq!(sampler.young.borrow().len(), 100_usize.saturating_sub(turns * BATCH));
         }
-        assert!(turns >= 100 / BATCH && watch.young.borrow().is_empty());
+        assert!(turns >= 100 / BATCH && sampler.young.borrow().is_empty());
     }
 }

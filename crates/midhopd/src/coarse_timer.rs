@@ -1,4 +1,4 @@
-//! One timer for all checks of a thread that tolerate some milliseconds of delay: they are due in
+//! A coarse timer: one for all checks of a thread that tolerate some milliseconds of delay: they are due in
 //! rounds.
 //!
 //! A separate timer that expires before all others would wake the event loop twice: once when it is
@@ -17,21 +17,21 @@ const ROUND_MS: u64 = 4;
 
 /// The tasks that wait for a check, by round.
 #[derive(Debug)]
-pub struct Looks {
+pub struct CoarseTimer {
     epoch: Instant,
     due: RefCell<BTreeMap<u64, Rc<Notify>>>,
     /// Notified when a task is due before all others.
     sooner: Notify,
 }
 
-impl Default for Looks {
+impl Default for CoarseTimer {
     fn default() -> Self {
         Self { epoch: Instant::now(), due: RefCell::default(), sooner: Notify::new() }
     }
 }
 
-impl Looks {
-    /// Waits for `pause`, and up to a round more. [`Looks::go_on`] has to run on the same thread.
+impl CoarseTimer {
+    /// Waits for `pause`, and up to a round more. [`CoarseTimer::go_on`] has to run on the same thread.
     pub async fn after(&self, pause: Duration) {
         let round = self.round(Instant::now() + pause) + 1;
         let notify = {
@@ -81,17 +81,17 @@ mod tests {
     async fn each_look_comes_in_its_round() {
         LocalSet::new()
             .run_until(async {
-                let looks = Rc::new(Looks::default());
-                let going = looks.clone();
+                let timer = Rc::new(CoarseTimer::default());
+                let going = timer.clone();
                 spawn_local(async move { going.go_on().await });
                 let begin = Instant::now();
                 let ended = Rc::new(Cell::new(0));
                 // The longest comes first: the others are due before it.
                 let tasks = [1000, 50, 7, 1, 1].map(|ms| {
-                    let (looks, ended) = (looks.clone(), ended.clone());
+                    let (timer, ended) = (timer.clone(), ended.clone());
                     spawn_local(async move {
                         let pause = Duration::from_millis(ms);
-                        looks.after(pause).await;
+                        timer.after(pause).await;
                         assert!(begin.elapsed() >= pause, "{ms} ms: too soon");
                         assert!(
                             begin.elapsed() <= pause + Duration::from_millis(2 * ROUND_MS),
@@ -104,7 +104,7 @@ mod tests {
                     task.await.expect("no panic");
                 }
                 assert_eq!(ended.get(), 5);
-                assert!(looks.due.borrow().is_empty());
+                assert!(timer.due.borrow().is_empty());
             })
             .await;
     }

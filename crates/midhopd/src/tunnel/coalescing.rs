@@ -1,4 +1,4 @@
-//! Gathers received bytes of a flow before they are written to its client or server.
+//! Coalesces received bytes of a flow before they are written to its client or server.
 //!
 //! The flows of a tunnel take turns by the datagram, so a batch of datagrams has a little for each
 //! of many flows. A system call for each of these pieces, and the wakeups at the far end of the
@@ -15,20 +15,20 @@ const VAIN_LOOKS: u32 = 3;
 
 /// Whether a flow looks for more.
 #[derive(Debug, Default)]
-pub struct Gathering {
+pub struct Coalescing {
     looks: bool,
-    /// Unit: bytes. Bytes gathered up to the last look.
-    gathered: usize,
+    /// Unit: bytes. Bytes coalesced up to the last look.
+    coalesced: usize,
     /// Looks that found nothing more.
     vain: u32,
 }
 
-impl Gathering {
-    /// Records the bytes gathered now. Returns whether to look for more before they are written.
-    pub fn look(&mut self, gathered: usize) -> bool {
-        self.vain = if self.looks { self.vain + u32::from(gathered == self.gathered) } else { 0 };
-        self.gathered = gathered;
-        self.looks = (WORD_BYTES..WORTH_BYTES).contains(&gathered) && self.vain < VAIN_LOOKS;
+impl Coalescing {
+    /// Records the bytes coalesced now. Returns whether to look for more before they are written.
+    pub fn look(&mut self, coalesced: usize) -> bool {
+        self.vain = if self.looks { self.vain + u32::from(coalesced == self.coalesced) } else { 0 };
+        self.coalesced = coalesced;
+        self.looks = (WORD_BYTES..WORTH_BYTES).contains(&coalesced) && self.vain < VAIN_LOOKS;
         self.looks
     }
 
@@ -49,28 +49,28 @@ mod tests {
 
     #[test]
     fn a_word_is_written_at_once_and_so_is_what_is_worth_a_call() {
-        let mut gathering = Gathering::default();
+        let mut coalescing = Coalescing::default();
         for bytes in [0, 1, 100, 999, 32 << 10, 1 << 20] {
-            assert!(!gathering.look(bytes) && !gathering.looks(), "{bytes}");
+            assert!(!coalescing.look(bytes) && !coalescing.looks(), "{bytes}");
         }
     }
 
     #[test]
-    fn pieces_are_gathered_until_they_are_worth_a_call() {
-        let mut gathering = Gathering::default();
-        let mut gathered = 1400;
-        while gathering.look(gathered) {
-            gathered += 1400;
+    fn pieces_are_coalesced_until_they_are_worth_a_call() {
+        let mut coalescing = Coalescing::default();
+        let mut coalesced = 1400;
+        while coalescing.look(coalesced) {
+            coalesced += 1400;
         }
-        assert_eq!(gathered, 33_600, "the first of that sum that is enough");
+        assert_eq!(coalesced, 33_600, "the first of that sum that is enough");
     }
 
     #[test]
     fn where_nothing_more_comes_it_is_written_all_the_same() {
-        let mut gathering = Gathering::default();
-        let looks = [1400, 1400, 1400, 2800, 2800].map(|gathered| gathering.look(gathered));
+        let mut coalescing = Coalescing::default();
+        let looks = [1400, 1400, 1400, 2800, 2800].map(|coalesced| coalescing.look(coalesced));
         assert_eq!(looks, [true, true, true, true, false]);
-        assert!(gathering.look(1400), "the next piece is looked at afresh");
-        assert!(gathering.stop() && !gathering.stop() && !gathering.looks());
+        assert!(coalescing.look(1400), "the next piece is looked at afresh");
+        assert!(coalescing.stop() && !coalescing.stop() && !coalescing.looks());
     }
 }

@@ -1,4 +1,4 @@
-//! Limits how much flows send ahead of the flows that wait for their turns.
+//! The priority of flows: limits how much they send ahead of the flows that wait for their turns.
 //!
 //! A flow that has sent nothing for a while may send at once: its first bytes, and as many more as its class allows.
 //! All flows of a kind share an allowance. It grows by each byte that is written in turns and shrinks by each byte
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Ahead"))]
 #[serde(rename_all = "kebab-case")]
-pub enum Ahead {
+pub enum Priority {
     /// With all their data.
     Always,
     /// With their first data, and with the first data after a pause.
@@ -30,7 +30,7 @@ const FIRST_BYTES: u64 = 64 << 10;
 /// The most that all flows of a kind may send ahead at once. Unit: bytes.
 const ALLOWANCE_BYTES: u64 = 1 << 20;
 
-impl Ahead {
+impl Priority {
     /// What a flow may send ahead after a rest. Unit: bytes.
     fn bytes(self) -> u64 {
         match self {
@@ -43,33 +43,33 @@ impl Ahead {
 
 /// What all flows of a tunnel may still send ahead.
 #[derive(Debug)]
-pub struct Allowance {
+pub struct PriorityAllowance {
     always: u64,
     at_first: u64,
 }
 
-impl Default for Allowance {
+impl Default for PriorityAllowance {
     fn default() -> Self {
         Self { always: ALLOWANCE_BYTES, at_first: ALLOWANCE_BYTES }
     }
 }
 
-impl Allowance {
+impl PriorityAllowance {
     /// Whether a flow may go ahead that has `sent` so many bytes ahead since it rested. Unit: bytes.
-    pub fn lets(&self, ahead: Ahead, sent: u64) -> bool {
-        sent < QUESTION_BYTES || (sent < ahead.bytes() && *self.of(ahead) > 0)
+    pub fn lets(&self, priority: Priority, sent: u64) -> bool {
+        sent < QUESTION_BYTES || (sent < priority.bytes() && *self.of(priority) > 0)
     }
 
     /// Whether a flow that is no longer urgent may go ahead again without a rest.
-    pub fn lets_again(&self, ahead: Ahead) -> bool {
-        ahead == Ahead::Always && self.always >= ALLOWANCE_BYTES / 2
+    pub fn lets_again(&self, priority: Priority) -> bool {
+        priority == Priority::Always && self.always >= ALLOWANCE_BYTES / 2
     }
 
     /// Books bytes that went ahead. Unit: bytes.
-    pub fn spend(&mut self, ahead: Ahead, bytes: u64) {
-        let kind = match ahead {
-            Ahead::Always => &mut self.always,
-            Ahead::AtFirst | Ahead::Never => &mut self.at_first,
+    pub fn spend(&mut self, priority: Priority, bytes: u64) {
+        let kind = match priority {
+            Priority::Always => &mut self.always,
+            Priority::AtFirst | Priority::Never => &mut self.at_first,
         };
         *kind = kind.saturating_sub(bytes);
     }
@@ -81,10 +81,10 @@ impl Allowance {
         }
     }
 
-    fn of(&self, ahead: Ahead) -> &u64 {
-        match ahead {
-            Ahead::Always => &self.always,
-            Ahead::AtFirst | Ahead::Never => &self.at_first,
+    fn of(&self, priority: Priority) -> &u64 {
+        match priority {
+            Priority::Always => &self.always,
+            Priority::AtFirst | Priority::Never => &self.at_first,
         }
     }
 }
@@ -95,18 +95,23 @@ mod tests {
 
     #[test]
     fn each_class_goes_ahead_as_far_as_it_may() {
-        let allowance = Allowance::default();
-        for (ahead, most) in [(Ahead::Never, 4 << 10), (Ahead::AtFirst, 64 << 10)] {
-            assert!(allowance.lets(ahead, most - 1) && !allowance.lets(ahead, most), "{ahead:?}");
+        let allowance = PriorityAllowance::default();
+        for (priority, most) in [(Priority::Never, 4 << 10), (Priority::AtFirst, 64 << 10)] {
+            assert!(
+                allowance.lets(priority, most - 1) && !allowance.lets(priority, most),
+                "{priority:?}"
+            );
         }
-        assert!(allowance.lets(Ahead::Always, 1 << 40));
+        assert!(allowance.lets(Priority::Always, 1 << 40));
     }
 
     /// Flows that always want to go ahead, and others that want the same link.
     #[test]
     fn what_goes_ahead_starves_nobody() {
-        for flows in [&[Ahead::Always][..], &[Ahead::AtFirst], &[Ahead::Always, Ahead::AtFirst]] {
-            let mut allowance = Allowance::default();
+        for flows in
+            [&[Priority::Always][..], &[Priority::AtFirst], &[Priority::Always, Priority::AtFirst]]
+        {
+            let mut allowance = PriorityAllowance::default();
             let (mut ahead, mut in_turns) = (0, 0);
             for _ in 0..10_000 {
                 // Each time a new flow, which sends as much as it may.
@@ -127,13 +132,15 @@ mod tests {
 
     #[test]
     fn a_question_goes_ahead_even_when_the_allowance_is_spent() {
-        let mut allowance = Allowance::default();
-        allowance.spend(Ahead::AtFirst, u64::MAX);
-        assert!(allowance.lets(Ahead::AtFirst, 100) && !allowance.lets(Ahead::AtFirst, 4 << 10));
-        assert!(allowance.lets(Ahead::Always, 1 << 20), "the other kind has its own");
-        allowance.spend(Ahead::Always, u64::MAX);
-        assert!(!allowance.lets_again(Ahead::Always));
+        let mut allowance = PriorityAllowance::default();
+        allowance.spend(Priority::AtFirst, u64::MAX);
+        assert!(
+            allowance.lets(Priority::AtFirst, 100) && !allowance.lets(Priority::AtFirst, 4 << 10)
+        );
+        assert!(allowance.lets(Priority::Always, 1 << 20), "the other kind has its own");
+        allowance.spend(Priority::Always, u64::MAX);
+        assert!(!allowance.lets_again(Priority::Always));
         allowance.earn(ALLOWANCE_BYTES);
-        assert!(allowance.lets_again(Ahead::Always) && !allowance.lets_again(Ahead::AtFirst));
+        assert!(allowance.lets_again(Priority::Always) && !allowance.lets_again(Priority::AtFirst));
     }
 }

@@ -1,13 +1,13 @@
-//! The queue below QUIC. Datagrams leave it at the pace of the connection's controller.
+//! The pacer: the queue below QUIC. Datagrams leave it at the pace of the connection's controller.
 //!
 //! QUIC hands over datagrams as soon as the window allows. Here they wait until the pace releases them.
-//! The queue is short: once it holds what leaves within [`QUEUE_TIME`], it [is full](Departures::is_full)
+//! The queue is short: once it holds what leaves within [`QUEUE_TIME`], it [is full](Pacer::is_full)
 //! and QUIC keeps its data. So QUIC decides as late as possible what goes next, and its round-trip time contains no
 //! more than that queue.
 //!
-//! The owner of the socket calls [`push`](Departures::push) for each datagram, [`pop`](Departures::pop)
-//! until there is none, and sets a timer for [`wake`](Departures::wake). A late timer costs
-//! nothing while datagrams wait, here or in a QUIC that was [refused](Departures::refuse): up to
+//! The owner of the socket calls [`push`](Pacer::push) for each datagram, [`pop`](Pacer::pop)
+//! until there is none, and sets a timer for [`wake`](Pacer::wake). A late timer costs
+//! nothing while datagrams wait, here or in a QUIC that was [refused](Pacer::refuse): up to
 //! [`LATE_MAX`] of what was missed leaves at once.
 //!
 //! Decision 0015.
@@ -33,7 +33,7 @@ const ONE_BIT: i128 = 1_000_000_000;
 ///
 /// Invariant: in any interval, no more has left than the pace allows, plus [`LATE_MAX`] and one datagram.
 #[derive(Debug)]
-pub struct Departures<D> {
+pub struct Pacer<D> {
     pace: Pace,
     queue: VecDeque<(D, u64)>,
     /// The size of the datagrams that wait, headers included. Unit: bytes.
@@ -47,7 +47,7 @@ pub struct Departures<D> {
     refused: bool,
 }
 
-impl<D> Departures<D> {
+impl<D> Pacer<D> {
     /// An empty queue that releases datagrams at `pace`.
     pub fn new(pace: Pace, now: Instant) -> Self {
         Self {
@@ -191,8 +191,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn departures(rate: Option<Rate>) -> Departures<u64> {
-        Departures::new(Pace::of(rate, Bytes::new(28)), Instant::START)
+    fn pacer(rate: Option<Rate>) -> Pacer<u64> {
+        Pacer::new(Pace::of(rate, Bytes::new(28)), Instant::START)
     }
 
     fn at_us(us: u64) -> Instant {
@@ -201,7 +201,7 @@ mod tests {
 
     /// Keeps the queue full for `span`, with a timer that is late by what `late` returns each time.
     fn sent_over(rate: Rate, span: Duration, mut late: impl FnMut() -> Duration) -> u64 {
-        let mut queue = departures(Some(rate));
+        let mut queue = pacer(Some(rate));
         let (mut now, mut sent) = (Instant::START, 0);
         while now < Instant::START + span {
             // QUIC fills it again whenever there is room.
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn without_a_pace_everything_leaves_at_once() {
-        let mut queue = departures(None);
+        let mut queue = pacer(None);
         for number in 0..1000 {
             queue.push(Instant::START, Bytes::new(1200), number);
         }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn what_passes_by_is_as_much_as_the_queue_lets_go() {
         for rate in [None, Some(Rate::from_mbit_per_s(12)), Some(Rate::from_mbit_per_s(400))] {
-            let (mut queue, mut passing) = (departures(rate), departures(rate));
+            let (mut queue, mut passing) = (pacer(rate), pacer(rate));
             for now in [0, 5, 1000, 1001, 90_000].map(at_us) {
                 (0..200).for_each(|number| queue.push(now, Bytes::new(1472), number));
                 let left = std::iter::from_fn(|| queue.pop(now)).count();
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_silence_is_no_leave_to_burst() {
-        let mut queue = departures(Some(Rate::from_mbit_per_s(12)));
+        let mut queue = pacer(Some(Rate::from_mbit_per_s(12)));
         let now = at_us(60_000_000);
         for number in 0..10 {
             queue.push(now, Bytes::new(1472), number);
@@ -281,7 +281,7 @@ mod tests {
     fn a_queue_that_runs_empty_while_quic_waits_loses_no_time() {
         let rate = Rate::from_mbit_per_s(140);
         for (refused, expected) in [(true, 8 + 48), (false, 1 + 1)] {
-            let mut queue = departures(Some(rate));
+            let mut queue = pacer(Some(rate));
             let mut sent = 0;
             for now in [at_us(0), at_us(8000), at_us(56_000)] {
                 // More than QUIC has room for.
@@ -305,7 +305,7 @@ mod tests {
             steps in proptest::collection::vec((0_u64..20_000, 0_u64..12), 1..200),
         ) {
             let rate = Rate::from_bits_per_s(kbit * 1000);
-            let mut queue = departures(Some(rate));
+            let mut queue = pacer(Some(rate));
             let (mut now, mut pushed, mut popped, mut bytes) = (Instant::START, 0_u64, 0_u64, 0_u64);
             for (wait_us, push) in steps {
                 now = now + Duration::from_us(wait_us);
