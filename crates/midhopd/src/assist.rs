@@ -37,7 +37,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{self, Duration};
-use tokio::time::{Instant as Moment, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 /// Interval at which it checks whether sent packets leave this host.
 const LOOK: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
         let due = due.map(|due| begin + Duration::from(due.saturating_since(Instant::START)));
         let timer = async {
             match due {
-                Some(due) => sleep_until(Moment::from_std(due)).await,
+                Some(due) => sleep_until(tokio::time::Instant::from_std(due)).await,
                 None => std::future::pending().await,
             }
         };

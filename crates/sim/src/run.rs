@@ -378,11 +378,12 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
     let (mut stall_max, mut stalls) = (None, Vec::new());
     let mut series = simulation.links.series(simulation.network.hops());
     for app in simulation.apps() {
-        let waits = simulation.desk(app, |app, desk| app.waits(desk.now()));
+        let waits = simulation.context(app, |app, context| app.waits(context.now()));
         stall_max = waits.longest.max(stall_max);
         stalls.extend(waits.at_holdups());
-        let results = simulation
-            .desk(app, |app, desk| (app.transfer_result(desk), app.traffic_result(desk.now())));
+        let results = simulation.context(app, |app, context| {
+            (app.transfer_result(context), app.traffic_result(context.now()))
+        });
         if let Some((transfer, curves)) = results.0 {
             transfers.push(transfer);
             series.extend(curves);

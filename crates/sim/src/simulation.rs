@@ -3,7 +3,7 @@
 //! acknowledges, the recorder notes it.
 
 use crate::agent::Agent;
-use crate::app::{App, AppId, Desk};
+use crate::app::{App, AppContext, AppId};
 use crate::engine::{Engine, Timer};
 use crate::hop::HopId;
 use crate::host::Hosts;
@@ -176,11 +176,11 @@ impl Simulation {
             Actor::Socket => hosts.wake(engine, network, timer),
             Actor::Start(app) => {
                 notified = true;
-                self.desk(app, |app, desk| app.start(desk));
+                self.context(app, |app, context| app.start(context));
             }
             Actor::App(app) => {
                 notified = true;
-                self.desk(app, |app, desk| app.handle_timeout(desk));
+                self.context(app, |app, context| app.handle_timeout(context));
             }
             Actor::Handovers => {
                 if let Some((handovers, timer)) = handovers {
@@ -207,12 +207,12 @@ impl Simulation {
                 let packet = network.take(handle);
                 if let Some((flow, number)) = hosts.receive(engine, network, node, &packet) {
                     let app = hosts.app(flow);
-                    self.desk(app, |app, desk| app.handle_datagram(desk, flow, number));
+                    self.context(app, |app, context| app.handle_datagram(context, flow, number));
                 }
             } else if let Some((flow, end, event)) = hosts.poll_event() {
                 any = true;
                 let app = hosts.app(flow);
-                self.desk(app, |app, desk| app.handle(desk, flow, end, event));
+                self.context(app, |app, context| app.handle(context, flow, end, event));
             } else if !hosts.attend_next(engine, network) {
                 return any;
             }
@@ -225,16 +225,20 @@ impl Simulation {
         self.links.sample(at, self.network.hops());
         self.network.sample(at);
         for app in 0..self.apps.len() {
-            self.desk(AppId(app as u16), |app, desk| app.sample(desk, at));
+            self.context(AppId(app as u16), |app, context| app.sample(context, at));
         }
     }
 
-    /// Lets an application act at its desk.
-    pub fn desk<R>(&mut self, app: AppId, act: impl FnOnce(&mut dyn App, &mut Desk<'_>) -> R) -> R {
+    /// Lets an application act at its context.
+    pub fn context<R>(
+        &mut self,
+        app: AppId,
+        act: impl FnOnce(&mut dyn App, &mut AppContext<'_>) -> R,
+    ) -> R {
         let Self { engine, network, hosts, apps, .. } = self;
         let (acting, timer) = &mut apps[app.index()];
-        let mut desk = Desk { engine, network, hosts, app, timer: *timer };
-        act(acting.as_mut(), &mut desk)
+        let mut context = AppContext { engine, network, hosts, app, timer: *timer };
+        act(acting.as_mut(), &mut context)
     }
 
     /// How many applications there are.

@@ -111,25 +111,25 @@ impl Sender {
     ///
     /// # Errors
     /// When they cannot be sent.
-    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
+    pub fn enqueue_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         match self {
             Self::Quic(half) => {
-                half.put_fields(fields);
+                half.enqueue_fields(fields);
                 Ok(())
             }
-            Self::Http2(half) => half.put_fields(fields),
-            Self::Gone(half) => half.put_fields(fields),
+            Self::Http2(half) => half.enqueue_fields(fields),
+            Self::Gone(half) => half.enqueue_fields(fields),
         }
     }
 
     /// Takes payload: `head`, which is short, and the bytes after it. Nothing may be waiting.
-    pub fn put(&mut self, head: &[u8], bytes: Bytes) {
-        each!(self, half => half.put(head, bytes));
+    pub fn enqueue(&mut self, head: &[u8], bytes: Bytes) {
+        each!(self, half => half.enqueue(head, bytes));
     }
 
     /// To be called when there is nothing more to send for now: other flows may send.
-    pub fn rest(&mut self) {
-        each!(self, half => half.rest());
+    pub fn release_turn(&mut self) {
+        each!(self, half => half.release_turn());
     }
 
     /// Unit: bytes. Waiting to be taken by the carrier.
@@ -152,7 +152,7 @@ impl Sender {
         each!(self, half => half.reset(code));
     }
 
-    /// Whether a reset follows the bytes that were put before it. QUIC's reset may overtake them,
+    /// Whether a reset follows the bytes that were enqueued before it. QUIC's reset may overtake them,
     /// so it waits until they have arrived.
     pub fn resets_in_order(&self) -> bool {
         matches!(self, Self::Http2(_))
@@ -163,7 +163,7 @@ impl Sender {
         matches!(self, Self::Quic(_))
     }
 
-    /// Ends this half abruptly, behind the bytes that were put. The reset is complete once
+    /// Ends this half abruptly, behind the bytes that were enqueued. The reset is complete once
     /// [`Sender::poll_stopped`] is ready. Nothing may be waiting.
     pub fn cut(&mut self) {
         each!(self, half => half.cut());

@@ -60,7 +60,7 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
     let first_bytes = first.len() as u64;
     if !first.is_empty() {
         worker.ledger.bytes_up.add(first.len() as u64);
-        stream.output.put(first);
+        stream.output.enqueue(first);
     }
     let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer))
         .with_origin(FlowOrigin { rule, ..FlowOrigin::default() });

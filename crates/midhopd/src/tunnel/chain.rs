@@ -297,7 +297,7 @@ impl Way {
                         books.add(piece.len() as u64);
                     }
                     self.keep(&piece);
-                    output.put(piece);
+                    output.enqueue(piece);
                 }
                 Step::Read => ready!(self.poll_read(cx, input, output))?,
                 Step::End | Step::Cut => pass_end(&mut self.state, output),
@@ -317,7 +317,7 @@ impl Way {
         let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
             self.reading = true;
             self.waiting.shrink_to(IDLE_PIECES);
-            output.rest();
+            output.release_turn();
             return Poll::Pending;
         };
         match more {
@@ -326,7 +326,7 @@ impl Way {
             Ok(false) | Err(_) => self.state.end(),
         }
         if self.state.has_ended() {
-            output.put_end();
+            output.enqueue_end();
         }
         Poll::Ready(Ok(()))
     }

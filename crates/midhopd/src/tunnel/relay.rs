@@ -266,7 +266,7 @@ impl Outwards<'_> {
     ) -> Poll<Result<u64, Stuck>> {
         let Poll::Ready(readable) = tcp.poll_read_ready(cx) else {
             self.reading = true;
-            output.rest();
+            output.release_turn();
             return Poll::Pending;
         };
         readable.map_err(Stuck::Tcp)?;
@@ -362,7 +362,7 @@ impl Outwards<'_> {
             Ok(())
         });
         if let Some(count) = read.filter(|count| *count > 0) {
-            output.put_copy(&scratch[..count]);
+            output.enqueue_copy(&scratch[..count]);
         }
         scratch.release();
         let Some(count) = read else {
@@ -374,7 +374,7 @@ impl Outwards<'_> {
             // in order.
             self.state.end();
             if self.state.has_ended() {
-                output.put_end();
+                output.enqueue_end();
             }
         }
         Ok(count)

@@ -231,27 +231,27 @@ impl Output {
     /// # Errors
     /// When the stream breaks first.
     pub async fn send_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
-        self.carrier.put_fields(fields)?;
+        self.carrier.enqueue_fields(fields)?;
         let sent = poll_fn(|cx| self.poll_flush(cx)).await;
-        self.rest();
+        self.release_turn();
         sent
     }
 
     /// Takes some bytes of the flow. Nothing may be waiting. The bytes wait for [`Output::poll_flush`].
-    pub fn put(&mut self, bytes: Bytes) {
+    pub fn enqueue(&mut self, bytes: Bytes) {
         let mut head = match &mut self.kept {
-            Some(kept) => kept.put(&bytes, self.payload),
+            Some(kept) => kept.enqueue(&bytes, self.payload),
             None => Vec::new(),
         };
         head.extend(self.payload.head(bytes.len()));
-        self.carrier.put(&head, bytes);
+        self.carrier.enqueue(&head, bytes);
     }
 
     /// Takes a copy of some bytes of the flow, in memory that outlives this process if the flow
-    /// does. Otherwise the same as [`Output::put`].
-    pub fn put_copy(&mut self, bytes: &[u8]) {
+    /// does. Otherwise the same as [`Output::enqueue`].
+    pub fn enqueue_copy(&mut self, bytes: &[u8]) {
         let kept = self.kept.as_mut().and_then(|kept| kept.copy(bytes));
-        self.put(kept.unwrap_or_else(|| Bytes::copy_from_slice(bytes)));
+        self.enqueue(kept.unwrap_or_else(|| Bytes::copy_from_slice(bytes)));
     }
 
     /// The owner of the flow's bytes, by which another process finds them, and the number of sent
@@ -261,10 +261,10 @@ impl Output {
     }
 
     /// Reports that the flow has ended, if the end of the stream does not. Otherwise the same as
-    /// [`Output::put`]. [`Output::end`] follows.
-    pub fn put_end(&mut self) {
+    /// [`Output::enqueue`]. [`Output::end`] follows.
+    pub fn enqueue_end(&mut self) {
         if let Some(kept) = &mut self.kept {
-            kept.put_end();
+            kept.enqueue_end();
         }
         self.send_end();
     }
@@ -272,13 +272,13 @@ impl Output {
     fn send_end(&mut self) {
         let end = self.payload.end();
         if !end.is_empty() {
-            self.carrier.put(&end, Bytes::new());
+            self.carrier.enqueue(&end, Bytes::new());
         }
     }
 
     /// To be called when there is nothing more to send for now: other flows may send.
-    pub fn rest(&mut self) {
-        self.carrier.rest();
+    pub fn release_turn(&mut self) {
+        self.carrier.release_turn();
     }
 
     /// Unit: bytes. Waiting to be taken by the carrier.
@@ -293,7 +293,7 @@ impl Output {
             match self.kept.as_mut().and_then(|kept| kept.next_again()) {
                 None => return Poll::Ready(Ok(())),
                 Some(bytes) if bytes.is_empty() => self.send_end(),
-                Some(bytes) => self.carrier.put(&self.payload.head(bytes.len()), bytes),
+                Some(bytes) => self.carrier.enqueue(&self.payload.head(bytes.len()), bytes),
             }
         }
     }
@@ -302,7 +302,7 @@ impl Output {
     pub fn end(&mut self) {
         if self.kept.as_mut().is_some_and(|kept| kept.end()) {
             // Other flows have their turns until then.
-            self.carrier.rest();
+            self.carrier.release_turn();
         } else {
             self.carrier.end();
         }
@@ -329,13 +329,13 @@ impl Output {
         self.kept.as_ref().is_some_and(|kept| kept.has_to_end())
     }
 
-    /// Whether a [cut](Self::cut) follows the bytes that were put before. Otherwise it waits until
+    /// Whether a [cut](Self::cut) follows the bytes that were enqueued before. Otherwise it waits until
     /// they have arrived.
     pub fn cuts_in_order(&self) -> bool {
         self.payload == Payload::Capsules || self.carrier.resets_in_order()
     }
 
-    /// To be called when the flow broke: reports this behind the bytes that were put before.
+    /// To be called when the flow broke: reports this behind the bytes that were enqueued before.
     /// Nothing may be waiting. The report has arrived once [`Output::poll_stopped`] is ready.
     pub fn cut(&mut self) {
         self.give_up();

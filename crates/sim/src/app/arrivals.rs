@@ -2,7 +2,7 @@
 
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
-use super::{App, Desk};
+use super::{App, AppContext};
 use crate::host::{Connect, SocketEvent};
 use crate::packet::{End, FlowId};
 use midhop_experiment::record::TrafficResult;
@@ -27,35 +27,35 @@ impl Arrivals {
         Self { plan: plan.clone(), connect, beginnings, next: 0, connections }
     }
 
-    fn wait(&mut self, desk: &mut Desk<'_>) {
+    fn wait(&mut self, context: &mut AppContext<'_>) {
         let next = self.beginnings.next();
         self.next = next.map_or(0, |(_, size)| size);
-        desk.wake_at(next.map_or(Instant::NEVER, |(at, _)| Instant::START + at));
+        context.wake_at(next.map_or(Instant::NEVER, |(at, _)| Instant::START + at));
     }
 }
 
 impl App for Arrivals {
-    fn start(&mut self, desk: &mut Desk<'_>) {
-        self.wait(desk);
+    fn start(&mut self, context: &mut AppContext<'_>) {
+        self.wait(context);
     }
 
-    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
-        self.connections.open(desk, &self.connect, End::Listener, self.next);
-        self.wait(desk);
+    fn handle_timeout(&mut self, context: &mut AppContext<'_>) {
+        self.connections.open(context, &self.connect, End::Listener, self.next);
+        self.wait(context);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
-        let Some((at, turn)) = self.connections.handle(desk, flow, end, event) else { return };
+    fn handle(&mut self, context: &mut AppContext<'_>, flow: FlowId, end: End, event: SocketEvent) {
+        let Some((at, turn)) = self.connections.handle(context, flow, end, event) else { return };
         let over = match turn {
             Turn::Opened => {
                 let Some(connection) = self.connections.at(at) else { return };
                 let amount = Amount::Bytes(connection.what);
-                self.connections.ask(desk, at, amount)
+                self.connections.ask(context, at, amount)
             }
             Turn::Complete | Turn::Failed => true,
         };
         if over {
-            self.connections.end(desk, at, turn != Turn::Failed);
+            self.connections.end(context, at, turn != Turn::Failed);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
-use super::{App, Desk};
+use super::{App, AppContext};
 use crate::host::{Connect, SocketEvent};
 use crate::packet::{End, FlowId};
 use midhop_experiment::record::TrafficResult;
@@ -29,33 +29,33 @@ impl Bulk {
 }
 
 impl App for Bulk {
-    fn start(&mut self, desk: &mut Desk<'_>) {
+    fn start(&mut self, context: &mut AppContext<'_>) {
         for _ in 0..self.flows {
-            self.places.push(self.connections.open(desk, &self.connect, self.sender, ()));
+            self.places.push(self.connections.open(context, &self.connect, self.sender, ()));
         }
-        desk.wake_at(Instant::START + self.plan.stop);
+        context.wake_at(Instant::START + self.plan.stop);
     }
 
-    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
+    fn handle_timeout(&mut self, context: &mut AppContext<'_>) {
         for &at in &self.places {
             if let Some(connection) = self.connections.at(at) {
-                connection.exchange.finish(desk.hosts);
+                connection.exchange.finish(context.hosts);
             }
         }
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
-        let Some((at, turn)) = self.connections.handle(desk, flow, end, event) else { return };
+    fn handle(&mut self, context: &mut AppContext<'_>, flow: FlowId, end: End, event: SocketEvent) {
+        let Some((at, turn)) = self.connections.handle(context, flow, end, event) else { return };
         let over = match turn {
             Turn::Opened => {
                 // The stop of the traffic ends it, not a duration of its own.
-                let span = (Instant::START + self.plan.stop).saturating_since(desk.now());
-                self.connections.ask(desk, at, Amount::Time(span))
+                let span = (Instant::START + self.plan.stop).saturating_since(context.now());
+                self.connections.ask(context, at, Amount::Time(span))
             }
             Turn::Complete | Turn::Failed => true,
         };
         if over {
-            self.connections.end(desk, at, turn != Turn::Failed);
+            self.connections.end(context, at, turn != Turn::Failed);
         }
     }
 

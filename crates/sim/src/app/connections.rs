@@ -1,6 +1,6 @@
 //! The connections of cross traffic: many, short-lived, each dropped when it is over.
 
-use super::Desk;
+use super::AppContext;
 use super::arrived::Arrived;
 use super::exchange::{Amount, Exchange};
 use crate::host::{Connect, SocketEvent};
@@ -47,14 +47,20 @@ impl<T> Connections<T> {
     }
 
     /// Opens one over which `sender` will send; returns its place.
-    pub fn open(&mut self, desk: &mut Desk<'_>, connect: &Connect, sender: End, what: T) -> usize {
+    pub fn open(
+        &mut self,
+        context: &mut AppContext<'_>,
+        connect: &Connect,
+        sender: End,
+        what: T,
+    ) -> usize {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        let flow = desk.connect(connect, at);
+        let flow = context.connect(connect, at);
         let exchange = Exchange::new(flow, sender);
-        self.slots[at as usize] = Some(Connection { exchange, begun: desk.now(), what });
+        self.slots[at as usize] = Some(Connection { exchange, begun: context.now(), what });
         self.flows += 1;
         at as usize
     }
@@ -63,21 +69,21 @@ impl<T> Connections<T> {
     /// application's task, if there is one.
     pub fn handle(
         &mut self,
-        desk: &mut Desk<'_>,
+        context: &mut AppContext<'_>,
         flow: FlowId,
         end: End,
         event: SocketEvent,
     ) -> Option<(usize, Turn)> {
         if event == SocketEvent::PeerClosed {
-            desk.hosts.close(flow, end);
+            context.hosts.close(flow, end);
             return None;
         }
-        let at = self.find(desk, flow)?;
+        let at = self.find(context, flow)?;
         let turn = match event {
             SocketEvent::Connected if end == End::Opener => Turn::Opened,
             SocketEvent::Read(total) => {
-                let now = desk.now();
-                let step = self.at(at)?.exchange.read(desk.hosts, now, end, total);
+                let now = context.now();
+                let step = self.at(at)?.exchange.read(context.hosts, now, end, total);
                 self.arrived.add(now, step.arrived);
                 step.complete.map(|_| Turn::Complete)?
             }
@@ -88,18 +94,18 @@ impl<T> Connections<T> {
     }
 
     /// Requests `amount` over a connection; returns whether it is complete at once.
-    pub fn ask(&mut self, desk: &mut Desk<'_>, at: usize, amount: Amount) -> bool {
-        let now = desk.now();
+    pub fn ask(&mut self, context: &mut AppContext<'_>, at: usize, amount: Amount) -> bool {
+        let now = context.now();
         let Some(connection) = self.at(at) else { return false };
-        let step = connection.exchange.ask(desk.hosts, now, amount);
+        let step = connection.exchange.ask(context.hosts, now, amount);
         self.arrived.add(now, step.arrived);
         step.complete.is_some()
     }
 
     /// The place of an open connection.
-    fn find(&self, desk: &Desk<'_>, flow: FlowId) -> Option<usize> {
+    fn find(&self, context: &AppContext<'_>, flow: FlowId) -> Option<usize> {
         // A place may have been reused: later events of its first owner are ignored.
-        let at = desk.hosts.tag(flow) as usize;
+        let at = context.hosts.tag(flow) as usize;
         let connection = self.slots.get(at)?.as_ref()?;
         (connection.exchange.flow == flow).then_some(at)
     }
@@ -110,13 +116,13 @@ impl<T> Connections<T> {
     }
 
     /// Ends a connection and drops it; `complete` if it did everything it had to do.
-    pub fn end(&mut self, desk: &mut Desk<'_>, at: usize, complete: bool) -> Option<T> {
+    pub fn end(&mut self, context: &mut AppContext<'_>, at: usize, complete: bool) -> Option<T> {
         let connection = self.slots.get_mut(at)?.take()?;
         self.free.push(at as u32);
-        desk.hosts.close(connection.exchange.flow, End::Opener);
+        context.hosts.close(connection.exchange.flow, End::Opener);
         if complete {
             self.complete += 1;
-            self.took += desk.now() - connection.begun;
+            self.took += context.now() - connection.begun;
         }
         Some(connection.what)
     }

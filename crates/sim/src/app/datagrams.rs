@@ -2,7 +2,7 @@
 //! [`Departures`] decides when each leaves.
 
 use super::arrived::Arrived;
-use super::{App, Desk};
+use super::{App, AppContext};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::{Departures, TrafficPlan};
@@ -44,15 +44,15 @@ impl Datagrams {
         }
     }
 
-    fn wait(&mut self, desk: &mut Desk<'_>) {
+    fn wait(&mut self, context: &mut AppContext<'_>) {
         self.next = self.departures.next().map(|at| Instant::START + at);
-        desk.wake_at(self.next.unwrap_or(Instant::NEVER));
+        context.wake_at(self.next.unwrap_or(Instant::NEVER));
     }
 
     /// Sends all datagrams due by now, and schedules the next call.
-    fn go_on(&mut self, desk: &mut Desk<'_>, flow: FlowId) {
-        while self.next.is_some_and(|next| next <= desk.now()) {
-            desk.send(
+    fn go_on(&mut self, context: &mut AppContext<'_>, flow: FlowId) {
+        while self.next.is_some_and(|next| next <= context.now()) {
+            context.send(
                 self.nodes[0],
                 Packet {
                     flow,
@@ -60,7 +60,7 @@ impl Datagrams {
                     source: self.nodes[0],
                     destination: self.nodes[1],
                     maker: self.nodes[0],
-                    ports: desk.hosts.ports(flow),
+                    ports: context.hosts.ports(flow),
                     family: self.plan.family,
                     size: u32::try_from(self.size.get()).unwrap_or(u32::MAX),
                     xcp: Xcp::default(),
@@ -68,28 +68,28 @@ impl Datagrams {
                 },
             );
             self.sent += 1;
-            self.wait(desk);
+            self.wait(context);
         }
     }
 }
 
 impl App for Datagrams {
-    fn start(&mut self, desk: &mut Desk<'_>) {
-        let flow = desk.datagram_flow(self.nodes, self.plan.port, self.plan.family);
+    fn start(&mut self, context: &mut AppContext<'_>) {
+        let flow = context.datagram_flow(self.nodes, self.plan.port, self.plan.family);
         self.flow = Some(flow);
-        self.wait(desk);
-        self.go_on(desk, flow);
+        self.wait(context);
+        self.go_on(context, flow);
     }
 
-    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
+    fn handle_timeout(&mut self, context: &mut AppContext<'_>) {
         if let Some(flow) = self.flow {
-            self.go_on(desk, flow);
+            self.go_on(context, flow);
         }
     }
 
-    fn handle_datagram(&mut self, desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {
+    fn handle_datagram(&mut self, context: &mut AppContext<'_>, _flow: FlowId, _number: u64) {
         self.received += 1;
-        self.arrived.add(desk.now(), self.plan.payload(self.size).get());
+        self.arrived.add(context.now(), self.plan.payload(self.size).get());
     }
 
     fn traffic_result(&self, end: Instant) -> Option<TrafficResult> {

@@ -1,6 +1,6 @@
 //! Applications: they write into connections and read from them.
 //!
-//! An [`App`] receives the events of its flows, of both ends, and acts through its [`Desk`].
+//! An [`App`] receives the events of its flows, of both ends, and acts through its [`AppContext`].
 //! One value for both ends makes it simple to know what was requested, but no end acts before the bytes of the
 //! request or response have arrived.
 
@@ -46,19 +46,26 @@ impl AppId {
 /// An application.
 pub(crate) trait App: fmt::Debug {
     /// Its start time has come.
-    fn start(&mut self, desk: &mut Desk<'_>);
+    fn start(&mut self, context: &mut AppContext<'_>);
 
-    /// The time requested with [`Desk::wake_at`] has come.
-    fn handle_timeout(&mut self, _desk: &mut Desk<'_>) {}
+    /// The time requested with [`AppContext::wake_at`] has come.
+    fn handle_timeout(&mut self, _desk: &mut AppContext<'_>) {}
 
     /// An event of one end of one of its connections.
-    fn handle(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _end: End, _event: SocketEvent) {}
+    fn handle(
+        &mut self,
+        _desk: &mut AppContext<'_>,
+        _flow: FlowId,
+        _end: End,
+        _event: SocketEvent,
+    ) {
+    }
 
     /// A datagram of one of its flows has arrived.
-    fn handle_datagram(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {}
+    fn handle_datagram(&mut self, _desk: &mut AppContext<'_>, _flow: FlowId, _number: u64) {}
 
     /// Samples the state, as at `at`.
-    fn sample(&mut self, _desk: &mut Desk<'_>, _at: Instant) {}
+    fn sample(&mut self, _desk: &mut AppContext<'_>, _at: Instant) {}
 
     /// Whether it has finished; `None` for cross traffic, since no run waits for it.
     fn is_done(&self) -> Option<bool> {
@@ -66,7 +73,7 @@ pub(crate) trait App: fmt::Debug {
     }
 
     /// Its results by `end`, and its curves, if it is a transfer.
-    fn transfer_result(&mut self, _desk: &Desk<'_>) -> Option<(TransferResult, Vec<Series>)> {
+    fn transfer_result(&mut self, _desk: &AppContext<'_>) -> Option<(TransferResult, Vec<Series>)> {
         None
     }
 
@@ -83,7 +90,7 @@ pub(crate) trait App: fmt::Debug {
 
 /// An application's interface to the simulation.
 #[derive(Debug)]
-pub(crate) struct Desk<'d> {
+pub(crate) struct AppContext<'d> {
     pub(crate) engine: &'d mut Engine,
     pub(crate) network: &'d mut Network,
     pub(crate) hosts: &'d mut Hosts,
@@ -91,7 +98,7 @@ pub(crate) struct Desk<'d> {
     pub(crate) timer: Timer,
 }
 
-impl Desk<'_> {
+impl AppContext<'_> {
     /// The time.
     pub fn now(&self) -> Instant {
         self.engine.now()

@@ -5,7 +5,7 @@
 //! those that had not.
 
 use super::exchange::{Amount, Exchange, Moved, Step};
-use super::{App, Desk, Waits};
+use super::{App, AppContext, Waits};
 use crate::host::{Connect, Hosts, SocketEvent};
 use crate::packet::{End, FlowId};
 use crate::recorder::{ArrivalCurve, FLOWS_SHOWN, SenderCurves};
@@ -146,15 +146,15 @@ impl Transfer {
         }
     }
 
-    fn open_first(&mut self, desk: &mut Desk<'_>, id: u32, object: Option<u32>) {
-        let object = object.map(|object| (object, desk.now()));
-        self.open(desk, Attempt { id, object, restarts: 0, kept: 0, progress: None });
+    fn open_first(&mut self, context: &mut AppContext<'_>, id: u32, object: Option<u32>) {
+        let object = object.map(|object| (object, context.now()));
+        self.open(context, Attempt { id, object, restarts: 0, kept: 0, progress: None });
     }
 
-    fn open(&mut self, desk: &mut Desk<'_>, attempt: Attempt) {
+    fn open(&mut self, context: &mut AppContext<'_>, attempt: Attempt) {
         let index = self.flows.len() as u32;
-        let flow = desk.connect(&self.connect, index);
-        let start = desk.now();
+        let flow = context.connect(&self.connect, index);
+        let start = context.now();
         let Attempt { id, object, restarts, kept, progress } = attempt;
         self.under_way += 1;
         if id < FLOWS_SHOWN {
@@ -185,10 +185,10 @@ impl Transfer {
     }
 
     /// Requests a wake-up for the next finish or restart.
-    fn set_alarm(&self, desk: &mut Desk<'_>) {
+    fn set_alarm(&self, context: &mut AppContext<'_>) {
         let finish = self.finishes.first().map_or(Instant::NEVER, |(at, _)| *at);
         let again = self.broken.first_key_value().map_or(Instant::NEVER, |(at, _)| *at);
-        desk.wake_at(finish.min(again));
+        context.wake_at(finish.min(again));
     }
 
     fn take_object(&mut self) -> Option<u32> {
@@ -213,18 +213,18 @@ impl Transfer {
         }
     }
 
-    fn ask(&mut self, desk: &mut Desk<'_>, index: usize) {
+    fn ask(&mut self, context: &mut AppContext<'_>, index: usize) {
         let amount = self.amount(&self.flows[index]);
-        let step = self.flows[index].exchange.ask(desk.hosts, desk.engine.now(), amount);
-        self.follow(desk, index, step);
+        let step = self.flows[index].exchange.ask(context.hosts, context.engine.now(), amount);
+        self.follow(context, index, step);
     }
 
     /// Processes the result of a step of an exchange.
-    fn follow(&mut self, desk: &mut Desk<'_>, index: usize, step: Step) {
-        let now = desk.now();
+    fn follow(&mut self, context: &mut AppContext<'_>, index: usize, step: Step) {
+        let now = context.now();
         if let Some(at) = step.finish_at {
             self.finishes.insert((at, index as u32));
-            self.set_alarm(desk);
+            self.set_alarm(context);
         }
         let flow = &mut self.flows[index];
         if flow.replaced {
@@ -239,13 +239,13 @@ impl Transfer {
             self.waits.count(flow.id, before, now, &self.holdups);
         }
         if let Some(moved) = step.complete {
-            self.complete(desk, index, moved);
+            self.complete(context, index, moved);
         }
     }
 
     /// An item is complete, and the end that requested it knows.
-    fn complete(&mut self, desk: &mut Desk<'_>, index: usize, moved: Moved) {
-        let now = desk.now();
+    fn complete(&mut self, context: &mut AppContext<'_>, index: usize, moved: Moved) {
+        let now = context.now();
         let after_start = |at: Instant| at.saturating_since(Instant::START);
         let flow = &mut self.flows[index];
         flow.last_byte = Some(moved.last_byte);
@@ -267,28 +267,34 @@ impl Transfer {
         match next {
             Some(object) if persistent => {
                 self.flows[index].object = Some((object, now));
-                self.ask(desk, index);
+                self.ask(context, index);
             }
             Some(object) => {
-                self.end(desk.hosts, index, now, None);
-                self.open_first(desk, object, Some(object));
+                self.end(context.hosts, index, now, None);
+                self.open_first(context, object, Some(object));
             }
-            None => self.end(desk.hosts, index, now, None),
+            None => self.end(context.hosts, index, now, None),
         }
     }
 
     /// An end of a connection was informed that it was cut short.
-    fn break_off(&mut self, desk: &mut Desk<'_>, index: usize, end: End, why: &'static str) {
+    fn break_off(
+        &mut self,
+        context: &mut AppContext<'_>,
+        index: usize,
+        end: End,
+        why: &'static str,
+    ) {
         let flow = &self.flows[index];
         let again = self.plan.restarts.filter(|it| flow.over.is_none() && flow.restarts < it.most);
         let Some(again) = again else {
-            return self.end(desk.hosts, index, desk.now(), Some(why));
+            return self.end(context.hosts, index, context.now(), Some(why));
         };
         // The other end only waits for a new request.
         if end != End::Opener {
             return;
         }
-        self.end(desk.hosts, index, desk.now(), Some(why));
+        self.end(context.hosts, index, context.now(), Some(why));
         let id = self.connections_planned() + self.restarts.count;
         let flow = &mut self.flows[index];
         flow.replaced = true;
@@ -304,8 +310,8 @@ impl Transfer {
         self.restarts.discarded += Bytes::new(flow.discarded);
         let Flow { object, restarts, progress, .. } = *flow;
         let attempt = Attempt { id, object, restarts: restarts + 1, kept, progress };
-        self.broken.entry(desk.now() + again.after).or_default().push(attempt);
-        self.set_alarm(desk);
+        self.broken.entry(context.now() + again.after).or_default().push(attempt);
+        self.set_alarm(context);
     }
 
     /// The number of connections if none breaks.
@@ -360,11 +366,11 @@ fn goodput(bytes: u64, took: Duration) -> Rate {
 }
 
 impl App for Transfer {
-    fn start(&mut self, desk: &mut Desk<'_>) {
+    fn start(&mut self, context: &mut AppContext<'_>) {
         match &self.plan.work {
             Work::Bytes { flows, .. } | Work::Time { flows, .. } => {
                 for id in 0..*flows {
-                    self.open_first(desk, id, None);
+                    self.open_first(context, id, None);
                 }
             }
             Work::Objects { connections, .. } => {
@@ -375,43 +381,43 @@ impl App for Transfer {
                         Connections::Persistent => worker,
                         Connections::New => object.unwrap_or(worker),
                     };
-                    self.open_first(desk, id, object);
+                    self.open_first(context, id, object);
                 }
             }
         }
     }
 
-    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
-        let now = desk.now();
+    fn handle_timeout(&mut self, context: &mut AppContext<'_>) {
+        let now = context.now();
         while let Some(&(at, index)) = self.finishes.first().filter(|(at, _)| *at <= now) {
             self.finishes.remove(&(at, index));
-            self.flows[index as usize].exchange.finish(desk.hosts);
+            self.flows[index as usize].exchange.finish(context.hosts);
         }
         while let Some(due) = self.broken.first_entry().filter(|due| *due.key() <= now) {
             for attempt in due.remove() {
-                self.open(desk, attempt);
+                self.open(context, attempt);
             }
         }
-        self.set_alarm(desk);
+        self.set_alarm(context);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
-        let index = desk.hosts.tag(flow) as usize;
-        let now = desk.now();
+    fn handle(&mut self, context: &mut AppContext<'_>, flow: FlowId, end: End, event: SocketEvent) {
+        let index = context.hosts.tag(flow) as usize;
+        let now = context.now();
         match event {
-            SocketEvent::Connected if end == End::Opener => self.ask(desk, index),
+            SocketEvent::Connected if end == End::Opener => self.ask(context, index),
             SocketEvent::Connected => {}
             SocketEvent::Read(total) => {
-                let step = self.flows[index].exchange.read(desk.hosts, now, end, total);
-                self.follow(desk, index, step);
+                let step = self.flows[index].exchange.read(context.hosts, now, end, total);
+                self.follow(context, index, step);
             }
-            SocketEvent::PeerClosed => desk.hosts.close(flow, end),
+            SocketEvent::PeerClosed => context.hosts.close(flow, end),
             SocketEvent::Closed => {}
-            SocketEvent::Failed(why) => self.break_off(desk, index, end, why),
+            SocketEvent::Failed(why) => self.break_off(context, index, end, why),
         }
     }
 
-    fn sample(&mut self, desk: &mut Desk<'_>, at: Instant) {
+    fn sample(&mut self, context: &mut AppContext<'_>, at: Instant) {
         if self.flows.is_empty() || (self.is_over() && self.curve.is_up_to(self.arrived)) {
             return;
         }
@@ -422,7 +428,7 @@ impl App for Transfer {
                 continue;
             }
             curve.push(at, flow.arrived);
-            if let Some(glance) = desk.hosts.glance(flow.exchange.flow, flow.exchange.sender()) {
+            if let Some(glance) = context.hosts.glance(flow.exchange.flow, flow.exchange.sender()) {
                 sender.push(at, &glance);
             }
         }
@@ -444,10 +450,13 @@ impl App for Transfer {
         Some(self.is_over())
     }
 
-    fn transfer_result(&mut self, desk: &Desk<'_>) -> Option<(TransferResult, Vec<Series>)> {
-        let now = desk.now();
+    fn transfer_result(
+        &mut self,
+        context: &AppContext<'_>,
+    ) -> Option<(TransferResult, Vec<Series>)> {
+        let now = context.now();
         let flows: Vec<FlowResult> =
-            self.flows.iter().map(|flow| self.flow_result(flow, desk.hosts, now)).collect();
+            self.flows.iter().map(|flow| self.flow_result(flow, context.hosts, now)).collect();
         self.objects.sort_by_key(|object| object.id);
         let all_there = match &self.plan.work {
             Work::Objects { sizes, .. } => self.objects.len() == sizes.len(),

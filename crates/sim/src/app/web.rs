@@ -7,7 +7,7 @@
 
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
-use super::{App, Desk};
+use super::{App, AppContext};
 use crate::host::{Connect, SocketEvent};
 use crate::packet::{End, FlowId};
 use midhop_experiment::random::Random;
@@ -66,30 +66,30 @@ impl Web {
         }
     }
 
-    fn wake_later(&mut self, desk: &mut Desk<'_>, user: u32, after: Duration) {
-        self.wakes.insert((desk.now() + after, user));
-        self.set_alarm(desk);
+    fn wake_later(&mut self, context: &mut AppContext<'_>, user: u32, after: Duration) {
+        self.wakes.insert((context.now() + after, user));
+        self.set_alarm(context);
     }
 
-    fn set_alarm(&self, desk: &mut Desk<'_>) {
+    fn set_alarm(&self, context: &mut AppContext<'_>) {
         let stop = Instant::START + self.plan.stop;
         let next = self.wakes.first().map_or(Instant::NEVER, |(at, _)| *at);
-        desk.wake_at(if next < stop { next } else { Instant::NEVER });
+        context.wake_at(if next < stop { next } else { Instant::NEVER });
     }
 
     /// A user continues: with the embedded objects, or with the next page.
-    fn act(&mut self, desk: &mut Desk<'_>, number: u32) {
+    fn act(&mut self, context: &mut AppContext<'_>, number: u32) {
         let user = &mut self.users[number as usize];
         let Some(main) = user.parsing.take() else {
             let size = page::main_object(&mut user.random);
             user.under_way = 1;
             let errand = Errand { user: number, size, main: true };
-            self.connections.open(desk, &self.connect, End::Listener, errand);
+            self.connections.open(context, &self.connect, End::Listener, errand);
             return;
         };
         user.left = page::embedded_objects(&mut user.random);
         if user.left.is_empty() {
-            return self.end(desk, main, true);
+            return self.end(context, main, true);
         }
         user.under_way = user.left.len().min(page::CONNECTIONS);
         let errands: Vec<Errand> = (0..user.under_way)
@@ -97,28 +97,28 @@ impl Web {
             .collect();
         for (nth, errand) in errands.into_iter().enumerate() {
             if nth == 0 {
-                self.ask(desk, main, errand);
+                self.ask(context, main, errand);
             } else {
-                self.connections.open(desk, &self.connect, End::Listener, errand);
+                self.connections.open(context, &self.connect, End::Listener, errand);
             }
         }
     }
 
-    fn read(&mut self, desk: &mut Desk<'_>, user: u32) {
+    fn read(&mut self, context: &mut AppContext<'_>, user: u32) {
         let reading = page::reading(&mut self.users[user as usize].random);
-        self.wake_later(desk, user, reading);
+        self.wake_later(context, user, reading);
     }
 
-    fn ask(&mut self, desk: &mut Desk<'_>, at: usize, errand: Errand) {
+    fn ask(&mut self, context: &mut AppContext<'_>, at: usize, errand: Errand) {
         let Some(connection) = self.connections.at(at) else { return };
         connection.what = errand;
-        if self.connections.ask(desk, at, Amount::Bytes(errand.size)) {
-            self.go_on(desk, at);
+        if self.connections.ask(context, at, Amount::Bytes(errand.size)) {
+            self.go_on(context, at);
         }
     }
 
     /// An object is complete: its page continues.
-    fn go_on(&mut self, desk: &mut Desk<'_>, at: usize) {
+    fn go_on(&mut self, context: &mut AppContext<'_>, at: usize) {
         let Some(connection) = self.connections.at(at) else { return };
         let errand = connection.what;
         let user = &mut self.users[errand.user as usize];
@@ -126,17 +126,17 @@ impl Web {
             user.parsing = Some(at);
             user.under_way = 0;
             let parsing = page::parsing(&mut user.random);
-            self.wake_later(desk, errand.user, parsing);
+            self.wake_later(context, errand.user, parsing);
         } else if let Some(size) = user.left.pop() {
-            self.ask(desk, at, Errand { size, ..errand });
+            self.ask(context, at, Errand { size, ..errand });
         } else {
-            self.end(desk, at, true);
+            self.end(context, at, true);
         }
     }
 
     /// A connection has nothing more to do; with the last one the page is complete, as far as it arrived.
-    fn end(&mut self, desk: &mut Desk<'_>, at: usize, complete: bool) {
-        let Some(errand) = self.connections.end(desk, at, complete) else { return };
+    fn end(&mut self, context: &mut AppContext<'_>, at: usize, complete: bool) {
+        let Some(errand) = self.connections.end(context, at, complete) else { return };
         let user = &mut self.users[errand.user as usize];
         if user.parsing == Some(at) {
             // Continues in any case, then with the next page.
@@ -146,38 +146,38 @@ impl Web {
         user.under_way = user.under_way.saturating_sub(1);
         if user.under_way == 0 {
             user.left.clear();
-            self.read(desk, errand.user);
+            self.read(context, errand.user);
         }
     }
 }
 
 impl App for Web {
-    fn start(&mut self, desk: &mut Desk<'_>) {
+    fn start(&mut self, context: &mut AppContext<'_>) {
         for number in 0..self.users.len() as u32 {
-            self.read(desk, number);
+            self.read(context, number);
         }
     }
 
-    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
+    fn handle_timeout(&mut self, context: &mut AppContext<'_>) {
         while let Some(&(at, user)) = self.wakes.first() {
-            if at > desk.now() {
+            if at > context.now() {
                 break;
             }
             self.wakes.pop_first();
-            self.act(desk, user);
+            self.act(context, user);
         }
-        self.set_alarm(desk);
+        self.set_alarm(context);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
-        match self.connections.handle(desk, flow, end, event) {
+    fn handle(&mut self, context: &mut AppContext<'_>, flow: FlowId, end: End, event: SocketEvent) {
+        match self.connections.handle(context, flow, end, event) {
             Some((at, Turn::Opened)) => {
                 let Some(connection) = self.connections.at(at) else { return };
                 let errand = connection.what;
-                self.ask(desk, at, errand);
+                self.ask(context, at, errand);
             }
-            Some((at, Turn::Complete)) => self.go_on(desk, at),
-            Some((at, Turn::Failed)) => self.end(desk, at, false),
+            Some((at, Turn::Complete)) => self.go_on(context, at),
+            Some((at, Turn::Failed)) => self.end(context, at, false),
             None => {}
         }
     }

@@ -5,8 +5,8 @@
 
 use super::Shared;
 use super::flow::Ended;
+use super::flow_counting::FlowCounting;
 use super::relay::TURN;
-use super::standing::Standing;
 use super::tunnel::AskedFlow;
 use crate::agent::Actions;
 use crate::packet::{End, FlowId, Packet};
@@ -33,7 +33,7 @@ pub(super) struct ChainFlow {
     request: Option<Box<Request>>,
     granted: bool,
     broken: bool,
-    standing: Standing,
+    counting: FlowCounting,
     /// It needs no timer.
     pub due: Instant,
 }
@@ -79,14 +79,14 @@ impl ChainFlow {
             request: Some(Box::new(request)),
             granted: false,
             broken: false,
-            standing: Standing::default(),
+            counting: FlowCounting::default(),
             due: Instant::NEVER,
         }
     }
 
     /// It begins: sends the request to the next proxy.
     pub fn open(&mut self, now: Instant, shared: &mut Shared) -> Ended {
-        self.standing.enter(&mut shared.counts);
+        self.counting.enter(&mut shared.counts);
         self.ask(now, shared);
         self.settle(now, shared)
     }
@@ -170,7 +170,7 @@ impl ChainFlow {
         }
         let gone = self.ends.iter().all(|end| end.stream.is_none()) && self.request.is_none();
         if gone || self.broken {
-            self.standing.leave(&mut shared.counts);
+            self.counting.leave(&mut shared.counts);
         }
         if gone { Ended::Yes } else { Ended::No }
     }
@@ -194,7 +194,7 @@ impl ChainFlow {
                     let Some(bytes) = from.waiting.pop_front() else { continue };
                     let count = bytes.len() as u64;
                     from.state.count(count);
-                    next.put(at, other, bytes);
+                    next.enqueue(at, other, bytes);
                     shared.tunnels[to.tunnel].count_sent(count);
                     any = true;
                     continue;
@@ -214,7 +214,7 @@ impl ChainFlow {
                 return true;
             };
             if taken.pieces.is_empty() && !taken.ended {
-                shared.tunnels[to.tunnel].carrier(now).1.rest(other);
+                shared.tunnels[to.tunnel].carrier(now).1.release_turn(other);
                 break;
             }
             let bytes: usize = taken.pieces.iter().map(Bytes::len).sum();
@@ -276,7 +276,7 @@ impl ChainFlow {
     pub fn handle_queue(&mut self, _: &Packet, _: &QueueReport) {}
 
     pub fn leave(&mut self, _: Instant, shared: &mut Shared) {
-        self.standing.leave(&mut shared.counts);
+        self.counting.leave(&mut shared.counts);
     }
 
     pub fn listener(&self) -> u16 {

@@ -3,10 +3,10 @@
 //! It carries each end's way of ending to the other: an end of stream after its last byte, a reset as a
 //! reset, a refused far side as a refusal, a silent one as silence.
 
+use super::flow_counting::FlowCounting;
 use super::leg::Model;
 use super::moving::Extent;
 use super::relay::{Booked, Leg, RelayDirection};
-use super::standing::Standing;
 use super::{ServerPlace, Shared};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
@@ -50,7 +50,7 @@ pub(super) struct SplitFlow {
     /// The connection to the far side was opened.
     dialled: bool,
     broken: bool,
-    standing: Standing,
+    counting: FlowCounting,
     /// The last time that was set for it.
     pub due: Instant,
 }
@@ -121,7 +121,7 @@ impl SplitFlow {
             held: None,
             dialled: false,
             broken: false,
-            standing: Standing::default(),
+            counting: FlowCounting::default(),
             due: Instant::NEVER,
         }
     }
@@ -134,10 +134,10 @@ impl SplitFlow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
-        self.standing.enter(&mut shared.counts);
+        self.counting.enter(&mut shared.counts);
         if self.waits {
             self.held = Some(*syn);
-            self.standing.wait(&mut shared.counts);
+            self.counting.wait(&mut shared.counts);
             self.dialled = true;
         } else {
             self.legs[CLIENT].endpoint.handle_segment(now, syn);
@@ -250,7 +250,7 @@ impl SplitFlow {
             return Ended::No;
         }
         let ended = if in_each(&[State::Closed]) { Ended::Yes } else { Ended::No };
-        self.standing.leave(&mut shared.counts);
+        self.counting.leave(&mut shared.counts);
         ended
     }
 
@@ -271,7 +271,7 @@ impl SplitFlow {
                 if side == CLIENT {
                     self.dialled = true;
                 } else if let Some(syn) = self.held.take() {
-                    self.standing.go_on(&mut shared.counts);
+                    self.counting.go_on(&mut shared.counts);
                     self.legs[CLIENT].endpoint.handle_segment(now, &syn);
                 }
             }
@@ -308,7 +308,7 @@ impl SplitFlow {
                     actions.send(self.packet(CLIENT, reset, Xcp::default()));
                 }
             }
-            self.standing.go_on(&mut shared.counts);
+            self.counting.go_on(&mut shared.counts);
             self.broken = true;
             self.legs[CLIENT].endpoint.close();
             return;
@@ -320,7 +320,7 @@ impl SplitFlow {
 
     /// The client has gone before the far side responded.
     fn fail(&mut self, shared: &mut Shared) {
-        self.standing.go_on(&mut shared.counts);
+        self.counting.go_on(&mut shared.counts);
         shared.counts.reset += 1;
         self.broken = true;
         self.legs[SERVER].endpoint.abort();
@@ -339,7 +339,7 @@ impl SplitFlow {
 
     /// Both of its ends are reset, wherever they are in their handshakes.
     pub fn reset(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
-        self.standing.go_on(&mut shared.counts);
+        self.counting.go_on(&mut shared.counts);
         shared.counts.reset += u64::from(!self.broken);
         self.broken = true;
         self.held = None;
@@ -351,12 +351,12 @@ impl SplitFlow {
 
     /// Whether it counts as live.
     pub fn is_live(&self) -> bool {
-        self.standing.is_live()
+        self.counting.is_live()
     }
 
     /// It counts as live from now on.
     pub fn enter(&mut self, shared: &mut Shared) {
-        self.standing.enter(&mut shared.counts);
+        self.counting.enter(&mut shared.counts);
     }
 
     /// The amount of its state to move.
@@ -424,8 +424,8 @@ impl SplitFlow {
 
     /// Releases its part of shared limits, and adds its counts: it is over.
     pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
-        self.standing.go_on(&mut shared.counts);
-        self.standing.leave(&mut shared.counts);
+        self.counting.go_on(&mut shared.counts);
+        self.counting.leave(&mut shared.counts);
         for direction in &mut self.directions {
             direction.leave();
         }

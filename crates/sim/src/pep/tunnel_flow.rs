@@ -5,10 +5,10 @@
 //! a reset, a refused far side as a refusal, a silent one as silence.
 
 use super::flow::{Ended, leg_packet};
+use super::flow_counting::FlowCounting;
 use super::leg::Model;
 use super::relay::{Booked, Leg, TURN};
 use super::share::Share;
-use super::standing::Standing;
 use super::tunnel::AskedFlow;
 use super::{ServerPlace, Shared};
 use crate::agent::Actions;
@@ -56,7 +56,7 @@ pub(super) struct TunnelFlow {
     into: IntoTunnel,
     out: OutOfTunnel,
     broken: bool,
-    standing: Standing,
+    counting: FlowCounting,
     /// How much it holds, as last counted.
     held_part: BudgetPart,
     pub due: Instant,
@@ -127,7 +127,7 @@ impl TunnelFlow {
                 waits: Instant::NEVER,
             },
             broken: false,
-            standing: Standing::default(),
+            counting: FlowCounting::default(),
             held_part: BudgetPart::new(budget.clone()),
             due: Instant::NEVER,
         }
@@ -142,11 +142,11 @@ impl TunnelFlow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
-        self.standing.enter(&mut shared.counts);
+        self.counting.enter(&mut shared.counts);
         self.request = Some(Box::new(request));
         if waits {
             self.held = Some(*syn);
-            self.standing.wait(&mut shared.counts);
+            self.counting.wait(&mut shared.counts);
             self.ask(now, shared);
         } else {
             self.leg.endpoint.handle_segment(now, syn);
@@ -162,7 +162,7 @@ impl TunnelFlow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
-        self.standing.enter(&mut shared.counts);
+        self.counting.enter(&mut shared.counts);
         self.stream = Some(stream);
         self.settle(now, shared, actions)
     }
@@ -193,7 +193,7 @@ impl TunnelFlow {
             // The client retransmits its SYN, or gives up.
             if segment.flags.contains(Flags::RST) {
                 self.held = None;
-                self.standing.go_on(&mut shared.counts);
+                self.counting.go_on(&mut shared.counts);
                 self.leg.endpoint.close();
                 self.break_off(shared);
             }
@@ -217,7 +217,7 @@ impl TunnelFlow {
                 self.granted = true;
                 shared.answered.learn(self.target(), true, now);
                 if let Some(syn) = self.held.take() {
-                    self.standing.go_on(&mut shared.counts);
+                    self.counting.go_on(&mut shared.counts);
                     self.leg.endpoint.handle_segment(now, &syn);
                 }
             }
@@ -293,7 +293,7 @@ impl TunnelFlow {
         self.count();
         let closed = self.leg.endpoint.state() == State::Closed && self.held.is_none();
         if matches!(self.leg.endpoint.state(), State::TimeWait) || closed {
-            self.standing.leave(&mut shared.counts);
+            self.counting.leave(&mut shared.counts);
         }
         if closed && self.stream.is_none() && (self.leg.connected || self.broken) {
             Ended::Yes
@@ -357,7 +357,7 @@ impl TunnelFlow {
             return;
         }
         if let Some(syn) = self.held.take() {
-            self.standing.go_on(&mut shared.counts);
+            self.counting.go_on(&mut shared.counts);
             shared.answered.learn(self.target(), false, now);
             if fault == FlowFault::Denied(cause::Cause::TimedOut) {
                 shared.counts.silent += 1;
@@ -407,12 +407,12 @@ impl TunnelFlow {
                 continue;
             }
             if readable == 0 {
-                carrier.rest(stream);
+                carrier.release_turn(stream);
                 break;
             }
             let piece = self.leg.endpoint.read(now, readable.min(PIECE as u64));
             let bytes = Bytes::from_static(&ZEROS).slice(..piece as usize);
-            carrier.put(at, stream, bytes);
+            carrier.enqueue(at, stream, bytes);
             self.into.state.count(piece);
             tunnel.count_sent(piece);
             match self.end {
@@ -534,8 +534,8 @@ impl TunnelFlow {
 
     /// Releases its part of shared limits, and adds its counts: it is over.
     pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
-        self.standing.go_on(&mut shared.counts);
-        self.standing.leave(&mut shared.counts);
+        self.counting.go_on(&mut shared.counts);
+        self.counting.leave(&mut shared.counts);
         if let Some(share) = &mut self.out.share {
             share.withdraw();
         }

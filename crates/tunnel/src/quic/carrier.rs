@@ -320,14 +320,14 @@ impl Carrier {
     }
 
     /// Enqueues bytes of a flow. Call it only when nothing of the flow waits.
-    pub fn put(&mut self, now: Instant, id: StreamId, bytes: Bytes) {
-        self.with(|session, connection| session.put(now, id, bytes, connection));
+    pub fn enqueue(&mut self, now: Instant, id: StreamId, bytes: Bytes) {
+        self.with(|session, connection| session.enqueue(now, id, bytes, connection));
         self.work(now);
     }
 
     /// The flow has nothing more to send for now, so others may send. Returns whether another one waits for that.
-    pub fn rest(&mut self, id: StreamId) -> bool {
-        self.session.as_mut().is_some_and(|session| session.rest(id))
+    pub fn release_turn(&mut self, id: StreamId) -> bool {
+        self.session.as_mut().is_some_and(|session| session.release_turn(id))
     }
 
     /// Unit: bytes. How much of a stream was received in order and not delivered.
@@ -342,7 +342,7 @@ impl Carrier {
         self.work(now);
     }
 
-    /// The flow broke after the bytes that were put: ends this half of the stream without the flow's end. Call it
+    /// The flow broke after the bytes that were enqueued: ends this half of the stream without the flow's end. Call it
     /// only when nothing waits.
     pub fn cut(&mut self, id: StreamId) {
         self.with(|session, connection| session.cut(id, connection));
@@ -382,15 +382,15 @@ impl Carrier {
     }
 
     /// Enqueues header fields. Call it only when nothing of the flow waits.
-    pub fn put_fields(&mut self, now: Instant, id: StreamId, fields: &[Field]) {
-        self.with(|session, connection| session.put_fields(now, id, fields, connection));
+    pub fn enqueue_fields(&mut self, now: Instant, id: StreamId, fields: &[Field]) {
+        self.with(|session, connection| session.enqueue_fields(now, id, fields, connection));
         self.work(now);
     }
 
     /// Enqueues payload: `head`, which is short, and `bytes` behind it. Call it only when nothing of the flow
     /// waits.
-    pub fn put_data(&mut self, now: Instant, id: StreamId, head: &[u8], bytes: Bytes) {
-        self.with(|session, connection| session.put_data(now, id, head, bytes, connection));
+    pub fn enqueue_data(&mut self, now: Instant, id: StreamId, head: &[u8], bytes: Bytes) {
+        self.with(|session, connection| session.enqueue_data(now, id, head, bytes, connection));
         self.work(now);
     }
 

@@ -219,7 +219,7 @@ impl Session {
         let flow = self.open(now, id, Awaited::Answer);
         flow.carry_in(payload);
         flow.schedule.join(class.weight, class.ahead);
-        self.put_fields(now, id, &fields, connection);
+        self.enqueue_fields(now, id, &fields, connection);
         Some(id)
     }
 
@@ -237,7 +237,7 @@ impl Session {
             Response::Denied { .. } => crate::payload::Payload::Raw,
         };
         let fields = response.fields(payload);
-        self.put_fields(now, id, &fields, connection);
+        self.enqueue_fields(now, id, &fields, connection);
     }
 
     /// Responds that the flow is denied.
@@ -256,13 +256,19 @@ impl Session {
     }
 
     /// Enqueues bytes of a flow, and sends them as soon as it may. Call it only when nothing waits.
-    pub fn put(&mut self, now: Instant, id: StreamId, bytes: Bytes, connection: &mut Connection) {
+    pub fn enqueue(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        bytes: Bytes,
+        connection: &mut Connection,
+    ) {
         let Some(flow) = self.flows.get(&id) else { return };
         let head = flow.payload.head(bytes.len());
-        self.put_data(now, id, &head, bytes, connection);
+        self.enqueue_data(now, id, &head, bytes, connection);
     }
 
-    /// The flow has ended: sends its end behind all that was put, and ends this half. Call it only when nothing
+    /// The flow has ended: sends its end behind all that was enqueued, and ends this half. Call it only when nothing
     /// waits.
     pub fn finish(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) else { return };
@@ -271,10 +277,10 @@ impl Session {
         if end.is_empty() {
             return self.close_half(id, connection);
         }
-        self.put_data(now, id, &end, Bytes::new(), connection);
+        self.enqueue_data(now, id, &end, Bytes::new(), connection);
     }
 
-    /// The flow broke after the bytes that were put: ends this half without the flow's end. Call it only when
+    /// The flow broke after the bytes that were enqueued: ends this half without the flow's end. Call it only when
     /// nothing waits.
     pub fn cut(&mut self, id: StreamId, connection: &mut Connection) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) {
@@ -323,7 +329,7 @@ impl Session {
     }
 
     /// The flow has nothing more to send for now, so others may send. Returns whether another one waits for that.
-    pub fn rest(&mut self, id: StreamId) -> bool {
+    pub fn release_turn(&mut self, id: StreamId) -> bool {
         if let Some(flow) = self.flows.get_mut(&id) {
             self.scheduler.leave(&mut flow.schedule);
             self.wake_next();
@@ -579,7 +585,7 @@ impl Session {
 
     /// Ends this end's half of a stream.
     fn close_half(&mut self, id: StreamId, connection: &mut Connection) {
-        self.rest(id);
+        self.release_turn(id);
         // If the peer has stopped it before, an event reports that.
         let _ = connection.send_stream(id).finish();
     }
@@ -591,7 +597,7 @@ impl Session {
     }
 
     /// Enqueues header fields. Call it only when nothing waits.
-    pub fn put_fields(
+    pub fn enqueue_fields(
         &mut self,
         now: Instant,
         id: StreamId,
@@ -600,11 +606,11 @@ impl Session {
     ) {
         let mut out = Vec::new();
         frame::write(frame::HEADERS, &field::encode(fields), &mut out);
-        self.put_frame(now, id, out, Bytes::new(), connection);
+        self.enqueue_frame(now, id, out, Bytes::new(), connection);
     }
 
     /// Enqueues payload: `head`, which is short, and `bytes` behind it. Call it only when nothing waits.
-    pub fn put_data(
+    pub fn enqueue_data(
         &mut self,
         now: Instant,
         id: StreamId,
@@ -615,10 +621,10 @@ impl Session {
         let mut out = Vec::with_capacity(9 + head.len());
         frame::write_head(frame::DATA, head.len() + bytes.len(), &mut out);
         out.extend_from_slice(head);
-        self.put_frame(now, id, out, bytes, connection);
+        self.enqueue_frame(now, id, out, bytes, connection);
     }
 
-    fn put_frame(
+    fn enqueue_frame(
         &mut self,
         now: Instant,
         id: StreamId,

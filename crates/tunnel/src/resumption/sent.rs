@@ -55,7 +55,7 @@ impl SentBytes {
     }
 
     /// These bytes are sent. From now on at most so many are kept.
-    pub fn put(&mut self, bytes: Bytes, most: u64) {
+    pub fn enqueue(&mut self, bytes: Bytes, most: u64) {
         self.sent += bytes.len() as u64;
         if !bytes.is_empty() {
             self.pieces.push_back(bytes);
@@ -64,7 +64,7 @@ impl SentBytes {
     }
 
     /// The end is sent.
-    pub fn put_end(&mut self) {
+    pub fn enqueue_end(&mut self) {
         self.ended = true;
     }
 

@@ -55,8 +55,8 @@ fn the_fields_of_a_response_are_decoded() {
 #[test]
 fn what_is_confirmed_is_forgotten() {
     let mut sent = SentBytes::default();
-    sent.put(Bytes::from_static(b"four"), 100);
-    sent.put(Bytes::from_static(b"score"), 100);
+    sent.enqueue(Bytes::from_static(b"four"), 100);
+    sent.enqueue(Bytes::from_static(b"score"), 100);
     assert_eq!((sent.confirm(6), sent.kept()), (Ok(()), 3));
     assert_eq!(sent.after(5), Err(NotResumable::Forgotten));
     let rest = (VecDeque::from([Bytes::from_static(b"re")]), false);
@@ -67,7 +67,7 @@ fn what_is_confirmed_is_forgotten() {
         "nothing is confirmed before it was sent"
     );
     assert_eq!(sent.after(10), Err(NotResumable::NeverSent));
-    sent.put_end();
+    sent.enqueue_end();
     assert_eq!(sent.after(9), Ok((VecDeque::new(), true)));
     assert_eq!(sent.after(10), Ok((VecDeque::new(), false)));
     assert!(sent.confirm(9).is_ok() && !sent.is_confirmed());
@@ -80,7 +80,7 @@ fn what_is_confirmed_is_forgotten() {
 fn no_more_is_kept_than_may_be() {
     let mut sent = SentBytes::default();
     for _ in 0..100 {
-        sent.put(Bytes::from_static(b"seven b"), 10);
+        sent.enqueue(Bytes::from_static(b"seven b"), 10);
         assert!(sent.kept() <= 10);
     }
     assert_eq!(sent.after(689), Err(NotResumable::Forgotten));
@@ -134,7 +134,7 @@ proptest! {
                     let bytes: Vec<u8> = (0..count).map(|_| { next = next.wrapping_add(1); next }).collect();
                     all.extend(&bytes);
                     under_way.extend(&bytes);
-                    sent.put(Bytes::from(bytes), u64::MAX);
+                    sent.enqueue(Bytes::from(bytes), u64::MAX);
                 }
                 Event::Arrive(count) => arrive(&mut under_way, &mut received, &mut got, count),
                 Event::PassOn(count) => {
@@ -157,7 +157,7 @@ proptest! {
             }
             prop_assert!(sent.kept() >= (all.len() - got.len()) as u64);
         }
-        sent.put_end();
+        sent.enqueue_end();
         let (pieces, end) = sent.after(received.offset()).expect("all is kept");
         prop_assert!(end);
         under_way = pieces.into_iter().flatten().collect();

@@ -134,7 +134,7 @@ impl Wire {
         for _ in 0..200_000 {
             while self.ends[from].carrier().waiting(id) == Some(0) && !left.is_empty() {
                 let piece = left.split_to(left.len().min(10_000));
-                self.ends[from].carrier().put(self.now, id, piece);
+                self.ends[from].carrier().enqueue(self.now, id, piece);
             }
             if left.is_empty() && self.ends[from].carrier().waiting(id) == Some(0) && !finished {
                 self.ends[from].carrier().finish(self.now, id);
@@ -202,9 +202,9 @@ fn a_grant_arrives_however_little_room_an_upload_leaves() {
         let id = wire.flow();
         wire.ends[NEAR].carrier().set_windows(pool as u64, 64 << 20);
         // As many bytes arrive as were granted at first.
-        wire.ends[FAR].carrier().put(wire.now, id, Bytes::from(vec![7; all]));
+        wire.ends[FAR].carrier().enqueue(wire.now, id, Bytes::from(vec![7; all]));
         wire.run_for(Duration::from_s(2));
-        wire.ends[NEAR].carrier().put(wire.now, id, Bytes::from(vec![8; upload]));
+        wire.ends[NEAR].carrier().enqueue(wire.now, id, Bytes::from(vec![8; upload]));
         let mut taken = 0;
         for _ in 0..2000 {
             let some = wire.ends[NEAR].carrier().take(id).expect("a sound flow");
@@ -220,7 +220,7 @@ fn a_refusal_has_its_cause_and_leaves_nothing() {
     let mut wire = Wire::new(0, "");
     for cause in Cause::all() {
         let id = wire.ends[NEAR].carrier().ask(wire.now, &request(), &class()).expect("a flow");
-        wire.ends[NEAR].carrier().put(
+        wire.ends[NEAR].carrier().enqueue(
             wire.now,
             id,
             Bytes::from_static(b"what the client sends at once"),
@@ -248,7 +248,7 @@ fn whoever_breaks_off_reaches_the_other_end_and_what_was_cut_is_no_end() {
     assert_eq!(fault, Err(FlowFault::Reset(Code::CONNECT_ERROR)));
 
     let cut = wire.flow();
-    wire.ends[NEAR].carrier().put(wire.now, cut, Bytes::from_static(b"as far as this"));
+    wire.ends[NEAR].carrier().enqueue(wire.now, cut, Bytes::from_static(b"as far as this"));
     wire.ends[NEAR].carrier().cut(cut);
     wire.wait_for(NEAR, |event| *event == CarrierEvent::Delivered(cut));
     assert_eq!(
@@ -266,7 +266,7 @@ fn a_reader_that_stands_still_holds_up_no_other_and_holds_no_more_than_its_credi
     for _ in 0..3000 {
         for id in &stuck {
             if wire.ends[FAR].carrier().waiting(*id) == Some(0) {
-                wire.ends[FAR].carrier().put(wire.now, *id, piece.clone());
+                wire.ends[FAR].carrier().enqueue(wire.now, *id, piece.clone());
             }
         }
         wire.run_for(Duration::from_ms(1));
@@ -292,18 +292,18 @@ fn a_flow_that_nobody_reads_ends_no_tunnel_whatever_the_link_loses() {
     wire.lost_each = 4;
     let object = noise(5, 40_000_000);
     let mut left = Bytes::from(object.clone());
-    let mut put = |wire: &mut Wire| {
+    let mut fill = |wire: &mut Wire| {
         while wire.ends[FAR].carrier().waiting(stuck) == Some(0) && !left.is_empty() {
             let piece = left.split_to(left.len().min(60_000));
-            wire.ends[FAR].carrier().put(wire.now, stuck, piece);
+            wire.ends[FAR].carrier().enqueue(wire.now, stuck, piece);
         }
         left.len()
     };
     for _ in 0..5_000 {
-        put(&mut wire);
+        fill(&mut wire);
         wire.run_for(Duration::from_ms(2));
     }
-    assert!(put(&mut wire) > 0, "more is sent than may wait");
+    assert!(fill(&mut wire) > 0, "more is sent than may wait");
     let is_lost = |event: &CarrierEvent| matches!(event, CarrierEvent::Lost(_));
     assert!(!wire.events.iter().flatten().any(is_lost), "{:?}", wire.events);
     let id = wire.flow();
@@ -311,7 +311,7 @@ fn a_flow_that_nobody_reads_ends_no_tunnel_whatever_the_link_loses() {
     assert!(wire.carry(id, FAR, &short) == short, "the other flow's bytes");
     let mut come = Vec::new();
     while come.len() < object.len() {
-        put(&mut wire);
+        fill(&mut wire);
         let taken = wire.ends[NEAR].carrier().take(stuck).expect("a sound flow");
         come.extend(taken.pieces.concat());
         wire.run_for(Duration::from_ms(2));
@@ -330,10 +330,10 @@ fn many_flows_take_turns_and_leave_nothing() {
     while come.values().sum::<usize>() < 300 * 20_000 {
         for (id, left) in &mut left {
             match (wire.ends[FAR].carrier().waiting(*id), *left) {
-                (Some(0), 0) => drop(wire.ends[FAR].carrier().rest(*id)),
+                (Some(0), 0) => drop(wire.ends[FAR].carrier().release_turn(*id)),
                 (Some(0), _) => {
                     *left -= 1;
-                    wire.ends[FAR].carrier().put(wire.now, *id, piece.clone());
+                    wire.ends[FAR].carrier().enqueue(wire.now, *id, piece.clone());
                 }
                 _ => {}
             }
@@ -377,7 +377,7 @@ fn flows_that_go_ahead_leave_each_other_and_all_others_their_parts() {
             for _ in 0..bursts {
                 for id in &ids {
                     if wire.ends[FAR].carrier().waiting(*id) == Some(0) {
-                        wire.ends[FAR].carrier().put(wire.now, *id, piece.clone());
+                        wire.ends[FAR].carrier().enqueue(wire.now, *id, piece.clone());
                     }
                 }
                 wire.run_for(Duration::from_us(10));
@@ -428,7 +428,11 @@ fn a_peer_s_nonsense_ends_no_more_than_its_connection() {
             for id in &ids {
                 for end in [NEAR, FAR] {
                     if wire.ends[end].carrier().waiting(*id) == Some(0) {
-                        wire.ends[end].carrier().put(wire.now, *id, Bytes::from_static(&[7; 3000]));
+                        wire.ends[end].carrier().enqueue(
+                            wire.now,
+                            *id,
+                            Bytes::from_static(&[7; 3000]),
+                        );
                     }
                     if wire.ends[end].carrier().take(*id).is_err() {
                         wire.ends[end].carrier().forget(*id, Code::CONNECT_ERROR);

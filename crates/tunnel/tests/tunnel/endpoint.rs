@@ -231,7 +231,7 @@ fn carry(
             let (now, [near, far]) = (net.now, it.handles);
             let carrier = net.carrier(it.port, near);
             while carrier.waiting(it.id) == Some(0) && !it.left.is_empty() {
-                carrier.put(now, it.id, it.left.split_to(it.left.len().min(8_000)));
+                carrier.enqueue(now, it.id, it.left.split_to(it.left.len().min(8_000)));
                 if it.left.is_empty() && carrier.waiting(it.id) == Some(0) {
                     carrier.finish(now, it.id);
                 }
@@ -405,8 +405,8 @@ fn a_caller_that_reads_frames_itself_has_them_in_order_and_resets_too() {
     let now = net.now;
     let id = net.carrier(1000, near).open_flow(now).expect("a stream");
     let fields = [Field::new("name", "value")];
-    net.carrier(1000, near).put_fields(now, id, &fields);
-    net.carrier(1000, near).put_data(now, id, b"he", Bytes::from_static(b"llo"));
+    net.carrier(1000, near).enqueue_fields(now, id, &fields);
+    net.carrier(1000, near).enqueue_data(now, id, b"he", Bytes::from_static(b"llo"));
     net.run_for(DELAY * 2);
     net.expect(SERVER, far, |event| *event == CarrierEvent::Opened(id));
     let carrier = net.carrier(SERVER, far);
@@ -440,7 +440,7 @@ fn what_other_connections_of_a_peer_store_counts_for_each() {
         let now = net.now;
         let waits = net.carrier(1000, handles[0]).waiting(id);
         assert_eq!(waits, Some(0), "{elsewhere}");
-        net.carrier(1000, handles[0]).put(now, id, Bytes::from(noise(1, 20_000)));
+        net.carrier(1000, handles[0]).enqueue(now, id, Bytes::from(noise(1, 20_000)));
         net.run_for(DELAY + Duration::from_ms(1));
         net.lost_each = 0;
         let _ = net.carrier(SERVER, handles[1]).take(id).expect("a sound flow");

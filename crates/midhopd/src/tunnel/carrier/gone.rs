@@ -14,13 +14,13 @@ pub struct Gone;
 impl Gone {
     pub(super) fn join(self, _: &ClassPlan) {}
 
-    pub(super) fn put_fields(self, _: &[Field]) -> Result<(), StreamError> {
+    pub(super) fn enqueue_fields(self, _: &[Field]) -> Result<(), StreamError> {
         Err(lost())
     }
 
-    pub(super) fn put(self, _: &[u8], _: Bytes) {}
+    pub(super) fn enqueue(self, _: &[u8], _: Bytes) {}
 
-    pub(super) fn rest(self) {}
+    pub(super) fn release_turn(self) {}
 
     pub(super) fn waiting(self) -> usize {
         0

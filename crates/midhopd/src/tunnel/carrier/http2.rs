@@ -116,7 +116,7 @@ impl Http2Sender {
     ///
     /// # Errors
     /// When they are no response, or the stream is gone.
-    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
+    pub fn enqueue_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         let wrong = || StreamError::Wrong(Code::INTERNAL_ERROR);
         let response = response_of(fields).ok_or_else(wrong)?;
         let mut handle = lock(&self.half.handle);
@@ -127,13 +127,13 @@ impl Http2Sender {
     }
 
     /// Takes payload. Nothing may be waiting.
-    pub fn put(&mut self, head: &[u8], bytes: Bytes) {
+    pub fn enqueue(&mut self, head: &[u8], bytes: Bytes) {
         self.share.begin(&mut self.half);
         self.waiting = [Bytes::copy_from_slice(head), bytes];
     }
 
     /// To be called when there is nothing more to send for now: other flows may send.
-    pub fn rest(&mut self) {
+    pub fn release_turn(&mut self) {
         self.share.leave();
     }
 
@@ -155,7 +155,7 @@ impl Http2Sender {
 
     /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
-        self.rest();
+        self.release_turn();
         if self.ended {
             return;
         }
@@ -171,7 +171,7 @@ impl Http2Sender {
     /// Ends the stream abruptly, once all bytes have left: at a reset, h2 drops the bytes that it still has. Nothing
     /// may be waiting.
     pub fn cut(&mut self) {
-        self.rest();
+        self.release_turn();
         if !self.ended {
             self.cut = true;
             self.half.leaving.complete();
@@ -180,7 +180,7 @@ impl Http2Sender {
 
     /// Ends the stream abruptly.
     pub fn reset(&mut self, code: Code) {
-        self.rest();
+        self.release_turn();
         self.ended = true;
         lock(&self.half.handle).reset(code);
     }
@@ -452,13 +452,13 @@ pub fn to_answer(
     let handle = Arc::new(Mutex::new(Handle::Asked(answer)));
     let (parts, stream) = request.into_parts();
     let mut fields = vec![Field::new(":method", parts.method.as_str().to_owned())];
-    let mut put = |name, value: Option<&str>| {
+    let mut add = |name, value: Option<&str>| {
         fields.extend(value.map(|value| Field::new(name, value.to_owned())));
     };
-    put(":scheme", parts.uri.scheme_str());
-    put(":authority", parts.uri.authority().map(|authority| authority.as_str()));
-    put(":path", parts.uri.path_and_query().map(|path| path.as_str()));
-    put(":protocol", parts.extensions.get().map(h2::ext::Protocol::as_str));
+    add(":scheme", parts.uri.scheme_str());
+    add(":authority", parts.uri.authority().map(|authority| authority.as_str()));
+    add(":path", parts.uri.path_and_query().map(|path| path.as_str()));
+    add(":protocol", parts.extensions.get().map(h2::ext::Protocol::as_str));
     let mut receiver = Http2Receiver::new(&handle);
     receiver.fields = Some(with_headers(fields, &parts.headers));
     receiver.follow(stream);

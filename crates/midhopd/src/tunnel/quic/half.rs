@@ -90,7 +90,7 @@ pub struct QuicSender {
     waiting: usize,
     ended: bool,
     was_reset: bool,
-    /// The reset that waits until the bytes put before it have arrived.
+    /// The reset that waits until the bytes enqueued before it have arrived.
     late: Option<LateReset>,
 }
 
@@ -102,28 +102,28 @@ impl QuicSender {
     }
 
     /// Makes a frame of header fields. Nothing may be waiting.
-    pub fn put_fields(&mut self, fields: &[Field]) {
-        self.put_by(|now, id, carrier| carrier.put_fields(now, id, fields));
+    pub fn enqueue_fields(&mut self, fields: &[Field]) {
+        self.enqueue_by(|now, id, carrier| carrier.enqueue_fields(now, id, fields));
     }
 
     /// Makes a frame of payload: `head`, and the bytes after it. Nothing may be waiting.
-    pub fn put(&mut self, head: &[u8], bytes: Bytes) {
-        self.put_by(|now, id, carrier| carrier.put_data(now, id, head, bytes));
+    pub fn enqueue(&mut self, head: &[u8], bytes: Bytes) {
+        self.enqueue_by(|now, id, carrier| carrier.enqueue_data(now, id, head, bytes));
     }
 
-    fn put_by(&mut self, put: impl FnOnce(Instant, StreamId, &mut Carrier)) {
+    fn enqueue_by(&mut self, enqueue: impl FnOnce(Instant, StreamId, &mut Carrier)) {
         let id = self.stream.id;
         let waiting = self.stream.ask_and_send(|now, carrier| {
-            put(now, id, carrier);
+            enqueue(now, id, carrier);
             carrier.waiting(id)
         });
         self.waiting = waiting.flatten().unwrap_or(0);
     }
 
     /// To be called when there is nothing more to send for now: other flows may send.
-    pub fn rest(&mut self) {
+    pub fn release_turn(&mut self) {
         let id = self.stream.id;
-        if self.stream.ask(|_, carrier, _| carrier.rest(id)) == Some(true) {
+        if self.stream.ask(|_, carrier, _| carrier.release_turn(id)) == Some(true) {
             self.stream.connection.inner().shared.call();
         }
     }
@@ -168,7 +168,7 @@ impl QuicSender {
     pub fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             let id = self.stream.id;
-            // The flow's own end was put before, if the form of the bytes has one.
+            // The flow's own end was enqueued before, if the form of the bytes has one.
             self.stream.ask_and_send(|_, carrier| carrier.cut(id));
         }
     }
@@ -181,7 +181,7 @@ impl QuicSender {
         self.stream.ask_and_send(|_, carrier| carrier.reset(id, code));
     }
 
-    /// Ends this half abruptly once the peer has all bytes that were put.
+    /// Ends this half abruptly once the peer has all bytes that were enqueued.
     /// [`QuicSender::poll_stopped`] waits for that, and is to be called until then. Nothing may be
     /// waiting.
     pub fn cut(&mut self) {

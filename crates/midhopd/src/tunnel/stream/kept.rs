@@ -172,17 +172,17 @@ impl KeptBytes {
     }
 
     /// To be called when these bytes are sent. Returns what has to be sent before them.
-    pub fn put(&mut self, bytes: &Bytes, payload: Payload) -> Vec<u8> {
+    pub fn enqueue(&mut self, bytes: &Bytes, payload: Payload) -> Vec<u8> {
         if self.lasts {
-            self.sent.put(bytes.clone(), self.count.left_of(self.most).max(KEPT_LEAST));
+            self.sent.enqueue(bytes.clone(), self.count.left_of(self.most).max(KEPT_LEAST));
             self.count.set(self.sent.kept());
         }
         self.to_confirm.take().map_or_else(Vec::new, |offset| payload.confirmation(offset))
     }
 
     /// To be called when the flow's end is sent.
-    pub fn put_end(&mut self) {
-        self.sent.put_end();
+    pub fn enqueue_end(&mut self) {
+        self.sent.enqueue_end();
     }
 
     /// To be called when this half has reached its end. Returns whether the stream ends later.
@@ -260,7 +260,7 @@ pub fn confirm(
         if kept.sent.kept() == 0
             && let Some(writer) = &mut kept.writer
         {
-            writer.rest();
+            writer.release_turn();
         }
     }
     if received.is_unconfirmed(delivered) {
@@ -288,7 +288,7 @@ pub fn confirm(
     let Some(kept) = output.kept.as_deref_mut() else { return Ok(()) };
     if let Some(offset) = kept.to_confirm.take() {
         kept.confirming = true;
-        output.carrier.put(&payload.confirmation(offset), Bytes::new());
+        output.carrier.enqueue(&payload.confirmation(offset), Bytes::new());
         if output.poll_flush(cx)?.is_pending() {
             return Ok(());
         }
@@ -298,7 +298,7 @@ pub fn confirm(
         kept.ended |= is_ending;
     }
     // The flow leaves the queue. Its other bytes enter it again.
-    output.carrier.rest();
+    output.carrier.release_turn();
     if is_ending {
         output.carrier.end();
     }

@@ -180,7 +180,7 @@ impl Stream {
         if lacking {
             last.extend(payload.end());
         }
-        self.output.carrier.put(&last, Bytes::new());
+        self.output.carrier.enqueue(&last, Bytes::new());
         poll_fn(|cx| self.output.poll_flush(cx)).await?;
         self.output.end();
         poll_fn(|cx| self.input.poll_end(cx)).await?;

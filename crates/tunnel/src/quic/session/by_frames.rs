@@ -61,7 +61,7 @@ impl Session {
 
     /// Resets this end's half of a stream.
     pub fn reset(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
-        self.rest(id);
+        self.release_turn(id);
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.ended = true;
             flow.waiting = [Bytes::new(), Bytes::new()];

@@ -73,7 +73,7 @@ impl End {
         let target = Target::Address(address(80));
         let request = Request { target, client: None, class: None, hops: 0 };
         let id = self.lone.carrier().ask(now, &request, &self.class).expect("a flow");
-        self.lone.carrier().put(now, id, Bytes::copy_from_slice(&size.to_be_bytes()));
+        self.lone.carrier().enqueue(now, id, Bytes::copy_from_slice(&size.to_be_bytes()));
         self.lone.carrier().finish(now, id);
         id.index()
     }
@@ -163,7 +163,7 @@ impl End {
         let size = (*left).min(ZEROS.len() as u64);
         *left -= size;
         if size > 0 {
-            self.lone.carrier().put(now, id, Bytes::from_static(&ZEROS[..size as usize]));
+            self.lone.carrier().enqueue(now, id, Bytes::from_static(&ZEROS[..size as usize]));
         } else {
             self.lone.carrier().finish(now, id);
         }

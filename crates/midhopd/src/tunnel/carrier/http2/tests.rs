@@ -57,9 +57,9 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 async fn send(sender: &mut Http2Sender, bytes: Bytes) {
-    sender.put(&[], bytes);
+    sender.enqueue(&[], bytes);
     poll_fn(|cx| sender.poll_flush(cx)).await.expect("written");
-    sender.rest();
+    sender.release_turn();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn what_is_asked_and_answered_arrives() {
             let mut pair = pair(&asked()).await;
             let fields = poll_fn(|cx| pair.far.1.poll_fields(cx)).await.expect("a request");
             assert_eq!(Asked::decode(&fields), Ok((asked(), Payload::Raw)));
-            pair.far.0.put_fields(&answer.fields(Payload::Raw)).expect("sent");
+            pair.far.0.enqueue_fields(&answer.fields(Payload::Raw)).expect("sent");
             let fields = poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
             assert_eq!(Answer::decode(&fields, Payload::Raw), Ok(Some(answer)));
         });
@@ -106,7 +106,7 @@ fn bytes_arrive_in_order_and_so_does_the_end() {
 fn credit_is_granted_for_what_was_passed_on() {
     run(async {
         let mut pair = pair(&asked()).await;
-        pair.near.0.put(&[], Bytes::from(vec![1; 300_000]));
+        pair.near.0.enqueue(&[], Bytes::from(vec![1; 300_000]));
         let near = &mut pair.near.0;
         let mut come = 0;
         loop {
@@ -145,7 +145,7 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
     for far_drops in [false, true] {
         run(async {
             let mut pair = pair(&asked()).await;
-            pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("sent");
+            pair.far.0.enqueue_fields(&Answer::Granted.fields(Payload::Raw)).expect("sent");
             poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
             let (dropped, mut left) =
                 if far_drops { (pair.far, pair.near) } else { (pair.near, pair.far) };
@@ -167,7 +167,7 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
 fn a_reset_after_the_end_is_a_reset() {
     run(async {
         let mut pair = pair(&asked()).await;
-        pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("sent");
+        pair.far.0.enqueue_fields(&Answer::Granted.fields(Payload::Raw)).expect("sent");
         poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
         pair.near.0.end();
         assert!(poll_fn(|cx| pair.far.1.poll_data(cx)).await.expect("an end").is_none());

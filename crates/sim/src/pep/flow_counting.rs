@@ -4,12 +4,12 @@ use super::Counts;
 
 /// Whether a flow counts as live, and as one whose client waits.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct FlowCounting {
     live: bool,
     pending: bool,
 }
 
-impl Standing {
+impl FlowCounting {
     /// The flow begins.
     pub fn enter(&mut self, counts: &mut Counts) {
         self.live = true;
