@@ -13,9 +13,11 @@
 //!
 //! Decision 0011.
 
+mod carriers;
 mod member;
 mod pool;
 
+pub use carriers::CarrierParts;
 pub use member::Member;
 pub use pool::Pool;
 
