@@ -23,5 +23,6 @@ pub mod sockopt;
 pub mod stream_position;
 pub mod tcp_info;
 pub mod tcp_repair;
+pub mod tcp_state;
 pub mod tproxy;
 pub mod twin;

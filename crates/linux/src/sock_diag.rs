@@ -2,21 +2,23 @@
 
 use crate::netlink::{Channel, Message, Received, attributes, messages};
 use crate::tcp_info::TcpInfo;
+use crate::tcp_state;
 use nix::libc;
 use nix::sys::socket::{SockProtocol, setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// `TCP_ESTABLISHED`, where both ends may send. States are those of `include/net/tcp_states.h`.
-pub const ESTABLISHED: u8 = 1;
-/// `TCP_FIN_WAIT2`, where all that was sent has been acknowledged.
-pub const FIN_WAIT2: u8 = 5;
-/// `TCP_TIME_WAIT`, where late segments may still arrive.
-pub const TIME_WAIT: u8 = 6;
-/// The states of a connection in which either end may still send: those above, `TCP_FIN_WAIT1`, `TCP_CLOSE_WAIT`,
-/// `TCP_LAST_ACK` and `TCP_CLOSING`, but not `TCP_TIME_WAIT`.
-const CONNECTED: u32 = 1 << ESTABLISHED | 1 << 4 | 1 << FIN_WAIT2 | 1 << 8 | 1 << 9 | 1 << 11;
+/// The states of a connection in which either end may still send: not [`TIME_WAIT`](tcp_state::TIME_WAIT).
+const CONNECTED: u32 = {
+    use tcp_state::{CLOSE_WAIT, CLOSING, ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, LAST_ACK};
+    1 << ESTABLISHED
+        | 1 << FIN_WAIT_1
+        | 1 << FIN_WAIT_2
+        | 1 << CLOSE_WAIT
+        | 1 << LAST_ACK
+        | 1 << CLOSING
+};
 
 // include/uapi/linux/sock_diag.h
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -243,7 +245,7 @@ mod tests {
             assert!(messages(datagram).all(|message| message.number == 7));
             let [server, client] = [seen[0], seen[1]];
             let [sent, received] = [server, client].map(|it| it.info.expect("TCP_INFO"));
-            assert_eq!(server.state, ESTABLISHED);
+            assert_eq!(server.state, tcp_state::ESTABLISHED);
             assert_eq!(server.local, SocketAddr::new(address, 5201));
             assert_eq!(server.remote, SocketAddr::new(address, 40001));
             assert_eq!(sent.acknowledged_bytes, 20_000);
@@ -296,7 +298,7 @@ mod tests {
             diag.dump(|seen| found.extend(Some(seen).filter(|seen| seen.local == local)))
                 .expect("a dump");
             assert_eq!(found.len(), 1, "{found:?}");
-            assert_eq!((found[0].state, found[0].remote), (ESTABLISHED, server));
+            assert_eq!((found[0].state, found[0].remote), (tcp_state::ESTABLISHED, server));
             assert!(found[0].info.is_some());
             let asked = find(local, server).expect("an answer").expect("a socket");
             assert_eq!((asked.cookie, asked.remote), (found[0].cookie, server));

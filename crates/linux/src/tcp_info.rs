@@ -1,6 +1,7 @@
 //! The kernel's measurements of a TCP connection (`TCP_INFO`, `struct tcp_info` in `include/uapi/linux/tcp.h`).
 
 use crate::sockopt;
+use crate::tcp_state;
 use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
@@ -9,8 +10,6 @@ use std::os::fd::AsFd;
 const NEEDED: usize = 168;
 /// Unit: bytes. Larger than the structure of any kernel.
 const ROOM: usize = 512;
-/// `TCP_CLOSE` in `include/net/tcp_states.h`.
-const CLOSED: u8 = 7;
 
 /// Some fields of `TCP_INFO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -156,7 +155,7 @@ impl TcpInfo {
 
     /// Whether both ends have closed and everything is acknowledged.
     pub fn is_closed(&self) -> bool {
-        self.state == CLOSED
+        self.state == tcp_state::CLOSED
     }
 
     fn segments(&self, count: u64) -> u64 {

@@ -90,20 +90,10 @@ pub use wire::DecodeError;
 
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
+use crate::tcp_state;
 use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
-
-/// States of `include/net/tcp_states.h`.
-mod state {
-    pub const ESTABLISHED: u8 = 1;
-    pub const FIN_WAIT_1: u8 = 4;
-    pub const FIN_WAIT_2: u8 = 5;
-    pub const CLOSED: u8 = 7;
-    pub const CLOSE_WAIT: u8 = 8;
-    pub const LAST_ACK: u8 = 9;
-    pub const CLOSING: u8 = 11;
-}
 
 /// Bits of `tcpi_options`.
 mod negotiated {
@@ -167,8 +157,8 @@ pub fn is_on(socket: impl AsFd) -> io::Result<bool> {
 /// When it is not a TCP socket.
 pub fn is_over(socket: impl AsFd) -> io::Result<bool> {
     let state = TcpInfo::of(&socket)?.state;
-    Ok(state == state::CLOSED
-        || (state == state::FIN_WAIT_2 && sockopt::is_read_side_shut(socket)?))
+    Ok(state == tcp_state::CLOSED
+        || (state == tcp_state::FIN_WAIT_2 && sockopt::is_read_side_shut(socket)?))
 }
 
 /// A queue of a socket in repair mode (`TCP_REPAIR_QUEUE`).

@@ -19,9 +19,10 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// The shortest and the longest pause between two checks of a socket with unacknowledged data.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LAST_LOOK: Duration = Duration::from_secs(1);
+/// The shortest pause between two checks of a socket with unacknowledged data.
+pub const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// The longest such pause.
+pub const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// A socket that has nothing to do any more. Dropping it closes it.
 pub type Departed = std::net::TcpStream;

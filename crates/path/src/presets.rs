@@ -3,6 +3,7 @@
 use crate::aqm::{AqmKind, AqmSpec};
 use crate::delay::LinkDelay;
 use crate::loss::{Burst, LossSpec, LossSpecs};
+use crate::orbit::earth::{GRAVITY_KM3_S2, LIGHT_KM_S, RADIUS_KM};
 use crate::queue::QueueSpec;
 use crate::rate::LinkRate;
 use crate::reconfiguration::ReconfigurationSpec;
@@ -218,19 +219,16 @@ fn ntn_phone() -> Preset {
 /// The Earth does not turn in this model. After each pass, the next satellite rises in the same
 /// place.
 fn pass_delays(altitude_km: f64, mask_deg: f64, step: Duration) -> Trace<Duration> {
-    const EARTH_KM: f64 = 6371.0;
-    const LIGHT_KM_S: f64 = 299_792.458;
-    const GRAVITY_KM3_S2: f64 = 398_600.4;
-    let orbit_km = EARTH_KM + altitude_km;
+    let orbit_km = RADIUS_KM + altitude_km;
     let mask = mask_deg.to_radians();
-    let coverage = f64::acos(EARTH_KM * mask.cos() / orbit_km) - mask;
+    let coverage = f64::acos(RADIUS_KM * mask.cos() / orbit_km) - mask;
     let angular_speed = f64::sqrt(GRAVITY_KM3_S2 / orbit_km.powi(3));
     let pass_s = 2.0 * coverage / angular_speed;
     let steps = (pass_s / step.as_s_f64()) as u64;
     let delay_at = |time: Duration| {
         let angle = angular_speed * time.as_s_f64() - coverage;
         let slant_km = f64::sqrt(
-            EARTH_KM.powi(2) + orbit_km.powi(2) - 2.0 * EARTH_KM * orbit_km * angle.cos(),
+            RADIUS_KM.powi(2) + orbit_km.powi(2) - 2.0 * RADIUS_KM * orbit_km * angle.cos(),
         );
         Duration::from_us((2.0 * slant_km / LIGHT_KM_S * 1e6).round() as u64)
     };

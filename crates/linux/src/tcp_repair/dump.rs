@@ -4,9 +4,10 @@ use super::snapshot::{
     Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
     SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,
 };
-use super::{Queue, is_on, negotiated, select, state};
+use super::{Queue, is_on, negotiated, select};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
+use crate::tcp_state;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
@@ -102,16 +103,16 @@ pub fn dump(socket: impl AsFd, queue_bytes_max: usize) -> Result<TcpSnapshot, Du
     }
     let info = on("state", TcpInfo::of(socket))?;
     let movable = [
-        state::ESTABLISHED,
-        state::FIN_WAIT_1,
-        state::FIN_WAIT_2,
-        state::CLOSE_WAIT,
-        state::LAST_ACK,
-        state::CLOSING,
+        tcp_state::ESTABLISHED,
+        tcp_state::FIN_WAIT_1,
+        tcp_state::FIN_WAIT_2,
+        tcp_state::CLOSE_WAIT,
+        tcp_state::LAST_ACK,
+        tcp_state::CLOSING,
     ];
     let remote_ended = on("end", sockopt::is_read_side_shut(socket))?;
     // A connection that was restored after the far end's FIN is over in this state.
-    let over = info.state == state::FIN_WAIT_2 && remote_ended;
+    let over = info.state == tcp_state::FIN_WAIT_2 && remote_ended;
     if !movable.contains(&info.state) || over {
         return Err(DumpError::State { state: info.state });
     }
@@ -221,12 +222,12 @@ impl Position {
 
     fn local_end(&self) -> LocalEnd {
         match self.state {
-            state::FIN_WAIT_2 => LocalEnd::Acknowledged,
+            tcp_state::FIN_WAIT_2 => LocalEnd::Acknowledged,
             // The FIN is the last in the queue.
-            state::FIN_WAIT_1 | state::CLOSING | state::LAST_ACK if self.unsent > 0 => {
+            tcp_state::FIN_WAIT_1 | tcp_state::CLOSING | tcp_state::LAST_ACK if self.unsent > 0 => {
                 LocalEnd::Unsent
             }
-            state::FIN_WAIT_1 | state::CLOSING | state::LAST_ACK => LocalEnd::Sent,
+            tcp_state::FIN_WAIT_1 | tcp_state::CLOSING | tcp_state::LAST_ACK => LocalEnd::Sent,
             _ => LocalEnd::Open,
         }
     }

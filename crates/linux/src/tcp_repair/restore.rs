@@ -4,9 +4,10 @@ use super::dump::{NAME_BYTES, RECEIVE_LOCKED, SEND_LOCKED, SO_BUF_LOCK, internet
 use super::snapshot::{
     Buffers, LocalEnd, Negotiated, SocketOptions, TcpSnapshot, Timestamps, WindowScales,
 };
-use super::{Mode, Queue, is_on, negotiated, select, state, switch};
+use super::{Mode, Queue, is_on, negotiated, select, switch};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
+use crate::tcp_state;
 use crate::tproxy::set_transparent;
 use nix::errno::Errno;
 use nix::libc;
@@ -363,7 +364,7 @@ fn compare(socket: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), Restore
     }
     let now = on("state", TcpInfo::of(socket))?.state;
     let probed = snapshot.local_end.is_probed();
-    let wanted = if probed { state::ESTABLISHED } else { state::FIN_WAIT_1 };
+    let wanted = if probed { tcp_state::ESTABLISHED } else { tcp_state::FIN_WAIT_1 };
     if now == wanted { Ok(()) } else { Err(RestoreError::Differs("state")) }
 }
 
@@ -425,7 +426,7 @@ impl Unsent {
         let socket = socket.as_fd();
         let early = match self.end {
             // The far end may have acknowledged the FIN, and what acknowledges more than was sent is discarded.
-            LocalEnd::Sent => TcpInfo::of(socket)?.state == state::ESTABLISHED,
+            LocalEnd::Sent => TcpInfo::of(socket)?.state == tcp_state::ESTABLISHED,
             _ => is_on(socket)?,
         };
         if early {

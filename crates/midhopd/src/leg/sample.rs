@@ -2,10 +2,8 @@
 
 use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
+use midhop_linux::tcp_state::FIN_WAIT_2;
 use std::os::fd::AsFd;
-
-/// `TCP_FIN_WAIT2` (`include/net/tcp_states.h`).
-const FIN_WAIT_2: u8 = 5;
 
 /// Some of `TCP_INFO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

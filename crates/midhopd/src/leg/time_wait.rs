@@ -13,7 +13,8 @@
 use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
-use midhop_linux::sock_diag::{self, DiagSocket, TIME_WAIT};
+use midhop_linux::sock_diag::{self, DiagSocket};
+use midhop_linux::tcp_state::TIME_WAIT;
 use std::io;
 
 /// Removes the socket in TIME-WAIT with these ends. `false`: there is none in TIME-WAIT, but there

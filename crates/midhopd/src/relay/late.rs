@@ -12,6 +12,7 @@
 
 use super::direction::Direction;
 use super::{RelayContext, broken, yield_turn};
+use crate::close::{FIRST_LOOK, LAST_LOOK};
 use crate::ledger::DirectionBook;
 use midhop_linux::sockopt;
 use nix::errno::Errno;
@@ -27,9 +28,6 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The pause before the first check of what is left. It doubles up to the last one.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LAST_LOOK: Duration = Duration::from_secs(1);
 /// Bytes that are dropped at a time.
 const DROPPED_BYTES: usize = 64 << 10;
 /// Number of times in one turn.

@@ -11,7 +11,7 @@ use super::carry::Moved;
 use super::coalescing::Coalescing;
 use super::resume::{GoesOn, ResumableFlow, Stop, go_on};
 use super::stream::kept::{confirm, poll_confirmation_arrived};
-use super::stream::{Input, Output, Stream, StreamError, judge};
+use super::stream::{Input, Output, PIECES, Stream, StreamError, judge};
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::flow_sampler::One;
 use crate::ledger::{Books, FlowBook, Wait};
@@ -38,8 +38,6 @@ use tokio::net::TcpStream;
 pub(super) const TURN_BYTES: u64 = 256 << 10;
 /// Pieces for which a flow keeps room while it has none.
 pub(super) const IDLE_PIECES: usize = 4;
-/// Pieces that are written at once.
-const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks. What a broken side sent before has
 /// reached the other when this returns, unless that takes nothing for `linger`. If the stream

@@ -365,8 +365,8 @@ impl Output {
     }
 }
 
-/// Pieces of a flow that are taken at once.
-const PIECES: usize = 64;
+/// Pieces of a flow that are taken, and written, at once.
+pub(super) const PIECES: usize = 64;
 
 /// The half that the other end sends.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use crate::meter::tcp_sample::TcpSample;
 use midhop_experiment::metrics::median;
 use midhop_experiment::plan::{Plan, PlannedNode, Route};
 use midhop_experiment::record::LegResult;
-use midhop_linux::sock_diag::{DiagSocket, FIN_WAIT2};
+use midhop_linux::sock_diag::DiagSocket;
+use midhop_linux::tcp_state::FIN_WAIT_2;
 use midhop_units::{Bytes, Duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -96,7 +97,7 @@ impl Legs {
         let Some(leg) = self.leg(socket) else { return };
         leg.count(socket);
         // A socket that has nothing left to send does not use its window.
-        if socket.state != FIN_WAIT2 {
+        if socket.state != FIN_WAIT_2 {
             leg.now.push(socket.info);
         }
         self.present.insert(socket.cookie);
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
     use midhop_experiment::Scenario;
     use midhop_experiment::record::Series;
-    use midhop_linux::sock_diag::ESTABLISHED;
+    use midhop_linux::tcp_state::ESTABLISHED;
 
     const MS: u64 = 1_000_000;
 
@@ -277,7 +278,7 @@ mod tests {
         // The first is closed after one more retransmission; the second has sent everything; the
         // third goes on.
         legs.bury(&seen(1, server, client, info(10_000, 600_000, 4)));
-        legs.see(&Seen { state: FIN_WAIT2, ..seen(2, server, client, info(9, 700_000, 2)) });
+        legs.see(&Seen { state: FIN_WAIT_2, ..seen(2, server, client, info(9, 700_000, 2)) });
         legs.see(&seen(3, server, client, info(40_000, 800_000, 0)));
         legs.sample(Duration::from_ms(200), true);
         // An incomplete dump gives no sample, and neither does one without sockets.
