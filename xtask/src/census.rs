@@ -1,4 +1,6 @@
 //! The size of each crate, without its tests: to compare two commits.
+//!
+//! Decision 0073.
 
 use crate::circles;
 use crate::names::{Source, shipped};
