@@ -5,10 +5,12 @@ use crate::program::{Running, Setup};
 use crate::stage::{Family, PATIENCE, Stage, nft, until};
 use crate::strangers::counter;
 use nix::sys::signal::{Signal, kill};
+use socket2::SockRef;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 const CONFIG: &str =
     "[intercept]\ninterfaces = \"lan0\"\n[legs.lan0]\n[[rules]]\naction = \"reject\"\n";
@@ -27,7 +29,8 @@ fn reload_under_attempts(family: Family) {
     thread::scope(|scope| {
         scope.spawn(|| {
             // A client that gets through frees its place in the backlog at once.
-            listener.set_nonblocking(true).expect("a mode");
+            let socket = SockRef::from(&listener);
+            socket.set_read_timeout(Some(Duration::from_millis(50))).expect("an option");
             while !stop.load(Relaxed) {
                 drop(listener.accept());
             }

@@ -18,7 +18,7 @@ use socket2::SockRef;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread::{scope, sleep, yield_now};
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 pub const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
@@ -104,7 +104,7 @@ impl Traced {
         loop {
             match waitpid(self.0, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) if over() => return false,
-                Ok(WaitStatus::StillAlive) => yield_now(),
+                Ok(WaitStatus::StillAlive) => sleep(Duration::from_micros(20)),
                 Ok(_) => return true,
                 Err(error) => panic!("a traced thread is lost: {error}"),
             }
