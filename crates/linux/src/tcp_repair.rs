@@ -129,6 +129,9 @@ impl Mode {
 /// Puts a TCP socket into repair mode, or has it leave. All else that a move takes needs no privilege once a
 /// socket is in repair mode.
 ///
+/// Before it enters, an acknowledgement that the kernel delays is sent, unless data are still to be read: a restored
+/// connection does not know that it owes one.
+///
 /// The kernel clears `SO_REUSEADDR` with this option, so that a connection would keep others from listening on its
 /// port; it is put back.
 ///
@@ -138,6 +141,9 @@ impl Mode {
 pub fn switch(socket: impl AsFd, mode: Mode) -> io::Result<()> {
     let socket = socket.as_fd();
     let reuse = sockopt::read_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+    if mode == Mode::On {
+        sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)?;
+    }
     sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, mode.value())?;
     sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, i32::from(reuse != 0))
 }

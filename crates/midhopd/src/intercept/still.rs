@@ -143,9 +143,14 @@ impl StillTables {
                     own.extend(both.iter().map(|key| ElementChange::Delete(set, key)));
                 }
             };
-            put(ARRIVING.0[*family], stillness != Stillness::None);
+            let is_any = stillness != Stillness::None;
+            if stillness != Stillness::Leaving {
+                put(ARRIVING.0[*family], is_any);
+            }
             if !matches!(stillness, Stillness::Arriving(_)) {
-                put(LEAVING.0[*family], stillness != Stillness::None);
+                put(LEAVING.0[*family], is_any);
+            }
+            if !matches!(stillness, Stillness::Arriving(_) | Stillness::Leaving) {
                 put(RECEIVING[*family], stillness == Stillness::Receiving);
                 put(WAITING[*family], stillness == Stillness::Waiting);
             }
@@ -154,14 +159,14 @@ impl StillTables {
         let _changes = changes();
         let each = keys.iter();
         let forwarding: Vec<_> = match stillness {
-            Stillness::Arriving(_) | Stillness::Forwarded(_) => each
+            Stillness::Arriving(_) => each
                 .filter(|(_, family)| !address.is_empty() && self.forward.can(*family))
                 .flat_map(|(both, family)| self.forward.begin(both, *family, &address))
                 .collect(),
             Stillness::Both | Stillness::Waiting | Stillness::None => {
                 each.flat_map(|(both, family)| self.forward.end(both, *family)).collect()
             }
-            Stillness::Receiving => Vec::new(),
+            Stillness::Leaving | Stillness::Receiving => Vec::new(),
         };
         if forwarding.is_empty() {
             return self.table.change_elements(&own);

@@ -198,10 +198,10 @@ pub enum Repair {
 pub enum Stillness {
     /// Those that arrive, from now on, or they are forwarded to this neighbour, a peer. What this host sends passes as before.
     Arriving(Option<IpAddr>),
+    /// Those that this host's sockets send, from now on. What happens to those that arrive stays as it is.
+    Leaving,
     /// Those that arrive, and those that this host's sockets send.
     Both,
-    /// The same, but what arrives is forwarded to this neighbour, a peer.
-    Forwarded(IpAddr),
     /// The same, but what arrives waits in a queue.
     Waiting,
     /// The same, but this host's sockets receive what arrives, if there are any.
@@ -215,8 +215,7 @@ impl Stillness {
     pub const fn neighbour(self) -> Option<IpAddr> {
         match self {
             Self::Arriving(neighbour) => neighbour,
-            Self::Forwarded(neighbour) => Some(neighbour),
-            Self::Both | Self::Waiting | Self::Receiving | Self::None => None,
+            Self::Leaving | Self::Both | Self::Waiting | Self::Receiving | Self::None => None,
         }
     }
 }
@@ -404,7 +403,7 @@ mod tests {
     #[test]
     fn the_longest_order_fits_into_a_message() {
         let end = "[fd00:1111:2222:3333:4444:5555:6666:7777]:65535".parse().expect("an address");
-        let order = Order::Still(vec![(end, end); STILL_MAX], Stillness::Forwarded(end.ip()));
+        let order = Order::Still(vec![(end, end); STILL_MAX], Stillness::Arriving(Some(end.ip())));
         assert!(serde_json::to_vec(&[order]).expect("JSON").len() <= ORDER_BYTES);
     }
 

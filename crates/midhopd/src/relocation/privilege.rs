@@ -90,7 +90,7 @@ pub fn freeze(
             still(Stillness::Arriving(neighbour)),
             (Order::Repair(Repair::On), client),
             (Order::Repair(Repair::On), server),
-            still(neighbour.map_or(Stillness::Both, Stillness::Forwarded)),
+            still(Stillness::Leaving),
         ],
     )
 }
