@@ -152,10 +152,10 @@ impl Drop for Removed {
 pub fn midhopd() -> Command {
     let own = || env!("CARGO_BIN_EXE_midhopd").into();
     let mut command = Command::new(std::env::var_os("MIDHOPD").unwrap_or_else(own));
-    // What scripts/test sets for the test program is not for the daemon.
-    command.env_remove("GLIBC_TUNABLES");
     command
         .stdin(Stdio::null())
+        // scripts/test sets this for the test program alone.
+        .env_remove("GLIBC_TUNABLES")
         .env_remove("MIDHOPD_LOG")
         .env_remove("NOTIFY_SOCKET")
         .env_remove("MIDHOPD_SOCKET");
