@@ -124,8 +124,8 @@ impl ExpectedFlow {
         privilege::still(&self.worker.plan().intercept.instance, &[self.ends], stillness)
     }
 
-    /// Restores its connections, with what was copied of each direction before. From then on they receive what arrives,
-    /// and say nothing: the old place may still go on with them.
+    /// Restores its connections, with what was copied of each direction before. They send nothing: the old place may still go
+    /// on with them.
     ///
     /// # Errors
     /// Why it cannot go on here. Then there is nothing left of it.
@@ -176,10 +176,12 @@ impl ExpectedFlow {
             passed_on,
             expected: self,
         };
-        let received = restored.expected.still(Stillness::Receiving);
-        received.map_err(refused(ends, "packets"))?;
-        // Not before: one that its socket does not receive would be sent on.
-        restored.expected.waiting.iter().for_each(WaitingFlow::pass);
+        // What waits is received once the flow goes on, so that it is acknowledged. If nothing can wait, it is received now, and
+        // its end sends it again.
+        if restored.expected.waiting.is_none() {
+            let received = restored.expected.still(Stillness::Receiving);
+            received.map_err(refused(ends, "packets"))?;
+        }
         Ok(restored)
     }
 }
@@ -389,6 +391,7 @@ impl RestoredFlow {
             (Err(error), _) | (_, Err(error)) => return lost(&error, Arrival::Lost),
         };
         let ExpectedFlow { worker, legs, origin, ticket, life, ends, waiting } = expected;
+        waiting.iter().for_each(WaitingFlow::pass);
         drop(waiting);
         worker.ledger.moved_here.add(1);
         let windows = [(&client, &legs[0]), (&server, &legs[1])]

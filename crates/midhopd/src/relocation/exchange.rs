@@ -57,10 +57,10 @@ impl Exchange {
         let mut message = Bytes::from(message);
         while !message.is_empty() {
             let piece = message.split_to(message.len().min(PIECE));
-            self.stream.output.put(piece);
+            self.stream.output.enqueue(piece);
             poll_fn(|cx| self.stream.output.poll_flush(cx)).await?;
         }
-        self.stream.output.rest();
+        self.stream.output.release_turn();
         Ok(())
     }
 

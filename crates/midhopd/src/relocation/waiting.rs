@@ -49,7 +49,7 @@ impl WaitingPackets {
 }
 
 impl WaitingFlow {
-    /// Has those that wait pass, and those that come into the queue from now on.
+    /// Has those that wait pass, and those that come into the queue until this is dropped.
     pub fn pass(&self) {
         let _ = self.changes.send(Change::Pass(self.ends));
     }
@@ -70,27 +70,37 @@ pub async fn keep(all: WaitingPackets, queue: Queue) -> io::Result<()> {
     let queue = queue.watch()?;
     let (sender, mut changes) = unbounded_channel();
     let _ = all.0.set(sender);
-    let mut flows = Directions::default();
+    let (mut flows, mut arrived) = (Directions::default(), Vec::new());
     loop {
-        tokio::select! {
-            // A flow waits before its first packet comes.
-            biased;
-            change = changes.recv() => {
-                let Some(change) = change else { return Ok(()) };
-                flows.change(&change, queue.get_ref());
-            }
+        let change = tokio::select! {
+            change = changes.recv() => match change {
+                None => return Ok(()),
+                change => change,
+            },
             ready = queue.readable() => {
                 match ready?.try_io(|queue| queue.get_ref().receive()) {
-                    Ok(Ok(packets)) => {
-                        for packet in packets {
-                            flows.take(&packet.bytes, packet.id, queue.get_ref());
-                        }
-                    }
+                    Ok(Ok(packets)) => arrived.extend(packets),
                     Ok(Err(error)) => tracing::warn!(%error, "packets of flows that move could not be read from the netfilter queue"),
                     Err(_would_block) => {}
                 }
+                None
+            }
+        };
+        // A flow waits before its first packet comes.
+        let further = std::iter::from_fn(|| changes.try_recv().ok());
+        for change in change.into_iter().chain(further) {
+            flows.change(&change, queue.get_ref());
+        }
+        // Its last packet comes before it has passed.
+        if !flows.passed.is_empty() {
+            while let Ok(packets) = queue.get_ref().receive() {
+                arrived.extend(packets);
             }
         }
+        for packet in arrived.drain(..) {
+            flows.take(&packet.bytes, packet.id, queue.get_ref());
+        }
+        flows.forget();
         if let Err(error) = queue.get_ref().give() {
             tracing::warn!(%error, "verdicts could not be sent to the netfilter queue");
         }
@@ -111,9 +121,16 @@ impl Judge for Queue {
     }
 }
 
-/// The directions of flows, by source and destination.
+/// The source and the destination of a direction.
+type Key = (SocketAddr, SocketAddr);
+
+/// The directions of flows.
 #[derive(Debug, Default)]
-struct Directions(HashMap<(SocketAddr, SocketAddr), Direction>);
+struct Directions {
+    all: HashMap<Key, Direction>,
+    /// Those that have passed: packets that have come before are still to pass.
+    passed: Vec<Key>,
+}
 
 #[derive(Debug)]
 enum Direction {
@@ -126,17 +143,27 @@ impl Directions {
     fn change(&mut self, change: &Change, judge: &impl Judge) {
         let (Change::Wait(ends) | Change::Pass(ends) | Change::Drop(ends)) = change;
         for key in [(ends.client, ends.server), (ends.server, ends.client)] {
-            let (next, passes) = match change {
-                Change::Wait(_) => (Some(Direction::Waits(Vec::new())), false),
-                Change::Pass(_) => (Some(Direction::Passes), true),
-                Change::Drop(_) => (None, false),
-            };
-            let before = match next {
-                Some(next) => self.0.insert(key, next),
-                None => self.0.remove(&key),
+            let before = match change {
+                Change::Wait(_) => self.all.insert(key, Direction::Waits(Vec::new())),
+                Change::Pass(_) => self.all.insert(key, Direction::Passes),
+                Change::Drop(_) if matches!(self.all.get(&key), Some(Direction::Passes)) => {
+                    self.passed.push(key);
+                    None
+                }
+                Change::Drop(_) => self.all.remove(&key),
             };
             if let Some(Direction::Waits(packets)) = before {
+                let passes = matches!(change, Change::Pass(_));
                 packets.into_iter().for_each(|packet| judge.judge(packet, passes));
+            }
+        }
+    }
+
+    /// Forgets those that have passed, unless they wait once more.
+    fn forget(&mut self) {
+        for key in self.passed.drain(..) {
+            if matches!(self.all.get(&key), Some(Direction::Passes)) {
+                self.all.remove(&key);
             }
         }
     }
@@ -144,7 +171,7 @@ impl Directions {
     fn take(&mut self, bytes: &[u8], packet: u32, judge: &impl Judge) {
         let segment = Segment::parse(bytes);
         let key = segment.map(|segment| (segment.source, segment.destination));
-        match key.and_then(|key| self.0.get_mut(&key)) {
+        match key.and_then(|key| self.all.get_mut(&key)) {
             Some(Direction::Waits(packets)) if packets.len() < WAITING_MAX => packets.push(packet),
             Some(Direction::Passes) => judge.judge(packet, true),
             // As a router, this host would send it on, to an end that has another connection.
@@ -199,8 +226,19 @@ mod tests {
         flows.change(&Change::Drop(flow(other)), &given);
         flows.change(&Change::Drop(flow(two)), &given);
         take(&mut flows, two, 7);
-        assert_eq!(judged(), [(3, false), (7, false)]);
-        assert!(flows.0.is_empty());
+        assert_eq!(judged(), [(3, false), (7, true)], "it had come before");
+        flows.forget();
+        take(&mut flows, two, 8);
+        assert_eq!(judged(), [(8, false)]);
+        assert!(flows.all.is_empty() && flows.passed.is_empty());
+        // It comes back.
+        flows.change(&Change::Wait(flow(two)), &given);
+        flows.change(&Change::Pass(flow(two)), &given);
+        flows.change(&Change::Drop(flow(two)), &given);
+        flows.change(&Change::Wait(flow(two)), &given);
+        flows.forget();
+        take(&mut flows, two, 9);
+        assert_eq!(judged(), []);
     }
 
     #[test]

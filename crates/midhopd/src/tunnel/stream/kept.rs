@@ -260,7 +260,7 @@ pub fn confirm(
         if kept.sent.kept() == 0
             && let Some(writer) = &mut kept.writer
         {
-            writer.release_turn();
+            writer.rest();
         }
     }
     if received.is_unconfirmed(delivered) {
