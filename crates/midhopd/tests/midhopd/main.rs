@@ -67,6 +67,7 @@ mod peer_targets;
 mod pmtu;
 mod port_reuse;
 mod prometheus;
+mod records;
 mod reference;
 mod rejects;
 mod relocation;

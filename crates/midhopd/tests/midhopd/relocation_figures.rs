@@ -2,6 +2,7 @@
 //! another machine, and their user's link breaks for a moment as its routes change.
 
 use crate::program::{Running, log_of};
+use crate::records::{load, ms, record};
 use crate::relocation::{ACCEPT, Place, begin_to_move, outcome_of};
 use crate::stage::Family;
 use crate::survival::relayed;
@@ -9,6 +10,7 @@ use crate::upgrade::longest_waits;
 use midhop_testbed::namespace::Namespace;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use serde_json::json;
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -143,6 +145,15 @@ fn figures() {
             }
         });
         let alive = pairs.iter_mut().map(word).filter(Result::is_ok).count();
+        record(
+            "moves",
+            json!({
+                "case": name, "flows": flows, "busy": busy, "alive": alive, "waits_ms": ms(&stalls),
+                "usual_waits_ms": ms(&usual), "command_ms": command.as_secs_f64() * 1e3,
+                "break_ms": broken.as_secs_f64() * 1e3, "cpu_old_s": used.get()[0], "cpu_new_s": used.get()[1],
+                "moved": outcome.as_ref().map(|outcome| outcome.moved),
+            }),
+        );
         let per_flow = |seconds: f64| seconds * 1e6 / flows as f64;
         let [there, here] = used.get();
         println!(
@@ -155,7 +166,7 @@ fn figures() {
             broken.as_secs_f64() * 1e3,
             per_flow(there),
             per_flow(here),
-            std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+            load()
         );
         if let Some(running) = running {
             assert!(alive == flows, "{}\n{}", log_of(&old), log_of(&new));

@@ -5,6 +5,7 @@ use crate::flows::{exchange, fill, reset};
 use crate::pages::wait_until_served;
 use crate::panics::thread;
 use crate::program::{Running, Setup, log_of, traces};
+use crate::records::{load, ms, record};
 use crate::stage::{
     self, Family, PATIENCE, ReadOnce, Stage, noise, queued, receive_all, send_all, until,
 };
@@ -14,6 +15,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use serde_json::json;
 use socket2::SockRef;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -483,6 +485,13 @@ fn figures() {
         }
         over.store(true, Relaxed);
     });
+    record(
+        "deaths",
+        json!({
+            "deaths": deaths, "flows": FLOWS, "bytes": moved.load(Relaxed), "pauses_ms": ms(&pauses),
+            "usual_ms": ms(&usual),
+        }),
+    );
     let quantiles = |times: &mut Vec<Duration>| {
         times.sort_unstable();
         let last = times.len() - 1;
@@ -496,7 +505,7 @@ fn figures() {
         moved.load(Relaxed) as f64 / 1e9,
         quantiles(&mut pauses),
         quantiles(&mut usual),
-        std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+        load()
     );
     running.signal(Signal::SIGTERM);
     drop((flows, pinging, ponging));

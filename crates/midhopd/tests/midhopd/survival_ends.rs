@@ -4,10 +4,12 @@
 
 use crate::flows::lasting::patient;
 use crate::program::{Running, Setup, log_of};
+use crate::records::{load, record};
 use crate::stage::{Family, ReadOnce, Stage, noise, pass, until};
 use crate::survival::{CONFIG, kill_data_plane, relayed};
 use crate::survival_tunnels::{BOTH, End, Place, QUIC, TCP};
 use nix::sys::signal::Signal;
+use serde_json::json;
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -226,11 +228,15 @@ fn figures() {
         round_of_split_flows(family, FLOWS, 22, seed);
         let carrier = if round % 4 < 3 { QUIC } else { TCP };
         round_of_tunnel_flows(family, carrier, FLOWS, 18, seed);
+        record(
+            "ends",
+            json!({ "round": round, "seed": seed, "deaths": DEATHS, "flows": FLOWS, "broken": 0, "family": format!("{family:?}") }),
+        );
     }
     println!(
         "{} deaths among split flows and as many of ends of tunnels, {} flows of random size each: all whole; load {}",
         rounds * DEATHS,
         rounds * FLOWS,
-        std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+        load()
     );
 }

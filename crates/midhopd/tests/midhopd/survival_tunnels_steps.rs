@@ -3,12 +3,14 @@
 use crate::flows::lasting::patient;
 use crate::flows::{exchange, pass, read_until_error};
 use crate::panics::thread;
+use crate::records::{load, record};
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage};
 use crate::survival::{DEATHS, Traced};
 use crate::survival_tunnels::End::{self, Far, Near};
 use crate::survival_tunnels::{Place, QUIC, TCP};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use serde_json::json;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -294,11 +296,11 @@ fn figures() {
     for end in [Near, Far] {
         for opened in [Opened::Before, Opened::Meanwhile] {
             it_may_die(Family::V4, end, opened, deaths);
+            record(
+                "tunnel-steps",
+                json!({ "end": format!("{end:?}"), "opened": format!("{opened:?}"), "deaths_at_most": deaths, "broken": 0 }),
+            );
         }
     }
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!(
-        "no flow was broken or changed after its first byte had come back; load {}",
-        load.trim()
-    );
+    println!("no flow was broken or changed after its first byte had come back; load {}", load());
 }

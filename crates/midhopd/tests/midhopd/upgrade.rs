@@ -2,11 +2,13 @@
 
 use crate::flows::exchange;
 use crate::program::{Running, Setup, copy_program, errors, log_of, midhopd, output_in, traces};
+use crate::records::{load, ms, record};
 use crate::stage::{self, Family, ReadOnce, Stage, until};
 use crate::survival::{kill_data_plane, relayed};
 use midhop_testbed::namespace::Namespace;
 use midhopd::survival::door::UpgradeOutcome;
 use nix::sys::signal::Signal;
+use serde_json::json;
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -402,6 +404,13 @@ fn figures() {
         // The seconds around two upgrades do not overlap.
         until("it answers", || setup.try_status().is_ok());
     }
+    record(
+        "upgrades",
+        json!({
+            "upgrades": upgrades, "flows": 2 * BUSY, "busy": BUSY, "waits_ms": ms(&waits),
+            "usual_waits_ms": ms(&usual), "pauses_ms": ms(&pauses),
+        }),
+    );
     let quantiles = |times: &mut Vec<Duration>| {
         times.sort_unstable();
         let last = times.len() - 1;
@@ -416,7 +425,7 @@ fn figures() {
          of an upgrade: median {median}, 99 % {most_of}, most {most} (without one: {usual}, {usual_most_of}, {usual_most}); \
          without a data plane: median {pause}, most {longest}; load {}",
         2 * BUSY,
-        std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()
+        load()
     );
     for (client, server) in &mut flows {
         stage::pass(client, server);

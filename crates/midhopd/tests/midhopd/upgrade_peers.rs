@@ -6,6 +6,7 @@
 
 mod programs;
 
+use crate::records;
 use crate::stage::{Family, PATIENCE, ReadOnce, Stage, stop_listening, until, until_within};
 use crate::strangers::resident;
 use crate::survival::relayed;
@@ -277,6 +278,7 @@ fn figures() {
     for _ in 0..rounds {
         for record in Kind::ALL.into_iter().filter_map(|kind| restarted(kind, flows)) {
             println!("{record}");
+            records::record("restarts", record.clone());
             records.push(record);
         }
     }
