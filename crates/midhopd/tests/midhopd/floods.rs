@@ -379,7 +379,7 @@ fn none_from_a_full_queue(family: Family) {
     until("it is out", || arrived(&stage).0 == 1);
     // The worker marks a socket's further SYNs after the first one has left: when it opens another flow, it has done so.
     let _other = stage.flow(&stage.listen(family));
-    running.signal_data_plane(Signal::SIGSTOP);
+    running.stop_data_plane();
     // More than the queue has room for.
     for port in 0..2000 {
         knock(20_000 + port);

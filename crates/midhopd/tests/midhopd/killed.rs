@@ -114,7 +114,7 @@ fn unseen(family: Family) {
     let listener = stage.listen(family);
     let server = listener.local_addr().expect("an address");
     count(&stage, family, server.port(), false);
-    running.signal_data_plane(Signal::SIGSTOP);
+    running.stop_data_plane();
     until("it stands still", || stands_still(running.id()));
     let clients = knock(&stage, server);
     until("all of them wait", || waiting(&stage) >= CLIENTS);

@@ -143,7 +143,7 @@ fn a_full_queue(family: Family) {
     knocks.knock(SHUT);
     assert!(knocks.hand.listen(PATIENCE).expect("a refusal").has(RST));
     assert_eq!(knocks.seen(SHUT), 1, "it is refused here");
-    running.signal_data_plane(Signal::SIGSTOP);
+    running.stop_data_plane();
     // More than the queue has room for, before the SYNs that must find it full.
     for _ in 0..2000 {
         knocks.knock(OPEN);

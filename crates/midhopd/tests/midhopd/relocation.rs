@@ -519,7 +519,7 @@ fn flows_stay_if_the_new_place_falls_silent(old_dies: bool) {
     until("the flows are announced", || stands_still(&place.second, Family::V6));
     // The answer leaves, and the states come a second later.
     sleep(Duration::from_millis(300));
-    second.signal_data_plane(Signal::SIGSTOP);
+    second.stop_data_plane();
     until("a flow stands still", || stands_still(&place.stage.gateway, Family::V6));
     if old_dies {
         // The next data plane has them go on.
@@ -558,7 +558,7 @@ fn flows_do_not_wait_for_a_place_that_is_silent() {
     let [_first, second] = place.start(&old, &new);
     let listener = place.stage.listen(Family::V4);
     let mut flows: Vec<_> = (0..8).map(|_| relayed(&place.stage, &listener)).collect();
-    second.signal_data_plane(Signal::SIGSTOP);
+    second.stop_data_plane();
     let mut moving = begin_to_move(&old, "all");
     let mut passed = 0;
     until("the command has ended", || {

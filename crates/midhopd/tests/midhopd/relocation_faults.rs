@@ -156,7 +156,7 @@ fn a_reload_of_the_old_place_leaves_flows_still() {
     until("the flows are announced", || stands_still(&place.second, Family::V4));
     // The answer leaves, and the states come a second later.
     std::thread::sleep(std::time::Duration::from_millis(300));
-    second.signal_data_plane(Signal::SIGSTOP);
+    second.stop_data_plane();
     until("the flows stand still", || still_flows(&place, Family::V4) == 4);
     reload(&first, &old, &format!("{}{RULE}", config_of(&old)));
     written_to_each(&flows);
@@ -204,7 +204,7 @@ fn a_reload_of_the_new_place_leaves_flows_still() {
     until("a flow is restored there", || {
         stands_still(&place.second, Family::V4) || moved(&new)[1] > 0
     });
-    first.signal_data_plane(Signal::SIGSTOP);
+    first.stop_data_plane();
     reload(&second, &new, &format!("{}{RULE}", config_of(&new)));
     // They would be answered from here already.
     place.change_routes();

@@ -397,7 +397,7 @@ fn breaks_by(end: End, turn: Turn, change: impl FnOnce(&str) -> String) {
         Turn::Upgrade => place.upgrade(end, "next"),
         Turn::DeathAndReload => {
             let running = place.running(end);
-            running.signal_data_plane(Signal::SIGSTOP);
+            running.stop_data_plane();
             running.signal(Signal::SIGHUP);
             place.kill(end);
             wait_until_served(place.host(end));

@@ -240,6 +240,20 @@ impl Running {
         kill(self.data_plane(), signal).expect("a signal");
     }
 
+    /// Stops the data plane, until it is continued. No thread of it runs any more when this returns.
+    pub fn stop_data_plane(&self) {
+        self.signal_data_plane(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.data_plane());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.expect("a thread").path().join("stat"));
+            // Behind the name, which may contain anything.
+            stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, it)| it.starts_with('T')))
+        };
+        until("it stands still", || {
+            std::fs::read_dir(&tasks).expect("its threads").all(is_stopped)
+        });
+    }
+
     /// The process number of the first process.
     pub fn first(&self) -> u32 {
         self.child.id()
