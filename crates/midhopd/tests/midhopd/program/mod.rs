@@ -244,7 +244,7 @@ impl Running {
     pub fn stop_data_plane(&self) {
         self.signal_data_plane(Signal::SIGSTOP);
         let tasks = format!("/proc/{}/task", self.data_plane());
-        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let is_stopped = |task: io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task.expect("a thread").path().join("stat"));
             // Behind the name, which may contain anything.
             stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, it)| it.starts_with('T')))
