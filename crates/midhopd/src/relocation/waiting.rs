@@ -1,4 +1,4 @@
-//! The new place: packets of flows that move here wait until their connections are restored.
+//! The new place: packets of flows that move here wait until they go on.
 //!
 //! The old place forwards what arrives there once a flow stands still, and its state is on its way for half a round trip or
 //! more. What is dropped meanwhile is sent again by its far end, after a fifth of a second at the earliest.
