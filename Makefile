@@ -106,7 +106,7 @@ scale: build ## SCALE_FLOWS idle flows, SCALE_PEERS peers: memory of each, and h
 
 bench-survival: build ## Kills the data plane SURVIVAL_DEATHS times under load, as often among flows of random size that end, and at each system call of a tunnel's ends, upgrades 1,000 flows, beside restarts of HAProxy and Envoy, and moves 1,000 flows to another machine: what is lost, and how long they wait (as root)
 	@$(if $(SHORT),,scripts/prepare bench)
-	MIDHOP_RECORDS=$(abspath $(RESULTS))/bench-survival MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SURVIVAL_DEATHS=$(if $(SHORT),2,$(SURVIVAL_DEATHS)) $(if $(SHORT),MIDHOP_SURVIVAL_UPGRADES=2 MIDHOP_SURVIVAL_STEPS=2 MIDHOP_SURVIVAL_FLOWS=100 MIDHOP_SURVIVAL_LIMIT_S=1) \
+	MIDHOP_RECORDS=$(abspath $(RESULTS))/bench-survival$(if $(SHORT),-short) MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SURVIVAL_DEATHS=$(if $(SHORT),2,$(SURVIVAL_DEATHS)) $(if $(SHORT),MIDHOP_SURVIVAL_UPGRADES=2 MIDHOP_SURVIVAL_STEPS=2 MIDHOP_SURVIVAL_FLOWS=100 MIDHOP_SURVIVAL_LIMIT_S=1) \
 	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test midhopd -- --ignored --nocapture --test-threads=1 --exact survival::figures survival_ends::figures upgrade::figures upgrade_peers::figures survival_tunnels_steps::figures relocation_figures::figures
 	$(if $(SHORT),,MIDHOPD=$(abspath $(PROGRAMS)/midhopd) $(RUNNER) $(CARGO) test --locked -p midhopd --test midhopd -- --ignored --test-threads=1 survival_tunnels::)
 

@@ -32,7 +32,7 @@ enum Change {
     Drop(Ends),
 }
 
-/// A flow whose packets wait from now on. Once this is dropped, they are dropped.
+/// A flow whose packets wait from now on. Once this is dropped, those that have not [passed](Self::pass) are dropped.
 #[derive(Debug)]
 pub struct WaitingFlow {
     changes: UnboundedSender<Change>,

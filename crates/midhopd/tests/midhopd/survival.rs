@@ -106,6 +106,7 @@ impl Traced {
         loop {
             match waitpid(self.0, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) if over() => return false,
+                // No call waits for a stop and for `over` at once.
                 Ok(WaitStatus::StillAlive) => sleep(Duration::from_micros(20)),
                 Ok(_) => return true,
                 Err(error) => panic!("a traced thread is lost: {error}"),

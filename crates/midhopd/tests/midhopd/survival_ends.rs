@@ -230,7 +230,7 @@ fn figures() {
         round_of_tunnel_flows(family, carrier, FLOWS, 18, seed);
         record(
             "ends",
-            json!({ "round": round, "seed": seed, "deaths": DEATHS, "flows": FLOWS, "broken": 0, "family": format!("{family:?}") }),
+            json!({ "round": round, "seed": seed, "deaths": DEATHS, "flows": FLOWS, "family": format!("{family:?}") }),
         );
     }
     println!(

@@ -197,13 +197,14 @@ fn a_request_overtakes_the_bulk_of_its_tunnel() {
         let overtakes = |flow: &str, ask: &mut dyn FnMut() -> u64| {
             // What the link carries in a round trip is 150 kB. Without going ahead, the time of 1.7 to 3.7 of them was seen;
             // with it, and 24 other busy processes, of 1.3.
-            let limit = 210_000;
+            // Half of a round trip's bulk arrives at least, or it stands still and shows nothing.
+            let overtakes = |one: &u64| (75_000..210_000).contains(one);
             let mut tries = Vec::new();
-            while tries.len() < TRIES && tries.iter().all(|one| *one >= limit) {
+            while tries.len() < TRIES && !tries.iter().any(overtakes) {
                 tries.push(ask());
             }
             println!("{flow}: bytes of bulk {tries:?}");
-            assert!(tries.iter().any(|one| *one < limit), "{flow}: {tries:?}");
+            assert!(tries.iter().any(overtakes), "{flow}: {tries:?}");
         };
         overtakes("an old flow", &mut || asked(&mut known.0, &mut known.1, bulk));
         overtakes("a new flow", &mut || {

@@ -268,6 +268,32 @@ fn the_probe_measures_the_path_of_an_idle_connection() {
     }
 }
 
+/// A connection that enters repair mode forgets that it owes an acknowledgement.
+#[test]
+fn a_delayed_acknowledgement_is_sent_before_repair_mode() {
+    let Some(stage) = Stage::new(true, &[]) else { return };
+    let pair = stage.connect(Opener::Near);
+    let ([mut out, mut back], mut read) = (Writer::both(), [Vec::new(), Vec::new()]);
+    let by_timer = || stage.delayed_acknowledgements(0);
+    let owes = || sockopt::unacknowledged(&pair.far).expect("a count") > 0;
+    // On a busy host the timer may be first.
+    wait_until("one is owed until repair mode", || {
+        let delay = sockopt::set_int(&pair.near, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0);
+        delay.expect("an option");
+        let before = by_timer();
+        back.write(&pair.far, 100);
+        read_all(&pair.near, &mut read[1], back.written);
+        let owed = owes();
+        switch(&pair.near, Mode::On).expect("repair mode");
+        let owed = owed && by_timer() == before;
+        wait_until("it is acknowledged", || !owes());
+        assert!(!owed || by_timer() == before, "the timer has sent it");
+        switch(&pair.near, Mode::OffWithoutProbe).expect("no repair mode");
+        owed
+    });
+    finish(&pair, [&mut out, &mut back], read);
+}
+
 /// Without an answer, the octet in front is sent again: the far end takes it for a keepalive.
 #[test]
 fn a_probe_that_is_lost_does_no_harm() {

@@ -208,6 +208,16 @@ impl Stage {
         in_nft(&self.places[place], "delete table inet frozen");
     }
 
+    /// How many acknowledgements a place's timers have sent.
+    pub fn delayed_acknowledgements(&self, place: usize) -> u64 {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
+        let text = self.places[place].run(read).expect("entered").expect("counters");
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+        let [names, values] = [(); 2].map(|()| lines.next().unwrap_or_default().split(' '));
+        let found = names.zip(values).find(|(name, _)| *name == "DelayedACKs");
+        found.and_then(|(_, value)| value.parse().ok()).expect("a counter")
+    }
+
     /// Moves the connection's end as two machines would: frozen at both, through bytes, and without privileges where
     /// none are needed. The source may be frozen before.
     pub fn relocate(&self, near: TcpStream, [from, to]: [usize; 2], frozen: bool) -> Moved {
