@@ -83,8 +83,8 @@ pub use restore::{
 };
 pub use seed::{Seed, seed};
 pub use snapshot::{
-    Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue, SendQueue,
-    SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,
+    Acknowledgement, Buffer, Buffers, Keepalive, LocalEnd, Negotiated, PathState, ReceiveQueue,
+    SendQueue, SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,
 };
 pub use wire::DecodeError;
 

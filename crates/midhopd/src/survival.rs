@@ -22,6 +22,7 @@ pub mod handed;
 pub mod holder;
 mod inherited;
 pub mod left;
+pub mod open_moves;
 mod orders;
 mod own;
 pub mod register;

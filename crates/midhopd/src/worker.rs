@@ -11,6 +11,7 @@ use crate::flow_sampler::FlowSampler;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::relay::{Pools, RelayContext};
+use crate::survival::open_moves::OpenMoves;
 use crate::survival::register::Region;
 use crate::survival::store::Store;
 use crate::syn_hold::state::Hold;
@@ -63,6 +64,8 @@ pub struct Worker {
     pub region: Option<Rc<Region>>,
     /// Keeps the bytes that tunnels have not confirmed.
     pub store: Arc<Store>,
+    /// Moves of flows that an upgrade waits for.
+    pub open_moves: OpenMoves,
     /// The health of the daemon's parts.
     pub health: Arc<Health>,
     /// How long this thread has waited for a processor, if the kernel records that.
@@ -107,6 +110,7 @@ impl Worker {
             resolver,
             region: None,
             store: Arc::default(),
+            open_moves: OpenMoves::default(),
             health: Health::new(0),
             waits: ThreadWaits::of_this_thread().ok(),
             stopping: Cell::new(false),
@@ -121,11 +125,17 @@ impl Worker {
         Self { health, number, ..self }
     }
 
-    /// The same, with the register that flows are entered in, and the store of unconfirmed bytes.
+    /// The same, with what outlives this process: the register that flows are entered in, the store of unconfirmed bytes, and
+    /// the count of moves that an upgrade waits for.
     #[must_use]
-    pub fn remember(self, region: Option<Rc<Region>>, store: Arc<Store>) -> Self {
+    pub fn remember(
+        self,
+        region: Option<Rc<Region>>,
+        store: Arc<Store>,
+        open_moves: OpenMoves,
+    ) -> Self {
         self.relay_context.scratch.replace(store.scratch());
-        Self { region, store, ..self }
+        Self { region, store, open_moves, ..self }
     }
 
     /// Its number among the workers.

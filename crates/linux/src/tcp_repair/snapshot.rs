@@ -207,7 +207,41 @@ pub struct PathState {
     pub delivery_rate: u64,
 }
 
+/// A segment without data, which acknowledges what has arrived (RFC 9293 §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// SEG.SEQ: SND.NXT.
+    pub sequence: u32,
+    /// SEG.ACK: RCV.NXT.
+    pub acknowledgement: u32,
+    /// SEG.WND as the header has it, shifted by Rcv.Wind.Shift.
+    pub window: u16,
+    /// TSval, if there are timestamps.
+    pub timestamp: Option<u32>,
+}
+
 impl TcpSnapshot {
+    /// The acknowledgement that the far end may lack, and that no restored kernel sends: something has arrived since this
+    /// end's last segment, or is unread. If a timer has acknowledged what is unread while the packets were dropped, the
+    /// kernel does not know that this was lost.
+    pub fn owed_acknowledgement(&self) -> Option<Acknowledgement> {
+        let (window, next) = (&self.window, self.receive.next);
+        if self.receive.unread.is_empty() && !is_after(next, window.receive_updated_at) {
+            return None;
+        }
+        let fin = u32::from(self.local_end == LocalEnd::Sent);
+        let sent = self.send.sent.len() as u32;
+        let offered = window.receive.saturating_sub(next.wrapping_sub(window.receive_updated_at));
+        // Rounded up, as the kernel does, so that the right edge does not shrink.
+        let unit = 1 << self.negotiated.window_scales.map_or(0, |scales| scales.receive);
+        Some(Acknowledgement {
+            sequence: self.send.unacknowledged.wrapping_add(sent).wrapping_add(fin),
+            acknowledgement: next,
+            window: u16::try_from(offered.div_ceil(unit)).unwrap_or(u16::MAX),
+            timestamp: self.negotiated.timestamps.map(|clock| clock.value),
+        })
+    }
+
     /// Unit: bytes. What the queues hold.
     pub fn queued_bytes(&self) -> usize {
         self.send.sent.len() + self.send.unsent.len() + self.receive.unread.len()

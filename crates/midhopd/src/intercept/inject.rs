@@ -1,6 +1,8 @@
-//! Raw sockets that inject held SYNs again, and that send ICMP errors to their clients.
+//! Raw sockets that inject held SYNs again, that send ICMP errors to their clients, and acknowledgements of connections that
+//! have moved here.
 
 use super::Marks;
+use crate::ends::Side;
 use midhop_linux::sockopt;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,6 +23,8 @@ pub struct Injector {
     resets: PerFamily,
     errors: PerFamily,
     mended: PerFamily,
+    /// Of clients' connections and of servers'.
+    acknowledgements: [PerFamily; 2],
 }
 
 #[derive(Debug)]
@@ -41,6 +45,10 @@ impl Injector {
             resets: PerFamily::with_headers(marks.refused())?,
             errors: PerFamily::of(marks.client, Protocol::ICMPV4, Protocol::ICMPV6)?,
             mended: PerFamily::with_headers(marks.mended())?.with_room(MENDED_BYTES)?,
+            acknowledgements: [
+                PerFamily::with_headers(marks.client)?,
+                PerFamily::with_headers(marks.server)?,
+            ],
         })
     }
 
@@ -73,6 +81,14 @@ impl Injector {
     pub fn wait_for_room(&self, to: IpAddr, patience: PollTimeout) -> bool {
         let Ok(socket) = self.mended.socket(to) else { return true };
         poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], patience) == Ok(1)
+    }
+
+    /// Sends a segment of a connection of this host that its kernel does not send, to the connection's far end.
+    ///
+    /// # Errors
+    /// When the kernel does not send it.
+    pub fn acknowledge(&self, packet: &[u8], to: Side, address: IpAddr) -> io::Result<()> {
+        self.acknowledgements[to as usize].send(packet, address)
     }
 
     /// Sends an ICMP message to a client.

@@ -1,11 +1,12 @@
 //! The new place of a flow that moves: judges and restores it, and has it go on.
 
+use super::acknowledge::OwedAcknowledgement;
 use super::halt::Halt;
 use super::leave::queues_between;
 use super::privilege::{self, Stopped};
 use super::waiting::WaitingFlow;
 use crate::admission::Ticket;
-use crate::ends::Ends;
+use crate::ends::{Ends, Side};
 use crate::flow::{carry, entered};
 use crate::flow_sampler::BothLegs;
 use crate::keeper::order::{PREPARED_BUFFER_MAX, PreparedSocket, Repair, SeededWindow, Stillness};
@@ -62,6 +63,7 @@ pub struct RestoredFlow {
     buffers: [Buffers; 2],
     /// Whether the old place had passed an end on, up and down.
     passed_on: [bool; 2],
+    owed: [Option<OwedAcknowledgement>; 2],
     // Dropped last: with the sockets there is nobody who answers a stray packet.
     expected: ExpectedFlow,
 }
@@ -155,6 +157,10 @@ impl ExpectedFlow {
         let [client, server] = states;
         let passed_on = passed_on([client.local_end, server.local_end]);
         let buffers = [client.buffers, server.buffers];
+        let owed = [
+            OwedAcknowledgement::of(&client, Side::Client),
+            OwedAcknowledgement::of(&server, Side::Server),
+        ];
         let prepared = [prepared(&client, marks[0]), prepared(&server, marks[1])];
         let [for_client, for_server] =
             privilege::prepare(prepared).map_err(refused(ends, "sockets"))?;
@@ -174,6 +180,7 @@ impl ExpectedFlow {
             windows: [client_window, server_window],
             buffers,
             passed_on,
+            owed,
             expected: self,
         };
         // What waits is received once the flow goes on, so that it is acknowledged. If nothing can wait, it is received now, and
@@ -351,7 +358,7 @@ fn still(worker: &Worker, flows: &[&RestoredFlow], stillness: Stillness) -> io::
 impl RestoredFlow {
     /// It goes on here, in a task of its own. Its packets pass already.
     pub fn go_on(self) -> Arrival {
-        let Self { sockets, unsent, windows, buffers, passed_on, expected } = self;
+        let Self { sockets, unsent, windows, buffers, passed_on, owed, expected } = self;
         let lost = |error: &io::Error, arrival| {
             tracing::warn!(ends = ?expected.ends, %error, "a restored flow could not be continued");
             arrival
@@ -391,6 +398,11 @@ impl RestoredFlow {
             (Err(error), _) | (_, Err(error)) => return lost(&error, Arrival::Lost),
         };
         let ExpectedFlow { worker, legs, origin, ticket, life, ends, waiting } = expected;
+        for owed in owed.iter().flatten() {
+            if let Err(error) = owed.send(&worker) {
+                tracing::debug!(?ends, %error, "an acknowledgement that a moved flow owed was not sent");
+            }
+        }
         waiting.iter().for_each(WaitingFlow::pass);
         drop(waiting);
         worker.ledger.moved_here.add(1);

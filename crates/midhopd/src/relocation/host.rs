@@ -40,8 +40,9 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     } else {
         None
     };
-    // A few at a time, so that what they hold is bounded.
-    let place = match (denial, worker.tunnels.relocations.take()) {
+    // A few at a time, so that what they hold is bounded, and none if an upgrade would cut it off.
+    let places = worker.tunnels.relocations.take().zip(worker.open_moves.begin());
+    let place = match (denial, places) {
         (None, Some(place)) => place,
         (denial, _) => {
             let response = Response::from(denial.unwrap_or(Cause::Full));

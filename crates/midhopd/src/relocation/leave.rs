@@ -87,6 +87,11 @@ pub async fn leave(
         note_still(!frozen.thaw());
         return Whereabouts::Stays(halted);
     };
+    // An upgrade would cut it off.
+    let Some(_open) = worker.open_moves.begin() else {
+        note_still(!frozen.thaw());
+        return Whereabouts::Stays(halted);
+    };
     // From here on, the next process resets it if this one dies.
     let note = |leaves| entry.iter().for_each(|entry| entry.note_leaving(leaves));
     note(true);

@@ -30,6 +30,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long moving goes on: no more flows begin to move after that.
@@ -40,6 +41,8 @@ const TUNNEL: Duration = Duration::from_secs(3);
 const FLOW: Duration = Duration::from_secs(2);
 /// How long the peer may take to restore flows that were offered, and to have them go on.
 const PEER: Duration = Duration::from_secs(10);
+/// How often it is asked for a sign of life meanwhile: flows stand still.
+const SIGN: Duration = Duration::from_millis(250);
 /// The most flows of a stream. They stand still together.
 const BATCH: usize = 8;
 const _: () = assert!(BATCH <= FLOWS_MAX);
@@ -240,7 +243,7 @@ impl Mover<'_> {
             let since = &mut still_since;
             self.offer(&mut exchange, offers, neighbour, put_off, (&mut commits, since)).await?;
             let count = commits.len();
-            let readiness = timeout(PEER, exchange.values::<Readiness>(count)).await;
+            let readiness = answered(&session, exchange.values::<Readiness>(count)).await;
             readiness.map_err(|_| None)?.map_err(Some)
         };
         let readiness = match offered.await {
@@ -264,7 +267,7 @@ impl Mover<'_> {
             sent.push(if matches!(departs, Some(Ok(_))) { Commit::Go } else { Commit::Stay });
             arrivals.push(departs);
         }
-        let concluded = timeout(PEER, async {
+        let concluded = answered(&session, async {
             exchange.send(encode_values(&sent)).await?;
             exchange.values::<Arrival>(count).await
         });
@@ -430,6 +433,20 @@ impl Mover<'_> {
             ),
         }
     }
+}
+
+/// What the peer answers, if it does within [`PEER`]. If it is gone, another process there says so in response to a ping.
+async fn answered<T>(session: &QuicSession, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let asking = async {
+        tokio::pin!(answer);
+        loop {
+            match timeout(SIGN, &mut answer).await {
+                Ok(answer) => return answer,
+                Err(_) => session.connection().ping(),
+            }
+        }
+    };
+    timeout(PEER, asking).await
 }
 
 /// Asks a flow. If it or its thread has ended, the answer's sender is gone.

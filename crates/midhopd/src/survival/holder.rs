@@ -9,6 +9,7 @@ use super::door::{self, Door, UpgradeClient, UpgradeOutcome};
 use super::handed::{Handed, Taken, monotonic};
 use super::inherited::{Inherited, close_all_but, only_open, open_descriptors};
 use super::left::LeftDoors;
+use super::open_moves::OpenMoves;
 use super::orders::{Notices, Orders};
 use super::own::OwnDescriptors;
 use super::register::Register;
@@ -63,6 +64,8 @@ pub struct Succession {
     pub is_first: bool,
     /// Sends notices for the service manager.
     pub notices: Notices,
+    /// Its moves that an upgrade waits for.
+    pub moves: OpenMoves,
 }
 
 impl Succession {
@@ -98,6 +101,8 @@ pub struct Holder {
     signals: SignalFd,
     /// Orders to the data plane, and its notices.
     orders: Orders,
+    /// Moves of flows that an upgrade waits for.
+    moves: OpenMoves,
     /// Whether the service manager knows that the daemon serves.
     ready: Cell<bool>,
     /// Whether it was asked to end.
@@ -141,6 +146,7 @@ impl Holder {
             // followed.
             orders.ask_to_reload();
         }
+        let moves = OpenMoves::new()?;
         let (ends, own) = Default::default();
         let ready = Cell::new(taken.is_some());
         Ok(Self {
@@ -148,6 +154,7 @@ impl Holder {
             register,
             signals,
             orders,
+            moves,
             ready,
             ends,
             before,
@@ -176,6 +183,7 @@ impl Holder {
         }
         let mut is_first = true;
         loop {
+            self.moves.renew();
             match twin().map_err(failure)? {
                 Twin::Child => {
                     let inherited = Inherited::of(self.flows());
@@ -185,6 +193,7 @@ impl Holder {
                     let (register, notices) = (this.register.clone(), this.orders.notices());
                     let (inherited, deaths) = (Arc::new(inherited), deaths.total);
                     let store = Arc::new(Store::of(&register));
+                    let moves = this.moves.clone();
                     return Ok(Role::DataPlane(Succession {
                         register,
                         store,
@@ -194,6 +203,7 @@ impl Holder {
                         upgrades,
                         is_first,
                         notices,
+                        moves,
                     }));
                 }
                 Twin::Parent(data_plane) => {
@@ -383,6 +393,7 @@ impl Holder {
         let Some(keeper_leaves) = caretaker::wait_for_order(channel) else {
             std::process::exit(1);
         };
+        self.await_moves(data_plane);
         let stopped_ns = u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX);
         let left = self.leave_flows(data_plane, keeper_leaves);
         let failed =
@@ -396,6 +407,17 @@ impl Holder {
             tracing::error!(%error, "flows could not be sent to the next program");
         }
         std::process::exit(0)
+    }
+
+    /// Waits until no flow is between this machine and another one, where it would be reset.
+    fn await_moves(&self, data_plane: Pid) {
+        let open = self.moves.shut(data_plane);
+        if open > 0 {
+            tracing::warn!(
+                open,
+                "the upgrade does not wait longer for flows that move: they may be reset"
+            );
+        }
     }
 
     /// Ends the data plane, as its caretaker, and closes what it had open, except its flows.
@@ -430,10 +452,11 @@ impl Holder {
             if let Some(client) = self.door.as_ref().and_then(|door| door.next(data_plane))
                 && !self.ends.get()
             {
-                let stopped = monotonic();
                 if client.is_ahead() {
-                    return Ok(End::Upgrade(client, stopped));
+                    return Ok(End::Upgrade(client, monotonic()));
                 }
+                self.await_moves(data_plane);
+                let stopped = monotonic();
                 let _ = kill(data_plane, Signal::SIGKILL);
                 waitpid(data_plane, None)?;
                 self.read_the_last();

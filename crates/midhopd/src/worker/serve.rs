@@ -33,7 +33,8 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
     let region = doors.succession.as_ref().map(|it| Region::of(&it.register, worker.number()));
     let (region, left) = region.unzip();
     let store = doors.succession.as_ref().map(|it| it.store.clone()).unwrap_or_default();
-    let worker = Rc::new(worker.remember(region, store));
+    let open_moves = doors.succession.as_ref().map(|it| it.moves.clone()).unwrap_or_default();
+    let worker = Rc::new(worker.remember(region, store, open_moves));
     local.block_on(&runtime, async {
         if let Some((Succession { inherited, .. }, left)) = doors.succession.zip(left) {
             adopt_all(&worker, left, &inherited).await;

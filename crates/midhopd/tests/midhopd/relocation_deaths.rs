@@ -1,13 +1,15 @@
-//! The processes of either place die while flows move, or after that: each flow lives at one place, or its ends learn
-//! that it is over.
+//! The processes of either place die or are upgraded while flows move, or after that: each flow lives at one place, or its
+//! ends learn that it is over.
 
-use crate::program::{Running, Setup};
-use crate::relocation::{ACCEPT, Place, begin_to_move, move_all, stands_still};
+use crate::program::{Running, Setup, log_of};
+use crate::relocation::{ACCEPT, Place, begin_to_move, move_all, moved, stands_still};
 use crate::stage::{Family, ReadOnce, until};
-use crate::survival::relayed;
+use crate::survival::{kill_data_plane, relayed};
+use crate::upgrade::{another, assert_done, upgrade_in};
 use nix::sys::signal::{Signal, kill};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::Child;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
@@ -100,6 +102,17 @@ enum When {
     After,
 }
 
+/// Starts to move all flows, and waits until the first one is restored at the new place, and then for `pause`.
+fn begin(place: &Place, old: &Setup, pause: Duration) -> Child {
+    let mut moving = begin_to_move(old, "all");
+    until("a flow stands still there, or all have moved", || {
+        let has_ended = moving.try_wait().expect("waiting").is_some();
+        has_ended || stands_still(&place.second, Family::V4)
+    });
+    sleep(pause);
+    moving
+}
+
 /// Flows move while a process of one place dies. Returns their fates.
 fn fates(is_old: bool, victim: Victim, when: When) -> Option<Vec<Fate>> {
     let place = Place::set()?;
@@ -110,15 +123,7 @@ fn fates(is_old: bool, victim: Victim, when: When) -> Option<Vec<Fate>> {
     let listener = place.stage.listen(Family::V4);
     let flows: Vec<_> = (0..FLOWS).map(|_| relayed(&place.stage, &listener).into()).collect();
     let moving = match when {
-        When::Within(pause) => {
-            let mut moving = begin_to_move(&old, "all");
-            until("a flow stands still there, or all have moved", || {
-                let has_ended = moving.try_wait().expect("waiting").is_some();
-                has_ended || stands_still(&place.second, Family::V4)
-            });
-            sleep(pause);
-            Some(moving)
-        }
+        When::Within(pause) => Some(begin(&place, &old, pause)),
         When::After => {
             move_all(&old, "new", FLOWS as u64);
             None
@@ -190,4 +195,75 @@ fn flows_live_at_one_place_or_are_reset_when_the_new_keeper_dies() {
 #[test]
 fn flows_live_at_one_place_or_are_reset_when_the_new_holder_dies() {
     the_new_place_dies(Victim::First);
+}
+
+/// What happens to the places while flows move.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    OldIsUpgraded,
+    NewIsUpgraded,
+    DataPlanesDie,
+}
+
+/// Both places serve after it. Flows that have moved have their packets forwarded by the old place. A flow that the old place
+/// has reset, because it might have moved, may have moved: then its ends are gone. The new place learns that by probes and
+/// retransmissions, once the routes lead there.
+fn flows_move_while(event: Event) {
+    let probing = ["lan0", "wan0"].map(|leg| {
+        format!("[legs.{leg}]\nkeepalive = {{ idle = \"2 s\", interval = \"2 s\", count = 4 }}\n")
+    });
+    let probing = probing.concat();
+    for moment in MOMENTS {
+        let Some(place) = Place::set() else { return };
+        let (old, new) =
+            (place.old_setup(&probing), place.new_setup(&format!("{ACCEPT}{probing}")));
+        let [first, second] = place.start(&old, &new);
+        let listener = place.stage.listen(Family::V4);
+        let flows: Vec<[TcpStream; 2]> =
+            (0..FLOWS).map(|_| relayed(&place.stage, &listener).into()).collect();
+        let moving = begin(&place, &old, Duration::from_millis(moment));
+        let upgraded = |host, setup| {
+            assert_done(&upgrade_in(host, setup, &another(setup, "next")), setup);
+        };
+        match event {
+            Event::OldIsUpgraded => upgraded(&place.stage.gateway, &old),
+            Event::NewIsUpgraded => upgraded(&place.second, &new),
+            Event::DataPlanesDie => [&first, &second].into_iter().for_each(kill_data_plane),
+        }
+        let output = moving.wait_with_output().expect("an end");
+        until("both serve", || [&old, &new].iter().all(|setup| setup.try_status().is_ok()));
+        let fates = fates_of(&flows);
+        let live = fates.iter().filter(|fate| **fate == Fate::Lives).count();
+        let there = moved(&new)[1];
+        let all = format!(
+            "{event:?} after {moment} ms: {live} live, {there} have moved, {fates:?}\n{}\n{}\n{}",
+            String::from_utf8_lossy(&output.stdout),
+            log_of(&old),
+            log_of(&new),
+        );
+        eprintln!("{event:?} after {moment} ms: {live} live, {there} have moved");
+        assert!(!fates.contains(&Fate::Silent), "{all}");
+        // What is upgraded has no flow die.
+        assert!(live == FLOWS || matches!(event, Event::DataPlanesDie), "{all}");
+        drop(flows);
+        until("the old place's flows have ended", || old.status().flows == 0);
+        // What lives at the new place alone has no ends.
+        place.change_routes();
+        until("the new place's flows have ended", || new.status().flows == 0);
+    }
+}
+
+#[test]
+fn flows_move_while_the_old_place_is_upgraded() {
+    flows_move_while(Event::OldIsUpgraded);
+}
+
+#[test]
+fn flows_move_while_the_new_place_is_upgraded() {
+    flows_move_while(Event::NewIsUpgraded);
+}
+
+#[test]
+fn flows_move_while_both_data_planes_die() {
+    flows_move_while(Event::DataPlanesDie);
 }

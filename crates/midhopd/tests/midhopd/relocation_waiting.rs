@@ -55,11 +55,7 @@ fn no_packet_is_lost_while_a_flow_moves() {
     let mut flows: Vec<_> = (0..FLOWS)
         .map(|number| {
             let (client, server) = relayed(stage, &listener);
-            // A word does not wait for the acknowledgement of the last one: a moved flow may owe it, if its proxy had not read the
-            // last word.
-            for socket in [&client, &server] {
-                socket.set_nodelay(true).expect("an option");
-            }
+            // With Nagle's algorithm, a word waits for the acknowledgement of the one before.
             if number % 2 == 0 { (client, server) } else { (server, client) }
         })
         .collect();

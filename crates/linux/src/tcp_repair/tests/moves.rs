@@ -294,6 +294,50 @@ fn a_delayed_acknowledgement_is_sent_before_repair_mode() {
     finish(&pair, [&mut out, &mut back], read);
 }
 
+/// What nobody has read is not acknowledged at once, and no kernel restores that it is to be.
+#[test]
+fn what_a_connection_has_to_acknowledge_is_in_its_state() {
+    let Some(stage) = Stage::new(true, &[]) else { return };
+    let pair = stage.connect(Opener::Near);
+    let ([mut out, mut back], mut read) = (Writer::both(), [Vec::new(), Vec::new()]);
+    let by_timer = || stage.delayed_acknowledgements(0);
+    let owes = || sockopt::unacknowledged(&pair.far).expect("a count") > 0;
+    out.write(&pair.near, 10);
+    read_all(&pair.far, &mut read[0], 10);
+    let mut owed = None;
+    // On a busy host the timer may be first.
+    wait_until("one is owed, unread", || {
+        let delay = sockopt::set_int(&pair.near, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0);
+        delay.expect("an option");
+        let before = by_timer();
+        back.write(&pair.far, 100);
+        wait_for_unread(&pair.near, 100);
+        switch(&pair.near, Mode::On).expect("repair mode");
+        let state = dump(&pair.near, QUEUE_MAX).expect("a state");
+        if owes() && by_timer() == before {
+            owed = Some(state);
+        }
+        switch(&pair.near, Mode::OffWithoutProbe).expect("no repair mode");
+        read_all(&pair.near, &mut read[1], back.written);
+        owed.is_some()
+    });
+    let state = owed.expect("a state");
+    let owed = state.owed_acknowledgement().expect("one is owed");
+    assert_eq!(owed.sequence, state.send.unacknowledged);
+    assert_eq!(owed.acknowledgement, state.receive.next);
+    assert_eq!(owed.timestamp, state.negotiated.timestamps.map(|clock| clock.value));
+    let (window, shift) = (state.window, state.negotiated.window_scales.expect("scaled").receive);
+    let edge = window.receive_updated_at.wrapping_add(window.receive);
+    let offered = owed.acknowledgement.wrapping_add(u32::from(owed.window) << shift);
+    assert!(offered.wrapping_sub(edge) < 1 << shift, "{offered} instead of {edge}");
+    wait_until("it is acknowledged", || !owes());
+    switch(&pair.near, Mode::On).expect("repair mode");
+    let settled = dump(&pair.near, QUEUE_MAX).expect("a state");
+    assert_eq!(settled.owed_acknowledgement(), None);
+    switch(&pair.near, Mode::OffWithoutProbe).expect("no repair mode");
+    finish(&pair, [&mut out, &mut back], read);
+}
+
 /// Without an answer, the octet in front is sent again: the far end takes it for a keepalive.
 #[test]
 fn a_probe_that_is_lost_does_no_harm() {
