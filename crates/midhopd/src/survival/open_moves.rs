@@ -7,7 +7,7 @@
 //!
 //! A compromised data plane can make an upgrade wait, but no longer than [`PATIENCE`].
 //!
-//! Decision 0065.
+//! Decision 0074.
 
 use midhop_linux::shared_words::SharedWords;
 use midhop_linux::twin::watch_process;
