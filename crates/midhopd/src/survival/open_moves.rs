@@ -5,7 +5,8 @@
 //! pass, and an upgrade can. The data plane counts such moves in memory that it shares with the holder: at the old place each
 //! flow from its commit on, at the new place each stream of flows. An upgrade first lets no more of them begin.
 //!
-//! A compromised data plane can make an upgrade wait, but no longer than [`PATIENCE`].
+//! A compromised data plane, and a peer that may move flows here, can make an upgrade wait, but no longer than
+//! [`PATIENCE`].
 //!
 //! Decision 0074.
 
