@@ -425,7 +425,7 @@ impl Mover<'_> {
             ),
             Cause::Full => refusal(
                 format!("{peer} accepts no flows at this moment"),
-                "it ends, has no memory left, or another host moves flows there: try again",
+                "it ends, is being upgraded, has no memory left, or another host moves flows there: try again",
             ),
             _ => refusal(
                 format!("{peer} does not take flows over: {}", cause.error()),
