@@ -213,8 +213,9 @@ fn flows_move_while(event: Event) {
         format!("[legs.{leg}]\nkeepalive = {{ idle = \"2 s\", interval = \"2 s\", count = 4 }}\n")
     });
     let probing = probing.concat();
-    for moment in MOMENTS {
-        let Some(place) = Place::set() else { return };
+    // The commit arrives 400 ms after the announcement, and the answer 100 ms later. An upgrade takes a while to start.
+    for moment in [100, 200, 300, 450] {
+        let Some(place) = Place::set_apart(Some("100 ms")) else { return };
         let (old, new) =
             (place.old_setup(&probing), place.new_setup(&format!("{ACCEPT}{probing}")));
         let [first, second] = place.start(&old, &new);
