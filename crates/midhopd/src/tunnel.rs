@@ -242,7 +242,7 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
                         tracing::warn!(%error, "a flow could not be moved to this worker");
                     }
                 },
-                TunnelOrder::Move(order) => mover::carry_out(worker, link, *order).await,
+                TunnelOrder::Move(order) => Box::pin(mover::carry_out(worker, link, *order)).await,
                 TunnelOrder::Carry(asked) => {
                     if let Err(error) = carry_asked(&worker, *asked) {
                         tracing::warn!(%error, "a flow could not be moved to this worker");

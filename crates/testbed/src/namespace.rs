@@ -9,6 +9,7 @@
 //!
 //! Decision 0003.
 
+mod diversion;
 mod link;
 mod offload;
 mod process;
@@ -17,6 +18,7 @@ mod sysctl;
 
 pub(crate) use process::mortal_command;
 
+pub use diversion::Exit;
 pub use link::{Mac, VethEnd, veth, veth_with_offloads};
 
 use midhop_linux::netns::NetNamespace;
@@ -209,8 +211,8 @@ impl Namespace {
         link::change_routes(self, before, after)
     }
 
-    /// Sends TCP segments with these sources and destinations over a router (that of IPv4, and that of IPv6), if they
-    /// arrive by one of `devices`.
+    /// Sends TCP segments with these sources and destinations out by `exit`, if they arrive by another of `devices`. Those
+    /// that the proxy of their flow sent itself pass ([`mark_own`](Self::mark_own)).
     ///
     /// # Errors
     /// When a router is not reachable.
@@ -218,9 +220,18 @@ impl Namespace {
         &self,
         ways: &[(SocketAddr, SocketAddr)],
         devices: &[&str],
-        routers: [IpAddr; 2],
+        exit: Exit<'_>,
     ) -> Result<(), NamespaceError> {
-        link::divert(self, ways, devices, routers)
+        diversion::divert(self, ways, devices, exit)
+    }
+
+    /// Marks TCP segments with these sources and destinations that this node sends itself: nodes at which their flow is
+    /// diverted let them pass.
+    ///
+    /// # Errors
+    /// When `nft` is not there, or the kernel refuses.
+    pub fn mark_own(&self, ways: &[(SocketAddr, SocketAddr)]) -> Result<(), NamespaceError> {
+        diversion::mark_own(self, ways)
     }
 
     /// Answers TCP segments with a reset from now on that would be forwarded and arrived by this device, from this source,

@@ -131,6 +131,57 @@ fn an_anchored_flow_has_its_packets_brought_to_its_proxy_ipv6() {
     anchored("ipv6");
 }
 
+/// Two flows over 10 Mbit/s. The client changes from `left` over `middle` to `right`, over links that leave `left` at two
+/// hops. The shortest path from `left` to the client is another one then.
+fn twice_anchored(family: &str) -> String {
+    let mut text = format!(
+        "title = \"a test\"\nduration = \"60 s\"\n[nodes]\nclient = {{}}\nserver = {{}}\n\
+         [transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"3 MB\"\nflows = 2\n\
+         family = \"{family}\"\nrestarts = 9\n"
+    );
+    for node in ["left", "middle", "right"] {
+        text += &format!(
+            "[nodes.{node}]\npep = \"{node}\"\n[peps.{node}]\n\
+             [links.user-{node}]\nbetween = [\"client\", \"{node}\"]\nrate = \"10 Mbit/s\"\ndelay = \"5 ms\"\n\
+             [links.feeder-{node}]\nbetween = [\"{node}\", \"server\"]\nrate = \"100 Mbit/s\"\ndelay = \"5 ms\"\n"
+        );
+    }
+    for (one, other) in [("left", "middle"), ("middle", "right"), ("left", "right")] {
+        text += &format!(
+            "[links.{one}-{other}]\nbetween = [\"{one}\", \"{other}\"]\nrate = \"100 Mbit/s\"\ndelay = \"2 ms\"\n"
+        );
+    }
+    for (from, to, at) in [("left", "middle", 1), ("middle", "right", 2)] {
+        text += &format!(
+            "[[handovers]]\nat = \"{at} s\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
+             leaves = \"user-{from}\"\ntakes = \"user-{to}\"\noutage = \"50 ms\"\nflows = \"anchored\"\n"
+        );
+    }
+    text
+}
+
+#[test]
+fn an_anchored_proxy_s_own_packets_take_another_path_than_those_for_it() {
+    for family in ["ipv4", "ipv6"] {
+        let record = Place::new(&twice_anchored(family)).run(&[]).remove(0);
+        assert_eq!(record.validity.faults, Vec::<String>::new());
+        let transfer = &record.transfers[0];
+        assert!(transfer.complete, "{family}: {:?}", transfer.flows);
+        assert_eq!(transfer.restarts.count, 0, "{family}: {:?}", transfer.flows);
+        assert!(record.legs.iter().all(|leg| leg.node == "left"), "{:?}", record.legs);
+        // The client's packets take both links there, the proxy's the third one.
+        for link in ["left-middle", "middle-right", "left-right"] {
+            let carried = |it: &&LinkResult| it.name == link && it.packets_out > 100;
+            assert_eq!(
+                record.links.iter().filter(carried).count(),
+                1,
+                "{link}: {:?}",
+                record.links
+            );
+        }
+    }
+}
+
 #[test]
 fn what_the_lab_cannot_hand_over_is_a_usage_error() {
     let text = scenario(Some("moved"), "ipv4").replace(

@@ -217,7 +217,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
     };
     if relocation::is_requested(&fields) {
-        return host::serve(worker, peer, stream).await;
+        return Box::pin(host::serve(worker, peer, stream)).await;
     }
     let resumption = Resumption::decode(&fields);
     if let Ok(Some(Resumption::Requested { id, received })) = resumption {

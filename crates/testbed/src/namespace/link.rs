@@ -5,10 +5,9 @@ use midhop_linux::link::{self, NewVeth};
 use midhop_linux::netlink::Channel;
 use midhop_linux::route::wait_until_own;
 use midhop_linux::route_table::{Family, RouteEntry};
-use midhop_linux::rule::{Rule, RulePart};
 use midhop_units::Seed;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,9 +18,6 @@ const SENDS_WITHIN: Duration = Duration::from_secs(10);
 /// How long an address may take to be usable. One that takes longer never is, for example on a
 /// device that is down.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(1);
-
-/// The table for packets that are diverted, and the preference of the rules that lead to it: before the rules of proxies.
-const DIVERTED: u8 = 77;
 
 /// A hardware address.
 pub type Mac = [u8; 6];
@@ -193,39 +189,6 @@ pub(super) fn change_routes(
     )
 }
 
-/// See [`Namespace::divert`].
-pub(super) fn divert(
-    namespace: &Namespace,
-    ways: &[(SocketAddr, SocketAddr)],
-    devices: &[&str],
-    routers: [IpAddr; 2],
-) -> Result<(), NamespaceError> {
-    netlink(
-        namespace,
-        || "divert flows".to_owned(),
-        |channel| {
-            for router in routers {
-                let anywhere: IpAddr = match router {
-                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-                };
-                if let Some(route) = RouteEntry::over(anywhere, 0, router) {
-                    route.in_table(DIVERTED).replace(channel)?;
-                }
-            }
-            for (source, destination) in ways {
-                for device in devices {
-                    let mut rule = Rule::of_connection(*source, *destination, DIVERTED.into());
-                    let device = RulePart::InputDevice((*device).to_owned());
-                    rule.parts.extend([device, RulePart::Preference(DIVERTED.into())]);
-                    rule.add(channel)?;
-                }
-            }
-            Ok(())
-        },
-    )
-}
-
 /// The prefix length of a single host.
 fn whole(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
@@ -279,7 +242,7 @@ fn index_of(namespace: &Namespace, interface: &str) -> Result<u32, NamespaceErro
 }
 
 /// Sends requests on devices and routes to the namespace's kernel, on a separate thread.
-fn netlink<T: Send>(
+pub(super) fn netlink<T: Send>(
     namespace: &Namespace,
     action: impl Fn() -> String,
     talk: impl FnOnce(&Channel) -> io::Result<T> + Send,

@@ -26,7 +26,7 @@ use super::fault::io_error;
 use crate::emulator::scheduling;
 use crate::lab::{LabError, Network};
 use crate::namespace::{Namespace, NamespaceError};
-use diversion::divert;
+use diversion::{both_ways, divert};
 use midhop_experiment::handovers::{Freezes, HandoverPlan, HandoversResult, LiveFlows, Moment};
 use midhop_experiment::plan::{Plan, Route};
 use midhop_units::{Bytes, Duration, Instant};
@@ -364,6 +364,9 @@ impl Conductor {
         let new: Vec<Ends> = all.keys().filter(|flow| !known.contains_key(flow)).copied().collect();
         known.extend(all);
         self.outcome.result.flows_chained += live.len() as u64;
+        if let Some(home) = self.nodes.get(from) {
+            home.mark_own(&both_ways(live)).map_err(LabError::from)?;
+        }
         match (self.nodes.get(to), self.plan.node(to), handover.over.as_ref()) {
             (Some(namespace), Some(planned), Some(way)) => {
                 divert(&self.plan, namespace, planned, way.link(), &new)
