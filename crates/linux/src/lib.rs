@@ -12,6 +12,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
 pub mod nft;
+pub mod receive_queue;
 pub mod route;
 pub mod route_table;
 pub mod rule;

@@ -5,10 +5,10 @@ use super::snapshot::{
     SocketOptions, TcpSnapshot, Timestamps, Window, WindowScales,
 };
 use super::{Queue, is_on, negotiated, select};
+use crate::receive_queue::{CopyError, copy_unread};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
 use crate::tcp_state;
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
 use std::io;
@@ -67,6 +67,12 @@ pub enum DumpError {
         bytes: usize,
         /// Unit: bytes. The limit.
         bytes_max: usize,
+    },
+    /// What is unread came in so many segments that copying it would hold up the machine.
+    #[error("{bytes} unread bytes are in too many segments")]
+    TooManySegments {
+        /// Unit: bytes. What is unread.
+        bytes: usize,
     },
     /// The connection is not frozen, or somebody reads or writes.
     #[error("the connection changed while it was dumped: its packets must be dropped first")]
@@ -290,7 +296,13 @@ fn receive_queue(
     let mut unread = Vec::new();
     if position.unread > 0 {
         on("receive queue", select(socket, Queue::Receive))?;
-        unread = peek(socket, position.unread)?;
+        unread = match copy_unread(socket, position.unread) {
+            Ok(unread) => unread,
+            Err(CopyError::TooSlow { .. }) => {
+                return Err(DumpError::TooManySegments { bytes: position.unread });
+            }
+            Err(CopyError::Kernel(error)) => return Err(refused(error)),
+        };
         if unread.len() != position.unread {
             return Err(DumpError::Changing);
         }
@@ -302,7 +314,7 @@ fn within(bytes: usize, bytes_max: usize) -> Result<(), DumpError> {
     if bytes > bytes_max { Err(DumpError::TooLong { bytes, bytes_max }) } else { Ok(()) }
 }
 
-/// Copies what the selected queue has, at most `room` bytes.
+/// Copies what the send queue has, at most `room` bytes.
 fn peek(socket: BorrowedFd<'_>, room: usize) -> Result<Vec<u8>, DumpError> {
     let mut bytes = vec![0; room];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
@@ -311,9 +323,16 @@ fn peek(socket: BorrowedFd<'_>, room: usize) -> Result<Vec<u8>, DumpError> {
             bytes.truncate(length);
             Ok(bytes)
         }
+        Err(error) => Err(refused(error.into())),
+    }
+}
+
+/// Why a queue could not be copied.
+fn refused(error: io::Error) -> DumpError {
+    match error.raw_os_error() {
         // More is queued than was counted, and the kernel copies whole segments only.
-        Err(Errno::EFAULT | Errno::EAGAIN) => Err(DumpError::Changing),
-        Err(error) => on("queues", Err(error.into())),
+        Some(libc::EFAULT | libc::EAGAIN) => DumpError::Changing,
+        _ => DumpError::Kernel { what: "queues", source: error },
     }
 }
 

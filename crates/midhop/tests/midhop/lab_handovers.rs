@@ -168,16 +168,12 @@ fn an_anchored_proxy_s_own_packets_take_another_path_than_those_for_it() {
         let transfer = &record.transfers[0];
         assert!(transfer.complete, "{family}: {:?}", transfer.flows);
         assert_eq!(transfer.restarts.count, 0, "{family}: {:?}", transfer.flows);
-        assert!(record.legs.iter().all(|leg| leg.node == "left"), "{:?}", record.legs);
+        let left = record.legs.iter().find(|leg| leg.link == "user-left").expect("a leg");
+        assert!(left.connections == 2 && left.bytes.get() >= 6_000_000, "{left:?}");
         // The client's packets take both links there, the proxy's the third one.
         for link in ["left-middle", "middle-right", "left-right"] {
-            let carried = |it: &&LinkResult| it.name == link && it.packets_out > 100;
-            assert_eq!(
-                record.links.iter().filter(carried).count(),
-                1,
-                "{link}: {:?}",
-                record.links
-            );
+            let carried = |it: &LinkResult| it.name == link && it.packets_out > 100;
+            assert!(record.links.iter().any(carried), "{link}: {:?}", record.links);
         }
     }
 }

@@ -7,13 +7,12 @@
 //! Invariant: this takes nothing from a queue, and changes no socket but that it reports how much is unread.
 
 use crate::flow_sampler::Sockets;
+use midhop_linux::receive_queue::copy_unread;
 use midhop_linux::sockopt;
 use midhop_linux::stream_position::{OpenedBy, StreamPosition};
 use midhop_tunnel::relocation::FLOW_BYTES_MAX;
-use nix::sys::socket::{MsgFlags, recv};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -75,10 +74,8 @@ fn copy(socket: &TcpStream, copied: &Positions, least: usize) -> io::Result<Opti
     else {
         return Ok(None);
     };
-    let mut bytes = vec![0; unread.min(QUEUE_BYTES_MAX)];
-    let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT)?;
-    bytes.truncate(length);
-    bytes.drain(..known.min(length));
+    let mut bytes = copy_unread(socket, unread.min(QUEUE_BYTES_MAX)).map_err(io::Error::other)?;
+    bytes.drain(..known.min(bytes.len()));
     Ok(Some(StreamCopy { begin, bytes }).filter(|copy| copy.bytes.len() >= least))
 }
 

@@ -237,7 +237,10 @@ fn state_of(socket: &TcpStream) -> Result<TcpSnapshot, Stay> {
             Ok(state) => return Ok(state),
             Err(DumpError::Changing) if attempt < ATTEMPTS => attempt += 1,
             Err(DumpError::State { .. }) => return Err(Stay::Ended),
-            Err(DumpError::TooLong { .. }) => return Err(Stay::Queues),
+            Err(error @ (DumpError::TooLong { .. } | DumpError::TooManySegments { .. })) => {
+                tracing::info!(%error, "a flow stays: its queues cannot be moved");
+                return Err(Stay::Queues);
+            }
             Err(DumpError::LinkLocal { .. }) => return Err(Stay::Addresses),
             Err(error) => {
                 tracing::warn!(%error, "a flow cannot be moved");
