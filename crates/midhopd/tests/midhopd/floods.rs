@@ -5,10 +5,13 @@
 
 use crate::flows;
 use crate::program::{Running, Setup, log_of};
-use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until, until_within};
+use crate::stage::{
+    Family, PATIENCE, Stage, next_connection, nft, receive_all, send_all, until, until_within,
+};
 use crate::strangers::{Kind, PORT, Stranger, arrived, counter, invite, resident, sockets};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -103,8 +106,15 @@ fn flood(
     ));
     let daemon = Running::start(&stage, &setup);
     let listener = stage.listen(family);
+    // On Linux this bounds accepting.
+    SockRef::from(&listener).set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let talk = || {
-        let (client, server) = stage.flow(&listener);
+        let (client, mut server) = stage.flow(&listener);
+        // A client that was let in and is not accepted for a while loses its place to others, and with it its connection to
+        // the server. Once it is accepted, it gets another. This takes a busy machine.
+        while server.peer_addr().is_err() {
+            server = next_connection(&listener);
+        }
         let peers = (server.peer_addr(), client.local_addr(), client.peer_addr());
         let same = matches!(&peers, (Ok(server), Ok(client), _) if server == client);
         assert!(same, "one for one: {peers:?}\n{}\n{}", status(&stage), log_of(&setup));

@@ -158,11 +158,16 @@ impl Stage {
     pub fn flow(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client =
             self.connect(listener.local_addr().expect("an address")).expect("a connection");
-        let (server, _) = listener.accept().expect("the connection's other end");
-        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-        (client, server)
+        (client, next_connection(listener))
     }
+}
+
+/// The next connection of a listener.
+pub fn next_connection(listener: &TcpListener) -> TcpStream {
+    let (server, _) = listener.accept().expect("the connection's other end");
+    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    server
 }
 
 /// Stops listening. A child that a parallel test has just started has all of its parent's
