@@ -110,8 +110,8 @@ fn flood(
     SockRef::from(&listener).set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let talk = || {
         let (client, mut server) = stage.flow(&listener);
-        // A client that was let in and is not accepted for a while loses its place to others, and with it its connection to
-        // the server. Once it is accepted, it gets another. This takes a busy machine.
+        // On a busy machine the server may see a first connection that was reset, and then another: the client is one and the
+        // same. A client that was let in and loses its place before it is accepted would explain it.
         while server.peer_addr().is_err() {
             server = next_connection(&listener);
         }
