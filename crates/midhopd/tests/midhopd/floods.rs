@@ -5,9 +5,7 @@
 
 use crate::flows;
 use crate::program::{Running, Setup, log_of};
-use crate::stage::{
-    Family, PATIENCE, Stage, next_connection, nft, receive_all, send_all, until, until_within,
-};
+use crate::stage::{Family, PATIENCE, Stage, nft, receive_all, send_all, until, until_within};
 use crate::strangers::{Kind, PORT, Stranger, arrived, counter, invite, resident, sockets};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -108,12 +106,22 @@ fn flood(
     let listener = stage.listen(family);
     // On Linux this bounds accepting.
     SockRef::from(&listener).set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let next = || {
+        let (server, _) = listener.accept().unwrap_or_else(|error| {
+            panic!("no connection to the server: {error}\n{}\n{}", status(&stage), log_of(&setup))
+        });
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        server
+    };
     let talk = || {
-        let (client, mut server) = stage.flow(&listener);
+        let address = listener.local_addr().expect("an address");
+        let client = stage.connect(address).expect("a connection");
+        let mut server = next();
         // On a busy machine the server may see a first connection that was reset, and then another: the client is one and the
         // same. A client that was let in and loses its place before it is accepted would explain it.
         while server.peer_addr().is_err() {
-            server = next_connection(&listener);
+            server = next();
         }
         let peers = (server.peer_addr(), client.local_addr(), client.peer_addr());
         let same = matches!(&peers, (Ok(server), Ok(client), _) if server == client);

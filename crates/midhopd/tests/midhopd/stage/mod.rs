@@ -158,16 +158,11 @@ impl Stage {
     pub fn flow(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client =
             self.connect(listener.local_addr().expect("an address")).expect("a connection");
-        (client, next_connection(listener))
+        let (server, _) = listener.accept().expect("the connection's other end");
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        (client, server)
     }
-}
-
-/// The next connection of a listener.
-pub fn next_connection(listener: &TcpListener) -> TcpStream {
-    let (server, _) = listener.accept().expect("the connection's other end");
-    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-    server
 }
 
 /// Stops listening. A child that a parallel test has just started has all of its parent's
