@@ -114,15 +114,18 @@ fn flood(
         server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         server
     };
+    let reset_before = AtomicU64::new(0);
     let talk = || {
         let address = listener.local_addr().expect("an address");
         let client = stage.connect(address).expect("a connection");
         let mut server = next();
         // On a busy machine the server may see a first connection that was reset, and then another: the client is one and the
-        // same. A client that was let in and loses its place before it is accepted would explain it.
+        // same. A client that was let in and loses its place before it is accepted would explain it. That is not the rule.
         while server.peer_addr().is_err() {
+            reset_before.fetch_add(1, Relaxed);
             server = next();
         }
+        assert!(reset_before.load(Relaxed) <= 1, "{}\n{}", status(&stage), log_of(&setup));
         let peers = (server.peer_addr(), client.local_addr(), client.peer_addr());
         let same = matches!(&peers, (Ok(server), Ok(client), _) if server == client);
         assert!(same, "one for one: {peers:?}\n{}\n{}", status(&stage), log_of(&setup));
@@ -133,6 +136,7 @@ fn flood(
     };
     // The client has connected before, like clients that exist when a flood begins.
     talk();
+    assert_eq!(reset_before.load(Relaxed), 0, "there is no flood yet");
     until("it was split", || number(&status(&stage), "split_total") == 1);
     until("it has ended", || number(&status(&stage), "flows") == 0);
     let mut outcome = Outcome::default();
