@@ -3,7 +3,8 @@
 //! The kernel looks for each segment that it copies from the beginning of the queue on (`tcp_recvmsg_locked` with `MSG_PEEK`).
 //! So a copy takes a time that grows with the square of the number of segments, and one processor does nothing else
 //! meanwhile, whoever waits for it. Usually the kernel has merged them: 6 MB take some 1 ms. It cannot merge
-//! segments whose buffers were allocated in one piece, as those of a packet socket are: 33 MB of them took 22 s. Nothing reports the number of segments.
+//! segments whose buffers were allocated in one piece, as those of a packet socket are: 33 MB of them took 22 s. Nothing
+//! reports the number of segments.
 //!
 //! Decision 0075.
 //!

@@ -120,12 +120,17 @@ fn flood(
         let client = stage.connect(address).expect("a connection");
         let mut server = next();
         // On a busy machine the server may see a first connection that was reset, and then another: the client is one and the
-        // same. A client that was let in and loses its place before it is accepted would explain it. That is not the rule.
+        // same. A client that was let in and loses its place before it is accepted would explain it. One in a flood is tolerated.
         while server.peer_addr().is_err() {
             reset_before.fetch_add(1, Relaxed);
             server = next();
         }
-        assert!(reset_before.load(Relaxed) <= 1, "{}\n{}", status(&stage), log_of(&setup));
+        assert!(
+            reset_before.load(Relaxed) <= 1,
+            "more than one connection to the server was reset before its client's: {}\n{}",
+            status(&stage),
+            log_of(&setup)
+        );
         let peers = (server.peer_addr(), client.local_addr(), client.peer_addr());
         let same = matches!(&peers, (Ok(server), Ok(client), _) if server == client);
         assert!(same, "one for one: {peers:?}\n{}\n{}", status(&stage), log_of(&setup));

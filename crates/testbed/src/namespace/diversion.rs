@@ -18,8 +18,8 @@ const PREFERENCE: u32 = 77;
 /// The tables for a node's links. The kernel's own follow.
 const TABLES: RangeInclusive<u8> = 77..=252;
 
-/// The DSCP of segments that a proxy sends itself. It is one for local use (RFC 2474 section 6, pool 2), whose bits
-/// kernels that know only the former type of service compare as well.
+/// The DSCP of segments that a proxy sends itself. It is one for local use (RFC 2474 section 6, pool 2). Its bits
+/// are also bits of the former type of service (RFC 1349), which is all that older kernels compare.
 const OWN: u8 = 0b00_0011;
 
 /// A way out of a node.
